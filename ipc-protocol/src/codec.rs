@@ -1,0 +1,373 @@
+//! Frames and their content: the one place that knows bincode.
+//!
+//! On a stream a frame is `u32` length (little-endian, of what follows) + one flag byte + payload; on a packet socket
+//! a frame is a packet, without the length. A message that does not fit one frame goes on in further frames. A whole
+//! message may come between two of them, so that a kill overtakes a long prompt ([`Outbox`]).
+//!
+//! Integers have a fixed size, so the bytes a message claims while it is decoded are the bytes it has: a limit on the
+//! one is a limit on the other, and a hostile length never makes anything wait or reserve for it. What is kept of an
+//! unfinished message is at most [`MAX_MESSAGE`]. Beside that, decoding reserves at most 1 MiB ahead for each list that
+//! another one contains (serde's bound), and a value is larger than its bytes by a small factor (24 bytes for an empty
+//! string of 8).
+
+use serde::{Serialize, de::DeserializeOwned};
+
+/// Longest frame in bytes, flag byte included, length not.
+pub const MAX_FRAME: usize = 64 * 1024;
+/// Longest message in bytes.
+pub const MAX_MESSAGE: usize = 16 * 1024 * 1024;
+
+const LENGTH: usize = 4;
+const HEADER: usize = LENGTH + 1;
+const PAYLOAD: usize = MAX_FRAME - 1;
+
+/// The frame is a message.
+const WHOLE: u8 = 0;
+/// The message goes on in the next frame that is not [`WHOLE`].
+const MORE: u8 = 1;
+/// The message ends here.
+const LAST: u8 = 2;
+
+/// Bytes that are not what they should be. After one of these the connection is of no further use.
+#[derive(Debug, thiserror::Error)]
+pub enum CodecError {
+    /// A frame claims to be longer than allowed, or empty.
+    #[error("frame of {len} bytes (allowed: 1 to {MAX_FRAME})")]
+    FrameLength {
+        /// What it claims.
+        len: usize,
+    },
+    /// A message is longer than allowed.
+    #[error("message of more than {MAX_MESSAGE} bytes ({len})")]
+    MessageLength {
+        /// How long it is, so far as known.
+        len: usize,
+    },
+    /// No such kind of frame.
+    #[error("frame with unknown flag {0}")]
+    Flag(u8),
+    /// The message ends before its frame does.
+    #[error("{0} bytes left over after a message")]
+    Trailing(usize),
+    /// The bytes are no such message.
+    #[error("undecodable message of {len} bytes: {source}")]
+    Decode {
+        /// How many bytes there were.
+        len: usize,
+        /// What bincode says.
+        #[source]
+        source: Box<bincode::error::DecodeError>,
+    },
+    /// The message cannot be encoded: a path that is not UTF-8, say.
+    #[error("unencodable message: {0}")]
+    Encode(#[source] Box<bincode::error::EncodeError>),
+}
+
+type Config = bincode::config::Configuration<bincode::config::LittleEndian, bincode::config::Fixint>;
+
+const CONFIG: Config = bincode::config::standard().with_fixed_int_encoding();
+
+/// Appends `message` to `out` as one frame or more.
+///
+/// # Errors
+/// [`CodecError::MessageLength`] and [`CodecError::Encode`]; `out` is then as it was.
+pub fn encode<T: Serialize>(message: &T, out: &mut Vec<u8>) -> Result<(), CodecError> {
+    let start = out.len();
+    out.extend_from_slice(&[0; HEADER]);
+    if let Err(source) = bincode::serde::encode_into_std_write(message, out, CONFIG) {
+        out.truncate(start);
+        return Err(CodecError::Encode(Box::new(source)));
+    }
+    let len = out.len() - start - HEADER;
+    if len <= PAYLOAD {
+        write_header(&mut out[start..start + HEADER], len, WHOLE);
+        return Ok(());
+    }
+    if len > MAX_MESSAGE {
+        out.truncate(start);
+        return Err(CodecError::MessageLength { len });
+    }
+    let body = out.split_off(start + HEADER);
+    out.truncate(start);
+    let mut chunks = body.chunks(PAYLOAD).peekable();
+    while let Some(chunk) = chunks.next() {
+        let mut header = [0; HEADER];
+        write_header(&mut header, chunk.len(), if chunks.peek().is_some() { MORE } else { LAST });
+        out.extend_from_slice(&header);
+        out.extend_from_slice(chunk);
+    }
+    Ok(())
+}
+
+fn write_header(header: &mut [u8], payload: usize, flag: u8) {
+    #[expect(clippy::cast_possible_truncation, reason = "a payload is at most MAX_FRAME - 1")]
+    header[..LENGTH].copy_from_slice(&((payload + 1) as u32).to_le_bytes());
+    header[LENGTH] = flag;
+}
+
+/// Length of the frame that begins `bytes`, its length field included.
+///
+/// # Errors
+/// [`CodecError::FrameLength`]
+fn frame_len(bytes: &[u8]) -> Result<Option<usize>, CodecError> {
+    let Some(field) = bytes.first_chunk::<LENGTH>() else { return Ok(None) };
+    let len = u32::from_le_bytes(*field) as usize;
+    if len == 0 || len > MAX_FRAME {
+        return Err(CodecError::FrameLength { len });
+    }
+    Ok(Some(LENGTH + len))
+}
+
+/// The packets of a message, for a packet socket.
+///
+/// # Errors
+/// As [`encode`].
+pub fn encode_packets<T: Serialize>(message: &T) -> Result<Vec<Vec<u8>>, CodecError> {
+    let mut frames = Vec::new();
+    encode(message, &mut frames)?;
+    let mut rest = &frames[..];
+    let mut packets = Vec::new();
+    while let Some(len) = frame_len(rest)? {
+        packets.push(rest[LENGTH..len].to_vec());
+        rest = &rest[len..];
+    }
+    Ok(packets)
+}
+
+/// Decodes exactly one message.
+fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, CodecError> {
+    let decoded = if body.len() < MAX_FRAME {
+        bincode::serde::decode_from_slice(body, CONFIG.with_limit::<MAX_FRAME>())
+    } else {
+        bincode::serde::decode_from_slice(body, CONFIG.with_limit::<MAX_MESSAGE>())
+    };
+    match decoded {
+        Ok((message, used)) if used == body.len() => Ok(message),
+        Ok((_, used)) => Err(CodecError::Trailing(body.len() - used)),
+        Err(source) => Err(CodecError::Decode { len: body.len(), source: Box::new(source) }),
+    }
+}
+
+/// Puts messages together from frames.
+#[derive(Debug, Default)]
+pub struct Assembler {
+    partial: Vec<u8>,
+}
+
+impl Assembler {
+    /// Takes one frame (flag byte and payload: a packet, whole) and returns the message that it completes.
+    ///
+    /// # Errors
+    /// Any [`CodecError`]; see there.
+    pub fn frame<T: DeserializeOwned>(&mut self, frame: &[u8]) -> Result<Option<T>, CodecError> {
+        if frame.len() > MAX_FRAME {
+            return Err(CodecError::FrameLength { len: frame.len() });
+        }
+        let Some((&flag, payload)) = frame.split_first() else { return Err(CodecError::FrameLength { len: 0 }) };
+        match flag {
+            WHOLE => decode(payload).map(Some),
+            MORE | LAST => {
+                let len = self.partial.len() + payload.len();
+                if len > MAX_MESSAGE {
+                    return Err(CodecError::MessageLength { len });
+                }
+                if self.partial.capacity() < len {
+                    // Doubling as `Vec` does, but never beyond the limit.
+                    let capacity = (2 * self.partial.capacity()).clamp(len, MAX_MESSAGE);
+                    self.partial.reserve_exact(capacity - self.partial.len());
+                }
+                self.partial.extend_from_slice(payload);
+                if flag == MORE {
+                    return Ok(None);
+                }
+                decode(&std::mem::take(&mut self.partial)).map(Some)
+            }
+            other => Err(CodecError::Flag(other)),
+        }
+    }
+}
+
+/// Bytes read from a stream, and the messages in them.
+///
+/// ```
+/// use ipc_protocol::codec::{encode, Inbox};
+/// let mut wire = Vec::new();
+/// encode(&"hello".to_owned(), &mut wire).unwrap();
+/// let mut inbox = Inbox::default();
+/// inbox.spare()[..wire.len()].copy_from_slice(&wire);
+/// inbox.filled(wire.len());
+/// assert_eq!(inbox.next_message::<String>().unwrap().as_deref(), Some("hello"));
+/// assert_eq!(inbox.next_message::<String>().unwrap(), None);
+/// ```
+#[derive(Debug)]
+pub struct Inbox {
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    assembler: Assembler,
+}
+
+/// What an inbox begins with: enough for a session in which little is said.
+const SMALL: usize = 4 * 1024;
+/// What it grows to when much comes at once: a few of the longest frames.
+const LARGE: usize = 4 * MAX_FRAME;
+
+impl Default for Inbox {
+    fn default() -> Self {
+        Self { buffer: vec![0; SMALL], start: 0, end: 0, assembler: Assembler::default() }
+    }
+}
+
+impl Inbox {
+    /// Where to read to: never empty.
+    pub fn spare(&mut self) -> &mut [u8] {
+        let was_full = self.end == self.buffer.len();
+        if self.start > 0 && self.buffer.len() - self.end < self.buffer.len() / 4 {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        if was_full && self.buffer.len() < LARGE {
+            self.buffer.resize((4 * self.buffer.len()).min(LARGE), 0);
+        }
+        &mut self.buffer[self.end..]
+    }
+
+    /// Says how much of [`Inbox::spare`] was filled.
+    pub fn filled(&mut self, len: usize) {
+        self.end = (self.end + len).min(self.buffer.len());
+    }
+
+    /// The next whole message; `None` until more is read.
+    ///
+    /// # Errors
+    /// Any [`CodecError`]; see there.
+    pub fn next_message<T: DeserializeOwned>(&mut self) -> Result<Option<T>, CodecError> {
+        loop {
+            let bytes = &self.buffer[self.start..self.end];
+            if bytes.is_empty() {
+                // All of it was read: the next bytes go to the front again, and a full buffer has shown that it may grow.
+                if self.end < self.buffer.len() {
+                    (self.start, self.end) = (0, 0);
+                }
+                return Ok(None);
+            }
+            let Some(len) = frame_len(bytes)? else { return Ok(None) };
+            if bytes.len() < len {
+                return Ok(None);
+            }
+            let message = self.assembler.frame(&bytes[LENGTH..len])?;
+            self.start += len;
+            if message.is_some() {
+                return Ok(message);
+            }
+        }
+    }
+}
+
+/// Bytes to be written to a stream, in two lanes: control overtakes bulk at the next frame.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    control: Lane,
+    bulk: Lane,
+    /// A place in `bulk` where a frame begins, at or before the next byte to write, until it is walked past it.
+    boundary: usize,
+    /// Which lane the last [`Outbox::chunk`] was of.
+    chunk_is_control: bool,
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    bytes: Vec<u8>,
+    written: usize,
+}
+
+impl Lane {
+    fn rest(&self) -> &[u8] {
+        &self.bytes[self.written..]
+    }
+}
+
+impl Outbox {
+    /// Queues a message behind all others.
+    ///
+    /// # Errors
+    /// As [`encode`]; nothing is queued then.
+    pub fn push<T: Serialize>(&mut self, message: &T) -> Result<(), CodecError> {
+        encode(message, &mut self.bulk.bytes)
+    }
+
+    /// Queues a message before everything that is not control. A message of more than one frame goes to the other
+    /// lane, since fragments of two messages cannot mix.
+    ///
+    /// # Errors
+    /// As [`encode`]; nothing is queued then.
+    pub fn push_control<T: Serialize>(&mut self, message: &T) -> Result<(), CodecError> {
+        let start = self.control.bytes.len();
+        encode(message, &mut self.control.bytes)?;
+        if frame_len(&self.control.bytes[start..])? != Some(self.control.bytes.len() - start) {
+            let frames = self.control.bytes.split_off(start);
+            self.bulk.bytes.extend_from_slice(&frames);
+        }
+        Ok(())
+    }
+
+    /// How many bytes wait.
+    pub fn len(&self) -> usize {
+        self.control.rest().len() + self.bulk.rest().len()
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What to write next; empty if nothing waits.
+    pub fn chunk(&mut self) -> &[u8] {
+        self.chunk_is_control = false;
+        if self.control.rest().is_empty() {
+            return self.bulk.rest();
+        }
+        // A frame that is half written must be finished first, in whichever lane it is.
+        if self.control.written == 0 {
+            self.walk();
+            if self.boundary > self.bulk.written {
+                return &self.bulk.bytes[self.bulk.written..self.boundary];
+            }
+        }
+        self.chunk_is_control = true;
+        self.control.rest()
+    }
+
+    /// Says how much of the last [`Outbox::chunk`] was written.
+    pub fn advance(&mut self, len: usize) {
+        if self.chunk_is_control {
+            self.control.written += len;
+            if self.control.rest().is_empty() {
+                self.control = Lane::default();
+            }
+            return;
+        }
+        self.bulk.written += len;
+        if self.bulk.rest().is_empty() {
+            self.bulk.bytes.clear();
+            // A burst's buffer is not kept for good.
+            self.bulk.bytes.shrink_to(4 * MAX_FRAME);
+            (self.bulk.written, self.boundary) = (0, 0);
+        } else if self.bulk.written >= 8 * MAX_FRAME {
+            // After the walk no header before the next byte to write is needed any more.
+            self.walk();
+            self.bulk.bytes.drain(..self.bulk.written);
+            self.boundary -= self.bulk.written;
+            self.bulk.written = 0;
+        }
+    }
+
+    /// Moves `boundary` to the first frame that begins at or behind the next byte to write.
+    fn walk(&mut self) {
+        while self.boundary < self.bulk.written {
+            // Our own frames: their headers are valid and whole.
+            let len = frame_len(&self.bulk.bytes[self.boundary..]).ok().flatten();
+            self.boundary += len.unwrap_or(self.bulk.bytes.len() - self.boundary);
+        }
+    }
+}

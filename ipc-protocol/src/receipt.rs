@@ -1,0 +1,215 @@
+//! Receipts: what a kill ended, and the proof that nothing is left.
+
+use std::{fmt, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ExitStatus, Pid, ProcessId, SessionId};
+
+/// How a kill proceeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KillOptions {
+    /// Time between SIGTERM + SIGCONT and SIGKILL; zero sends SIGKILL at once. Milliseconds on the wire.
+    #[serde(rename = "graceMs", with = "crate::millis::duration")]
+    pub grace: Duration,
+}
+
+impl KillOptions {
+    /// SIGKILL at once.
+    pub const NOW: Self = Self { grace: Duration::ZERO };
+
+    /// SIGTERM, and SIGKILL after `grace`.
+    pub const fn grace(grace: Duration) -> Self {
+        Self { grace }
+    }
+}
+
+impl Default for KillOptions {
+    fn default() -> Self {
+        Self::grace(Duration::from_secs(2))
+    }
+}
+
+/// Why processes were ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum KillCause {
+    /// `kill_session`: all of it, and the session.
+    KillSession,
+    /// `kill_all`: all but the agent.
+    KillAll,
+    /// `kill_process`: one.
+    KillProcess,
+    /// The agent exited; what it left was ended.
+    AgentExit,
+    /// The session could not start, or its agent spoke nonsense.
+    Failed,
+    /// The manager was shut down or dropped.
+    Shutdown,
+    /// The host died.
+    HostDied,
+    /// The proxy died; the fork server ended what it left.
+    ProxyDied,
+    /// The fork server died; the proxy ended its session.
+    ForkServerDied,
+}
+
+/// What contains a session's processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Layer {
+    /// Process group, subreaper, kill loop to a proof, fork-server guard.
+    Baseline,
+}
+
+/// Who collected a process's status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ReapedBy {
+    /// The session's proxy.
+    Proxy,
+    /// The fork server, after the proxy's death.
+    ForkServer,
+    /// Its own parent, before it came to us.
+    Parent,
+}
+
+/// How a process that was alive when the kill began came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Outcome {
+    /// It ended and was reaped by us with this status.
+    Ended(ExitStatus),
+    /// It ended; its own parent took the status.
+    Gone,
+    /// It is still alive.
+    Survived,
+}
+
+/// One line of a receipt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReceiptEntry {
+    /// Which process.
+    pub id: ProcessId,
+    /// Its parent when it was first seen.
+    pub ppid: Pid,
+    /// Its process group when it was first seen.
+    pub pgid: Pid,
+    /// Its POSIX session when it was first seen.
+    pub sid: Pid,
+    /// Its command line; `null` where it was gone before it could be read, or the receipt would be too long with it.
+    pub command: Option<String>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Who reaped it; `null` for a survivor.
+    pub reaped_by: Option<ReapedBy>,
+}
+
+/// Why we say that nothing is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Proof {
+    /// The kernel told the subreaper, asked with `waitpid(-1, __WALL)`, that it has no child (ECHILD): whatever the
+    /// session started is a descendant, and the last descendant is always a child.
+    NoChildren,
+    /// The fork server, which has other children, saw this many rounds with no unknown child and nothing unknown reaped.
+    QuietRounds(u32),
+    /// The one process asked for is gone: its pidfd says so.
+    ProcessGone,
+    /// None: something survived, or the kill ran out of time.
+    None,
+}
+
+/// What a kill did. It is proven when [`Receipt::is_empty`] says so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Receipt {
+    /// Whose processes.
+    pub session_id: SessionId,
+    /// Why.
+    pub cause: KillCause,
+    /// Every process seen alive from the start of the kill, in the order seen, survivors included.
+    pub processes: Vec<ReceiptEntry>,
+    /// The containment layers used.
+    pub layers: Vec<Layer>,
+    /// Rounds of the kill loop.
+    pub rounds: u32,
+    /// From the first signal to the proof, in microseconds.
+    pub duration_us: u64,
+    /// Processes that may belong to another session whose proxy died at the same moment.
+    pub unattributed: Vec<ReceiptEntry>,
+    /// What is still alive. Empty unless the kill failed.
+    pub survivors: Vec<ProcessId>,
+    /// On what the claim rests.
+    pub proof: Proof,
+}
+
+impl Receipt {
+    /// A receipt before the first signal.
+    pub fn begin(session_id: SessionId, cause: KillCause) -> Self {
+        Self {
+            session_id,
+            cause,
+            processes: Vec::new(),
+            layers: vec![Layer::Baseline],
+            rounds: 0,
+            duration_us: 0,
+            unattributed: Vec::new(),
+            survivors: Vec::new(),
+            proof: Proof::None,
+        }
+    }
+
+    /// Whether nothing is left, and that is proven.
+    pub fn is_empty(&self) -> bool {
+        self.survivors.is_empty() && self.proof != Proof::None
+    }
+
+    /// How long the kill took.
+    pub fn duration(&self) -> Duration {
+        Duration::from_micros(self.duration_us)
+    }
+
+    /// The same without command lines, where it would be too long for a message.
+    #[must_use]
+    pub fn without_commands(mut self) -> Self {
+        for entry in self.processes.iter_mut().chain(&mut self.unattributed) {
+            entry.command = None;
+        }
+        self
+    }
+
+    /// Adds what a later party (the fork server, after the proxy) ended of the same session.
+    pub fn merge(&mut self, later: Receipt) {
+        self.rounds += later.rounds;
+        self.duration_us += later.duration_us;
+        // Where the later party found nothing more, the earlier proof is the better one.
+        if self.proof == Proof::None || !later.processes.is_empty() || later.proof == Proof::None {
+            self.proof = later.proof;
+        }
+        self.unattributed.extend(later.unattributed);
+        self.survivors = later.survivors;
+        for entry in later.processes {
+            match self.processes.iter_mut().find(|known| known.id == entry.id) {
+                Some(known) => *known = entry,
+                None => self.processes.push(entry),
+            }
+        }
+    }
+}
+
+impl fmt::Display for Receipt {
+    /// One line for people: how many ended, in what time, on what proof.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ended = self.processes.len() - self.survivors.len().min(self.processes.len());
+        write!(f, "{ended} ended in {:.1} ms, {} survivors", self.duration_us as f64 / 1000.0, self.survivors.len())?;
+        match self.proof {
+            Proof::NoChildren => f.write_str(" (proof: the kernel says the subreaper has no child left)"),
+            Proof::QuietRounds(n) => write!(f, " (proof: {n} quiet rounds of the fork server)"),
+            Proof::ProcessGone => f.write_str(" (proof: its pidfd says it is gone)"),
+            Proof::None => f.write_str(" (NOT proven)"),
+        }
+    }
+}

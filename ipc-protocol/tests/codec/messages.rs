@@ -1,0 +1,175 @@
+//! Every message comes back as it was sent.
+
+use std::{collections::BTreeSet, sync::Arc, time::SystemTime};
+
+use ipc_protocol::{
+    Envelope, Event, WireError,
+    codec::{Assembler, Inbox, encode, encode_packets},
+    message::{FromForkServer, FromProxy, ToForkServer, ToProxy},
+};
+use proptest::{
+    collection::vec,
+    prelude::*,
+    strategy::ValueTree,
+    test_runner::{Config, TestRunner},
+};
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{receive, values};
+
+/// Defines a test that the random values of a type have each of its variants. A variant that is not listed does not
+/// compile: the match has no wildcard.
+macro_rules! every_variant_is_made {
+    ($test:ident, $type:ident, $strategy:expr, [$($variant:ident),* $(,)?]) => {
+        #[test]
+        fn $test() {
+            let name = |value: &$type| match value {
+                $($type::$variant { .. } => stringify!($variant),)*
+            };
+            let mut missing = BTreeSet::from([$(stringify!($variant)),*]);
+            let mut runner = TestRunner::deterministic();
+            let strategy = $strategy;
+            for _ in 0..1000 {
+                missing.remove(name(&strategy.new_tree(&mut runner).expect("a value").current()));
+            }
+            assert_eq!(missing, BTreeSet::new(), "never made");
+        }
+    };
+}
+
+every_variant_is_made!(
+    every_message_to_a_proxy_is_made,
+    ToProxy,
+    values::to_proxy(),
+    [Hello, Start, Prompt, Steer, Abort, Permission, ListProcesses, KillProcess, KillAll, Shutdown, Ping,]
+);
+every_variant_is_made!(
+    every_message_from_a_proxy_is_made,
+    FromProxy,
+    values::from_proxy(),
+    [Hello, Started, Event, TurnEnded, Processes, Receipt, Done, Failed, Pong, AgentExited, Ended,]
+);
+every_variant_is_made!(
+    every_message_to_the_fork_server_is_made,
+    ToForkServer,
+    values::to_fork_server(),
+    [Hello, Fork, Kill,]
+);
+every_variant_is_made!(
+    every_message_from_the_fork_server_is_made,
+    FromForkServer,
+    values::from_fork_server(),
+    [Hello, Forked, ForkFailed, ProxyGone,]
+);
+every_variant_is_made!(
+    every_event_is_made,
+    Event,
+    values::event(),
+    [
+        SessionStarted,
+        SessionIdle,
+        SessionBusy,
+        SessionStatus,
+        SessionEnded,
+        SessionGap,
+        SessionLossy,
+        TurnStarted,
+        Text,
+        Thinking,
+        ToolStart,
+        ToolUpdate,
+        ToolEnd,
+        Plan,
+        Usage,
+        ContextWindow,
+        Complete,
+        Error,
+        PermissionRequested,
+        PermissionResolved,
+        ProcessSpawned,
+        ProcessExited,
+        ActionFailed,
+        Log,
+    ]
+);
+
+/// As [`every_variant_is_made`], for errors: `WireError` is matched as the others are.
+mod errors {
+    use super::*;
+
+    every_variant_is_made!(
+        every_error_is_made,
+        WireError,
+        values::wire_error(),
+        [
+            ProgramNotFound,
+            CwdMissing,
+            Spawn,
+            FdsExhausted,
+            Busy,
+            Unsupported,
+            UnknownProcess,
+            UnknownPermission,
+            UnknownOption,
+            Deadline,
+            AgentDied,
+            AgentProtocol,
+            Protocol,
+            VersionMismatch,
+            Survivors,
+            System,
+        ]
+    );
+}
+
+/// Over a stream in pieces of `sizes`.
+fn streamed<T: Serialize + DeserializeOwned>(messages: &[T], sizes: Vec<usize>) -> Vec<T> {
+    let mut wire = Vec::new();
+    for message in messages {
+        encode(message, &mut wire).expect("encodable");
+    }
+    receive(&mut Inbox::default(), &wire, sizes.into_iter().cycle()).expect("decodable")
+}
+
+/// Over a packet socket.
+fn sent_as_packets<T: Serialize + DeserializeOwned>(messages: &[T]) -> Vec<T> {
+    let mut assembler = Assembler::default();
+    let packets = messages.iter().flat_map(|message| encode_packets(message).expect("encodable"));
+    packets.filter_map(|packet| assembler.frame(&packet).expect("decodable")).collect()
+}
+
+proptest! {
+    #![proptest_config(Config { cases: 256, failure_persistence: None, ..Config::default() })]
+
+    #[test]
+    fn messages_between_host_and_proxy_come_back(
+        to in vec(values::to_proxy(), 1..6), from in vec(values::from_proxy(), 1..6), sizes in vec(1..80usize, 1..20),
+    ) {
+        prop_assert_eq!(streamed(&to, sizes.clone()), to);
+        prop_assert_eq!(streamed(&from, sizes), from);
+    }
+
+    #[test]
+    fn messages_between_host_and_fork_server_come_back(
+        to in vec(values::to_fork_server(), 1..6), from in vec(values::from_fork_server(), 1..6),
+    ) {
+        prop_assert_eq!(sent_as_packets(&to), to);
+        prop_assert_eq!(sent_as_packets(&from), from);
+    }
+
+    #[test]
+    fn events_come_back_from_json(event in values::event(), offset in any::<u64>(), turn in any::<Option<u64>>()) {
+        let session = Arc::new("s-1".parse().expect("a valid id"));
+        let envelope = Envelope { offset, created_at: SystemTime::UNIX_EPOCH, session, turn, event };
+        let json = envelope.to_json().expect("JSON");
+        let text = json.to_string();
+        let back = Envelope::from_json(serde_json::from_str(&text).expect("JSON")).expect("an envelope");
+        prop_assert_eq!(back, envelope, "{}", text);
+    }
+
+    #[test]
+    fn an_event_weighs_what_its_texts_do(event in values::event()) {
+        let texts = serde_json::to_string(&event).expect("JSON").len();
+        prop_assert!(event.weight() >= 160 && event.weight() <= 4 * texts + 2000, "{} of {}", event.weight(), texts);
+    }
+}
