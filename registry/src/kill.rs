@@ -1,0 +1,277 @@
+//! The kill loop: signal, reap, look again, until there is a proof that nothing is left.
+
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use ipc_protocol::{KillCause, KillOptions, Outcome, ProcessId, Proof, ReapedBy, Receipt, ReceiptEntry, Signal};
+
+use crate::{Children, PidFd, ProcessRegistry, RegistryEvent};
+
+/// What a kill is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KillScope {
+    /// Everything below this subreaper. Proof: it has no child left.
+    All,
+    /// Everything but this process. Proof: quiet rounds, since there is always a child left.
+    AllBut(ProcessId),
+    /// This process alone. Proof: it is gone.
+    One(ProcessId),
+    /// Everything below the given roots of a guarded session. Proof: quiet rounds.
+    Guarded,
+}
+
+/// Where a kill stands.
+#[derive(Debug)]
+pub enum KillStep {
+    /// Call again after this time, or earlier on SIGCHLD.
+    Again(Duration),
+    /// It is over; see whether the receipt is empty.
+    Done(Box<Receipt>),
+}
+
+/// Rounds without anything alive or new that count as a proof where ECHILD cannot be had.
+const QUIET_ROUNDS: u32 = 3;
+/// How long a kill goes on after its grace, before it reports survivors.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Dead children reaped in one step: more would starve the killing of a fork storm.
+const REAP_BOUND: usize = 256;
+/// Between rounds while SIGKILLs take effect.
+const KILL_INTERVAL: Duration = Duration::from_millis(1);
+/// Between rounds while processes have their grace; SIGCHLD comes earlier for direct children.
+const GRACE_INTERVAL: Duration = Duration::from_millis(10);
+
+/// A kill in progress. Each step takes about as long as its slice, so that one thread can do other things between.
+#[derive(Debug)]
+pub struct Kill {
+    scope: KillScope,
+    cause: KillCause,
+    options: KillOptions,
+    began: Instant,
+    /// Where the receipt begins: before `began` if this kill goes on with another one's work.
+    since: Instant,
+    slice: Duration,
+    rounds: u32,
+    quiet: u32,
+    quiet_needed: u32,
+    /// Of the registry, when the last round began.
+    discoveries: Option<u64>,
+    terminated: BTreeSet<ProcessId>,
+    alive_in_round: bool,
+}
+
+impl Kill {
+    /// A kill that begins with its first step. A step takes about `slice`.
+    pub fn new(scope: KillScope, cause: KillCause, options: KillOptions, slice: Duration) -> Self {
+        Self {
+            scope,
+            cause,
+            options,
+            began: Instant::now(),
+            since: Instant::now(),
+            slice,
+            rounds: 0,
+            quiet: 0,
+            quiet_needed: QUIET_ROUNDS,
+            discoveries: None,
+            terminated: BTreeSet::new(),
+            alive_in_round: false,
+        }
+    }
+
+    /// Why.
+    pub fn cause(&self) -> KillCause {
+        self.cause
+    }
+
+    /// What.
+    pub fn scope(&self) -> KillScope {
+        self.scope
+    }
+
+    /// One quiet round is proof enough: somebody has proven already that nothing is left.
+    #[must_use]
+    pub fn confirming(mut self) -> Self {
+        self.quiet_needed = 1;
+        self
+    }
+
+    /// Goes on with the work of `earlier`: the receipt is of both.
+    #[must_use]
+    pub fn following(mut self, earlier: &Self) -> Self {
+        self.since = earlier.since;
+        self.rounds = earlier.rounds;
+        self
+    }
+
+    /// Shortens what is left of the grace.
+    pub fn hurry(&mut self, options: KillOptions) {
+        let left = self.options.grace.saturating_sub(self.began.elapsed());
+        if options.grace < left {
+            self.options.grace = self.began.elapsed() + options.grace;
+        }
+    }
+
+    /// Does a part of the work.
+    pub fn step(&mut self, registry: &mut ProcessRegistry) -> KillStep {
+        let children = if registry.is_own() {
+            match registry.reap(REAP_BOUND) {
+                Ok(children) => children,
+                Err(error) => {
+                    registry.emit(RegistryEvent::Error { operation: "reaping".into(), error: error.to_string() });
+                    Children::Alive
+                }
+            }
+        } else {
+            Children::Alive
+        };
+        if children == Children::None && matches!(self.scope, KillScope::All | KillScope::AllBut(_)) {
+            // Burying also ends what others reaped.
+            registry.scan();
+            return self.done(registry, Proof::NoChildren);
+        }
+        let known = *self.discoveries.get_or_insert(registry.discoveries);
+        let killing = self.began.elapsed() >= self.options.grace;
+        let complete = match self.scope {
+            KillScope::One(id) => {
+                let alive = is_alive(id);
+                if alive {
+                    self.signal(registry, id, killing);
+                }
+                self.alive_in_round |= alive;
+                true
+            }
+            scope => registry.scan_slice(self.slice, |registry, id| {
+                if scope != KillScope::AllBut(id) {
+                    self.alive_in_round = true;
+                    self.signal(registry, id, killing);
+                }
+            }),
+        };
+        if complete {
+            self.rounds += 1;
+            let new = registry.discoveries != known;
+            self.discoveries = Some(registry.discoveries);
+            let alive = std::mem::take(&mut self.alive_in_round);
+            self.quiet = if alive || new { 0 } else { self.quiet + 1 };
+            match self.scope {
+                KillScope::One(_) if !alive => {
+                    registry.scan();
+                    return self.done(registry, Proof::ProcessGone);
+                }
+                KillScope::AllBut(_) | KillScope::Guarded if self.quiet >= self.quiet_needed => {
+                    return self.done(registry, Proof::QuietRounds(self.quiet));
+                }
+                _ => {}
+            }
+        }
+        if self.began.elapsed() > self.options.grace + PATIENCE {
+            return self.done(registry, Proof::None);
+        }
+        KillStep::Again(match (complete && children != Children::MoreDead, killing) {
+            (false, _) => Duration::ZERO,
+            (true, true) => KILL_INTERVAL,
+            (true, false) if self.quiet > 0 => KILL_INTERVAL,
+            (true, false) => GRACE_INTERVAL.min(self.options.grace.saturating_sub(self.began.elapsed())),
+        })
+    }
+
+    fn signal(&mut self, registry: &mut ProcessRegistry, id: ProcessId, killing: bool) {
+        let first = self.terminated.insert(id);
+        if first {
+            registry.refresh_command(id);
+        }
+        if !killing && !first {
+            return;
+        }
+        // A process that is gone needs no signal; one that is another user's is named as a survivor in the end.
+        let Ok(process) = PidFd::open(id) else { return };
+        let signals: &[Signal] = if killing { &[Signal::Kill] } else { &[Signal::Term, Signal::Cont] };
+        for signal in signals {
+            if let Err(error) = process.signal(*signal)
+                && error.kind() == std::io::ErrorKind::PermissionDenied
+                && first
+            {
+                let operation = format!("sending SIG{signal} to process {id}");
+                registry.emit(RegistryEvent::Error { operation, error: error.to_string() });
+            }
+        }
+    }
+
+    fn done(&self, registry: &ProcessRegistry, proof: Proof) -> KillStep {
+        let mut receipt = Receipt::begin(registry.session().clone(), self.cause);
+        receipt.rounds = self.rounds;
+        receipt.duration_us = u64::try_from(self.since.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let in_scope = |id: ProcessId| match self.scope {
+            KillScope::All | KillScope::Guarded => true,
+            KillScope::AllBut(other) => id != other,
+            KillScope::One(one) => id == one,
+        };
+        let during = |ended: Option<Instant>| ended.is_none_or(|ended| ended >= self.since);
+        let mut entries: Vec<_> =
+            registry.entries().iter().filter(|(id, entry)| in_scope(**id) && during(entry.ended_at)).collect();
+        entries.sort_by_key(|(id, _)| (id.start_time, id.pid));
+        for (id, entry) in entries {
+            let alive = entry.ended_at.is_none() && is_alive(*id);
+            if alive {
+                receipt.survivors.push(*id);
+            }
+            receipt.processes.push(ReceiptEntry {
+                id: *id,
+                ppid: entry.info.ppid,
+                pgid: entry.info.pgid,
+                sid: entry.info.sid,
+                command: entry.info.command.is_some().then(|| entry.info.command_line()),
+                outcome: match (alive, entry.info.exit) {
+                    (true, _) => Outcome::Survived,
+                    (false, Some(exit)) => Outcome::Ended(exit),
+                    (false, None) => Outcome::Gone,
+                },
+                reaped_by: (!alive).then_some(entry.reaped_by.unwrap_or(ReapedBy::Parent)),
+            });
+        }
+        receipt.proof = if receipt.survivors.is_empty() { proof } else { Proof::None };
+        KillStep::Done(Box::new(receipt))
+    }
+}
+
+/// Whether the process is there and not dead.
+fn is_alive(id: ProcessId) -> bool {
+    crate::proc::stat(id.pid).is_ok_and(|stat| stat.starttime == id.start_time && !crate::proc::is_dead(&stat))
+}
+
+impl ProcessRegistry {
+    /// Ends everything and waits for it: SIGTERM + SIGCONT, SIGKILL after the grace.
+    ///
+    /// For programs that have nothing else to do meanwhile; others step a [`Kill`].
+    pub fn kill_all(&mut self, options: KillOptions) -> Receipt {
+        self.run(Kill::new(KillScope::All, KillCause::KillAll, options, Duration::MAX))
+    }
+
+    /// Ends one process and waits for it.
+    pub fn kill_process(&mut self, process: ProcessId, options: KillOptions) -> Receipt {
+        self.run(Kill::new(KillScope::One(process), KillCause::KillProcess, options, Duration::MAX))
+    }
+
+    /// Sends one signal to one process of the session.
+    ///
+    /// # Errors
+    /// `NotFound` when the session has no such process alive; `PermissionDenied` when it is another user's.
+    pub fn kill(&self, process: ProcessId, signal: Signal) -> std::io::Result<()> {
+        if self.live(process.pid) != Some(process) {
+            let text = format!("session {} has no living process {process}", self.session());
+            return Err(std::io::Error::new(std::io::ErrorKind::NotFound, text));
+        }
+        PidFd::open(process)?.signal(signal)
+    }
+
+    fn run(&mut self, mut kill: Kill) -> Receipt {
+        loop {
+            match kill.step(self) {
+                KillStep::Done(receipt) => return *receipt,
+                KillStep::Again(pause) => std::thread::sleep(pause),
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What `/proc` says of processes. Everything read here can be out of date by the time it is used.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read},
+    sync::OnceLock,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use ipc_protocol::{ExitStatus, Pid, ProcessId, ProcessInfo};
+use procfs::{FromRead, process::Stat};
+
+fn gone(pid: Pid) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, format!("no process {pid}"))
+}
+
+/// `/proc/PID/stat`.
+///
+/// # Errors
+/// `NotFound` when there is no such process.
+pub(crate) fn stat(pid: Pid) -> io::Result<Stat> {
+    let file = File::open(format!("/proc/{pid}/stat")).map_err(|_| gone(pid))?;
+    Stat::from_read(file).map_err(|_| gone(pid))
+}
+
+/// The identity of the process that has `pid` now.
+///
+/// # Errors
+/// `NotFound` when there is none.
+pub fn identify(pid: Pid) -> io::Result<ProcessId> {
+    stat(pid).map(|stat| ProcessId { pid, start_time: stat.starttime })
+}
+
+/// Whether the process is dead, though not reaped. A dead leader with living threads is alive.
+pub(crate) fn is_dead(stat: &Stat) -> bool {
+    matches!(stat.state, 'Z' | 'X' | 'x') && stat.num_threads <= 1
+}
+
+/// Whether the process is on its way out or gone: what it leaves may have been re-parented already.
+pub fn is_exiting(id: ProcessId) -> bool {
+    /// PF_EXITING of the kernel, set before a dying process gives its children away.
+    const EXITING: u32 = 4;
+    stat(id.pid).map_or(true, |stat| stat.starttime != id.start_time || stat.flags & EXITING != 0 || is_dead(&stat))
+}
+
+/// How a dead process ended, from its stat; `None` where we may not see it.
+pub(crate) fn exit_of(stat: &Stat) -> Option<ExitStatus> {
+    stat.exit_code.map(exit_of_wait_status)
+}
+
+/// An exit from the encoding that `wait` uses.
+pub(crate) fn exit_of_wait_status(status: i32) -> ExitStatus {
+    match status & 0x7f {
+        0 => ExitStatus::Code((status >> 8) & 0xff),
+        signal => ExitStatus::Signal(signal),
+    }
+}
+
+/// The command line, word by word; `None` for a process that is gone, dead or has none. It may be megabytes long: what
+/// is beyond [`ProcessInfo::MAX_COMMAND_LINE`] is cut, and `…` stands for it.
+pub(crate) fn command_line(pid: Pid) -> Option<Vec<String>> {
+    const MAX: usize = ProcessInfo::MAX_COMMAND_LINE;
+    let mut bytes = Vec::new();
+    File::open(format!("/proc/{pid}/cmdline")).ok()?.take(MAX as u64 + 1).read_to_end(&mut bytes).ok()?;
+    let is_cut = bytes.len() > MAX;
+    bytes.truncate(MAX);
+    let text = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
+    if text.is_empty() {
+        return None;
+    }
+    let mut words: Vec<_> = text.split(|b| *b == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+    if is_cut && let Some(last) = words.last_mut() {
+        last.push('…');
+    }
+    Some(words)
+}
+
+/// The working directory; `None` where it cannot be read.
+pub(crate) fn cwd(pid: Pid) -> Option<String> {
+    fs::read_link(format!("/proc/{pid}/cwd")).ok().map(|path| path.to_string_lossy().into_owned())
+}
+
+/// The value of `name` in the environment that the process was started with.
+pub fn environment_value(pid: Pid, name: &str) -> Option<String> {
+    let bytes = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    bytes.split(|b| *b == 0).find_map(|var| {
+        let value = var.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
+        Some(String::from_utf8_lossy(value).into_owned())
+    })
+}
+
+/// Whether the kernel has the children lists (CONFIG_PROC_CHILDREN).
+pub fn has_children_lists() -> bool {
+    static HAS: OnceLock<bool> = OnceLock::new();
+    *HAS.get_or_init(|| fs::exists(format!("/proc/self/task/{}/children", std::process::id())).unwrap_or(false))
+}
+
+/// Appends the children of every thread of `pid`.
+pub(crate) fn children(pid: Pid, out: &mut Vec<Pid>) {
+    if !has_children_lists() {
+        return children_by_scan(pid, out);
+    }
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return };
+    for task in tasks.flatten() {
+        let Ok(list) = fs::read_to_string(task.path().join("children")) else { continue };
+        out.extend(list.split_ascii_whitespace().filter_map(|word| word.parse::<Pid>().ok()));
+    }
+}
+
+/// The children of this process.
+pub fn own_children() -> Vec<Pid> {
+    let mut pids = Vec::new();
+    children(std::process::id(), &mut pids);
+    pids
+}
+
+/// The slow way: every process there is, and who its parent is.
+fn children_by_scan(parent: Pid, out: &mut Vec<Pid>) {
+    let Ok(entries) = fs::read_dir("/proc") else { return };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<Pid>().ok());
+    out.extend(pids.filter(|pid| stat(*pid).is_ok_and(|stat| stat.ppid.unsigned_abs() == parent)));
+}
+
+/// User and system time that a process has used.
+pub(crate) fn cpu_time(pid: Pid) -> Option<Duration> {
+    let stat = stat(pid).ok()?;
+    Some(Duration::from_millis((stat.utime + stat.stime).saturating_mul(1000) / ticks_per_second()))
+}
+
+/// Clock ticks a second, as start times count.
+pub(crate) fn ticks_per_second() -> u64 {
+    rustix::param::clock_ticks_per_second()
+}
+
+/// When a process with this start time started.
+pub(crate) fn started_at(start_time: u64) -> SystemTime {
+    static BOOT: OnceLock<SystemTime> = OnceLock::new();
+    let boot = BOOT.get_or_init(|| {
+        let uptime = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let up = Duration::new(uptime.tv_sec.unsigned_abs(), u32::try_from(uptime.tv_nsec).unwrap_or(0));
+        SystemTime::now().checked_sub(up).unwrap_or(UNIX_EPOCH)
+    });
+    *boot + Duration::from_millis(start_time.saturating_mul(1000) / ticks_per_second())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_described() {
+        let pid = std::process::id();
+        let id = identify(pid).expect("alive");
+        assert_eq!(identify(pid).expect("alive"), id);
+        assert!(command_line(pid).is_some_and(|words| !words.is_empty()));
+        assert!(cwd(pid).is_some());
+        let age = SystemTime::now().duration_since(started_at(id.start_time)).expect("in the past");
+        assert!(age < Duration::from_secs(3600), "{age:?}");
+    }
+
+    #[test]
+    fn what_is_gone_is_not_found() {
+        assert_eq!(identify(u32::MAX >> 2).expect_err("no such pid").kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn wait_statuses_are_read() {
+        assert_eq!(exit_of_wait_status(7 << 8), ExitStatus::Code(7));
+        assert_eq!(exit_of_wait_status(9), ExitStatus::Signal(9));
+        assert_eq!(exit_of_wait_status(0x80 | 11), ExitStatus::Signal(11));
+    }
+}

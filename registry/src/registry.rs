@@ -1,0 +1,492 @@
+//! The table of a session's processes.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    io,
+    time::{Duration, Instant},
+};
+
+use ipc_protocol::{ExitStatus, Pid, ProcessId, ProcessInfo, ProcessStatus, ReapedBy, SessionId, WireError};
+use procfs::process::Stat;
+
+use crate::{
+    Spawn, Spawned, proc,
+    sample::Sampler,
+    spawn,
+    sys::{self, Dead},
+};
+
+/// Finished processes that are remembered at most; the oldest are forgotten first.
+const MAX_FINISHED: usize = 4096;
+/// Events that wait to be taken at most; then [`RegistryEvent::Lost`] counts.
+const MAX_EVENTS: usize = 8192;
+
+/// What a registry has seen happen.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RegistryEvent {
+    /// A process was seen for the first time.
+    Spawned(Box<ProcessInfo>),
+    /// A process ended by itself, or in a way nobody could see.
+    Exited {
+        /// Which.
+        process: ProcessId,
+        /// First word of its command line, where it was read.
+        command: Option<String>,
+        /// Its code, where that is known.
+        exit: Option<ExitStatus>,
+    },
+    /// A signal ended a process.
+    Killed {
+        /// Which.
+        process: ProcessId,
+        /// First word of its command line, where it was read.
+        command: Option<String>,
+        /// The signal's number.
+        signal: i32,
+    },
+    /// Something could not be done.
+    Error {
+        /// What.
+        operation: String,
+        /// Why.
+        error: String,
+    },
+    /// So many events were not taken in time and are gone.
+    Lost(u64),
+}
+
+/// A dead process that was reaped.
+#[derive(Clone, Debug)]
+pub struct Reaped {
+    /// Which.
+    pub id: ProcessId,
+    /// How it ended.
+    pub exit: ExitStatus,
+    stat: Box<Stat>,
+}
+
+/// What reaping came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Children {
+    /// There is no child left: ECHILD. Whatever was ever started below this subreaper is gone.
+    None,
+    /// There are children, none of them dead.
+    Alive,
+    /// The bound was reached and more dead ones may wait.
+    MoreDead,
+}
+
+/// Reaps up to `limit` dead children of this process, of any kind, and says who they were.
+///
+/// Only the one reaper of a process may call it: it takes statuses from whoever else waits.
+///
+/// # Errors
+/// The system's, which on Linux has none left for these calls.
+pub fn reap_children(limit: usize, mut reaped: impl FnMut(Reaped)) -> io::Result<Children> {
+    for _ in 0..limit {
+        match sys::peek_dead_child()? {
+            Dead::NoChildren => return Ok(Children::None),
+            Dead::NoneYet => return Ok(Children::Alive),
+            Dead::Child(pid) => {
+                // Unreaped, so its pid is still its own and /proc still tells who it was.
+                let stat = proc::stat(pid)?;
+                let Some(exit) = sys::reap(pid)? else { continue };
+                let id = ProcessId { pid, start_time: stat.starttime };
+                reaped(Reaped { id, exit, stat: Box::new(stat) });
+            }
+        }
+    }
+    Ok(Children::MoreDead)
+}
+
+/// Where a registry's processes hang in the tree.
+#[derive(Debug)]
+enum Roots {
+    /// Below this process, which is their subreaper and reaps them.
+    Own,
+    /// Below these, of a process that this one guards.
+    Given(Vec<Pid>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) info: ProcessInfo,
+    pub(crate) reaped_by: Option<ReapedBy>,
+    pub(crate) ended_at: Option<Instant>,
+}
+
+/// One pass over the tree, which may take several calls.
+#[derive(Debug, Default)]
+struct Walk {
+    /// Pids to visit, each with the parent whose children list it was in.
+    todo: Vec<(Pid, Pid)>,
+    visited: BTreeSet<Pid>,
+}
+
+/// Every process of one session: those it started itself, and all of their descendants.
+///
+/// It does its work when called and has no thread of its own: [`ProcessRegistry::reap`] on SIGCHLD,
+/// [`ProcessRegistry::scan`] as often as spawns and exits shall be noticed, [`crate::Kill::step`] while a kill runs.
+///
+/// ```no_run
+/// use registry::{KillScope, ProcessRegistry, Spawn};
+/// use ipc_protocol::{KillCause, KillOptions, SessionId};
+/// let mut registry = ProcessRegistry::new(SessionId::mint()).unwrap();
+/// registry.spawn(Spawn::new("/bin/true")).unwrap();
+/// let receipt = registry.kill_all(KillOptions::default());
+/// assert!(receipt.is_empty());
+/// ```
+#[derive(Debug)]
+pub struct ProcessRegistry {
+    session: SessionId,
+    roots: Roots,
+    entries: BTreeMap<ProcessId, Entry>,
+    /// The living, by pid.
+    live: BTreeMap<Pid, ProcessId>,
+    events: VecDeque<RegistryEvent>,
+    lost: u64,
+    walk: Option<Walk>,
+    /// Counts processes never seen before: two equal readings mean that nothing new turned up in between.
+    pub(crate) discoveries: u64,
+    sampler: Sampler,
+}
+
+impl ProcessRegistry {
+    /// The registry of everything below this process, which becomes a subreaper: whatever its descendants leave behind
+    /// becomes its child. There can be one in a process: it reaps all children.
+    ///
+    /// # Errors
+    /// The system's, where it has no subreapers.
+    pub fn new(session: SessionId) -> io::Result<Self> {
+        nix::sys::prctl::set_child_subreaper(true)?;
+        Ok(Self::with_roots(session, Roots::Own))
+    }
+
+    /// The registry of a session whose proxy cannot keep its own: the caller says where its processes hang
+    /// ([`ProcessRegistry::set_roots`]) and which it reaped ([`ProcessRegistry::note_reaped`]).
+    pub fn guard(session: SessionId) -> Self {
+        Self::with_roots(session, Roots::Given(Vec::new()))
+    }
+
+    fn with_roots(session: SessionId, roots: Roots) -> Self {
+        Self {
+            session,
+            roots,
+            entries: BTreeMap::new(),
+            live: BTreeMap::new(),
+            events: VecDeque::new(),
+            lost: 0,
+            walk: None,
+            discoveries: 0,
+            sampler: Sampler::default(),
+        }
+    }
+
+    /// Whose processes.
+    pub fn session(&self) -> &SessionId {
+        &self.session
+    }
+
+    /// Says which processes the next pass starts from.
+    pub fn set_roots(&mut self, roots: Vec<Pid>) {
+        self.roots = Roots::Given(roots);
+    }
+
+    /// Makes the next pass start from the children of `pid`.
+    pub fn set_roots_below(&mut self, pid: Pid) {
+        let mut roots = Vec::new();
+        proc::children(pid, &mut roots);
+        self.set_roots(roots);
+    }
+
+    /// Whether this registry reaps its processes itself.
+    pub(crate) fn is_own(&self) -> bool {
+        matches!(self.roots, Roots::Own)
+    }
+
+    /// Starts a program, tracked.
+    ///
+    /// # Errors
+    /// As [`spawn`].
+    pub fn spawn(&mut self, program: Spawn) -> Result<Spawned, WireError> {
+        let mut words = program.argv.iter().map(|word| word.to_string_lossy().into_owned());
+        let mut room = ProcessInfo::MAX_COMMAND_LINE;
+        let mut fits = |word: &String| {
+            room = room.saturating_sub(word.len() + 1);
+            room > 0
+        };
+        let command = words.next();
+        let args = words.by_ref().take_while(&mut fits).collect();
+        let cwd = program.cwd.as_ref().map(|cwd| cwd.to_string_lossy().into_owned());
+        let spawned = spawn::spawn(program)?;
+        let id = spawned.id();
+        // All this is known without looking: it was started so.
+        let info = ProcessInfo {
+            id,
+            ppid: std::process::id(),
+            pgid: id.pid,
+            sid: id.pid,
+            session_id: self.session.clone(),
+            command,
+            args,
+            cwd: cwd.or_else(|| proc::cwd(id.pid)),
+            started_at: proc::started_at(id.start_time),
+            status: ProcessStatus::Running,
+            exit: None,
+            cpu_percent: None,
+            rss_bytes: None,
+            tracked: true,
+        };
+        self.insert(id, info);
+        Ok(spawned)
+    }
+
+    /// Whether this registry has ever seen `id`.
+    pub fn knows(&self, id: ProcessId) -> bool {
+        self.entries.contains_key(&id)
+    }
+
+    /// The living process with this pid, as last seen.
+    pub fn live(&self, pid: Pid) -> Option<ProcessId> {
+        self.live.get(&pid).copied()
+    }
+
+    /// How `id` ended; `None` while it lives, or is unknown, or nobody could see how.
+    pub fn exit_of(&self, id: ProcessId) -> Option<ExitStatus> {
+        self.entries.get(&id)?.info.exit
+    }
+
+    /// Reaps up to `limit` dead children.
+    ///
+    /// # Errors
+    /// As [`reap_children`].
+    pub fn reap(&mut self, limit: usize) -> io::Result<Children> {
+        let mut dead = Vec::new();
+        let children = reap_children(limit, |reaped| dead.push(reaped))?;
+        for reaped in dead {
+            self.note_reaped(&reaped, ReapedBy::Proxy);
+        }
+        Ok(children)
+    }
+
+    /// Takes note of a process of this session that was reaped.
+    pub fn note_reaped(&mut self, reaped: &Reaped, by: ReapedBy) {
+        if !self.knows(reaped.id) {
+            // It lived between two looks. Its command line went with its memory.
+            let info = self.describe(reaped.id, &reaped.stat);
+            self.insert(reaped.id, info);
+        }
+        self.ended(reaped.id, Some(reaped.exit), Some(by));
+    }
+
+    /// Looks for new and vanished processes.
+    pub fn scan(&mut self) {
+        while !self.scan_slice(Duration::MAX, |_, _| ()) {}
+    }
+
+    /// As [`ProcessRegistry::scan`], for about `budget` at a time, calling `visit` for each living process. Returns whether
+    /// the pass is complete; if not, the next call goes on.
+    pub(crate) fn scan_slice(&mut self, budget: Duration, mut visit: impl FnMut(&mut Self, ProcessId)) -> bool {
+        let began = Instant::now();
+        let own = std::process::id();
+        let mut walk = self.walk.take().unwrap_or_else(|| self.begin_walk(own));
+        let mut found = Vec::new();
+        while let Some((pid, parent)) = walk.todo.pop() {
+            if began.elapsed() > budget {
+                walk.todo.push((pid, parent));
+                self.walk = Some(walk);
+                return false;
+            }
+            if !walk.visited.insert(pid) {
+                continue;
+            }
+            let Ok(stat) = proc::stat(pid) else { continue };
+            // Between the reading of the list and now the pid may have become a stranger's. A member's parent is the one
+            // it was listed under, this subreaper, or another member.
+            let ppid = stat.ppid.unsigned_abs();
+            if ppid != parent && ppid != own && !walk.visited.contains(&ppid) {
+                continue;
+            }
+            let id = ProcessId { pid, start_time: stat.starttime };
+            if self.see(id, &stat) {
+                visit(self, id);
+            }
+            proc::children(pid, &mut found);
+            walk.todo.extend(found.drain(..).map(|child| (child, pid)));
+        }
+        self.bury(&walk.visited);
+        true
+    }
+
+    fn begin_walk(&self, own: Pid) -> Walk {
+        let mut roots = Vec::new();
+        match &self.roots {
+            Roots::Own => proc::children(own, &mut roots),
+            Roots::Given(pids) => roots.clone_from(pids),
+        }
+        let todo = roots.into_iter().map(|pid| (pid, proc::stat(pid).map_or(own, |s| s.ppid.unsigned_abs()))).collect();
+        Walk { todo, visited: BTreeSet::new() }
+    }
+
+    /// Takes note of a process found in the tree; says whether it is alive.
+    fn see(&mut self, id: ProcessId, stat: &Stat) -> bool {
+        let dead = proc::is_dead(stat);
+        match self.entries.get_mut(&id) {
+            Some(entry) => {
+                entry.info.ppid = stat.ppid.unsigned_abs();
+                entry.info.pgid = stat.pgrp.unsigned_abs();
+                entry.info.sid = stat.session.unsigned_abs();
+            }
+            None => {
+                let info = self.describe(id, stat);
+                self.insert(id, info);
+            }
+        }
+        if dead {
+            self.ended(id, proc::exit_of(stat), None);
+        }
+        !dead
+    }
+
+    /// Ends what was alive and is no longer there. A process that a pass missed, because it changed parents meanwhile,
+    /// is still there.
+    fn bury(&mut self, visited: &BTreeSet<Pid>) {
+        let missing: Vec<_> = self.live.values().filter(|id| !visited.contains(&id.pid)).copied().collect();
+        for id in missing {
+            if !proc::identify(id.pid).is_ok_and(|now| now == id) {
+                self.ended(id, None, Some(ReapedBy::Parent));
+            }
+        }
+    }
+
+    fn describe(&self, id: ProcessId, stat: &Stat) -> ProcessInfo {
+        let mut words = proc::command_line(id.pid).unwrap_or_default().into_iter();
+        ProcessInfo {
+            id,
+            ppid: stat.ppid.unsigned_abs(),
+            pgid: stat.pgrp.unsigned_abs(),
+            sid: stat.session.unsigned_abs(),
+            session_id: self.session.clone(),
+            command: words.next(),
+            args: words.collect(),
+            cwd: proc::cwd(id.pid),
+            started_at: proc::started_at(id.start_time),
+            status: ProcessStatus::Running,
+            exit: None,
+            cpu_percent: None,
+            rss_bytes: None,
+            tracked: false,
+        }
+    }
+
+    fn insert(&mut self, id: ProcessId, info: ProcessInfo) {
+        self.discoveries += 1;
+        // Another process with this pid can only be there if we missed its end.
+        if let Some(before) = self.live.insert(id.pid, id) {
+            self.ended(before, None, Some(ReapedBy::Parent));
+            self.live.insert(id.pid, id);
+        }
+        self.emit(RegistryEvent::Spawned(Box::new(info.clone())));
+        self.entries.insert(id, Entry { info, reaped_by: None, ended_at: None });
+        self.forget_beyond_bound();
+    }
+
+    fn ended(&mut self, id: ProcessId, exit: Option<ExitStatus>, by: Option<ReapedBy>) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        entry.reaped_by = entry.reaped_by.or(by);
+        if entry.ended_at.is_some() {
+            // Seen dead before it was reaped: reaping tells more surely how it ended.
+            entry.info.exit = exit.or(entry.info.exit);
+            return;
+        }
+        entry.ended_at = Some(Instant::now());
+        entry.info.exit = exit;
+        entry.info.status = ProcessStatus::of_exit(exit);
+        (entry.info.cpu_percent, entry.info.rss_bytes) = (None, None);
+        let command = entry.info.command.clone();
+        if self.live.get(&id.pid) == Some(&id) {
+            self.live.remove(&id.pid);
+        }
+        self.emit(match exit {
+            Some(ExitStatus::Signal(signal)) => RegistryEvent::Killed { process: id, command, signal },
+            exit => RegistryEvent::Exited { process: id, command, exit },
+        });
+    }
+
+    pub(crate) fn emit(&mut self, event: RegistryEvent) {
+        if self.events.len() >= MAX_EVENTS {
+            self.lost += 1;
+            return;
+        }
+        self.events.push_back(event);
+    }
+
+    /// The next event; `None` when all were taken.
+    pub fn next_event(&mut self) -> Option<RegistryEvent> {
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
+        }
+        (self.lost > 0).then(|| RegistryEvent::Lost(std::mem::take(&mut self.lost)))
+    }
+
+    /// Every process, as it is now: the living first, each by the time it started, then the finished that are still
+    /// remembered.
+    pub fn list(&mut self) -> Vec<ProcessInfo> {
+        self.scan();
+        let live: Vec<_> = self.live.values().copied().collect();
+        let samples = self.sampler.sample(&live);
+        for id in live {
+            let Some(entry) = self.entries.get_mut(&id) else { continue };
+            // An exec since the last look changes these.
+            if let Some(words) = proc::command_line(id.pid) {
+                let mut words = words.into_iter();
+                (entry.info.command, entry.info.args) = (words.next(), words.collect());
+            }
+            entry.info.cwd = proc::cwd(id.pid).or(entry.info.cwd.take());
+            if let Some(sample) = samples.get(&id) {
+                entry.info.cpu_percent = Some(sample.cpu_percent);
+                entry.info.rss_bytes = Some(sample.rss_bytes);
+            }
+        }
+        let mut all: Vec<_> = self.entries.values().map(|entry| entry.info.clone()).collect();
+        all.sort_by_key(|info| (info.status != ProcessStatus::Running, info.id.start_time, info.id.pid));
+        all
+    }
+
+    /// Forgets finished processes that ended longer ago than `max_age`; says how many.
+    pub fn cleanup(&mut self, max_age: Duration) -> usize {
+        let before = self.entries.len();
+        self.entries.retain(|_, entry| entry.ended_at.is_none_or(|ended| ended.elapsed() <= max_age));
+        before - self.entries.len()
+    }
+
+    fn forget_beyond_bound(&mut self) {
+        let finished = self.entries.len() - self.live.len().min(self.entries.len());
+        if finished <= MAX_FINISHED {
+            return;
+        }
+        // A quarter at a time, so that the search for the oldest is rare.
+        let mut ends: Vec<_> = self.entries.values().filter_map(|entry| entry.ended_at).collect();
+        ends.sort_unstable();
+        if let Some(cut) = ends.get(MAX_FINISHED / 4).copied() {
+            self.entries.retain(|_, entry| entry.ended_at.is_none_or(|ended| ended > cut));
+        }
+    }
+
+    /// The entries, for receipts.
+    pub(crate) fn entries(&self) -> &BTreeMap<ProcessId, Entry> {
+        &self.entries
+    }
+
+    /// Reads the command line of a living process again.
+    pub(crate) fn refresh_command(&mut self, id: ProcessId) {
+        let (Some(entry), Some(words)) = (self.entries.get_mut(&id), proc::command_line(id.pid)) else { return };
+        let mut words = words.into_iter();
+        (entry.info.command, entry.info.args) = (words.next(), words.collect());
+    }
+
+    /// Whether nothing is alive, as last seen.
+    pub fn is_empty(&self) -> bool {
+        self.live.is_empty()
+    }
+}

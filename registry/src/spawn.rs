@@ -1,0 +1,217 @@
+//! The one place that starts programs.
+
+use std::{
+    ffi::{CString, OsStr, OsString},
+    io,
+    os::{
+        fd::{BorrowedFd, OwnedFd},
+        unix::ffi::{OsStrExt, OsStringExt},
+    },
+    path::{Path, PathBuf},
+};
+
+use ipc_protocol::{ProcessId, WireError};
+use rustix::{
+    fs::{Mode, OFlags},
+    pipe::PipeFlags,
+};
+
+use crate::{
+    PidFd,
+    proc::identify,
+    sys::{self, Exec, Step},
+};
+
+/// Where a program's standard input comes from.
+#[derive(Debug, Default)]
+pub enum Input {
+    /// `/dev/null`.
+    #[default]
+    Null,
+    /// A pipe; the other end is [`Spawned::stdin`].
+    Pipe,
+    /// This descriptor.
+    Fd(OwnedFd),
+}
+
+/// Where a program's standard output or error goes.
+#[derive(Debug, Default)]
+pub enum Output {
+    /// `/dev/null`.
+    #[default]
+    Null,
+    /// A pipe; the other end is [`Spawned::stdout`] or [`Spawned::stderr`].
+    Pipe,
+    /// This descriptor.
+    Fd(OwnedFd),
+    /// Where this process's own goes.
+    Inherit,
+}
+
+/// A program to start. It gets a session and process group of its own, exactly this environment, its standard streams and
+/// [`Spawn::fds`], and no other descriptor; default signal dispositions and an empty mask.
+#[derive(Debug)]
+pub struct Spawn {
+    /// Program: with a slash it is a path, else it is looked up in `PATH` of [`Spawn::env`].
+    pub program: OsString,
+    /// Arguments, `argv[0]` included.
+    pub argv: Vec<OsString>,
+    /// The whole environment.
+    pub env: Vec<(OsString, OsString)>,
+    /// Working directory; this process's own by default.
+    pub cwd: Option<PathBuf>,
+    /// Standard input.
+    pub stdin: Input,
+    /// Standard output.
+    pub stdout: Output,
+    /// Standard error.
+    pub stderr: Output,
+    /// Further descriptors; the program gets them as 3, 4, …
+    pub fds: Vec<OwnedFd>,
+}
+
+/// A program that was started: its exec is confirmed.
+#[derive(Debug)]
+pub struct Spawned {
+    /// The process.
+    pub process: PidFd,
+    /// Write end of its standard input, if that is a pipe; non-blocking.
+    pub stdin: Option<OwnedFd>,
+    /// Read end of its standard output, if that is a pipe; non-blocking.
+    pub stdout: Option<OwnedFd>,
+    /// Read end of its standard error, if that is a pipe; non-blocking.
+    pub stderr: Option<OwnedFd>,
+}
+
+impl Spawned {
+    /// Which process.
+    pub fn id(&self) -> ProcessId {
+        self.process.id()
+    }
+}
+
+/// Why a program was not started. Crosses the wire as it is.
+pub type SpawnError = WireError;
+
+impl Spawn {
+    /// `argv[0]` is the program; nothing else is set.
+    pub fn new(program: impl Into<OsString>) -> Self {
+        let program = program.into();
+        Self {
+            argv: vec![program.clone()],
+            program,
+            env: Vec::new(),
+            cwd: None,
+            stdin: Input::Null,
+            stdout: Output::Null,
+            stderr: Output::Null,
+            fds: Vec::new(),
+        }
+    }
+}
+
+/// Starts a program and waits for its exec. The calling thread stands still for that time (some 0.2 ms; longer on a slow
+/// file system).
+///
+/// # Errors
+/// [`WireError::ProgramNotFound`], [`WireError::CwdMissing`], [`WireError::Spawn`], [`WireError::FdsExhausted`]. No
+/// process is left then.
+pub fn spawn(spawn: Spawn) -> Result<Spawned, SpawnError> {
+    let program = spawn.program.to_string_lossy().into_owned();
+    let failed =
+        |step: &str, reason: String| WireError::Spawn { program: program.clone(), step: step.to_owned(), reason };
+    let io_failed = |error: io::Error| fds_or(&error, "starting a program", failed("pipe", error.to_string()));
+    let cstring = |text: OsString| CString::new(text.into_vec()).map_err(|e| failed("argv", e.to_string()));
+
+    let path = spawn.env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone());
+    let candidates = candidates(&spawn.program, path.as_deref());
+    let not_found = |searched: String| WireError::ProgramNotFound { program: program.clone(), searched };
+    let searched_path = || format!("PATH ({})", path.as_deref().unwrap_or_default().display());
+    if candidates.is_empty() {
+        return Err(not_found(searched_path()));
+    }
+    let null = || rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(io::Error::from);
+    let (child_in, stdin) = match spawn.stdin {
+        Input::Null => (null().map_err(io_failed)?, None),
+        Input::Pipe => pipe().map(|(read, write)| (read, Some(write))).map_err(io_failed)?,
+        Input::Fd(fd) => (fd, None),
+    };
+    let output = |output: Output, own: BorrowedFd<'_>| match output {
+        Output::Null => null().map(|fd| (fd, None)),
+        Output::Pipe => pipe().map(|(read, write)| (write, Some(read))),
+        Output::Fd(fd) => Ok((fd, None)),
+        Output::Inherit => own.try_clone_to_owned().map(|fd| (fd, None)),
+    };
+    let (child_out, stdout) = output(spawn.stdout, rustix::stdio::stdout()).map_err(io_failed)?;
+    let (child_err, stderr) = output(spawn.stderr, rustix::stdio::stderr()).map_err(io_failed)?;
+    // Only our ends: the program expects blocking streams.
+    for ours in [&stdin, &stdout, &stderr].into_iter().flatten() {
+        rustix::io::ioctl_fionbio(ours, true).map_err(|e| io_failed(e.into()))?;
+    }
+    let mut env = Vec::with_capacity(spawn.env.len());
+    for (mut name, value) in spawn.env {
+        name.push("=");
+        name.push(value);
+        env.push(cstring(name)?);
+    }
+    let exec = Exec {
+        programs: candidates.into_iter().map(|p| cstring(p.into_os_string())).collect::<Result<_, _>>()?,
+        argv: spawn.argv.into_iter().map(cstring).collect::<Result<_, _>>()?,
+        env,
+        cwd: spawn.cwd.clone().map(|cwd| cstring(cwd.into_os_string())).transpose()?,
+        stdio: [child_in, child_out, child_err],
+        fds: spawn.fds,
+    };
+    let (pid, pidfd) = sys::clone_exec(exec).map_err(|(step, error)| match (step, error.kind()) {
+        (Step::Cwd, _) => WireError::CwdMissing {
+            cwd: spawn.cwd.unwrap_or_default().display().to_string(),
+            reason: error.to_string(),
+        },
+        (Step::Exec, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) if program.contains('/') => {
+            not_found("the file system (for a script, its interpreter too)".to_owned())
+        }
+        (Step::Exec, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => not_found(searched_path()),
+        (step, _) => fds_or(&error, "starting a program", failed(step.name(), error.to_string())),
+    })?;
+    // Its status is ours alone to collect, so even if it is dead by now /proc still has it.
+    let id = identify(pid).map_err(|error| failed("identify", error.to_string()))?;
+    Ok(Spawned { process: PidFd::from_parts(pidfd, id), stdin, stdout, stderr })
+}
+
+/// Where `program` may be: itself if it has a slash, else each directory of `path`.
+fn candidates(program: &OsStr, path: Option<&OsStr>) -> Vec<PathBuf> {
+    if program.as_bytes().contains(&b'/') {
+        return vec![PathBuf::from(program)];
+    }
+    let directories = std::env::split_paths(path.unwrap_or_default()).filter(|dir| !dir.as_os_str().is_empty());
+    directories.map(|dir| dir.join(program)).filter(|file| is_executable(file)).collect()
+}
+
+fn is_executable(file: &Path) -> bool {
+    file.is_file() && rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok()
+}
+
+/// Read and write end.
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?)
+}
+
+/// The error for a full table of descriptors, or else `other`.
+fn fds_or(error: &io::Error, operation: &str, other: WireError) -> WireError {
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE) => WireError::FdsExhausted { operation: operation.to_owned() },
+        _ => other,
+    }
+}
+
+impl Step {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Clone => "clone",
+            Self::Session => "setsid",
+            Self::Descriptors => "descriptors",
+            Self::Cwd => "chdir",
+            Self::Exec => "exec",
+        }
+    }
+}
