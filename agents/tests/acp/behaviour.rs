@@ -1,0 +1,277 @@
+//! What no recording has: single lines, and what the adapter makes of them.
+
+use agents::{Action, acp};
+use ipc_protocol::{
+    AgentSessionConfig, EnvVars, Event, McpServer, McpTransport, PermissionAnswer, StopReason, ToolStatus, WireError,
+};
+use serde_json::{Value, json};
+
+use crate::replay::{Replay, adapter, setup, writes};
+
+fn line(value: &Value) -> Vec<u8> {
+    format!("{value}\n").into_bytes()
+}
+
+/// An adapter with a session, and no actions yet.
+fn ready() -> Replay {
+    let mut replay = Replay::new(adapter());
+    replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 1, "result": {"protocolVersion": 1}})));
+    replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 2, "result": {"sessionId": "s"}})));
+    assert!(matches!(replay.actions.last(), Some(Action::Ready { .. })));
+    replay.clear();
+    replay
+}
+
+fn update(update: &Value) -> Vec<u8> {
+    line(&json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "s", "update": update}}))
+}
+
+fn events(actions: &[Action]) -> Vec<Event> {
+    let event = |action: &Action| match action {
+        Action::Event(event) => Some(event.clone()),
+        _ => None,
+    };
+    actions.iter().filter_map(event).collect()
+}
+
+fn kinds(actions: &[Action]) -> Vec<String> {
+    let kind = |event: &Event| {
+        let value = serde_json::to_value(event).expect("JSON");
+        value.as_object().and_then(|map| map.keys().next().cloned()).expect("a type")
+    };
+    events(actions).iter().map(kind).collect()
+}
+
+#[test]
+fn the_handshake_asks_for_nothing_it_does_not_need() {
+    let servers = vec![
+        McpServer {
+            name: "files".into(),
+            transport: McpTransport::Stdio {
+                command: "/bin/mcp".into(),
+                args: vec!["-v".into()],
+                env: [("KEY", "secret")].into_iter().collect(),
+            },
+        },
+        McpServer {
+            name: "web".into(),
+            transport: McpTransport::Http {
+                url: "http://127.0.0.1:1/mcp".into(),
+                headers: [("Authorization", "secret")].into_iter().collect(),
+            },
+        },
+    ];
+    let config =
+        AgentSessionConfig { cwd: Some("/work".into()), mcp_servers: servers, ..AgentSessionConfig::new("agent") };
+    let mut replay = Replay::new(acp::make(setup(config)).expect("an adapter"));
+    let capable = json!({"protocolVersion": 1, "agentCapabilities": {"mcpCapabilities": {"http": true}}});
+    replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 1, "result": capable})));
+    let written = writes(&replay.actions);
+    let capabilities = &written[0]["params"]["clientCapabilities"];
+    assert_eq!(written[0]["params"]["protocolVersion"], 1);
+    assert_eq!(written[0]["params"]["clientInfo"]["name"], "agent-proxy");
+    for absent in ["/fs/readTextFile", "/fs/writeTextFile", "/terminal"] {
+        assert_ne!(capabilities.pointer(absent), Some(&json!(true)), "{absent}");
+    }
+    assert_eq!(
+        written[1]["params"],
+        json!({"cwd": "/work", "mcpServers": [
+            {"name": "files", "command": "/bin/mcp", "args": ["-v"], "env": [{"name": "KEY", "value": "secret"}]},
+            {"type": "http", "name": "web", "url": "http://127.0.0.1:1/mcp",
+             "headers": [{"name": "Authorization", "value": "secret"}]},
+        ]})
+    );
+}
+
+#[test]
+fn what_the_protocol_cannot_do_is_refused() {
+    let config = AgentSessionConfig { tools: vec!["Bash".into()], ..AgentSessionConfig::new("agent") };
+    assert!(matches!(acp::make(setup(config)), Err(WireError::Unsupported { .. })));
+    let server = McpServer {
+        name: "web".into(),
+        transport: McpTransport::Http { url: "http://127.0.0.1:1/".into(), headers: EnvVars::default() },
+    };
+    let config = AgentSessionConfig { mcp_servers: vec![server], ..AgentSessionConfig::new("agent") };
+    let mut replay = Replay::new(acp::make(setup(config)).expect("an adapter"));
+    replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 1, "result": {"protocolVersion": 1}})));
+    assert!(matches!(replay.actions.last(), Some(Action::Fail(WireError::Unsupported { .. }))));
+    let mut out = Vec::new();
+    let mut adapter = ready().adapter;
+    assert!(adapter.steer("left", &mut out).is_err(), "no turn runs");
+    adapter.prompt("go", &mut out).expect("ready");
+    assert_eq!(adapter.prompt("again", &mut out), Err(WireError::Busy));
+    let mut setup = setup(AgentSessionConfig::new("agent"));
+    setup.steer_by_prompt = false;
+    let mut adapter = acp::make(setup).expect("an adapter");
+    assert!(matches!(adapter.steer("left", &mut out), Err(WireError::Unsupported { .. })));
+    assert!(matches!(adapter.prompt("go", &mut out), Err(WireError::Unsupported { .. })), "not ready");
+}
+
+#[test]
+fn a_login_that_is_missing_is_named() {
+    let mut replay = Replay::new(adapter());
+    replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 1, "result": {"protocolVersion": 1}})));
+    let error = json!({"code": -32000, "message": "Authentication required"});
+    replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 2, "error": error})));
+    let Some(Action::Fail(error)) = replay.actions.last() else { panic!("{:?}", replay.actions) };
+    assert!(error.to_string().contains("session/new") && error.to_string().contains("log it in"), "{error}");
+    replay.clear();
+    replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 2, "result": {"sessionId": "s"}})));
+    assert_eq!(kinds(&replay.actions), ["log"], "after a failure nothing is believed");
+}
+
+#[test]
+fn an_error_ends_the_turn() {
+    let mut replay = ready();
+    replay.adapter.prompt("go", &mut replay.actions).expect("ready");
+    replay.clear();
+    let error = json!({"code": -32603, "message": "Internal error", "data": {"details": "no model"}});
+    replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 3, "error": error})));
+    let message = r#"Internal error: {"details":"no model"}"#.to_owned();
+    let expected = Event::Error { code: "-32603".into(), message, retryable: true };
+    assert_eq!(replay.actions, [Action::Event(expected), Action::TurnEnded]);
+    replay.adapter.prompt("again", &mut replay.actions).expect("ready again");
+    replay.clear();
+    replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 4, "error": "gone wrong"})));
+    assert!(matches!(&events(&replay.actions)[..], [Event::Error { message, .. }] if message.contains("gone wrong")));
+    replay.adapter.prompt("again", &mut replay.actions).expect("ready again");
+    replay.clear();
+    replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 5, "result": {"stopReason": "bored"}})));
+    let expected = Event::Complete { stop_reason: StopReason::Other("bored".into()), usage: None };
+    assert_eq!(replay.actions, [Action::Event(expected), Action::TurnEnded]);
+}
+
+#[test]
+fn the_end_of_the_agent_ends_what_is_open() {
+    let mut replay = ready();
+    replay.adapter.prompt("go", &mut replay.actions).expect("ready");
+    replay.stdout(&permission(&json!(7)));
+    replay.clear();
+    // Half a line, which is a whole message.
+    let last = update(&json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "bye"}}));
+    replay.stdout(last.trim_ascii_end());
+    let actions = replay.finish();
+    assert_eq!(kinds(&actions), ["stream:text", "permission:resolved", "stream:error"]);
+    assert_eq!(actions.last(), Some(&Action::TurnEnded));
+    assert_eq!(writes(&actions), Vec::<Value>::new(), "nobody reads any more");
+
+    let actions = Replay::new(adapter()).finish();
+    assert!(matches!(actions.last(), Some(Action::Fail(WireError::AgentDied { .. }))), "{actions:?}");
+    assert_eq!(ready().finish(), [], "nothing is open");
+}
+
+fn permission(id: &Value) -> Vec<u8> {
+    let params = json!({
+        "sessionId": "s", "toolCall": {"toolCallId": "c"},
+        "options": [{"optionId": "yes", "name": "Yes", "kind": "allow_always"}],
+    });
+    line(&json!({"jsonrpc": "2.0", "id": id, "method": "session/request_permission", "params": params}))
+}
+
+#[test]
+fn ids_of_both_directions_do_not_mix() {
+    let mut replay = ready();
+    replay.adapter.prompt("go", &mut replay.actions).expect("ready");
+    replay.clear();
+    // The number of our prompt, the same as text, and once more.
+    for id in [json!(3), json!("3"), json!(3)] {
+        replay.stdout(&permission(&id));
+    }
+    assert_eq!(kinds(&replay.actions), ["permission:requested"; 3]);
+    replay.clear();
+    replay.adapter.permission("permission-2", &PermissionAnswer::Allow, &mut replay.actions).expect("open");
+    let written = writes(&replay.actions);
+    assert_eq!(written[0]["id"], "3");
+    assert_eq!(written[0]["result"]["outcome"], json!({"outcome": "selected", "optionId": "yes"}), "there is no other");
+    let denied = replay.adapter.permission("permission-1", &PermissionAnswer::Deny, &mut replay.actions);
+    assert!(matches!(denied, Err(WireError::UnknownOption { .. })));
+    replay.clear();
+    replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 3, "result": {"stopReason": "end_turn"}})));
+    assert_eq!(kinds(&replay.actions), ["permission:resolved", "permission:resolved", "stream:complete"]);
+}
+
+#[test]
+fn requests_that_are_not_for_us_are_refused() {
+    let mut replay = ready();
+    replay.stdout(&line(
+        &json!({"jsonrpc": "2.0", "id": "a", "method": "fs/read_text_file", "params": {"path": "/etc/passwd"}}),
+    ));
+    replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 1.5, "method": "terminal/create", "params": {}})));
+    replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 9, "method": "session/request_permission", "params": {}})));
+    let written = writes(&replay.actions);
+    let codes: Vec<_> =
+        written.iter().map(|message| (message["id"].clone(), message["error"]["code"].clone())).collect();
+    assert_eq!(codes, [(json!("a"), json!(-32601)), (json!(1.5), json!(-32601)), (json!(9), json!(-32602))]);
+    assert_eq!(kinds(&replay.actions), ["log"; 3]);
+}
+
+#[test]
+fn what_is_not_understood_is_logged() {
+    let mut replay = ready();
+    for text in [
+        "plain words\n",
+        "[1,2]\n",
+        "{}\n",
+        "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32700,\"message\":\"Parse error\"}}\n",
+        "{\"jsonrpc\":\"2.0\",\"id\":99,\"result\":{}}\n",
+        "{\"jsonrpc\":\"2.0\",\"id\":\"1\",\"result\":{}}\n",
+        "{\"jsonrpc\":\"2.0\",\"method\":\"_vendor/thing\",\"params\":{}}\n",
+    ] {
+        replay.clear();
+        replay.stdout(text.as_bytes());
+        assert_eq!(events(&replay.actions), [Event::Log { stream: "stdout".into(), text: text.into() }]);
+    }
+    replay.clear();
+    replay.stdout(&update(&json!({"sessionUpdate": "something_new"})));
+    let other = update(&json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "x"}}));
+    replay.stdout(&String::from_utf8(other).expect("text").replace("\"s\"", "\"another\"").into_bytes());
+    assert_eq!(kinds(&replay.actions), ["log", "log"]);
+    replay.clear();
+    replay.stdout(b"\n  \r\n");
+    replay.stdout(&update(&json!({"sessionUpdate": "available_commands_update", "availableCommands": []})));
+    assert_eq!(replay.actions, [], "blank lines and menus are nothing");
+    replay.adapter.stderr(b"warning\n", &mut replay.actions);
+    assert_eq!(events(&replay.actions), [Event::Log { stream: "stderr".into(), text: "warning\n".into() }]);
+}
+
+#[test]
+fn tool_calls_begin_change_and_end() {
+    let mut replay = ready();
+    replay.stdout(&update(
+        &json!({"sessionUpdate": "tool_call", "toolCallId": "a", "title": "look", "status": "completed",
+        "content": [{"type": "diff", "path": "/x", "newText": "y"}]}),
+    ));
+    replay.stdout(&update(&json!({"sessionUpdate": "tool_call_update", "toolCallId": "b", "kind": "edit"})));
+    replay.stdout(&update(
+        &json!({"sessionUpdate": "tool_call", "toolCallId": "b", "title": "again", "status": "failed"}),
+    ));
+    replay.stdout(&update(&json!({"sessionUpdate": "tool_call_update", "toolCallId": "b", "_meta": {"x": 1}})));
+    let events = events(&replay.actions);
+    assert_eq!(
+        kinds(&replay.actions),
+        ["stream:tool_start", "stream:tool_end", "stream:tool_start", "stream:tool_end"]
+    );
+    let Event::ToolEnd(end) = &events[1] else { panic!("{events:?}") };
+    assert_eq!((end.status, end.output.as_str()), (ToolStatus::Completed, "changed /x\n"));
+    let Event::ToolStart(start) = &events[2] else { panic!("{events:?}") };
+    assert_eq!((start.title.as_str(), start.status), ("edit", ToolStatus::InProgress));
+}
+
+/// Chunks that the fast path does not take lead to the same events.
+#[test]
+fn every_shape_of_a_chunk_is_text() {
+    let mut replay = ready();
+    for (content, text) in [
+        (json!({"type": "text", "text": "a \"quoted\" \u{1F600}\n"}), "a \"quoted\" \u{1F600}\n"),
+        (json!({"type": "text", "text": "x", "annotations": {"audience": ["user"]}, "_meta": {}}), "x"),
+        (json!({"type": "resource_link", "name": "n", "uri": "file:///x"}), "file:///x"),
+        (json!({"type": "image", "data": "AA==", "mimeType": "image/png"}), "[image]"),
+    ] {
+        for id in [None, Some("m1")] {
+            let chunk = json!({"messageId": id, "sessionUpdate": "agent_message_chunk", "content": content});
+            replay.clear();
+            replay.stdout(&update(&chunk));
+            assert_eq!(events(&replay.actions), [Event::Text { text: text.into() }], "{chunk}");
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Whatever an agent writes, and however it arrives: events or a typed error, the same ones for every split.
+
+use agents::Action;
+use ipc_protocol::Event;
+use proptest::{collection::vec, prelude::*, sample::Index};
+
+use crate::replay::{Record, Replay, TRANSCRIPTS, adapter, records};
+
+/// Replays, with what the agent wrote between two of our own messages split at `splits`.
+fn split(records: &[Record], splits: &[Index]) -> Vec<Action> {
+    let mut replay = Replay::new(adapter());
+    let mut bytes = Vec::new();
+    let mut splits = splits.iter().cycle();
+    let mut flush = |bytes: &mut Vec<u8>, replay: &mut Replay| {
+        while !bytes.is_empty() {
+            let at = splits.next().map_or(bytes.len(), |split| split.index(bytes.len()) + 1);
+            let rest = bytes.split_off(at);
+            replay.stdout(bytes);
+            *bytes = rest;
+        }
+    };
+    for record in records {
+        match record {
+            Record::Out(line) => bytes.extend_from_slice(line),
+            other => {
+                flush(&mut bytes, &mut replay);
+                replay.record(other);
+            }
+        }
+    }
+    flush(&mut bytes, &mut replay);
+    replay.finish()
+}
+
+/// What must hold of any sequence of actions, whatever the agent wrote.
+fn check(actions: &[Action]) {
+    let count = |is: fn(&Action) -> bool| actions.iter().filter(|action| is(action)).count();
+    let requested = count(|action| matches!(action, Action::Event(Event::PermissionRequested(_))));
+    let resolved = count(|action| matches!(action, Action::Event(Event::PermissionResolved { .. })));
+    assert_eq!(requested, resolved, "no request is left open");
+    let said = count(|action| matches!(action, Action::Event(Event::Complete { .. } | Event::Error { .. })));
+    assert!(count(|action| *action == Action::TurnEnded) <= said, "a turn does not end without a word");
+    assert!(count(|action| matches!(action, Action::Ready { .. } | Action::Fail(_))) <= 2);
+    assert!(count(|action| matches!(action, Action::Ready { .. })) <= 1);
+}
+
+fn transcript() -> impl Strategy<Value = Vec<Record>> {
+    (0..TRANSCRIPTS.len()).prop_map(|index| records(TRANSCRIPTS[index].1))
+}
+
+/// Bytes that are nearly something.
+fn garbage() -> impl Strategy<Value = Vec<u8>> {
+    let pieces = [
+        "{",
+        "}",
+        "[",
+        "\"",
+        ":",
+        ",",
+        "null",
+        "1",
+        "-1",
+        "1e999",
+        "99999999999999999999",
+        "\\u0000",
+        "\\ud800",
+        "\n",
+        "\r",
+        "\"jsonrpc\":\"2.0\"",
+        "\"id\":",
+        "\"id\":1,",
+        "\"id\":2,",
+        "\"id\":3,",
+        "\"method\":",
+        "\"session/update\"",
+        "\"session/request_permission\"",
+        "\"params\":{",
+        "\"result\":",
+        "\"error\":",
+        "\"sessionId\":\"s\"",
+        "\"update\":{",
+        "\"sessionUpdate\":\"agent_message_chunk\"",
+        "\"sessionUpdate\":\"tool_call\"",
+        "\"toolCallId\":\"x\"",
+        "\"content\":{\"type\":\"text\",\"text\":\"t\"}",
+        "\"options\":[]",
+        "\"toolCall\":{",
+        "\"rawInput\":",
+        "\"stopReason\":\"end_turn\"",
+        "\"protocolVersion\":1",
+    ];
+    let piece = prop_oneof![
+        4 => prop::sample::select(pieces.map(|piece| piece.as_bytes().to_vec()).to_vec()),
+        1 => vec(any::<u8>(), 0..8),
+    ];
+    vec(piece, 0..24).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn splitting_changes_nothing(records in transcript(), splits in vec(any::<Index>(), 1..64)) {
+        prop_assert_eq!(split(&records, &splits), split(&records, &[]));
+    }
+
+    #[test]
+    fn any_prefix_ends_well(records in transcript(), lines in any::<Index>(), cut in any::<Index>()) {
+        let mut records = records;
+        records.truncate(lines.index(records.len()) + 1);
+        if let Some(Record::Out(line)) = records.last_mut() {
+            line.truncate(cut.index(line.len()));
+        }
+        check(&split(&records, &[]));
+    }
+
+    #[test]
+    fn a_line_of_garbage_adds_log_lines_only(
+        records in transcript(), at in any::<Index>(), text in "[^\\pC\\[\\]{}\"0-9-][^\\pC]{0,40}",
+    ) {
+        let plain = split(&records, &[]);
+        let mut dirty = records.clone();
+        dirty.insert(at.index(records.len()), Record::Out(format!("{text}\n").into_bytes()));
+        let noise = Action::Event(Event::Log { stream: "stdout".into(), text: format!("{text}\n") });
+        let actions: Vec<_> = split(&dirty, &[]).into_iter().filter(|action| *action != noise).collect();
+        prop_assert_eq!(actions, plain);
+    }
+
+    #[test]
+    fn garbage_anywhere_ends_well(
+        records in transcript(), garbage in vec((any::<Index>(), garbage()), 1..8), splits in vec(any::<Index>(), 1..8),
+    ) {
+        let mut records = records;
+        for (at, bytes) in garbage {
+            records.insert(at.index(records.len()), Record::Out(bytes));
+        }
+        let actions = split(&records, &splits);
+        check(&actions);
+        prop_assert_eq!(actions, split(&records, &[]));
+    }
+
+    #[test]
+    fn flipped_bytes_end_well(records in transcript(), flips in vec((any::<Index>(), any::<Index>(), any::<u8>()), 1..16)) {
+        let mut records = records;
+        for (record, byte, value) in flips {
+            let record = record.index(records.len());
+            if let Record::Out(line) = &mut records[record] {
+                let byte = byte.index(line.len());
+                line[byte] = value;
+            }
+        }
+        check(&split(&records, &[]));
+    }
+}
+
+/// A line that never ends costs one error, and what comes after it is understood.
+#[test]
+fn an_endless_line_is_dropped_with_a_word() {
+    let records = records(TRANSCRIPTS[0].1);
+    let plain = split(&records, &[]);
+    let mut replay = Replay::new(adapter());
+    let chunk = vec![b'x'; 1024 * 1024];
+    for _ in 0..20 {
+        replay.stdout(&chunk);
+    }
+    replay.stdout(b"\n");
+    assert!(
+        matches!(&replay.actions[1..], [Action::Event(Event::Error { code, .. })] if code == "line-too-long"),
+        "{} actions",
+        replay.actions.len()
+    );
+    replay.actions.remove(1);
+    replay.follow();
+    records.iter().for_each(|record| replay.record(record));
+    assert_eq!(replay.finish(), plain);
+}
+
+/// Nothing that is remembered grows with what the agent says.
+#[test]
+fn a_million_ids_are_not_remembered() {
+    let mut replay = Replay::new(adapter());
+    for record in &records(TRANSCRIPTS[6].1)[..6] {
+        replay.record(record);
+    }
+    let Some(session) = replay.actions.iter().find_map(|action| match action {
+        Action::Ready { native_session_id } => native_session_id.clone(),
+        _ => None,
+    }) else {
+        panic!("not ready: {:?}", replay.actions)
+    };
+    replay.clear();
+    let ask = |id: usize| {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"session/request_permission","params":{{"sessionId":"{session}","toolCall":{{"toolCallId":"c"}},"options":[]}}}}"#
+        ) + "\n"
+    };
+    for id in 0..1000 {
+        replay.stdout(ask(id).as_bytes());
+    }
+    let opened = |action: &&Action| matches!(action, Action::Event(Event::PermissionRequested(_)));
+    assert_eq!(replay.actions.iter().filter(opened).count(), 64, "the others are refused");
+    replay.clear();
+    let call = |id: &str| {
+        let update = format!(r#"{{"sessionUpdate":"tool_call_update","toolCallId":"{id}"}}"#);
+        format!(
+            r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"{session}","update":{update}}}}}"#
+        ) + "\n"
+    };
+    for id in 0..5000 {
+        replay.stdout(call(&id.to_string()).as_bytes());
+    }
+    replay.clear();
+    replay.stdout(call("4999").as_bytes());
+    assert_eq!(replay.actions, [], "remembered, and nothing new");
+    replay.stdout(call("0").as_bytes());
+    assert!(matches!(&replay.actions[..], [Action::Event(Event::ToolStart(_))]), "forgotten");
+    replay.clear();
+    replay.stdout(call(&"x".repeat(2000)).as_bytes());
+    assert!(matches!(&replay.actions[..], [Action::Event(Event::Log { .. })]), "an id that is too long");
+}

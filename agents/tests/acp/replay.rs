@@ -1,0 +1,175 @@
+//! Recorded conversations, replayed against an adapter.
+
+use agents::{Action, Adapter, AdapterSetup, acp};
+use ipc_protocol::{AgentSessionConfig, Event, PermissionAnswer};
+use serde_json::Value;
+
+/// The recordings: every agent, with its plain turns, its permission requests and its cancelled and steered turns.
+pub(crate) const TRANSCRIPTS: [(&str, &str); 12] = [
+    ("claude-acp-basic", include_str!("../transcripts/claude-acp-basic.jsonl")),
+    ("claude-acp-permission", include_str!("../transcripts/claude-acp-permission.jsonl")),
+    ("claude-acp-abort", include_str!("../transcripts/claude-acp-abort.jsonl")),
+    ("codex-acp-basic", include_str!("../transcripts/codex-acp-basic.jsonl")),
+    ("codex-acp-permission", include_str!("../transcripts/codex-acp-permission.jsonl")),
+    ("codex-acp-abort", include_str!("../transcripts/codex-acp-abort.jsonl")),
+    ("gemini-basic", include_str!("../transcripts/gemini-basic.jsonl")),
+    ("gemini-permission", include_str!("../transcripts/gemini-permission.jsonl")),
+    ("gemini-abort", include_str!("../transcripts/gemini-abort.jsonl")),
+    ("opencode-basic", include_str!("../transcripts/opencode-basic.jsonl")),
+    ("opencode-permission", include_str!("../transcripts/opencode-permission.jsonl")),
+    ("opencode-abort", include_str!("../transcripts/opencode-abort.jsonl")),
+];
+
+/// One line of a recording.
+#[derive(Clone, Debug)]
+pub(crate) enum Record {
+    /// Written to the agent.
+    In(Value),
+    /// Written by the agent, with its newline.
+    Out(Vec<u8>),
+    /// Written by the agent to its standard error, with its newline.
+    Err(Vec<u8>),
+}
+
+pub(crate) fn records(transcript: &str) -> Vec<Record> {
+    let record = |line: &str| {
+        let record: Value = serde_json::from_str(line).expect("a record");
+        let text = record["line"].as_str().expect("a line");
+        match record["dir"].as_str() {
+            Some("in") => Record::In(serde_json::from_str(text).expect("JSON")),
+            Some("out") => Record::Out(format!("{text}\n").into_bytes()),
+            Some("err") => Record::Err(format!("{text}\n").into_bytes()),
+            other => panic!("direction {other:?}"),
+        }
+    };
+    transcript.lines().map(record).collect()
+}
+
+/// A configuration as the recordings have it.
+pub(crate) fn setup(config: AgentSessionConfig) -> AdapterSetup {
+    AdapterSetup { config, agent: "recorded".to_owned(), steer_by_prompt: true }
+}
+
+pub(crate) fn adapter() -> Box<dyn Adapter> {
+    acp::make(setup(AgentSessionConfig { cwd: Some("/srv/example".into()), ..AgentSessionConfig::new("recorded") }))
+        .expect("an adapter")
+}
+
+/// What an adapter did, and what is open.
+pub(crate) struct Replay {
+    pub(crate) adapter: Box<dyn Adapter>,
+    pub(crate) actions: Vec<Action>,
+    turn: bool,
+    open: Vec<String>,
+    seen: usize,
+}
+
+impl Replay {
+    pub(crate) fn new(mut adapter: Box<dyn Adapter>) -> Self {
+        let mut actions = Vec::new();
+        adapter.start(&mut actions);
+        Self { adapter, actions, turn: false, open: Vec::new(), seen: 0 }
+    }
+
+    /// Follows what the adapter did since the last time.
+    pub(crate) fn follow(&mut self) {
+        for action in self.actions.iter().skip(self.seen) {
+            match action {
+                Action::TurnEnded => self.turn = false,
+                Action::Event(Event::PermissionRequested(request)) => self.open.push(request.id.clone()),
+                Action::Event(Event::PermissionResolved { id, .. }) => self.open.retain(|open| open != id),
+                _ => {}
+            }
+        }
+        self.seen = self.actions.len();
+    }
+
+    /// Forgets what was done so far.
+    pub(crate) fn clear(&mut self) {
+        self.actions.clear();
+        self.seen = 0;
+    }
+
+    pub(crate) fn stdout(&mut self, bytes: &[u8]) {
+        self.adapter.stdout(bytes, &mut self.actions);
+        self.follow();
+    }
+
+    /// Does what the driver of the recording did.
+    pub(crate) fn input(&mut self, message: &Value) {
+        match message["method"].as_str() {
+            // The adapter's own doing.
+            Some("initialize" | "session/new") => {}
+            Some("session/prompt") => {
+                let text = message["params"]["prompt"][0]["text"].as_str().expect("a text");
+                // An adapter that was fed garbage may not be ready.
+                if self.turn {
+                    let _ = self.adapter.steer(text, &mut self.actions);
+                } else {
+                    self.turn = self.adapter.prompt(text, &mut self.actions).is_ok();
+                }
+            }
+            Some("session/cancel") => self.adapter.abort(&mut self.actions).expect("abortable"),
+            Some(other) => panic!("method {other}"),
+            None => {
+                // Already answered where an abort or the turn's end came first.
+                let Some(open) = self.open.first().cloned() else { return };
+                let answer = match message["result"]["outcome"]["optionId"].as_str() {
+                    Some(option) => PermissionAnswer::Option(option.to_owned()),
+                    None => PermissionAnswer::Cancelled,
+                };
+                let _ = self.adapter.permission(&open, &answer, &mut self.actions);
+            }
+        }
+        self.follow();
+    }
+
+    pub(crate) fn record(&mut self, record: &Record) {
+        match record {
+            Record::In(message) => self.input(message),
+            Record::Out(line) => self.stdout(line),
+            Record::Err(line) => self.adapter.stderr(line, &mut self.actions),
+        }
+    }
+
+    pub(crate) fn finish(mut self) -> Vec<Action> {
+        self.adapter.finish(&mut self.actions);
+        self.actions
+    }
+}
+
+/// What is written to the agent, parsed.
+pub(crate) fn writes(actions: &[Action]) -> Vec<Value> {
+    let write = |action: &Action| match action {
+        Action::Write(line) => {
+            assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1, "one line a message");
+            Some(serde_json::from_slice(line).expect("JSON"))
+        }
+        _ => None,
+    };
+    actions.iter().filter_map(write).collect()
+}
+
+/// One line an action.
+pub(crate) fn render(actions: &[Action]) -> String {
+    let line = |action: &Action| match action {
+        Action::Write(line) => {
+            let message: Value = serde_json::from_slice(line).expect("JSON");
+            match message["method"].as_str() {
+                Some(method) => format!("> {method} {}", message["id"]),
+                None => format!("> {} {}{}", message["id"], message["result"], message["error"]),
+            }
+        }
+        Action::Event(event) => {
+            let value = serde_json::to_value(event).expect("JSON");
+            let (kind, payload) = value.as_object().and_then(|map| map.iter().next()).expect("one key");
+            format!("{kind} {payload}")
+        }
+        other => format!("{other:?}"),
+    };
+    let cut = |line: String| match line.char_indices().nth(200) {
+        Some((at, _)) => format!("{}…\n", &line[..at]),
+        None => line + "\n",
+    };
+    actions.iter().map(line).map(cut).collect()
+}
