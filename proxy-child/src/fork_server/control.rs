@@ -1,0 +1,98 @@
+//! The fork server's end of the socket to the host.
+
+use std::{
+    collections::VecDeque,
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+use ipc_protocol::{
+    codec::{Assembler, encode_packets},
+    message::{FromForkServer, ToForkServer},
+    packet::{recv_packet, send_packet},
+};
+
+/// Packets that may wait for a host that does not read. Each session makes a few in its life; a host that lets this many
+/// pile up has stopped, and is treated as gone.
+const MAX_UNSENT: usize = 64 * 1024;
+
+pub(crate) struct Control {
+    socket: OwnedFd,
+    assembler: Assembler,
+    buffer: Vec<u8>,
+    unsent: VecDeque<(Vec<u8>, Option<OwnedFd>)>,
+    broken: bool,
+}
+
+impl Control {
+    pub(crate) fn new(socket: OwnedFd) -> Self {
+        Self { socket, assembler: Assembler::default(), buffer: Vec::new(), unsent: VecDeque::new(), broken: false }
+    }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    pub(crate) fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// Queues a message, a descriptor beside its last packet.
+    pub(crate) fn send(&mut self, message: &FromForkServer, fd: Option<OwnedFd>) {
+        let packets = match (encode_packets(message), message) {
+            // Too long with all its command lines.
+            (Err(_), FromForkServer::ProxyGone { session, exit, receipt }) => {
+                let receipt = Box::new(receipt.as_ref().clone().without_commands());
+                encode_packets(&FromForkServer::ProxyGone { session: session.clone(), exit: *exit, receipt })
+            }
+            (packets, _) => packets,
+        };
+        match packets {
+            Ok(packets) if self.unsent.len() + packets.len() <= MAX_UNSENT => {
+                self.unsent.extend(packets.into_iter().map(|packet| (packet, None)));
+                if let Some(last) = self.unsent.back_mut() {
+                    last.1 = fd;
+                }
+                self.flush();
+            }
+            _ => self.broken = true,
+        }
+    }
+
+    /// Sends what can be sent.
+    pub(crate) fn flush(&mut self) {
+        while let Some((packet, fd)) = self.unsent.front() {
+            match send_packet(&self.socket, packet, fd.as_ref().map(AsFd::as_fd)) {
+                Ok(()) => drop(self.unsent.pop_front()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(_) => {
+                    self.broken = true;
+                    self.unsent.clear();
+                }
+            }
+        }
+    }
+
+    /// The next request; `None` if there is none yet.
+    ///
+    /// # Errors
+    /// When the host is gone or its bytes are no requests.
+    pub(crate) fn receive(&mut self) -> io::Result<Option<(ToForkServer, Option<OwnedFd>)>> {
+        if self.broken {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        loop {
+            let fd = match recv_packet(&self.socket, &mut self.buffer) {
+                Ok(Some(fd)) => fd,
+                Ok(None) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                // The descriptor was dropped for want of a free number; the packet itself is there.
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => None,
+                Err(error) => return Err(error),
+            };
+            if let Some(request) = self.assembler.frame(&self.buffer).map_err(io::Error::other)? {
+                return Ok(Some((request, fd)));
+            }
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Ending a session without its proxy: because that does not answer, or because it is dead.
+
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use ipc_protocol::{
+    ExitStatus, KillCause, KillOptions, Outcome, Pid, ProcessId, ReapedBy, Receipt, ReceiptEntry, SessionId, Signal,
+};
+use registry::{Kill, KillScope, KillStep, PidFd, ProcessRegistry, Reaped};
+
+/// A step's share of the fork server's one thread: forking and observing never wait longer for a kill.
+const SLICE: Duration = Duration::from_millis(5);
+/// How long a living proxy's tree is killed below it after the grace. A fork storm may never be quiet; what it still has
+/// then becomes ours with the proxy's death.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Environment variable that marks every process of a session.
+const MARKER: &str = "AGENT_PROXY_SESSION";
+
+enum Stage {
+    /// The proxy lives (stopped, wedged): its tree is killed first, while it is still clear whose it is.
+    Below { proxy: Pid, until: Instant },
+    /// The proxy was sent SIGKILL.
+    Dying { proxy: Pid },
+    /// The proxy is dead, and what it left is ours.
+    Orphans { exit: ExitStatus },
+    /// Done.
+    End { exit: ExitStatus },
+}
+
+/// One session being ended by the fork server.
+pub(crate) struct Guard {
+    registry: ProcessRegistry,
+    kill: Kill,
+    stage: Stage,
+    next: Instant,
+    /// What was done, once it is over.
+    receipt: Option<Receipt>,
+    unattributed: Vec<ReceiptEntry>,
+    /// Living orphans that may be another session's; killed all the same.
+    doubtful: BTreeSet<ProcessId>,
+}
+
+impl Guard {
+    /// For a session whose proxy is alive.
+    pub(crate) fn of_proxy(session: SessionId, proxy: Pid, cause: KillCause, options: KillOptions) -> Self {
+        let until = Instant::now() + options.grace + PATIENCE;
+        Self::new(session, Kill::new(KillScope::Guarded, cause, options, SLICE), Stage::Below { proxy, until })
+    }
+
+    /// For a session whose proxy has died.
+    pub(crate) fn of_orphans(session: SessionId, exit: ExitStatus, options: KillOptions) -> Self {
+        let kill = Kill::new(KillScope::Guarded, KillCause::ProxyDied, options, SLICE);
+        // A proxy exits with 0 only after the kernel has told it that it has no child left.
+        let kill = if exit.success() { kill.confirming() } else { kill };
+        Self::new(session, kill, Stage::Orphans { exit })
+    }
+
+    fn new(session: SessionId, kill: Kill, stage: Stage) -> Self {
+        Self {
+            registry: ProcessRegistry::guard(session),
+            kill,
+            stage,
+            next: Instant::now(),
+            receipt: None,
+            unattributed: Vec::new(),
+            doubtful: BTreeSet::new(),
+        }
+    }
+
+    /// When the next step is due.
+    pub(crate) fn next(&self) -> Instant {
+        self.next
+    }
+
+    pub(crate) fn into_session(self) -> SessionId {
+        self.registry.session().clone()
+    }
+
+    pub(crate) fn guards_proxy(&self, pid: Pid) -> bool {
+        matches!(self.stage, Stage::Below { proxy, .. } | Stage::Dying { proxy } if proxy == pid)
+    }
+
+    pub(crate) fn has_orphans(&self) -> bool {
+        matches!(self.stage, Stage::Orphans { .. })
+    }
+
+    pub(crate) fn knows(&self, id: ProcessId) -> bool {
+        self.registry.knows(id)
+    }
+
+    pub(crate) fn hurry(&mut self, options: KillOptions) {
+        self.kill.hurry(options);
+        self.next = Instant::now();
+    }
+
+    pub(crate) fn note_reaped(&mut self, reaped: &Reaped) {
+        self.registry.note_reaped(reaped, ReapedBy::ForkServer);
+        self.next = Instant::now();
+    }
+
+    /// A dead orphan that may have been this session's or another's.
+    pub(crate) fn note_unattributed(&mut self, reaped: &Reaped) {
+        self.unattributed.push(ReceiptEntry {
+            id: reaped.id,
+            ppid: 0,
+            pgid: 0,
+            sid: 0,
+            command: None,
+            outcome: Outcome::Ended(reaped.exit),
+            reaped_by: Some(ReapedBy::ForkServer),
+        });
+    }
+
+    /// The proxy is dead: what is left of its tree is now below the fork server.
+    pub(crate) fn proxy_died(&mut self, exit: ExitStatus) {
+        // The tree has had its grace, or has lost its proxy in the middle of it.
+        self.kill = Kill::new(KillScope::Guarded, self.kill.cause(), KillOptions::NOW, SLICE).following(&self.kill);
+        self.stage = Stage::Orphans { exit };
+        self.next = Instant::now();
+    }
+
+    /// Does a part of the work. `proxy` finds a living proxy by its pid.
+    pub(crate) fn step<'p>(&mut self, proxy: impl FnOnce(Pid) -> Option<&'p PidFd>) {
+        match self.stage {
+            Stage::Below { proxy: pid, until } => {
+                self.registry.set_roots_below(pid);
+                let step = self.kill.step(&mut self.registry);
+                let quiet = matches!(step, KillStep::Done(_));
+                if quiet || Instant::now() >= until {
+                    if let Some(proxy) = proxy(pid) {
+                        // It can only fail for a proxy that is dead, and then SIGCHLD tells.
+                        let _ = proxy.signal(Signal::Kill);
+                    }
+                    self.stage = Stage::Dying { proxy: pid };
+                    self.next = Instant::now() + Duration::from_secs(1);
+                } else if let KillStep::Again(pause) = step {
+                    self.next = Instant::now() + pause;
+                }
+            }
+            Stage::Dying { proxy: pid } => {
+                // SIGKILL cannot be refused; a proxy that is stuck in the kernel gets another one.
+                if let Some(proxy) = proxy(pid) {
+                    let _ = proxy.signal(Signal::Kill);
+                }
+                self.next = Instant::now() + Duration::from_secs(1);
+            }
+            Stage::Orphans { exit } => match self.kill.step(&mut self.registry) {
+                KillStep::Again(pause) => self.next = Instant::now() + pause,
+                KillStep::Done(receipt) => {
+                    self.receipt = Some(*receipt);
+                    self.stage = Stage::End { exit };
+                }
+            },
+            Stage::End { .. } => {}
+        }
+    }
+
+    /// How the proxy ended and what was done, once it is over.
+    pub(crate) fn take_end(&mut self) -> Option<(ExitStatus, Receipt)> {
+        let Stage::End { exit } = self.stage else { return None };
+        let mut receipt = self.receipt.take()?;
+        let doubtful = std::mem::take(&mut self.doubtful);
+        let (doubted, own) = receipt.processes.into_iter().partition(|entry| doubtful.contains(&entry.id));
+        receipt.processes = own;
+        receipt.unattributed.append(&mut self.unattributed);
+        receipt.unattributed.extend::<Vec<_>>(doubted);
+        Some((exit, receipt))
+    }
+}
+
+/// Gives every child of this process that is no proxy to the guard of the session it belongs to.
+///
+/// `is_proxy` tells proxies by their pid; `has_dead_proxy` whether a session's proxy is dead and not yet reaped, so that
+/// its guard is still to come.
+pub(crate) fn share_out_orphans(
+    guards: &mut [Guard],
+    is_proxy: impl Fn(Pid) -> bool,
+    has_dead_proxy: impl Fn(&str) -> bool,
+) {
+    let dying: Vec<_> = (0..guards.len()).filter(|at| guards[*at].has_orphans()).collect();
+    let mut roots = vec![Vec::new(); guards.len()];
+    for pid in registry::own_children() {
+        if is_proxy(pid) {
+            continue;
+        }
+        let Ok(id) = registry::identify(pid) else { continue };
+        let marker = registry::environment_value(pid, MARKER);
+        let marked = |at: &&usize| marker.as_deref() == Some(guards[**at].registry.session().as_str());
+        let owner = dying.iter().find(|at| guards[**at].knows(id)).or_else(|| dying.iter().find(marked));
+        // A living proxy has no orphans here, whatever a marker says.
+        if owner.is_none() && marker.as_deref().is_some_and(&has_dead_proxy) {
+            continue;
+        }
+        match (owner, dying.as_slice()) {
+            (Some(at), _) => roots[*at].push(pid),
+            (None, []) => {}
+            (None, [only]) => roots[*only].push(pid),
+            (None, many) => {
+                for at in many {
+                    guards[*at].doubtful.insert(id);
+                }
+                roots[many[0]].push(pid);
+            }
+        }
+    }
+    for at in dying {
+        guards[at].registry.set_roots(std::mem::take(&mut roots[at]));
+    }
+}

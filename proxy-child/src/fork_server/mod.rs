@@ -1,0 +1,391 @@
+//! The fork server: forks proxies, guards them, outlives the host to clean up.
+//!
+//! One thread, no runtime, no random numbers: all that it is, every proxy becomes a copy of.
+
+mod control;
+mod guard;
+
+use std::{
+    collections::BTreeMap,
+    os::fd::{AsFd, OwnedFd},
+    time::{Duration, Instant},
+};
+
+use agents::Adapters;
+use ipc_protocol::{
+    ExitStatus, KillCause, KillOptions, Pid, SessionId, Signal, WireError,
+    message::{FromForkServer, Hello, ToForkServer, VERSION},
+    packet::{packet_pair, send_packet},
+};
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll, ppoll},
+    sys::{
+        signal::{SigSet, Signal as NixSignal},
+        signalfd::{SfdFlags, SignalFd},
+        time::TimeSpec,
+    },
+};
+use registry::{Input, Output, PidFd, Reaped, Spawn, Title};
+
+use self::{control::Control, guard::Guard};
+use crate::{PROXY_ARG, padded_argv, proxy};
+
+/// Grace of what a dead proxy leaves.
+const ORPHAN_GRACE: Duration = Duration::from_millis(300);
+/// After the host's death the proxies end their sessions by themselves (with a grace of [`ORPHAN_GRACE`]); a proxy that
+/// has not by then is wedged.
+const HOST_DEATH_PATIENCE: Duration = Duration::from_millis(800);
+/// With a second thread, which may take SIGCHLD and drop it, the dead are looked for this often.
+const THREADED_TICK: Duration = Duration::from_millis(20);
+/// After a start, until the next proxy is forked ahead: the start itself shall have the processors.
+const SPARE_DELAY: Duration = Duration::from_micros(250);
+/// After a proxy could not be forked ahead.
+const SPARE_RETRY: Duration = Duration::from_secs(1);
+/// Dead children reaped at a time.
+const REAP_BOUND: usize = 256;
+
+/// A living proxy.
+struct Proxy {
+    session: SessionId,
+    process: PidFd,
+}
+
+/// A proxy that was forked ahead and waits for its session: a start then costs no fork.
+struct Spare {
+    process: PidFd,
+    handover: OwnedFd,
+}
+
+struct ForkServer<'a> {
+    adapters: &'a Adapters,
+    /// A pidfd of this very process, for the proxies: readable when their guard is gone.
+    own: PidFd,
+    title: Title,
+    control: Option<Control>,
+    host: OwnedFd,
+    sigchld: SignalFd,
+    spare: Option<Spare>,
+    /// When the next spare is to be forked: not while the last one is starting its agent.
+    spare_due: Instant,
+    /// Proxies that will never have a session: to be reaped, and no one's orphans.
+    leaving: Vec<Pid>,
+    proxies: BTreeMap<Pid, Proxy>,
+    guards: Vec<Guard>,
+    /// When the host died, or closed its end.
+    host_gone: Option<Instant>,
+}
+
+/// Runs until the host and all sessions are gone; the result is the exit code.
+pub(crate) fn main(adapters: &Adapters) -> u8 {
+    match ForkServer::new(adapters).and_then(|mut server| server.run()) {
+        Ok(()) => 0,
+        Err(error) => {
+            // Standard error is the host's; nobody else is there to be told.
+            let _ =
+                std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("agent-proxy fork server: {error}\n"));
+            1
+        }
+    }
+}
+
+impl<'a> ForkServer<'a> {
+    fn new(adapters: &'a Adapters) -> std::io::Result<Self> {
+        let mut fds = registry::inherited_fds(2)?.into_iter();
+        let (Some(control), Some(host)) = (fds.next(), fds.next()) else {
+            return Err(std::io::Error::other("started without its descriptors"));
+        };
+        nix::sys::prctl::set_child_subreaper(true)?;
+        let mut mask = SigSet::empty();
+        mask.add(NixSignal::SIGCHLD);
+        mask.add(NixSignal::SIGPIPE);
+        mask.thread_block()?;
+        let mut chld = SigSet::empty();
+        chld.add(NixSignal::SIGCHLD);
+        let sigchld = SignalFd::with_flags(&chld, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+        let own = PidFd::open(registry::identify(std::process::id())?)?;
+        let mut control = Control::new(control);
+        control.send(&FromForkServer::Hello(Hello { version: VERSION, process: own.id() }), None);
+        Ok(Self {
+            adapters,
+            own,
+            title: Title::locate()?,
+            control: Some(control),
+            host,
+            sigchld,
+            spare: None,
+            spare_due: Instant::now(),
+            leaving: Vec::new(),
+            proxies: BTreeMap::new(),
+            guards: Vec::new(),
+            host_gone: None,
+        })
+    }
+
+    fn run(&mut self) -> std::io::Result<()> {
+        self.keep_a_spare();
+        loop {
+            self.wait()?;
+            while matches!(self.sigchld.read_signal(), Ok(Some(_))) {}
+            self.reap()?;
+            self.hear();
+            self.watch_host();
+            self.step_guards();
+            if let Some(control) = &mut self.control {
+                control.flush();
+            }
+            self.keep_a_spare();
+            let idle = self.proxies.is_empty() && self.guards.is_empty() && self.leaving.is_empty();
+            if self.host_gone.is_some() && idle {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits for a packet, a death, the host's death, or the next step of a kill.
+    fn wait(&self) -> std::io::Result<()> {
+        let mut next = self.guards.iter().map(Guard::next).min();
+        if let Some(gone) = self.host_gone
+            && !self.proxies.is_empty()
+        {
+            let deadline = gone + HOST_DEATH_PATIENCE;
+            // Past it every proxy has a guard, whose steps are the next thing to wait for.
+            if deadline > Instant::now() {
+                next = Some(next.map_or(deadline, |next| next.min(deadline)));
+            }
+        }
+        let has_children = !self.proxies.is_empty() || !self.leaving.is_empty();
+        if has_children && !registry::is_single_threaded() {
+            let tick = Instant::now() + THREADED_TICK;
+            next = Some(next.map_or(tick, |next| next.min(tick)));
+        }
+        if self.spare.is_none() && self.control.is_some() {
+            next = Some(next.map_or(self.spare_due, |next| next.min(self.spare_due)));
+        }
+        let timeout = next.map(|next| TimeSpec::from_duration(next.saturating_duration_since(Instant::now())));
+        let mut fds = vec![PollFd::new(self.sigchld.as_fd(), PollFlags::POLLIN)];
+        if let Some(control) = &self.control {
+            let write = if control.has_unsent() { PollFlags::POLLOUT } else { PollFlags::empty() };
+            fds.push(PollFd::new(control.as_fd(), PollFlags::POLLIN | write));
+            fds.push(PollFd::new(self.host.as_fd(), PollFlags::POLLIN));
+        }
+        match ppoll(&mut fds, timeout, None) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes the host's requests.
+    fn hear(&mut self) {
+        // Bounded, so that a host that only talks cannot keep the dead from being seen to.
+        for _ in 0..64 {
+            let Some(control) = &mut self.control else { return };
+            match control.receive() {
+                Ok(Some((ToForkServer::Hello(hello), _))) if hello.version == VERSION => {}
+                Ok(Some((ToForkServer::Fork { session }, Some(socket)))) => self.fork(session, socket),
+                Ok(Some((ToForkServer::Fork { session }, None))) => {
+                    // Hosts always send one: the table of this process was full when it came.
+                    let error = WireError::FdsExhausted { operation: "receiving a proxy's socket".into() };
+                    control.send(&FromForkServer::ForkFailed { session, error }, None);
+                }
+                Ok(Some((ToForkServer::Kill { session, options }, _))) => self.kill(&session, options),
+                Ok(None) => return,
+                // The host has closed, or is of another build (it has our Hello and knows), or talks nonsense: either
+                // way there is no host any more.
+                Ok(Some((ToForkServer::Hello(_), _))) | Err(_) => return self.lose_host(),
+            }
+        }
+    }
+
+    fn lose_host(&mut self) {
+        self.control = None;
+        self.host_gone.get_or_insert_with(Instant::now);
+        if let Some(spare) = self.spare.take() {
+            self.retire(spare);
+        }
+    }
+
+    /// Sees to the host's death: a child that it forked can keep its socket open, but not its pidfd unreadable.
+    fn watch_host(&mut self) {
+        if self.control.is_some() && is_readable(&self.host) {
+            self.lose_host();
+        }
+        let Some(gone) = self.host_gone else { return };
+        if gone.elapsed() < HOST_DEATH_PATIENCE {
+            return;
+        }
+        for (pid, proxy) in &self.proxies {
+            if !self.guards.iter().any(|guard| guard.guards_proxy(*pid)) {
+                let session = proxy.session.clone();
+                self.guards.push(Guard::of_proxy(session, *pid, KillCause::HostDied, KillOptions::NOW));
+            }
+        }
+    }
+
+    fn fork(&mut self, session: SessionId, socket: OwnedFd) {
+        self.spare_due = Instant::now() + SPARE_DELAY;
+        let answer = match self.start_proxy(&session, &socket) {
+            Ok(process) => {
+                let id = process.id();
+                let message = FromForkServer::Forked { session: session.clone(), process: id };
+                let beside = process.as_fd().try_clone_to_owned().ok();
+                self.proxies.insert(id.pid, Proxy { session, process });
+                (message, beside)
+            }
+            Err(error) => (FromForkServer::ForkFailed { session, error }, None),
+        };
+        if let Some(control) = &mut self.control {
+            control.send(&answer.0, answer.1);
+        }
+    }
+
+    fn start_proxy(&mut self, session: &SessionId, socket: &OwnedFd) -> Result<PidFd, WireError> {
+        let hand_over = |spare: &Spare| send_packet(&spare.handover, session.as_str().as_bytes(), Some(socket.as_fd()));
+        if let Some(spare) = self.spare.take() {
+            if hand_over(&spare).is_ok() {
+                return Ok(spare.process);
+            }
+            self.retire(spare);
+        }
+        let spare = self.fork_ahead()?;
+        hand_over(&spare).map_err(|error| failed(&error))?;
+        Ok(spare.process)
+    }
+
+    /// Ends a proxy that nobody had yet: it has nothing to clean up.
+    fn retire(&mut self, spare: Spare) {
+        // It can only fail for one that is dead already.
+        let _ = spare.process.signal(Signal::Kill);
+        self.leaving.push(spare.process.id().pid);
+    }
+
+    /// Sees to it that a proxy waits. One that cannot be had is tried for again later.
+    fn keep_a_spare(&mut self) {
+        if self.spare.is_none() && self.control.is_some() && self.spare_due <= Instant::now() {
+            self.spare = self.fork_ahead().ok();
+            self.spare_due = Instant::now() + SPARE_RETRY;
+        }
+    }
+
+    fn fork_ahead(&self) -> Result<Spare, WireError> {
+        let (handover, theirs) = packet_pair().map_err(|error| failed(&error))?;
+        let own = self.own.as_fd().try_clone_to_owned().map_err(|error| failed(&error))?;
+        let fds = vec![theirs, own];
+        if registry::is_single_threaded() {
+            let pid = registry::fork_child(fds, |fds| proxy::main(self.title, fds, self.adapters));
+            let process = pid.and_then(PidFd::of_child).map_err(|error| failed(&error))?;
+            return Ok(Spare { process, handover });
+        }
+        // Something started a thread before main: a fork would copy its locks but not it.
+        let program = Spawn {
+            argv: padded_argv("agent-proxy", &[PROXY_ARG]),
+            stdin: Input::Null,
+            stderr: Output::Inherit,
+            fds,
+            ..Spawn::new("/proc/self/exe")
+        };
+        let process = registry::spawn(program)?.process;
+        Ok(Spare { process, handover })
+    }
+
+    /// Ends a session whose proxy does not answer.
+    fn kill(&mut self, session: &SessionId, options: KillOptions) {
+        let Some((pid, proxy)) = self.proxies.iter().find(|(_, proxy)| proxy.session == *session) else {
+            // Gone already; the host has been or is being told.
+            return;
+        };
+        match self.guards.iter_mut().find(|guard| guard.guards_proxy(*pid)) {
+            Some(guard) => guard.hurry(options),
+            None => {
+                self.guards.push(Guard::of_proxy(proxy.session.clone(), *pid, KillCause::KillSession, options));
+            }
+        }
+    }
+
+    /// Reaps proxies and orphans.
+    fn reap(&mut self) -> std::io::Result<()> {
+        let mut dead = Vec::new();
+        registry::reap_children(REAP_BOUND, |reaped| dead.push(reaped))?;
+        for reaped in dead {
+            let pid = reaped.id.pid;
+            if let Some(proxy) = self.proxies.remove(&pid) {
+                self.bury_proxy(&proxy, reaped.exit);
+            } else if self.is_without_session(pid) {
+                self.spare.take_if(|spare| spare.process.id().pid == pid);
+                self.leaving.retain(|leaving| *leaving != pid);
+            } else {
+                self.bury_orphan(&reaped);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_without_session(&self, pid: Pid) -> bool {
+        self.leaving.contains(&pid) || self.spare.as_ref().is_some_and(|spare| spare.process.id().pid == pid)
+    }
+
+    fn bury_proxy(&mut self, proxy: &Proxy, exit: ExitStatus) {
+        let pid = proxy.process.id().pid;
+        match self.guards.iter_mut().find(|guard| guard.guards_proxy(pid)) {
+            Some(guard) => guard.proxy_died(exit),
+            None => self.guards.push(Guard::of_orphans(proxy.session.clone(), exit, KillOptions::grace(ORPHAN_GRACE))),
+        }
+    }
+
+    /// A process that was re-parented to us and has died. Whose it was, only a guard that saw it alive can say; one
+    /// guard alone needs no telling.
+    fn bury_orphan(&mut self, reaped: &Reaped) {
+        let by_sight = self.guards.iter().position(|guard| guard.knows(reaped.id));
+        let alone = || (self.guards.iter().filter(|guard| guard.has_orphans()).count() == 1).then_some(());
+        let owner = by_sight.or_else(|| alone().and_then(|()| self.guards.iter().position(Guard::has_orphans)));
+        match owner {
+            Some(at) => self.guards[at].note_reaped(reaped),
+            None => self.guards.iter_mut().filter(|g| g.has_orphans()).for_each(|g| g.note_unattributed(reaped)),
+        }
+    }
+
+    fn step_guards(&mut self) {
+        let now = Instant::now();
+        if self.guards.iter().any(|guard| guard.has_orphans() && guard.next() <= now) {
+            let proxies = &self.proxies;
+            let has_dead_proxy = |session: &str| {
+                proxies
+                    .values()
+                    .any(|proxy| proxy.session.as_str() == session && registry::is_exiting(proxy.process.id()))
+            };
+            let (spare, leaving) = (self.spare.as_ref().map(|spare| spare.process.id().pid), &self.leaving);
+            let is_proxy = |pid| proxies.contains_key(&pid) || spare == Some(pid) || leaving.contains(&pid);
+            guard::share_out_orphans(&mut self.guards, is_proxy, has_dead_proxy);
+        }
+        let mut at = 0;
+        while at < self.guards.len() {
+            let guard = &mut self.guards[at];
+            if guard.next() <= now {
+                guard.step(|pid| self.proxies.get(&pid).map(|proxy| &proxy.process));
+            }
+            match guard.take_end() {
+                None => at += 1,
+                Some((exit, receipt)) => {
+                    let session = self.guards.swap_remove(at).into_session();
+                    if let Some(control) = &mut self.control {
+                        let message =
+                            FromForkServer::ProxyGone { session, exit: Some(exit), receipt: Box::new(receipt) };
+                        control.send(&message, None);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether a pidfd says that its process is dead.
+fn is_readable(pidfd: &impl AsFd) -> bool {
+    let mut fds = [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)];
+    matches!(poll(&mut fds, PollTimeout::ZERO), Ok(ready) if ready > 0)
+}
+
+fn failed(error: &std::io::Error) -> WireError {
+    match error.raw_os_error() {
+        Some(23 | 24) => WireError::FdsExhausted { operation: "forking a proxy".into() },
+        _ => WireError::System { operation: "forking a proxy".into(), reason: error.to_string() },
+    }
+}

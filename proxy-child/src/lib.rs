@@ -1,0 +1,57 @@
+//! The child binary's side: the fork server, and the proxy that it forks for each session.
+//!
+//! A program that embeds a manager calls [`run_if_child`] first in `main`; the manager starts that program (or a thin one
+//! that does nothing else, such as this crate's tests use) again as its fork server.
+
+mod fork_server;
+mod proxy;
+
+use std::ffi::OsString;
+
+use agents::Adapters;
+
+/// Proof that `main` called [`run_if_child`] first, so that this executable can be started again as a fork server.
+#[derive(Clone, Copy, Debug)]
+pub struct ChildToken(());
+
+/// `argv[1]` of a fork server. `argv[0]` is a title, and the arguments behind it are padding, room for the titles of the
+/// proxies forked from it.
+pub const FORK_SERVER_ARG: &str = "--agent-proxy-fork-server";
+/// `argv[1]` of a proxy that had to be started by exec.
+pub(crate) const PROXY_ARG: &str = "--agent-proxy-session";
+/// Descriptor under which a fork server gets its control socket (`ipc_protocol::packet`).
+pub const CONTROL_FD: i32 = 3;
+/// Descriptor under which a fork server gets a pidfd of its host.
+pub const HOST_PIDFD: i32 = 4;
+
+/// `argv` of a fork server.
+pub fn fork_server_argv() -> Vec<OsString> {
+    padded_argv("agent-proxy: fork server", &[FORK_SERVER_ARG])
+}
+
+/// A title, arguments, and as much room as the longest title needs.
+pub(crate) fn padded_argv(title: &str, args: &[&str]) -> Vec<OsString> {
+    [title].iter().chain(args).chain([&" ".repeat(128).as_str()]).map(OsString::from).collect()
+}
+
+/// Call this first in `main`. In a process that a manager started as a fork server it never returns; in any other it
+/// returns the token for `Child::Current`.
+///
+/// It must come before any thread is started and any random number is drawn: what exists then is copied into every proxy.
+pub fn run_if_child() -> ChildToken {
+    run_if_child_with(&Adapters::default())
+}
+
+/// As [`run_if_child`], with protocols of your own.
+pub fn run_if_child_with(adapters: &Adapters) -> ChildToken {
+    let mut args = std::env::args_os().skip(1);
+    let code = match args.next() {
+        Some(arg) if arg == FORK_SERVER_ARG => fork_server::main(adapters),
+        Some(arg) if arg == PROXY_ARG => match (registry::inherited_fds(proxy::FDS), registry::Title::locate()) {
+            (Ok(fds), Ok(title)) => proxy::main(title, fds, adapters),
+            _ => 1,
+        },
+        _ => return ChildToken(()),
+    };
+    std::process::exit(i32::from(code));
+}

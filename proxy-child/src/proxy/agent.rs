@@ -1,0 +1,127 @@
+//! The agent's process and its pipes.
+
+use std::{future::pending, io};
+
+use ipc_protocol::ProcessId;
+use registry::{PidFd, Spawned};
+use tokio::net::unix::pipe;
+
+/// Bytes that may wait for an agent that does not read. A prompt is at most a message of the wire long; a few fit.
+const MAX_UNREAD: usize = 4 * ipc_protocol::codec::MAX_MESSAGE;
+/// Read at a time: what a pipe holds.
+const CHUNK: usize = 64 * 1024;
+
+pub(crate) struct Agent {
+    pub(crate) process: PidFd,
+    stdin: Option<pipe::Sender>,
+    unread: Vec<u8>,
+    stdout: Option<pipe::Receiver>,
+    stderr: Option<pipe::Receiver>,
+    chunk: Vec<u8>,
+}
+
+/// Which of the two outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Output {
+    Stdout,
+    Stderr,
+}
+
+impl Agent {
+    pub(crate) fn new(spawned: Spawned) -> io::Result<Self> {
+        Ok(Self {
+            process: spawned.process,
+            stdin: spawned.stdin.map(pipe::Sender::from_owned_fd).transpose()?,
+            unread: Vec::new(),
+            stdout: spawned.stdout.map(pipe::Receiver::from_owned_fd).transpose()?,
+            stderr: spawned.stderr.map(pipe::Receiver::from_owned_fd).transpose()?,
+            chunk: Vec::new(),
+        })
+    }
+
+    pub(crate) fn id(&self) -> ProcessId {
+        self.process.id()
+    }
+
+    /// Queues bytes for its standard input and writes what it takes.
+    ///
+    /// # Errors
+    /// When it has closed its standard input, or reads so slowly that too much would wait.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.stdin.is_none() {
+            return Err(io::Error::new(io::ErrorKind::BrokenPipe, "the agent has closed its standard input"));
+        }
+        if self.unread.len() + bytes.len() > MAX_UNREAD {
+            let text = format!("the agent has not read {} bytes of its standard input", self.unread.len());
+            return Err(io::Error::new(io::ErrorKind::WouldBlock, text));
+        }
+        self.unread.extend_from_slice(bytes);
+        self.flush()
+    }
+
+    /// Writes what the agent takes.
+    ///
+    /// # Errors
+    /// When it has closed its standard input.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        let Some(stdin) = &self.stdin else { return Ok(()) };
+        let mut written = 0;
+        let result = loop {
+            if written == self.unread.len() {
+                break Ok(());
+            }
+            match stdin.try_write(&self.unread[written..]) {
+                Ok(some) => written += some,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        self.unread.drain(..written);
+        if result.is_err() {
+            self.stdin = None;
+            self.unread = Vec::new();
+        }
+        result
+    }
+
+    /// Reads what there is of one output, up to a chunk; `None` when there is nothing now, or never will be.
+    pub(crate) fn read(&mut self, output: Output) -> Option<&[u8]> {
+        let pipe = match output {
+            Output::Stdout => &mut self.stdout,
+            Output::Stderr => &mut self.stderr,
+        };
+        self.chunk.resize(CHUNK, 0);
+        match pipe.as_ref()?.try_read(&mut self.chunk) {
+            Ok(0) => *pipe = None,
+            Ok(read) => return Some(&self.chunk[..read]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => *pipe = None,
+        }
+        None
+    }
+}
+
+/// When the agent takes more of what waits for it.
+pub(crate) async fn writable(agent: Option<&Agent>) {
+    match agent.and_then(|agent| agent.stdin.as_ref().filter(|_| !agent.unread.is_empty())) {
+        Some(stdin) if stdin.writable().await.is_ok() => {}
+        _ => pending().await,
+    }
+}
+
+/// When there is standard output to read.
+pub(crate) async fn stdout_readable(agent: Option<&Agent>) {
+    readable(agent.and_then(|agent| agent.stdout.as_ref())).await;
+}
+
+/// When there is standard error to read.
+pub(crate) async fn stderr_readable(agent: Option<&Agent>) {
+    readable(agent.and_then(|agent| agent.stderr.as_ref())).await;
+}
+
+async fn readable(pipe: Option<&pipe::Receiver>) {
+    match pipe {
+        Some(pipe) if pipe.readable().await.is_ok() => {}
+        _ => pending().await,
+    }
+}

@@ -1,0 +1,226 @@
+//! The proxy: one process, one session, one agent.
+//!
+//! Everything happens on one thread, in the order in which it is noticed: bytes from the host, bytes from the agent,
+//! deaths, and the clock. Nothing here waits but [`Proxy::wait`].
+
+mod agent;
+mod link;
+mod session;
+
+use std::{
+    future::pending,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    time::{Duration, Instant},
+};
+
+use agents::Adapters;
+use ipc_protocol::{EndReason, KillOptions, ProcessId, SessionId, packet::recv_packet};
+use nix::sys::{
+    signal::{SigSet, Signal},
+    signalfd::{SfdFlags, SignalFd},
+};
+use registry::Title;
+use tokio::io::unix::AsyncFd;
+
+use self::{link::Link, session::Session};
+
+/// Descriptors that a proxy gets: the socket on which the fork server hands it its session, and a pidfd of the fork server.
+pub(crate) const FDS: usize = 2;
+
+/// While a supervisor is dead, what the session runs has this long after SIGTERM.
+const SUPERVISOR_GRACE: Duration = Duration::from_millis(300);
+/// How long a host that does not read may hold up the proxy's exit.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
+/// Bytes waiting for the host beyond which the agent's output is left in its pipes.
+const HIGH_WATER: usize = 256 * 1024;
+
+/// Runs a proxy, which is forked ahead of its session and waits for it; the result is the exit code. 0 says: proven that
+/// nothing is left.
+pub(crate) fn main(title: Title, fds: Vec<OwnedFd>, adapters: &Adapters) -> u8 {
+    match run(title, fds, adapters) {
+        Ok(true) => 0,
+        Ok(false) => 3,
+        Err(error) => {
+            let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("agent-proxy session: {error}\n"));
+            1
+        }
+    }
+}
+
+fn run(title: Title, fds: Vec<OwnedFd>, adapters: &Adapters) -> std::io::Result<bool> {
+    title.set("ap spare", "agent-proxy: waits for a session")?;
+    // SIGCHLD is read from a descriptor; SIGPIPE shall be an error, and never SIG_IGN, which the agent would inherit.
+    let mut mask = SigSet::empty();
+    mask.add(Signal::SIGCHLD);
+    mask.add(Signal::SIGPIPE);
+    mask.thread_block()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+    runtime.block_on(async {
+        let Some((supervision, session, socket)) = Supervision::new(fds)?.wait_for_session().await? else {
+            return Ok(true);
+        };
+        // The end of a UUIDv7 is what differs between sessions started together.
+        let short = &session.as_str()[session.as_str().len().saturating_sub(12)..];
+        title.set(&format!("ap {short}"), &format!("agent-proxy: session {session}"))?;
+        let session = Session::new(session, supervision.process, adapters)?;
+        let mut proxy = Proxy { link: Link::new(socket)?, supervision, session };
+        Ok(proxy.run().await)
+    })
+}
+
+/// Lets the runtime watch a descriptor.
+#[expect(deprecated, reason = "what replaces it is unsafe; it is sound for an owner that lives as long as the watch")]
+fn watch<T: AsFd + AsRawFd>(owner: T) -> std::io::Result<AsyncFd<T>> {
+    AsyncFd::new(owner)
+}
+
+/// What a proxy has before it has a session.
+struct Supervision {
+    process: ProcessId,
+    handover: Option<AsyncFd<OwnedFd>>,
+    sigchld: AsyncFd<SignalFd>,
+    guard: AsyncFd<OwnedFd>,
+}
+
+impl Supervision {
+    fn new(fds: Vec<OwnedFd>) -> std::io::Result<Self> {
+        let mut fds = fds.into_iter();
+        let (Some(handover), Some(guard)) = (fds.next(), fds.next()) else {
+            return Err(std::io::Error::other("started without its descriptors"));
+        };
+        let mut chld = SigSet::empty();
+        chld.add(Signal::SIGCHLD);
+        let sigchld = SignalFd::with_flags(&chld, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+        Ok(Self {
+            process: registry::identify(std::process::id())?,
+            handover: Some(watch(handover)?),
+            sigchld: watch(sigchld)?,
+            guard: watch(guard)?,
+        })
+    }
+
+    /// The session that the fork server hands over, and the socket to its host; `None` when there will be none.
+    async fn wait_for_session(mut self) -> std::io::Result<Option<(Self, SessionId, OwnedFd)>> {
+        let Some(handover) = self.handover.take() else { return Ok(None) };
+        let mut name = Vec::new();
+        loop {
+            tokio::select! {
+                ready = handover.readable() => {
+                    let received = ready?.try_io(|handover| recv_packet(handover.get_ref(), &mut name));
+                    match received {
+                        Ok(Ok(Some(Some(socket)))) => {
+                            let session = String::from_utf8_lossy(&name).parse().map_err(std::io::Error::other)?;
+                            return Ok(Some((self, session, socket)));
+                        }
+                        Ok(Ok(_)) => return Ok(None),
+                        Ok(Err(error)) => return Err(error),
+                        Err(_would_block) => {}
+                    }
+                }
+                _ = self.guard.readable() => return Ok(None),
+            }
+        }
+    }
+}
+
+struct Proxy<'a> {
+    link: Link,
+    supervision: Supervision,
+    session: Session<'a>,
+}
+
+/// What there is to do.
+#[derive(Clone, Copy, Debug)]
+enum Wake {
+    HostSpoke,
+    HostReads,
+    Stdout,
+    Stderr,
+    Stdin,
+    ChildDied,
+    GuardDied,
+    Timer,
+}
+
+impl Proxy<'_> {
+    /// Whether it is proven that nothing is left.
+    async fn run(&mut self) -> bool {
+        self.session.greet(&mut self.link);
+        self.link.flush();
+        let mut lost_host = false;
+        while self.session.ended().is_none() {
+            // A write may notice the host's end before a read does.
+            if self.link.is_closed() && !lost_host {
+                lost_host = true;
+                self.session.end(EndReason::HostDied, KillOptions::grace(SUPERVISOR_GRACE));
+            }
+            let wake = self.wait().await;
+            self.handle(wake);
+            // Answers first: nobody shall wait for a look at the processes.
+            self.link.flush();
+            self.session.after(&mut self.link);
+            self.link.flush();
+        }
+        let last = Instant::now() + FLUSH_PATIENCE;
+        while self.link.has_unsent() && !self.link.is_closed() {
+            tokio::select! {
+                () = self.link.writable() => self.link.flush(),
+                () = tokio::time::sleep_until(last.into()) => break,
+            }
+        }
+        self.session.ended() == Some(true)
+    }
+
+    async fn wait(&mut self) -> Wake {
+        let due = self.session.next_due();
+        let timer = async {
+            match due {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => pending().await,
+            }
+        };
+        // The agent's output waits in its pipes while the host is behind.
+        let room = self.link.unsent() < HIGH_WATER;
+        let link = &self.link;
+        let agent = self.session.agent();
+        tokio::select! {
+            // Deaths and requests before output: a flood of it must not hold up a kill.
+            biased;
+            ready = self.supervision.sigchld.readable() => {
+                while matches!(self.supervision.sigchld.get_ref().read_signal(), Ok(Some(_))) {}
+                if let Ok(mut ready) = ready {
+                    ready.clear_ready();
+                }
+                Wake::ChildDied
+            }
+            () = link.readable() => Wake::HostSpoke,
+            _ = self.supervision.guard.readable(), if !self.session.lost_guard() => Wake::GuardDied,
+            () = timer => Wake::Timer,
+            () = link.writable(), if link.has_unsent() => Wake::HostReads,
+            () = agent::writable(agent) => Wake::Stdin,
+            () = agent::stdout_readable(agent), if room => Wake::Stdout,
+            () = agent::stderr_readable(agent), if room => Wake::Stderr,
+        }
+    }
+
+    fn handle(&mut self, wake: Wake) {
+        match wake {
+            Wake::HostSpoke => {
+                while let Some(message) = self.link.receive() {
+                    self.session.request(message, &mut self.link);
+                }
+            }
+            Wake::HostReads | Wake::Timer => {}
+            Wake::Stdout => self.session.read_stdout(&mut self.link, HIGH_WATER),
+            Wake::Stderr => self.session.read_stderr(&mut self.link, HIGH_WATER),
+            Wake::Stdin => self.session.write_stdin(&mut self.link),
+            Wake::ChildDied => {
+                self.session.reap();
+            }
+            Wake::GuardDied => {
+                self.session.guard_died();
+                self.session.end(EndReason::ForkServerDied, KillOptions::grace(SUPERVISOR_GRACE));
+            }
+        }
+    }
+}
