@@ -1,0 +1,41 @@
+//! How long a call may take.
+
+use std::time::Duration;
+
+/// How long a manager waits for what. Every call ends, at the latest, with [`Error::Deadline`](crate::Error::Deadline).
+///
+/// ```
+/// use std::time::Duration;
+/// use proxy_manager::Deadlines;
+/// let patient = Deadlines { start: Duration::from_secs(120), ..Deadlines::default() };
+/// assert_eq!(patient.control, Duration::from_secs(10));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadlines {
+    /// For the fork server to say hello in `build`. 5 s.
+    pub hello: Duration,
+    /// For an agent to be ready in `start_session`. 30 s.
+    pub start: Duration,
+    /// For a proxy to answer a call. Kills of processes get their grace on top. 10 s.
+    pub control: Duration,
+    /// How long after its grace a proxy may go on with a kill before it counts as wedged and the fork server is asked to
+    /// end its session without it. 2 s.
+    pub wedged: Duration,
+    /// For the fork server to end a session or to report a proxy's death, after all graces. 10 s.
+    pub kill: Duration,
+    /// For the fork server to exit in `shutdown`, after the last session has ended. 10 s.
+    pub shutdown: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self {
+            hello: Duration::from_secs(5),
+            start: Duration::from_secs(30),
+            control: Duration::from_secs(10),
+            wedged: Duration::from_secs(2),
+            kill: Duration::from_secs(10),
+            shutdown: Duration::from_secs(10),
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Which sessions there are.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use ipc_protocol::SessionId;
+
+use crate::{
+    Error, Result,
+    history::{Everyone, History},
+    session::Session,
+};
+
+/// All sessions of a manager, alive and ended, in the order of their start.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    entries: Mutex<Entries>,
+    everyone: Everyone,
+    /// How many ended sessions are remembered.
+    keep: usize,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    closed: bool,
+    last: u64,
+    sessions: BTreeMap<u64, Arc<Session>>,
+    by_id: HashMap<Arc<SessionId>, u64>,
+    ended: VecDeque<u64>,
+    forgotten: VecDeque<Forgotten>,
+}
+
+/// What is left of a session that is no longer remembered: enough to say that its events are not to be had.
+#[derive(Clone, Debug)]
+pub(crate) struct Forgotten {
+    serial: u64,
+    pub(crate) session: Arc<SessionId>,
+    pub(crate) last_offset: u64,
+}
+
+/// How many forgotten sessions are known to have been.
+const FORGOTTEN: usize = 10_000;
+
+/// What was added to the directory.
+#[derive(Default)]
+pub(crate) struct Added {
+    pub(crate) histories: Vec<Arc<History>>,
+    pub(crate) forgotten: Vec<Forgotten>,
+}
+
+impl Entries {
+    fn forget(&mut self, serial: u64) {
+        let Some(session) = self.sessions.remove(&serial) else { return };
+        if self.by_id.get(session.id()) == Some(&serial) {
+            self.by_id.remove(session.id());
+        }
+        let last_offset = session.history().last_offset();
+        self.forgotten.push_back(Forgotten { serial, session: session.shared_id(), last_offset });
+        if self.forgotten.len() > FORGOTTEN {
+            self.forgotten.pop_front();
+        }
+    }
+}
+
+impl Directory {
+    pub(crate) fn new(keep: usize) -> Self {
+        Self { entries: Mutex::default(), everyone: Everyone::default(), keep }
+    }
+
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes who reads all sessions.
+    pub(crate) fn everyone(&self) -> &Everyone {
+        &self.everyone
+    }
+
+    /// Adds a session and says its serial number. One of that id that never got ready gives way.
+    pub(crate) fn insert(&self, session: &Arc<Session>) -> Result<u64> {
+        let mut entries = self.entries();
+        if entries.closed {
+            return Err(Error::ShutDown);
+        }
+        if let Some(serial) = entries.by_id.get(session.id()).copied() {
+            if !entries.sessions.get(&serial).is_some_and(|known| known.is_stillborn()) {
+                return Err(Error::DuplicateSession { session: session.id().clone() });
+            }
+            entries.forget(serial);
+        }
+        entries.last += 1;
+        let serial = entries.last;
+        entries.sessions.insert(serial, session.clone());
+        entries.by_id.insert(session.shared_id(), serial);
+        drop(entries);
+        self.everyone.send_replace(());
+        Ok(serial)
+    }
+
+    /// Notes that a session has ended, and forgets the ones that ended longest ago.
+    pub(crate) fn ended(&self, serial: u64) {
+        let mut entries = self.entries();
+        entries.ended.push_back(serial);
+        while entries.ended.len() > self.keep
+            && let Some(oldest) = entries.ended.pop_front()
+        {
+            entries.forget(oldest);
+        }
+    }
+
+    pub(crate) fn get(&self, id: &SessionId) -> Result<Arc<Session>> {
+        let entries = self.entries();
+        let session = entries.by_id.get(id).and_then(|serial| entries.sessions.get(serial));
+        session.cloned().ok_or_else(|| Error::UnknownSession { session: id.clone() })
+    }
+
+    /// Every session, in the order of their start.
+    pub(crate) fn all(&self) -> Vec<Arc<Session>> {
+        self.entries().sessions.values().cloned().collect()
+    }
+
+    /// The sessions added since the one with serial number `seen`, which is moved on.
+    pub(crate) fn added_since(&self, seen: &mut u64) -> Added {
+        let entries = self.entries();
+        if *seen == entries.last {
+            return Added::default();
+        }
+        let later = *seen + 1;
+        let histories = entries.sessions.range(later..).map(|(_, session)| session.history().clone()).collect();
+        let forgotten = entries.forgotten.iter().filter(|forgotten| forgotten.serial >= later).cloned().collect();
+        *seen = entries.last;
+        Added { histories, forgotten }
+    }
+
+    /// No session is added from now on.
+    pub(crate) fn close(&self) {
+        self.entries().closed = true;
+        self.everyone.send_replace(());
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.entries().closed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ipc_protocol::{EndReason, Event, Gap};
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::{
+        Deadlines, HistoryLimits, Subscription,
+        history::Writer,
+        session::{Labels, SessionState},
+    };
+
+    fn session(directory: &Directory, id: &str) -> (Arc<Session>, Writer) {
+        let labels = Labels { agent: "a".into(), agent_type: None, user_id: None, workspace_id: None, cwd: "/".into() };
+        let id = id.parse().expect("a valid id");
+        let limits = HistoryLimits::default();
+        let (session, _, log) = Session::new(id, labels, Deadlines::default(), limits, directory.everyone().clone());
+        (session, log)
+    }
+
+    async fn next(all: &mut Subscription) -> Option<(String, u64, Option<Gap>)> {
+        let envelope = timeout(Duration::from_secs(10), all.next()).await.expect("in time")?;
+        let gap = if let Event::SessionGap(gap) = envelope.event { Some(gap) } else { None };
+        Some((envelope.session.to_string(), envelope.offset, gap))
+    }
+
+    #[tokio::test]
+    async fn one_subscription_sees_all_sessions_and_what_it_missed() {
+        let directory = Arc::new(Directory::new(1));
+        let (first, mut first_log) = session(&directory, "first");
+        let first_serial = directory.insert(&first).expect("free");
+        first_log.push(0, Event::SessionIdle {});
+        first_log.commit();
+        let mut all = Subscription::all(directory.clone());
+        assert_eq!(next(&mut all).await, Some(("first".into(), 1, None)));
+        // Two more begin and end before it looks again; only one ended session is remembered.
+        for id in ["second", "third"] {
+            let (session, mut log) = session(&directory, id);
+            let serial = directory.insert(&session).expect("free");
+            log.push(0, Event::SessionIdle {});
+            log.push(0, Event::SessionIdle {});
+            drop(log);
+            directory.ended(serial);
+        }
+        drop(first_log);
+        directory.ended(first_serial);
+        directory.close();
+        let mut rest = Vec::new();
+        while let Some(got) = next(&mut all).await {
+            rest.push(got);
+        }
+        rest.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
+        let gap = Some(Gap { from: 1, to: 2 });
+        assert_eq!(rest, [("second".to_owned(), 2, gap), ("third".to_owned(), 2, gap)]);
+        assert_eq!(directory.all().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn ids_are_free_again_only_where_a_session_never_was_ready() {
+        let directory = Directory::new(10);
+        let (failed, _log) = session(&directory, "s");
+        directory.insert(&failed).expect("free");
+        let (again, _log) = session(&directory, "s");
+        assert!(matches!(directory.insert(&again), Err(Error::DuplicateSession { .. })), "it still starts");
+        failed.show(|view| view.state = SessionState::Ended { reason: EndReason::Killed, receipt: None });
+        directory.insert(&again).expect("the first never was ready");
+        assert_eq!(directory.all().len(), 1);
+        again.show(|view| {
+            view.ready = true;
+            view.state = SessionState::Ended { reason: EndReason::Killed, receipt: None };
+        });
+        let (third, _log) = session(&directory, "s");
+        assert!(matches!(directory.insert(&third), Err(Error::DuplicateSession { .. })));
+        directory.close();
+        let (late, _log) = session(&directory, "t");
+        assert!(matches!(directory.insert(&late), Err(Error::ShutDown)));
+    }
+}

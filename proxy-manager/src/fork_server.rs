@@ -1,0 +1,366 @@
+//! The host's end of the fork server: its process, its control socket, and who waits for which of its answers.
+//!
+//! Anyone may send (a packet is sent whole or not at all); one task receives, and reaps the process when it dies.
+
+use std::{
+    collections::HashMap,
+    future::Future,
+    io,
+    os::fd::{AsFd, OwnedFd},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use ipc_protocol::{
+    ExitStatus, ProcessId, Receipt, SessionId, Signal, WireError,
+    codec::{self, Assembler},
+    message::{FromForkServer, Hello, ToForkServer, VERSION},
+    packet,
+};
+use registry::{Output, PidFd, Spawn};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    sync::{oneshot, watch::Sender as WatchSender},
+    time::timeout,
+};
+
+use crate::{Child, Deadlines, Error, Result, watched::watch};
+
+/// A proxy and what it left have ended.
+#[derive(Debug)]
+pub(crate) struct Gone {
+    pub(crate) exit: Option<ExitStatus>,
+    pub(crate) receipt: Box<Receipt>,
+}
+
+/// What the fork server will say of one session. An answer that never comes (the sender is dropped) means that the fork
+/// server is dead.
+#[derive(Debug)]
+pub(crate) struct ProxyWatch {
+    pub(crate) forked: oneshot::Receiver<Result<ProcessId, WireError>>,
+    pub(crate) gone: oneshot::Receiver<Gone>,
+}
+
+#[derive(Debug)]
+struct Watcher {
+    forked: Option<oneshot::Sender<Result<ProcessId, WireError>>>,
+    gone: oneshot::Sender<Gone>,
+}
+
+/// A message on its way: packets, and what goes beside the first.
+#[derive(Debug)]
+pub(crate) struct Order {
+    packets: std::vec::IntoIter<Vec<u8>>,
+    /// Sent next, until it is.
+    packet: Option<Vec<u8>>,
+    fd: Option<OwnedFd>,
+}
+
+impl Order {
+    pub(crate) fn new(message: &ToForkServer, fd: Option<OwnedFd>) -> Result<Self> {
+        let packets = codec::encode_packets(message).map_err(|error| Error::Protocol { reason: error.to_string() })?;
+        let mut packets = packets.into_iter();
+        Ok(Self { packet: packets.next(), packets, fd })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Life {
+    Alive,
+    /// Of no more use.
+    Dead,
+    /// Its process is gone, and reaped if it was ours to reap.
+    Gone,
+}
+
+/// A running fork server.
+#[derive(Debug)]
+pub(crate) struct ForkServer {
+    id: ProcessId,
+    host: ProcessId,
+    /// `None` where a test plays the fork server.
+    process: Option<PidFd>,
+    socket: AsyncFd<OwnedFd>,
+    /// `None` once the fork server is of no more use.
+    watchers: Mutex<Option<HashMap<SessionId, Watcher>>>,
+    life: WatchSender<Life>,
+}
+
+/// What the fork server said first, or why it said nothing.
+type FirstWord = Result<Hello, String>;
+type HelloSender = oneshot::Sender<FirstWord>;
+
+impl ForkServer {
+    /// Starts the program and exchanges hellos.
+    pub(crate) async fn start(child: &Child, deadlines: &Deadlines) -> Result<Arc<Self>> {
+        let program = child.program();
+        let unusable = |reason: String| Error::ChildUnusable { child: program.display().to_string(), reason };
+        let system = |operation: &'static str| move |error: io::Error| Error::system(operation, &error);
+        let (ours, theirs) = packet::packet_pair().map_err(system("making the fork server's socket"))?;
+        let host = registry::identify(std::process::id())
+            .and_then(PidFd::open)
+            .map_err(system("opening a pidfd of this process"))?;
+        let host_fd = host.as_fd().try_clone_to_owned().map_err(system("duplicating a pidfd"))?;
+        // It stands still until the exec is confirmed: some 0.2 ms, not worth a thread.
+        let spawned = registry::spawn(Spawn {
+            argv: proxy_child::fork_server_argv(),
+            stderr: Output::Inherit,
+            // As `proxy_child::CONTROL_FD` and `proxy_child::HOST_PIDFD`.
+            fds: vec![theirs, host_fd],
+            ..Spawn::new(&program)
+        })
+        .map_err(|error| match error {
+            WireError::FdsExhausted { operation } => Error::FdsExhausted { operation },
+            error => unusable(error.to_string()),
+        })?;
+        let mut unproven = KillOnDrop(Some(spawned.process));
+        let process = unproven.0.as_ref().map(PidFd::try_clone).transpose();
+        let watched = unproven.0.as_ref().map(PidFd::try_clone).transpose();
+        let (process, watched) =
+            process.and_then(|process| Ok((process, watched?))).map_err(system("duplicating a pidfd"))?;
+        let death = async move {
+            // An error here means that nothing can be waited for any more: as good as dead.
+            let watched = watch(watched?, Interest::READABLE).ok()?;
+            let _readable = watched.readable().await.ok()?;
+            watched.get_ref().try_reap().ok().flatten()
+        };
+        let (server, heard) = Self::connect(process, host.id(), ours, death)?;
+        let hello = Order::new(&ToForkServer::Hello(Hello { version: VERSION, process: host.id() }), None)?;
+        let exchange = async {
+            server.send(hello).await;
+            heard.await.unwrap_or_else(|_| Err("its answers cannot be read".to_owned()))
+        };
+        let result = match timeout(deadlines.hello, exchange).await {
+            Err(_) => Err(unusable(format!("it did not say hello within {:?}", deadlines.hello))),
+            Ok(Err(reason)) => Err(unusable(reason)),
+            Ok(Ok(theirs)) if theirs.version != VERSION => {
+                Err(Error::VersionMismatch { ours: VERSION, theirs: theirs.version })
+            }
+            Ok(Ok(_)) => Ok(()),
+        };
+        match result {
+            Ok(()) => {
+                unproven.0 = None;
+                Ok(server)
+            }
+            Err(error) => {
+                drop(unproven);
+                server.gone_within(deadlines.hello).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes over a connection. `death` resolves when the process is gone.
+    pub(crate) fn connect(
+        process: Option<PidFd>,
+        host: ProcessId,
+        socket: OwnedFd,
+        death: impl Future<Output = Option<ExitStatus>> + Send + 'static,
+    ) -> Result<(Arc<Self>, oneshot::Receiver<FirstWord>)> {
+        let socket = watch(socket, Interest::READABLE | Interest::WRITABLE)
+            .map_err(|error| Error::system("watching the fork server's socket", &error))?;
+        let id = process.as_ref().map_or(ProcessId { pid: 0, start_time: 0 }, PidFd::id);
+        let watchers = Mutex::new(Some(HashMap::new()));
+        let server = Arc::new(Self { id, host, process, socket, watchers, life: WatchSender::new(Life::Alive) });
+        let (hello, heard) = oneshot::channel();
+        tokio::spawn(server.clone().supervise(hello, death));
+        Ok((server, heard))
+    }
+
+    /// Which process it is.
+    pub(crate) fn id(&self) -> ProcessId {
+        self.id
+    }
+
+    /// Which process this one is.
+    pub(crate) fn host(&self) -> ProcessId {
+        self.host
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        *self.life.borrow() != Life::Alive
+    }
+
+    fn watchers(&self) -> MutexGuard<'_, Option<HashMap<SessionId, Watcher>>> {
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Registers for what will be said of `session`. If the fork server is dead the answers fail at once.
+    pub(crate) fn watch(&self, session: &SessionId) -> ProxyWatch {
+        let (forked, forked_answer) = oneshot::channel();
+        let (gone, gone_answer) = oneshot::channel();
+        if let Some(watchers) = &mut *self.watchers() {
+            watchers.insert(session.clone(), Watcher { forked: Some(forked), gone });
+        }
+        ProxyWatch { forked: forked_answer, gone: gone_answer }
+    }
+
+    /// Sends what can be sent without a wait.
+    ///
+    /// # Errors
+    /// `WouldBlock`: try again when [`ForkServer::writable`]. Any other: the fork server is dead or dying.
+    pub(crate) fn try_send(&self, order: &mut Order) -> io::Result<()> {
+        while let Some(packet) = &order.packet {
+            let fd = order.fd.as_ref().map(AsFd::as_fd);
+            self.socket.try_io(Interest::WRITABLE, |socket| packet::send_packet(socket, packet, fd))?;
+            order.fd = None;
+            order.packet = order.packets.next();
+        }
+        Ok(())
+    }
+
+    /// Waits until there may be room to send.
+    pub(crate) async fn writable(&self) {
+        // An error can only mean that the runtime is going down.
+        let _ = self.socket.writable().await;
+    }
+
+    async fn send(&self, mut order: Order) {
+        while let Err(error) = self.try_send(&mut order) {
+            if error.kind() != io::ErrorKind::WouldBlock {
+                return;
+            }
+            self.writable().await;
+        }
+    }
+
+    /// Closes the connection: the fork server ends what it still guards, then itself.
+    pub(crate) fn close(&self) {
+        // Fails only if it is closed already.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+
+    /// Closes the connection and waits for the process to be gone. If it does not go and guards nothing (`expendable`),
+    /// it is killed.
+    pub(crate) async fn finish(&self, deadline: Duration, expendable: bool) {
+        self.close();
+        if self.gone_within(deadline).await {
+            return;
+        }
+        tracing::warn!(fork_server = %self.id, killed = expendable, "the fork server did not exit within {deadline:?}");
+        if expendable && let Some(process) = &self.process {
+            // Fails only if it is gone.
+            let _ = process.signal(Signal::Kill);
+            self.gone_within(deadline).await;
+        }
+    }
+
+    async fn gone_within(&self, deadline: Duration) -> bool {
+        timeout(deadline, self.life.subscribe().wait_for(|life| *life == Life::Gone)).await.is_ok()
+    }
+
+    /// Receives until the connection or the process ends, then sees the process off.
+    async fn supervise(self: Arc<Self>, hello: HelloSender, death: impl Future<Output = Option<ExitStatus>>) {
+        let mut hello = Some(hello);
+        let mut death = std::pin::pin!(death);
+        let exit = tokio::select! {
+            exit = &mut death => {
+                // What it said before it died still counts. Nobody else holds its end, so this comes to an end.
+                let _ = timeout(LAST_WORDS, self.receive(&mut hello)).await;
+                Some(exit)
+            }
+            reason = self.receive(&mut hello) => {
+                tracing::debug!(fork_server = %self.id, reason, "connection to the fork server ended");
+                None
+            }
+        };
+        // Whoever waits for an answer learns of the death by this.
+        *self.watchers() = None;
+        self.life.send_replace(Life::Dead);
+        let exit = match exit {
+            Some(exit) => exit,
+            None => death.await,
+        };
+        tracing::debug!(fork_server = %self.id, ?exit, "the fork server is gone");
+        if let Some(hello) = hello {
+            let status = exit.map_or_else(String::new, |exit| format!(" ({exit})"));
+            // Nobody listens if the build was given up.
+            let _ = hello.send(Err(format!("it ended{status} without saying hello")));
+        }
+        self.life.send_replace(Life::Gone);
+    }
+
+    /// Receives until the connection ends; says why it did.
+    async fn receive(&self, hello: &mut Option<HelloSender>) -> String {
+        let mut buffer = Vec::new();
+        let mut assembler = Assembler::default();
+        loop {
+            let Ok(mut ready) = self.socket.readable().await else { return "the runtime is going down".to_owned() };
+            let received = match ready.try_io(|socket| packet::recv_packet(socket, &mut buffer)) {
+                Err(_would_block) => continue,
+                Ok(received) => received,
+            };
+            match received {
+                // The pidfd of a proxy is not needed here: the fork server's word is.
+                Ok(Some(_pidfd)) => {}
+                Ok(None) => return "closed".to_owned(),
+                // A descriptor was dropped for want of a free number. The packet itself is there.
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
+                Err(error) => return error.to_string(),
+            }
+            let message = match assembler.frame::<FromForkServer>(&buffer) {
+                Ok(None) => continue,
+                Ok(Some(message)) => message,
+                Err(error) => {
+                    if let Some(hello) = hello.take() {
+                        let _ = hello.send(Err(format!("it said something else than hello: {error}")));
+                    }
+                    return error.to_string();
+                }
+            };
+            self.dispatch(message, hello);
+        }
+    }
+
+    fn dispatch(&self, message: FromForkServer, hello: &mut Option<HelloSender>) {
+        // A send fails where nobody waits any more: the session has ended without this answer.
+        match message {
+            FromForkServer::Hello(theirs) => {
+                if let Some(hello) = hello.take() {
+                    let _ = hello.send(Ok(theirs));
+                }
+            }
+            FromForkServer::Forked { session, process } => self.forked(&session, Ok(process)),
+            FromForkServer::ForkFailed { session, error } => {
+                self.forked(&session, Err(error));
+                self.watchers().as_mut().and_then(|watchers| watchers.remove(&session));
+            }
+            FromForkServer::ProxyGone { session, exit, receipt } => {
+                let mut watchers = self.watchers();
+                let Some(watchers) = watchers.as_mut() else { return };
+                // A proxy that was not forked yet cannot be gone: this was said of an earlier one of the same name.
+                if watchers.get(&session).is_some_and(|watcher| watcher.forked.is_none())
+                    && let Some(watcher) = watchers.remove(&session)
+                {
+                    let _ = watcher.gone.send(Gone { exit, receipt });
+                } else {
+                    tracing::debug!(%session, %receipt, "a proxy is gone that nobody waits for");
+                }
+            }
+        }
+    }
+
+    fn forked(&self, session: &SessionId, answer: Result<ProcessId, WireError>) {
+        let mut watchers = self.watchers();
+        let watcher = watchers.as_mut().and_then(|watchers| watchers.get_mut(session));
+        if let Some(forked) = watcher.and_then(|watcher| watcher.forked.take()) {
+            let _ = forked.send(answer);
+        }
+    }
+}
+
+/// How long what a dead fork server said may take to be read.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// A process that has not proved to be a fork server yet.
+struct KillOnDrop(Option<PidFd>);
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        if let Some(process) = &self.0 {
+            // Fails only if it is gone. The supervising task reaps it.
+            let _ = process.signal(Signal::Kill);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn history(events: usize, bytes: usize) -> (Arc<History>, Writer) {
+    let id = Arc::new("s".parse().expect("a valid id"));
+    History::new(id, HistoryLimits { events, bytes }, Everyone::default())
+}
+
+fn text(n: u64) -> Event {
+    Event::Text { text: n.to_string() }
+}
+
+fn drain(subscription: &mut Subscription) -> Vec<Arc<Envelope>> {
+    use std::future::Future;
+    let mut out = Vec::new();
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    while std::pin::pin!(subscription.next_batch(&mut out)).poll(&mut context) == std::task::Poll::Ready(true) {}
+    out
+}
+
+/// What a subscriber got: events as single offsets, gaps as ranges, which must be whole and in order.
+fn ranges(envelopes: &[Arc<Envelope>]) -> Vec<(u64, u64)> {
+    let range = |envelope: &Arc<Envelope>| match envelope.event {
+        Event::SessionGap(gap) => {
+            assert_eq!(envelope.offset, gap.to);
+            (gap.from, gap.to)
+        }
+        _ => (envelope.offset, envelope.offset),
+    };
+    envelopes.iter().map(range).collect()
+}
+
+#[tokio::test]
+async fn readers_at_their_own_pace() {
+    let (history, mut log) = history(1000, usize::MAX);
+    let mut early = Subscription::one(history.clone(), 1);
+    for n in 0..700 {
+        log.push(n % 2, text(n));
+        if n % 7 == 0 {
+            log.commit();
+        }
+    }
+    log.commit();
+    let mut late = Subscription::one(history.clone(), 691);
+    drop(log);
+    let mut batch = Vec::new();
+    assert!(early.next_batch(&mut batch).await);
+    assert_eq!(batch.len(), 256);
+    assert_eq!(early.next().await.map(|envelope| envelope.offset), Some(257));
+    let mut rest = 257;
+    while let Some(envelope) = early.next().await {
+        rest += 1;
+        assert_eq!((envelope.offset, envelope.turn), (rest, (rest % 2 == 0).then_some(1)));
+    }
+    assert_eq!(rest, 700);
+    assert_eq!(drain(&mut late).len(), 10);
+    assert!(!late.next_batch(&mut batch).await);
+    assert!(late.next().await.is_none());
+}
+
+#[tokio::test]
+async fn bytes_are_bounded_but_the_last_event_stays() {
+    let (history, mut log) = history(1000, 1000);
+    log.push(0, Event::Text { text: "x".repeat(100_000) });
+    log.commit();
+    assert_eq!(drain(&mut Subscription::one(history.clone(), 1)).len(), 1);
+    for n in 0..10 {
+        log.push(0, text(n));
+    }
+    log.commit();
+    let kept = drain(&mut Subscription::one(history.clone(), 1));
+    assert_eq!(ranges(&kept[..1]), [(1, 11 - kept.len() as u64 + 1)]);
+    assert!(kept[1..].iter().map(|envelope| envelope.event.weight()).sum::<usize>() <= 1000);
+    assert_eq!(history.first_offset(), 11 - kept.len() as u64 + 2);
+}
+
+#[tokio::test]
+async fn a_waiting_reader_is_woken_by_a_commit_and_by_the_end() {
+    let (history, mut log) = history(10, usize::MAX);
+    let mut subscription = Subscription::one(history, 1);
+    let reader = tokio::spawn(async move {
+        let first = subscription.next().await.map(|envelope| envelope.offset);
+        (first, subscription.next().await)
+    });
+    tokio::task::yield_now().await;
+    log.push(0, text(1));
+    log.commit();
+    tokio::task::yield_now().await;
+    drop(log);
+    let (first, second) = reader.await.expect("the reader ends");
+    assert_eq!((first, second), (Some(1), None));
+}
+
+proptest! {
+    /// Whatever is appended, dropped and read in whatever order: each offset comes exactly once, as an event or in a gap.
+    #[test]
+    fn no_event_is_both_delivered_and_in_a_gap_and_none_is_missing(
+        limit in 1usize..40,
+        from in 0u64..60,
+        steps in prop::collection::vec((0usize..30, any::<bool>()), 1..60),
+    ) {
+        let (history, mut log) = history(limit, usize::MAX);
+        let mut subscription = Subscription::one(history.clone(), from + 1);
+        let mut got = Vec::new();
+        for (events, read) in steps {
+            for n in 0..events {
+                log.push(0, text(n as u64));
+            }
+            log.commit();
+            if read {
+                got.extend(drain(&mut subscription));
+            }
+        }
+        got.extend(drain(&mut subscription));
+        let mut next = from + 1;
+        for (first, last) in ranges(&got) {
+            prop_assert_eq!(first, next);
+            prop_assert!(last >= first);
+            next = last + 1;
+        }
+        prop_assert_eq!(next, (history.last_offset() + 1).max(from + 1));
+    }
+}

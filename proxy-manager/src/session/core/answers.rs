@@ -1,0 +1,224 @@
+//! Messages of the proxy: whom they answer, and what they change.
+
+use ipc_protocol::{
+    EndReason, Event, ExitStatus, ProcessId, WireError,
+    message::{FromProxy, Hello, RequestId, VERSION},
+};
+use tokio::time::Instant;
+
+use super::{Core, Phase};
+use crate::{
+    Error,
+    session::{
+        SessionState, Task,
+        pending::{Pending, Waiting},
+    },
+};
+
+impl Core {
+    /// A message of the proxy.
+    pub(crate) fn message(&mut self, message: FromProxy, now: Instant) {
+        if self.proxy.is_none() && !matches!(message, FromProxy::Hello(_)) {
+            return self.broken("its first message is no hello".to_owned(), now);
+        }
+        match message {
+            FromProxy::Event { turn, event } => self.event(turn, event),
+            FromProxy::TurnEnded { turn } => self.turn_ended(turn),
+            FromProxy::Hello(hello) => self.hello(&hello, now),
+            FromProxy::Started { request, process, native_session_id, turns } => {
+                if let Some(Waiting::Start) = self.pending.take(request) {
+                    self.started(process, native_session_id, turns);
+                }
+            }
+            FromProxy::AgentExited { exit, kept } => self.agent_exited(exit, kept, now),
+            FromProxy::Processes { request, processes } => match self.answered(request) {
+                Some(Waiting::Processes(reply)) => Pending::answer(reply, Ok(processes)),
+                other => self.mismatch(other, now),
+            },
+            FromProxy::Receipt { request, receipt } => match self.answered(request) {
+                Some(Waiting::Receipt(reply)) => Pending::answer(reply, Ok(*receipt)),
+                other => self.mismatch(other, now),
+            },
+            FromProxy::Pong { request } => match self.answered(request) {
+                Some(Waiting::Pong(reply)) => Pending::answer(reply, Ok(())),
+                other => self.mismatch(other, now),
+            },
+            FromProxy::Done { request } => match self.answered(request) {
+                Some(Waiting::Done(reply)) => Pending::answer(reply, Ok(())),
+                Some(Waiting::Prompt { caller: Some((caller, turn)), .. } | Waiting::Ticket { caller, turn }) => {
+                    Pending::answer(caller, Ok(turn));
+                }
+                Some(Waiting::Prompt { caller: None, .. }) => {}
+                other => self.mismatch(other, now),
+            },
+            FromProxy::Failed { request, error } => self.failed(request, error, now),
+            FromProxy::Ended { reason, receipt } => {
+                self.log.commit();
+                tracing::debug!(%reason, %receipt, "the proxy ended the session");
+                self.ending.said(reason.clone(), receipt, now);
+                self.stop(self.error_of(&reason));
+            }
+        }
+    }
+
+    /// What an answer is for. What was appended before it is visible before it.
+    fn answered(&mut self, request: RequestId) -> Option<Waiting> {
+        self.log.commit();
+        self.pending.take(request)
+    }
+
+    /// An answer that nobody waits for is late; one of the wrong kind is nonsense.
+    fn mismatch(&mut self, waiting: Option<Waiting>, now: Instant) {
+        if let Some(waiting) = waiting {
+            let reason = "an answer is not of the kind that was asked for".to_owned();
+            waiting.fail(Error::Protocol { reason: reason.clone() });
+            self.broken(reason, now);
+        }
+    }
+
+    fn hello(&mut self, hello: &Hello, now: Instant) {
+        if self.proxy.is_some() {
+            return self.broken("it said hello twice".to_owned(), now);
+        }
+        self.proxy = Some(hello.process);
+        self.session.show(|view| view.proxy = Some(hello.process));
+        if hello.version != VERSION {
+            let error = Error::VersionMismatch { ours: VERSION, theirs: hello.version };
+            self.force(error, now);
+        }
+    }
+
+    fn started(&mut self, process: ProcessId, native_session_id: Option<String>, turns: bool) {
+        self.session.show(|view| view.agent = Some(process));
+        let Some(proxy) = self.proxy else { return };
+        if !matches!(self.phase, Phase::Starting { .. }) {
+            return;
+        }
+        let Phase::Starting { ready, .. } = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
+        self.has_turns = turns;
+        let agent = self.session.labels().agent.clone();
+        self.log.push(0, Event::SessionStarted { agent, process, proxy, native_session_id });
+        self.log.push(0, Event::SessionIdle {});
+        self.log.commit();
+        tracing::debug!(%process, "ready");
+        self.session.show(|view| {
+            view.state = SessionState::Idle;
+            view.ready = true;
+        });
+        // If nobody waits for it any more, whoever dropped the future has asked for the end.
+        let _ = ready.send(Ok(()));
+        self.next_turn();
+    }
+
+    fn event(&mut self, turn: u64, event: Event) {
+        if let Phase::Busy(busy) = &mut self.phase
+            && busy.turn == turn
+        {
+            match &event {
+                Event::Complete { stop_reason, .. } => {
+                    busy.end.stop_reason = Some(stop_reason.clone());
+                    busy.end.error = None;
+                }
+                Event::Error { message, .. } => busy.end.error = Some(message.clone()),
+                _ => {}
+            }
+        }
+        self.log.push(turn, event);
+    }
+
+    fn turn_ended(&mut self, turn: u64) {
+        let busy = match std::mem::replace(&mut self.phase, Phase::Idle) {
+            Phase::Busy(busy) if busy.turn == turn => busy,
+            other => {
+                self.phase = other;
+                return tracing::debug!(turn, "the end of a turn that does not run");
+            }
+        };
+        self.idle(turn);
+        for ticket in busy.tickets {
+            // A ticket that was dropped misses nothing.
+            let _ = ticket.send(Ok(busy.end.clone()));
+        }
+        self.next_turn();
+    }
+
+    /// The agent is gone: whoever waits for it is told at once.
+    fn agent_exited(&mut self, exit: ExitStatus, kept: bool, now: Instant) {
+        self.log.commit();
+        tracing::debug!(%exit, kept, "the agent is gone");
+        let reason = EndReason::AgentExited(Some(exit));
+        let error = self.error_of(&reason);
+        if !kept {
+            return self.stop(error);
+        }
+        let busy = match std::mem::replace(&mut self.phase, Phase::Idle) {
+            Phase::Idle => None,
+            Phase::Busy(busy) => Some(busy),
+            other => {
+                // An agent that never was ready leaves nothing worth keeping; a session on its way out goes on ending.
+                let starting = matches!(other, Phase::Starting { .. });
+                self.phase = other;
+                if starting {
+                    self.stop(error);
+                    self.end(Task::FAILED, reason, now);
+                }
+                return;
+            }
+        };
+        let detail = format!("{exit}; what it left is kept until the kill");
+        self.log.push(0, Event::SessionStatus { status: "agentExited".into(), detail });
+        self.log.commit();
+        self.queue.fail_all(&error);
+        if let Some(busy) = busy {
+            self.idle(busy.turn);
+            for ticket in busy.tickets {
+                let _ = ticket.send(Err(error.clone()));
+            }
+        }
+    }
+
+    /// The turn is over: the session waits for a prompt.
+    fn idle(&mut self, turn: u64) {
+        self.log.push(turn, Event::SessionIdle {});
+        self.log.commit();
+        tracing::debug!(turn, "idle");
+        self.session.show(|view| view.state = SessionState::Idle);
+    }
+
+    /// A request could not be done.
+    fn failed(&mut self, request: RequestId, error: WireError, now: Instant) {
+        let Some(waiting) = self.answered(request) else { return };
+        let error = Error::from_wire(self.session.id(), error);
+        match waiting {
+            Waiting::Start => {
+                let reason = EndReason::Failed(error.to_string());
+                self.stop(error);
+                self.end(Task::FAILED, reason, now);
+            }
+            Waiting::Prompt { turn, caller } => {
+                self.prompt_failed(turn, &error);
+                if let Some((caller, _)) = caller {
+                    Pending::answer(caller, Err(error));
+                }
+                self.next_turn();
+            }
+            waiting => waiting.fail(error),
+        }
+    }
+
+    /// The agent did not take the prompt of `turn`.
+    fn prompt_failed(&mut self, turn: u64, error: &Error) {
+        let busy = match std::mem::replace(&mut self.phase, Phase::Idle) {
+            Phase::Busy(busy) if busy.turn == turn => busy,
+            other => {
+                self.phase = other;
+                return;
+            }
+        };
+        self.log.push(turn, Event::ActionFailed { action: "prompt".to_owned(), error: error.to_string() });
+        self.idle(turn);
+        for ticket in busy.tickets {
+            let _ = ticket.send(Err(error.clone()));
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! How a session comes to its end: who was asked, who said what, and when that is enough. No I/O.
+//!
+//! Asked to end, the proxy says how (`Ended`) and exits; the fork server then reports it gone, with what it left. A proxy
+//! that does not answer in time is wedged: the fork server is asked instead. If the fork server is dead the proxy's own
+//! word is all there is; if both are dead, nobody can tell.
+
+use std::time::Duration;
+
+use ipc_protocol::{EndReason, KillOptions, Receipt};
+use tokio::time::Instant;
+
+use crate::fork_server::Gone;
+
+/// What is to be done now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Nothing,
+    /// Send `Shutdown` to the proxy.
+    AskProxy(KillOptions, EndReason),
+    /// Send `Kill` to the fork server.
+    AskForkServer(KillOptions),
+}
+
+/// The end of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct End {
+    pub(crate) reason: EndReason,
+    pub(crate) receipt: Option<Box<Receipt>>,
+}
+
+#[derive(Debug)]
+struct Kill {
+    options: KillOptions,
+    reason: EndReason,
+    /// When the proxy counts as wedged; `None` is never.
+    patience: Option<Instant>,
+    /// Whether the fork server was asked.
+    escalated: bool,
+}
+
+/// What is known of the end.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    wedged: Duration,
+    last_word: Duration,
+    kill: Option<Kill>,
+    said: Option<(EndReason, Box<Receipt>)>,
+    gone: Option<Gone>,
+    guard_dead: bool,
+    closed: bool,
+    /// When the words that are still missing are given up.
+    give_up: Option<Instant>,
+}
+
+impl Ending {
+    /// `wedged`: how long after its grace a proxy may take; `last_word`: how long one party's word is waited for when
+    /// another has spoken.
+    pub(crate) fn new(wedged: Duration, last_word: Duration) -> Self {
+        Self { wedged, last_word, kill: None, said: None, gone: None, guard_dead: false, closed: false, give_up: None }
+    }
+
+    /// The host wants the session to end.
+    pub(crate) fn request(&mut self, options: KillOptions, reason: EndReason, now: Instant) -> Step {
+        let patience = now.checked_add(options.grace.saturating_add(self.wedged));
+        match &mut self.kill {
+            Some(kill) if kill.escalated => return self.ask_fork_server(),
+            Some(kill) if options.grace < kill.options.grace => {
+                kill.options = options;
+                kill.patience = match (kill.patience, patience) {
+                    (Some(old), Some(new)) => Some(old.min(new)),
+                    (old, new) => old.or(new),
+                };
+            }
+            Some(_) => return Step::Nothing,
+            None => self.kill = Some(Kill { options, reason: reason.clone(), patience, escalated: false }),
+        }
+        if self.closed || self.said.is_some() || self.gone.is_some() {
+            return Step::Nothing;
+        }
+        Step::AskProxy(options, reason)
+    }
+
+    /// The proxy cannot be talked to: the fork server must end the session. The connection counts as closed.
+    pub(crate) fn force(&mut self, options: KillOptions, reason: EndReason, now: Instant) -> Step {
+        self.kill = Some(Kill { options, reason, patience: None, escalated: true });
+        self.closed = true;
+        // Its kill takes up to the grace, before its word can be expected.
+        self.give_up = now.checked_add(options.grace.saturating_add(self.last_word));
+        self.ask_fork_server()
+    }
+
+    fn ask_fork_server(&mut self) -> Step {
+        let Some(kill) = &mut self.kill else { return Step::Nothing };
+        if self.gone.is_some() || self.guard_dead {
+            return Step::Nothing;
+        }
+        kill.escalated = true;
+        Step::AskForkServer(kill.options)
+    }
+
+    /// The proxy said that the session is over.
+    pub(crate) fn said(&mut self, reason: EndReason, receipt: Box<Receipt>, now: Instant) {
+        self.said = Some((reason, receipt));
+        self.expect_last_word(now);
+    }
+
+    /// The fork server reported the proxy gone.
+    pub(crate) fn gone(&mut self, gone: Gone, now: Instant) {
+        self.gone = Some(gone);
+        self.expect_last_word(now);
+    }
+
+    /// The fork server is dead.
+    pub(crate) fn guard_dead(&mut self, now: Instant) {
+        self.guard_dead = true;
+        self.expect_last_word(now);
+    }
+
+    /// The connection to the proxy is at its end.
+    pub(crate) fn closed(&mut self, now: Instant) {
+        self.closed = true;
+        self.expect_last_word(now);
+    }
+
+    fn expect_last_word(&mut self, now: Instant) {
+        if self.give_up.is_none() {
+            self.give_up = now.checked_add(self.last_word);
+        }
+    }
+
+    /// Whether the connection to the proxy is at its end, or given up.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Whether the fork server is known to be dead.
+    pub(crate) fn is_guard_dead(&self) -> bool {
+        self.guard_dead
+    }
+
+    /// When [`Ending::tick`] is due.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        let patience = self.kill.as_ref().filter(|kill| !kill.escalated && self.said.is_none());
+        [patience.and_then(|kill| kill.patience), self.give_up].into_iter().flatten().min()
+    }
+
+    /// Time has passed.
+    pub(crate) fn tick(&mut self, now: Instant) -> Step {
+        let late = |kill: &Kill| !kill.escalated && kill.patience.is_some_and(|patience| patience <= now);
+        if self.said.is_some() || !self.kill.as_ref().is_some_and(late) {
+            return Step::Nothing;
+        }
+        if let Some(kill) = &mut self.kill {
+            // Whether or not the fork server can still be asked: the proxy's time is up.
+            kill.escalated = true;
+        }
+        self.ask_fork_server()
+    }
+
+    /// The end, once enough is known.
+    pub(crate) fn verdict(&mut self, now: Instant) -> Option<End> {
+        let late = self.give_up.is_some_and(|give_up| give_up <= now);
+        let enough = match (&self.gone, self.guard_dead) {
+            // What the proxy said comes before the end of its connection.
+            (Some(_), _) => self.closed || self.said.is_some(),
+            (None, true) => self.closed || self.said.is_some(),
+            (None, false) => false,
+        };
+        if !enough && !late {
+            return None;
+        }
+        let forced = self.kill.take().filter(|kill| kill.escalated || matches!(kill.reason, EndReason::Failed(_)));
+        let exit = self.gone.as_ref().and_then(|gone| gone.exit);
+        let left = self.gone.take().map(|gone| gone.receipt);
+        let (reason, receipt) = match (self.said.take(), left) {
+            (Some((reason, mut receipt)), left) => {
+                if let Some(left) = left {
+                    receipt.merge(*left);
+                }
+                (reason, Some(receipt))
+            }
+            (None, left) => match forced {
+                Some(kill) => (kill.reason, left),
+                None if self.guard_dead => (EndReason::ForkServerDied, left),
+                None => (EndReason::ProxyDied(exit), left),
+            },
+        };
+        Some(End { reason, receipt })
+    }
+}

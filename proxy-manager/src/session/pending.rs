@@ -1,0 +1,146 @@
+//! What waits for an answer of the proxy: one typed table.
+
+use std::collections::HashMap;
+
+use ipc_protocol::{ProcessInfo, Receipt, message::RequestId};
+
+use super::{Reply, Turn};
+use crate::{Error, Result};
+
+/// Answers that may be outstanding at once.
+const MOST: usize = 1024;
+/// From so many on, those that nobody waits for any more are looked for and dropped.
+const MANY: usize = 64;
+
+/// What an answer is for.
+#[derive(Debug)]
+pub(crate) enum Waiting {
+    /// The start of the agent.
+    Start,
+    /// A prompt that begins this turn; its caller too, unless it was queued.
+    Prompt { turn: u64, caller: Option<(Reply<Turn>, Turn)> },
+    /// A prompt to an agent without turns, or one that steers: the ticket is given out when the agent has it.
+    Ticket { caller: Reply<Turn>, turn: Turn },
+    /// Something that is only done or not.
+    Done(Reply<()>),
+    /// A ping.
+    Pong(Reply<()>),
+    /// A list of processes.
+    Processes(Reply<Vec<ProcessInfo>>),
+    /// A kill.
+    Receipt(Reply<Receipt>),
+}
+
+impl Waiting {
+    /// Answers that it could not be done. A caller that has gone misses nothing.
+    pub(crate) fn fail(self, error: Error) {
+        match self {
+            Self::Start | Self::Prompt { caller: None, .. } => {}
+            Self::Prompt { caller: Some((caller, _)), .. } | Self::Ticket { caller, .. } => {
+                let _ = caller.send(Err(error));
+            }
+            Self::Done(reply) | Self::Pong(reply) => {
+                let _ = reply.send(Err(error));
+            }
+            Self::Processes(reply) => {
+                let _ = reply.send(Err(error));
+            }
+            Self::Receipt(reply) => {
+                let _ = reply.send(Err(error));
+            }
+        }
+    }
+
+    /// Whether the answer will matter to nobody: the caller gave up.
+    fn is_abandoned(&self) -> bool {
+        match self {
+            Self::Start | Self::Prompt { .. } => false,
+            Self::Ticket { caller, .. } => caller.is_closed(),
+            Self::Done(reply) | Self::Pong(reply) => reply.is_closed(),
+            Self::Processes(reply) => reply.is_closed(),
+            Self::Receipt(reply) => reply.is_closed(),
+        }
+    }
+}
+
+/// The table.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    last: RequestId,
+    waiting: HashMap<RequestId, Waiting>,
+}
+
+impl Pending {
+    /// A fresh name for a request.
+    pub(crate) fn mint(&mut self) -> RequestId {
+        self.last += 1;
+        self.last
+    }
+
+    /// Whether there is room for one more.
+    pub(crate) fn has_room(&mut self) -> bool {
+        if self.waiting.len() >= MANY {
+            self.waiting.retain(|_, waiting| !waiting.is_abandoned());
+        }
+        self.waiting.len() < MOST
+    }
+
+    pub(crate) fn insert(&mut self, request: RequestId, waiting: Waiting) {
+        self.waiting.insert(request, waiting);
+    }
+
+    /// What the answer named `request` is for; `None` if nobody waits for it (any more).
+    pub(crate) fn take(&mut self, request: RequestId) -> Option<Waiting> {
+        self.waiting.remove(&request)
+    }
+
+    /// Whether a prompt is on its way that the proxy has not answered.
+    pub(crate) fn has_prompt(&self) -> bool {
+        self.waiting.values().any(|waiting| matches!(waiting, Waiting::Prompt { .. } | Waiting::Ticket { .. }))
+    }
+
+    /// Everything fails with the same error.
+    pub(crate) fn fail_all(&mut self, error: &Error) {
+        for (_, waiting) in self.waiting.drain() {
+            waiting.fail(error.clone());
+        }
+    }
+
+    /// Answers a caller with what it asked for. A caller that has gone misses nothing.
+    pub(crate) fn answer<T>(reply: Reply<T>, answer: Result<T>) {
+        let _ = reply.send(answer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[test]
+    fn abandoned_requests_make_room_and_live_ones_do_not() {
+        let mut pending = Pending::default();
+        let mut kept = Vec::new();
+        for n in 0..MOST {
+            assert!(pending.has_room(), "{n}");
+            let (reply, answer) = oneshot::channel();
+            let request = pending.mint();
+            pending.insert(request, Waiting::Done(reply));
+            if n % 2 == 0 {
+                kept.push((request, answer));
+            }
+        }
+        assert!(pending.has_room(), "half of them were given up");
+        while kept.len() < MOST {
+            let (reply, answer) = oneshot::channel();
+            let request = pending.mint();
+            pending.insert(request, Waiting::Pong(reply));
+            kept.push((request, answer));
+        }
+        assert!(!pending.has_room());
+        pending.fail_all(&Error::ForkServerDied);
+        assert!(kept.iter_mut().all(|(_, answer)| matches!(answer.try_recv(), Ok(Err(Error::ForkServerDied)))));
+        assert!(pending.has_room());
+    }
+}
