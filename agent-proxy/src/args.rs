@@ -1,0 +1,417 @@
+//! The command line.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, builder::ArgAction};
+use clap_complete::Shell;
+use proxy_manager::{KillOptions, PermissionMode, SessionId};
+
+use crate::{exit, problem::Problem};
+
+/// Runs AI coding agents in sessions of their own, shows every process they start, and proves them gone.
+#[derive(Debug, Parser)]
+#[command(name = "agent-proxy", version, propagate_version = true, arg_required_else_help = true)]
+#[command(after_help = "Start here:\n  \
+    agent-proxy demo                         a session from prompt to proven kill, in seconds\n  \
+    agent-proxy run 'fix the failing test'   one turn of an agent, in this terminal\n  \
+    agent-proxy doctor                       what this system offers\n\n\
+    With a daemon:\n  \
+    agent-proxy serve &\n  \
+    agent-proxy start --id s-1 --agent command -- cat\n  \
+    agent-proxy ps s-1\n  \
+    agent-proxy kill s-1\n\n\
+    Socket: --socket, else $AGENT_PROXY_SOCKET, else\n  \
+    $XDG_RUNTIME_DIR/agent-proxy/daemon.sock, else agent-proxy-$UID/daemon.sock in the\n  \
+    temporary directory.\n\
+    JSON: listings are one array, events one envelope a line.\n")]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    /// Flags of every command.
+    #[command(flatten)]
+    pub(crate) global: Global,
+}
+
+/// Flags of every command.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Global {
+    /// The daemon's socket [default: see `agent-proxy --help`]
+    #[arg(long, global = true, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Print JSON, and errors as problem objects on stderr
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Log more on stderr; twice for much more (RUST_LOG wins)
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show a session from prompt to proven kill; needs no model
+    Demo,
+    /// Run one turn of an agent in this terminal
+    ///
+    /// The first Ctrl-C aborts the turn, a second one kills the session and prints the receipt.
+    Run(RunArgs),
+    /// Run the daemon
+    ///
+    /// SIGTERM or Ctrl-C ends every session and prints how. Only one daemon has a socket; the socket is 0600, and its
+    /// directory is created 0700, so it is yours alone. Agents get PATH, HOME, USER, SHELL, LANG, LC_*, TZ and TMPDIR of
+    /// the daemon's environment, and what `start --env` adds.
+    Serve,
+    /// Start a session; prints its id when the agent is ready
+    Start(StartArgs),
+    /// List the daemon's sessions
+    Sessions,
+    /// Show the processes of a session, or of all, as a tree
+    Ps(PsArgs),
+    /// Send a prompt, print the answer, wait for the end of the turn
+    Prompt(PromptArgs),
+    /// Print a session's events
+    Events(EventsArgs),
+    /// Cancel the running turn of a session
+    Abort(IdArgs),
+    /// End a session and all it started, or one process; print the receipt
+    Kill(KillArgs),
+    /// Answer an agent's permission request
+    Permit(PermitArgs),
+    /// Try what this system offers, and say what is missing
+    Doctor,
+    /// Print a completion script for a shell
+    Completions(CompletionsArgs),
+}
+
+/// Names a session.
+#[derive(Debug, Args)]
+pub(crate) struct IdArgs {
+    /// The session's id
+    pub(crate) id: SessionId,
+}
+
+/// What an agent is started with.
+#[derive(Debug, Args)]
+pub(crate) struct AgentArgs {
+    /// The agent's working directory [default: the current directory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<PathBuf>,
+    /// Environment variable of the agent; K alone takes the caller's value. Repeatable
+    #[arg(long = "env", value_name = "K=V")]
+    pub(crate) env: Vec<String>,
+    /// Model, in the agent's own spelling
+    #[arg(long)]
+    pub(crate) model: Option<String>,
+    /// System prompt
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) system_prompt: Option<String>,
+    /// Who answers the agent's permission requests
+    #[arg(long, value_name = "MODE", value_enum, default_value_t = Permission::Ask)]
+    pub(crate) permission: Permission,
+    /// Program and arguments of the agents `command` and `acp`; added to the arguments of others
+    #[arg(last = true, value_name = "ARGV")]
+    pub(crate) argv: Vec<String>,
+}
+
+/// `run`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    agent-proxy run 'what does this project do?'\n  \
+    agent-proxy run --agent codex-acp --env OPENAI_API_KEY --permission allow 'run the tests'\n  \
+    agent-proxy run --agent acp 'hello' -- my-agent --acp\n  \
+    agent-proxy run --agent command 'uptime; exit' -- sh\n\n\
+    The session is killed at the end, with all that the agent left running; the receipt\n\
+    is summarised on stderr. An agent without turns (`command`) runs until it exits.\n")]
+pub(crate) struct RunArgs {
+    /// The agent [default: the first of codex-acp and opencode that is in PATH]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) agent: Option<String>,
+    /// What to do; `-` reads it from standard input
+    #[arg(value_name = "PROMPT")]
+    pub(crate) prompt: String,
+    /// How to start it.
+    #[command(flatten)]
+    pub(crate) start: AgentArgs,
+}
+
+/// `start`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    agent-proxy start --agent command -- cat\n  \
+    agent-proxy start --id build-7 --agent codex-acp --cwd ~/project --permission allow\n  \
+    agent-proxy start --agent acp --env API_KEY --user user-1 --type execution -- my-agent --acp\n")]
+pub(crate) struct StartArgs {
+    /// Name of the session: 1 to 64 characters of A-Z a-z 0-9 . _ - [default: a fresh UUIDv7]
+    #[arg(long)]
+    pub(crate) id: Option<SessionId>,
+    /// The agent: command, acp, codex-acp, opencode
+    #[arg(long, value_name = "NAME")]
+    pub(crate) agent: String,
+    /// How to start it.
+    #[command(flatten)]
+    pub(crate) start: AgentArgs,
+    /// Turns after which the session takes no further prompt
+    #[arg(long, value_name = "N")]
+    pub(crate) max_turns: Option<u32>,
+    /// What becomes of the agent's processes when it exits by itself
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnExit::Kill)]
+    pub(crate) on_agent_exit: OnExit,
+    /// Label: for whom it runs
+    #[arg(long, value_name = "LABEL")]
+    pub(crate) user: Option<String>,
+    /// Label: in which workspace
+    #[arg(long, value_name = "LABEL")]
+    pub(crate) workspace: Option<String>,
+    /// Label: what it is for (execution, plan, …)
+    #[arg(long = "type", value_name = "LABEL")]
+    pub(crate) agent_type: Option<String>,
+}
+
+/// `ps`.
+#[derive(Debug, Args)]
+pub(crate) struct PsArgs {
+    /// The session's id [default: all sessions]
+    pub(crate) id: Option<SessionId>,
+    /// Print the pids of live processes only, one a line
+    #[arg(long)]
+    pub(crate) pids: bool,
+    /// Include processes that have ended
+    #[arg(long, conflicts_with = "pids")]
+    pub(crate) all: bool,
+}
+
+/// `prompt`.
+#[derive(Debug, Args)]
+#[command(after_help = "Ctrl-C ends the waiting, not the turn: `agent-proxy abort ID` cancels that. To an agent\n\
+    without turns (`command`) the prompt is a line on its standard input, and there is nothing to wait for.\n")]
+pub(crate) struct PromptArgs {
+    /// The session's id
+    pub(crate) id: SessionId,
+    /// What to do; `-` reads it from standard input
+    pub(crate) text: String,
+    /// Return as soon as the agent has the prompt
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+    /// While a turn runs: wait for its end, then begin
+    #[arg(long, conflicts_with = "steer")]
+    pub(crate) queue: bool,
+    /// While a turn runs: say this to the agent in that turn
+    #[arg(long)]
+    pub(crate) steer: bool,
+}
+
+/// `events`.
+#[derive(Debug, Args)]
+pub(crate) struct EventsArgs {
+    /// The session's id
+    pub(crate) id: SessionId,
+    /// Only events after this offset; 0 is everything
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) from: u64,
+    /// Go on as events come, to the end of the session
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+}
+
+/// `kill`.
+#[derive(Debug, Args)]
+#[command(after_help = "Exits 0 only when nothing is left, and that is proven (with --pid: when that process is\n\
+    gone), and 5 when something survived. The receipt says what was ended, how, and on what proof.\n")]
+pub(crate) struct KillArgs {
+    /// The session's id
+    pub(crate) id: SessionId,
+    /// End this process of it only; the session goes on
+    #[arg(long)]
+    pub(crate) pid: Option<u32>,
+    /// TERM ends politely and sends SIGKILL after the grace; KILL sends that at once
+    #[arg(long, value_name = "TERM|KILL", value_parser = kill_signal, default_value = "TERM")]
+    pub(crate) signal: KillSignal,
+    /// Time between SIGTERM and SIGKILL, as in 300ms or 5s
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "2s")]
+    pub(crate) grace: Duration,
+}
+
+impl KillArgs {
+    /// The library's form.
+    pub(crate) fn options(&self) -> KillOptions {
+        match self.signal {
+            KillSignal::Term => KillOptions::grace(self.grace),
+            KillSignal::Kill => KillOptions::NOW,
+        }
+    }
+}
+
+/// `permit`.
+#[derive(Debug, Args)]
+pub(crate) struct PermitArgs {
+    /// The session's id
+    pub(crate) id: SessionId,
+    /// The request's id, as the event permission:requested has it
+    pub(crate) request: String,
+    /// allow, deny, or the id of one of the request's options
+    pub(crate) answer: String,
+}
+
+/// `completions`.
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// Which shell
+    pub(crate) shell: Shell,
+}
+
+/// The first signal of a kill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KillSignal {
+    /// SIGTERM, and SIGKILL after the grace.
+    Term,
+    /// SIGKILL at once.
+    Kill,
+}
+
+fn kill_signal(text: &str) -> Result<KillSignal, String> {
+    match text.parse::<proxy_manager::Signal>() {
+        Ok(proxy_manager::Signal::Term) => Ok(KillSignal::Term),
+        Ok(proxy_manager::Signal::Kill) => Ok(KillSignal::Kill),
+        _ => Err("a kill begins with TERM or KILL".to_owned()),
+    }
+}
+
+/// [`PermissionMode`] on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Permission {
+    /// You do
+    Ask,
+    /// Each is allowed, once
+    Allow,
+    /// Each is rejected
+    Deny,
+}
+
+impl From<Permission> for PermissionMode {
+    fn from(mode: Permission) -> Self {
+        match mode {
+            Permission::Ask => Self::Ask,
+            Permission::Allow => Self::Allow,
+            Permission::Deny => Self::Deny,
+        }
+    }
+}
+
+/// `on_agent_exit` on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnExit {
+    /// They are ended, and the session ends
+    Kill,
+    /// They are left until the session is killed
+    Keep,
+}
+
+impl From<OnExit> for ipc_protocol::OnAgentExit {
+    fn from(what: OnExit) -> Self {
+        match what {
+            OnExit::Kill => Self::Kill,
+            OnExit::Keep => Self::Keep,
+        }
+    }
+}
+
+/// The whole command line, with the exit codes in its help.
+pub(crate) fn command() -> clap::Command {
+    let command = Cli::command();
+    let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    command.after_help(format!("{examples}\n{}", exit::table().trim_end()))
+}
+
+/// Parses the command line.
+///
+/// # Errors
+/// clap's: help and version are among them.
+pub(crate) fn parse<I, T>(args: I) -> Result<Cli, clap::Error>
+where
+    I: IntoIterator<Item = T>,
+    T: Into<std::ffi::OsString> + Clone,
+{
+    let mut command = command();
+    let matches = command.try_get_matches_from_mut(args)?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// A prompt given as text, or `-` for standard input.
+///
+/// # Errors
+/// When standard input cannot be read as UTF-8, or there is nothing to say.
+pub(crate) fn prompt_text(text: &str) -> Result<String, Problem> {
+    let text = if text == "-" {
+        std::io::read_to_string(std::io::stdin().lock())
+            .map_err(|error| Problem::usage(format!("reading the prompt from standard input failed: {error}")))?
+    } else {
+        text.to_owned()
+    };
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Cli, clap::Error> {
+        parse(line.split_whitespace())
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_has_the_exit_codes() {
+        let help = parsed("agent-proxy --help").expect_err("help is no command").to_string();
+        for part in ["demo", "130  interrupted", "  5  survivors", "agent-proxy start"] {
+            assert!(help.contains(part), "{part} in {help}");
+        }
+        assert!(!help.contains("fake-agent"), "{help}");
+    }
+
+    #[test]
+    fn what_follows_two_dashes_is_the_agent_s() {
+        let cli = parsed("agent-proxy start --id a --agent command --env A=b -- sh -c --json").expect("parses");
+        assert!(!cli.global.json);
+        let Command::Start(start) = cli.command else { panic!("{:?}", cli.command) };
+        assert_eq!(start.start.argv, ["sh", "-c", "--json"]);
+        assert_eq!(start.start.env, ["A=b"]);
+    }
+
+    #[test]
+    fn kill_s_signal_and_grace() {
+        for (line, grace) in [
+            ("kill s", 2000),
+            ("kill s --grace 300ms", 300),
+            ("kill s --signal TERM --grace 5s", 5000),
+            ("kill s --signal sigkill", 0),
+            ("kill s --signal KILL --pid 7", 0),
+        ] {
+            let Command::Kill(kill) = parsed(&format!("agent-proxy {line}")).expect("parses").command else {
+                panic!("{line}")
+            };
+            assert_eq!(kill.options().grace, Duration::from_millis(grace), "{line}");
+        }
+        for line in ["kill s --signal INT", "kill s --grace soon", "kill s --pid x", "kill", "kill a/b"] {
+            assert_eq!(parsed(&format!("agent-proxy {line}")).expect_err("refused").exit_code(), 2, "{line}");
+        }
+    }
+
+    #[test]
+    fn offsets_may_be_given_as_events_print_them() {
+        let cli = parsed("agent-proxy events s --from 00000000000000000007 --follow").expect("parses");
+        assert!(matches!(cli.command, Command::Events(EventsArgs { from: 7, follow: true, .. })));
+    }
+
+    #[test]
+    fn global_flags_stand_anywhere() {
+        for line in ["agent-proxy --json --socket /a/b ps", "agent-proxy ps --json --socket /a/b"] {
+            let cli = parsed(line).expect("parses");
+            assert!(cli.global.json && cli.global.socket.as_deref() == Some("/a/b".as_ref()), "{line}");
+        }
+    }
+}

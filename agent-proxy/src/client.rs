@@ -1,0 +1,237 @@
+//! A client of the daemon: one HTTP/1 request per connection over the local socket.
+
+use std::{io, time::Duration};
+
+use http_body_util::{BodyExt, Full};
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::{Bytes, Incoming},
+    header,
+};
+use hyper_util::rt::TokioIo;
+use interprocess::local_socket::{GenericFilePath, ToFsName, tokio::Stream, traits::tokio::Stream as _};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use crate::{problem::Problem, socket_path::SocketPath};
+
+/// How long the daemon may take to begin an answer, on top of what a request itself waits for: longer than any of its
+/// own deadlines, so that only a stopped daemon runs into it.
+const DEADLINE: Duration = Duration::from_secs(90);
+
+/// Longest line of a stream: the longest message of a proxy, and what JSON adds to it.
+const MAX_LINE: usize = 128 * 1024 * 1024;
+
+/// Talks to the daemon of one socket.
+#[derive(Debug)]
+pub(crate) struct Client {
+    socket: SocketPath,
+}
+
+impl Client {
+    /// A client of the daemon on `socket`. Nothing is connected yet.
+    pub(crate) fn new(socket: SocketPath) -> Self {
+        Self { socket }
+    }
+
+    /// `GET`s JSON.
+    ///
+    /// # Errors
+    /// `no-daemon`, `deadline`, or what the daemon answered.
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Problem> {
+        let response = self.send(Method::GET, path, None, Duration::ZERO).await?;
+        self.json(response).await
+    }
+
+    /// `POST`s JSON and gets some.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub(crate) async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Problem> {
+        self.post_waiting(path, body, Duration::ZERO).await
+    }
+
+    /// As [`Client::post`], where the daemon takes `extra` by request.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub(crate) async fn post_waiting<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+        extra: Duration,
+    ) -> Result<T, Problem> {
+        let body = serde_json::to_vec(body).map_err(|error| Problem::failed(format!("JSON: {error}")))?;
+        let response = self.send(Method::POST, path, Some(body), extra).await?;
+        self.json(response).await
+    }
+
+    /// `GET`s a stream of JSON lines.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub(crate) async fn get_lines(&self, path: &str) -> Result<Lines, Problem> {
+        let response = self.send(Method::GET, path, None, Duration::ZERO).await?;
+        Ok(self.lines(response))
+    }
+
+    /// `POST`s JSON and gets a stream of JSON lines.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub(crate) async fn post_lines(&self, path: &str, body: &impl Serialize) -> Result<Lines, Problem> {
+        let body = serde_json::to_vec(body).map_err(|error| Problem::failed(format!("JSON: {error}")))?;
+        let response = self.send(Method::POST, path, Some(body), Duration::ZERO).await?;
+        Ok(self.lines(response))
+    }
+
+    fn lines(&self, response: Response<Incoming>) -> Lines {
+        Lines { body: response.into_body(), buffer: Vec::new(), at: 0, socket: self.socket.clone() }
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+        extra: Duration,
+    ) -> Result<Response<Incoming>, Problem> {
+        let deadline = DEADLINE.saturating_add(extra);
+        match tokio::time::timeout(deadline, self.exchange(method, path, body)).await {
+            Ok(result) => result,
+            Err(_) => Err(Problem::new(
+                "deadline",
+                format!("the daemon on {} did not answer within {deadline:?}", self.socket.path.display()),
+            )),
+        }
+    }
+
+    async fn exchange(&self, method: Method, path: &str, body: Option<Vec<u8>>) -> Result<Response<Incoming>, Problem> {
+        let stream = self.connect().await?;
+        let lost = |error: hyper::Error| lost(&self.socket, &error);
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
+        // Ends with the response's body.
+        tokio::spawn(connection);
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, "agent-proxy")
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::new(Bytes::from(body.unwrap_or_default())))
+            .map_err(|error| Problem::failed(format!("request {path}: {error}")))?;
+        let response = sender.send_request(request).await.map_err(lost)?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        Err(self.problem(response).await)
+    }
+
+    async fn connect(&self) -> Result<Stream, Problem> {
+        if let Some(why) = self.socket.unusable().or_else(|| self.socket.untrusted()) {
+            return Err(Problem::new("no-daemon", why));
+        }
+        let path = &self.socket.path;
+        let stream = match path.as_path().to_fs_name::<GenericFilePath>() {
+            Ok(name) => Stream::connect(name).await,
+            Err(error) => Err(error),
+        };
+        stream.map_err(|error| {
+            let path = path.display();
+            Problem::new(
+                "no-daemon",
+                match error.kind() {
+                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                        format!("no daemon answers on {path}: start one with `agent-proxy serve`")
+                    }
+                    _ => format!("cannot connect to {path}: {error}; is `agent-proxy serve` running, and yours?"),
+                },
+            )
+        })
+    }
+
+    async fn body(&self, response: Response<Incoming>) -> Result<Bytes, Problem> {
+        let body = response.into_body().collect().await.map_err(|error| lost(&self.socket, &error))?;
+        Ok(body.to_bytes())
+    }
+
+    async fn json<T: DeserializeOwned>(&self, response: Response<Incoming>) -> Result<T, Problem> {
+        let no_content = response.status() == StatusCode::NO_CONTENT;
+        let body = self.body(response).await?;
+        let body: &[u8] = if no_content { b"null" } else { &body };
+        serde_json::from_slice(body).map_err(|error| {
+            let path = self.socket.path.display();
+            Problem::failed(format!(
+                "the daemon on {path} answered something else ({error}): is it of another version?"
+            ))
+        })
+    }
+
+    async fn problem(&self, response: Response<Incoming>) -> Problem {
+        let status = response.status();
+        let body = match self.body(response).await {
+            Ok(body) => body,
+            Err(problem) => return problem,
+        };
+        serde_json::from_slice(&body).unwrap_or_else(|_| {
+            Problem::failed(format!(
+                "the daemon on {} answered {status} without saying why",
+                self.socket.path.display()
+            ))
+        })
+    }
+}
+
+fn lost(socket: &SocketPath, error: &hyper::Error) -> Problem {
+    let path = socket.path.display();
+    Problem::new("no-daemon", format!("the daemon on {path} closed the connection ({error}): has it ended?"))
+}
+
+/// A stream of JSON lines.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    body: Incoming,
+    buffer: Vec<u8>,
+    /// Up to here the buffer was given out.
+    at: usize,
+    socket: SocketPath,
+}
+
+impl Lines {
+    /// Every whole line that has come and was not given out, as soon as there is one. `None` at the end.
+    ///
+    /// # Errors
+    /// `no-daemon` when the connection breaks, or what the daemon says of a failure in its last line.
+    pub(crate) async fn next_batch(&mut self) -> Result<Option<Vec<Value>>, Problem> {
+        loop {
+            let mut values = Vec::new();
+            while let Some(len) = self.buffer[self.at..].iter().position(|byte| *byte == b'\n') {
+                let value: Value = serde_json::from_slice(&self.buffer[self.at..self.at + len])
+                    .map_err(|error| Problem::failed(format!("the daemon sent a line that is no JSON: {error}")))?;
+                if value.get("eventStreamId").is_none() {
+                    if values.is_empty() {
+                        return Err(serde_json::from_value(value)
+                            .unwrap_or_else(|_| Problem::failed("the daemon sent a line that is no event")));
+                    }
+                    // It stays in the buffer for the next call: what came before it is given out first.
+                    break;
+                }
+                self.at += len + 1;
+                values.push(value);
+            }
+            if !values.is_empty() {
+                self.buffer.drain(..self.at);
+                self.at = 0;
+                return Ok(Some(values));
+            }
+            if self.buffer.len() > MAX_LINE {
+                return Err(Problem::failed("the daemon sent a line without end"));
+            }
+            match self.body.frame().await {
+                Some(Ok(frame)) => self.buffer.extend(frame.into_data().unwrap_or_default()),
+                Some(Err(error)) => return Err(lost(&self.socket, &error)),
+                None => return Ok(None),
+            }
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! `completions`.
+
+use crate::{
+    args::{self, CompletionsArgs},
+    problem::Failure,
+    term,
+};
+
+/// Prints a completion script.
+pub(super) fn run(args: &CompletionsArgs) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut args::command(), "agent-proxy", &mut script);
+    term::out(String::from_utf8_lossy(&script))
+}

@@ -1,0 +1,155 @@
+//! `demo`: a session from prompt to proven kill, worth showing.
+
+mod kinds;
+mod spared;
+mod stage;
+
+use std::time::{Duration, Instant};
+
+use proxy_manager::{
+    AgentSessionConfig, AgentSpec, Child, Error, Event, KillOptions, ProcessInfo, ProcessStatus, PromptMode,
+    ProxyManager, Receipt, SessionHandle,
+};
+use serde_json::json;
+
+use self::{kinds::Kinds, spared::Spared, stage::Stage};
+use super::interrupts::Interrupts;
+use crate::{
+    environment,
+    exit::Exit,
+    problem::{Failure, Problem},
+    render,
+    turn::{Step, TurnStream},
+};
+
+/// Between SIGTERM and SIGKILL: long enough for the polite to leave, short enough to watch.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// How long the whole demo may take.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Shows a session from prompt to proven kill.
+pub(super) async fn run(child: Child, as_json: bool) -> Result<(), Failure> {
+    let mut interrupts = Interrupts::new()?;
+    let argv = crate::fake_agent_argv()?;
+    let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
+    let manager = ProxyManager::builder(child)
+        .base_env(environment::base())
+        .agent(AgentSpec::new(crate::FAKE_AGENT, "acp", &argv))
+        .build()
+        .await?;
+    let done = tokio::select! {
+        done = tokio::time::timeout(DEADLINE, show(&manager, as_json)) => done.unwrap_or_else(|_| {
+            Err(Problem::new("deadline", format!("the demo was not done within {DEADLINE:?}")).into())
+        }),
+        _ = interrupts.next() => Err(Failure::Exit(Exit::Interrupted)),
+    };
+    // Whatever happened above: nothing stays.
+    let left = manager.shutdown().await;
+    match left.into_iter().find(|receipt| !receipt.is_empty()) {
+        Some(receipt) => Err(Error::Survivors(Box::new(receipt)).into()),
+        None => done,
+    }
+}
+
+async fn show(manager: &ProxyManager, as_json: bool) -> Result<(), Failure> {
+    let stage = Stage::new(as_json);
+    stage.title("agent-proxy: a session from prompt to proven kill")?;
+
+    stage.heading(1, "Start an agent in a session of its own")?;
+    let begin = Instant::now();
+    let session = manager.start_session(AgentSessionConfig::new(crate::FAKE_AGENT)).await?;
+    let ready = render::duration(begin.elapsed());
+    stage.say(&format!("ready in {ready}; it speaks ACP, and follows a script instead of a model"))?;
+    stage.aside(&line_of_descent(manager, &session))?;
+
+    stage.heading(2, "Prompt it: it starts what agents' tools start")?;
+    let kinds = turn(&session, &stage).await?;
+
+    stage.heading(3, "The turn is over. This is what still runs")?;
+    let processes = live(&session).await?;
+    stage.block(&render::tree::render(&processes, stage.style(), Some(stage::ROOM)))?;
+
+    stage.heading(4, "What other kills would have left (counted in that tree, not done)")?;
+    let spared = Spared::count(&processes)?;
+    stage.block(&spared.render(&kinds, stage.style()))?;
+
+    stage.heading(5, "Kill the session: SIGTERM, after 500 ms SIGKILL, until none is left")?;
+    let receipt = session.kill(KillOptions::grace(GRACE)).await?;
+    stage.block(&render::receipt::render_named(&receipt, stage.style(), Some(stage::ROOM), |pid| kinds.of(pid)))?;
+    judge(&processes, &kinds, &receipt)?;
+    stage.verdict(&format!("checked once more, one by one: all {} are gone", processes.len()))?;
+    if as_json {
+        crate::term::json(&json!({ "processes": processes, "spared": spared, "receipt": receipt }))?;
+    }
+    Ok(())
+}
+
+/// From this process down to the agent.
+fn line_of_descent(manager: &ProxyManager, session: &SessionHandle) -> String {
+    let info = session.info();
+    let pid = |process: Option<proxy_manager::ProcessId>| process.map_or(0, |process| process.pid);
+    format!(
+        "this program {} > fork server {} > proxy {} > agent {}",
+        std::process::id(),
+        manager.fork_server().pid,
+        pid(info.proxy),
+        pid(info.agent_process)
+    )
+}
+
+/// Runs the turn, printing what comes, and learns from it which process is which.
+async fn turn(session: &SessionHandle, stage: &Stage) -> Result<Kinds, Failure> {
+    for line in kinds::PROMPT.lines() {
+        stage.aside(&format!("> {line}"))?;
+    }
+    let mut turn = TurnStream::prompt(session.clone(), kinds::PROMPT.to_owned(), PromptMode::Refuse).await?;
+    let mut answer = String::new();
+    while let Some(step) = turn.next().await {
+        match step {
+            Step::Event(envelope) => {
+                if let Event::Text { text } = &envelope.event {
+                    stage.stream(&answer, text)?;
+                    answer.push_str(text);
+                }
+            }
+            Step::End(end) => {
+                if let Some(error) = end?.error {
+                    return Err(Problem::failed(format!("the turn failed: {error}")).into());
+                }
+            }
+        }
+    }
+    Ok(Kinds::from_answer(&answer)?)
+}
+
+async fn live(session: &SessionHandle) -> Result<Vec<ProcessInfo>, Failure> {
+    let mut processes = session.processes().await?;
+    processes.retain(|process| process.status == ProcessStatus::Running);
+    Ok(processes)
+}
+
+/// Whether the demo showed what it promises: every process that was alive is in the receipt, and none is alive.
+fn judge(processes: &[ProcessInfo], kinds: &Kinds, receipt: &Receipt) -> Result<(), Failure> {
+    if !receipt.is_empty() {
+        return Err(Error::Survivors(Box::new(receipt.clone())).into());
+    }
+    for (pid, what) in kinds.iter() {
+        if !processes.iter().any(|process| process.id.pid == pid) {
+            return Err(Problem::failed(format!("{what} ({pid}) was not in the listing of live processes")).into());
+        }
+    }
+    for process in processes {
+        let id = process.id;
+        if !receipt.processes.iter().any(|entry| entry.id == id) {
+            return Err(Problem::failed(format!("process {id} is not in the receipt")).into());
+        }
+        // Asked of the kernel, by us: the receipt is not taken at its word.
+        if registry::identify(id.pid).is_ok_and(|now| now == id) {
+            return Err(
+                Problem::new("survivors", format!("process {id} is alive, and the receipt says it is not")).into()
+            );
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! What a kill of the agent, or of its process group, would not have reached.
+
+use proxy_manager::ProcessInfo;
+use serde::Serialize;
+
+use super::kinds::Kinds;
+use crate::{
+    problem::Problem,
+    render::table,
+    term::{Style, clip, printable},
+};
+
+/// The fate of who is not reached.
+const LIVES: &str = "lives on";
+
+/// What the columns mean.
+const EXPLANATION: [&str; 2] = [
+    "AGENT: SIGKILL to its pid. GROUP: to its process group, which setsid leaves.",
+    "What lives on goes to init, and nobody can tell any more whose it was.",
+];
+
+/// Longest description of a process.
+const WIDTH: usize = 30;
+
+/// Which processes would have lived on, from the live tree: nothing is killed to find out.
+///
+/// A signal to the agent's pid reaches that one process. A signal to its process group reaches who is still in it.
+/// Nobody passes either on: what is left is re-parented to init, and nobody knows any more who started it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Spared {
+    /// Every process but the agent.
+    #[serde(skip)]
+    others: Vec<(u32, String)>,
+    /// Pids left by a SIGKILL of the agent.
+    agent_killed: Vec<u32>,
+    /// Pids left by a SIGKILL of its process group.
+    group_killed: Vec<u32>,
+}
+
+impl Spared {
+    /// Counts.
+    ///
+    /// # Errors
+    /// When the agent is not among the processes.
+    pub(super) fn count(processes: &[ProcessInfo]) -> Result<Self, Problem> {
+        let agent = processes.iter().find(|process| process.tracked);
+        let agent = agent.ok_or_else(|| Problem::failed("the agent is not in the listing of its own session"))?;
+        let others: Vec<&ProcessInfo> = processes.iter().filter(|process| process.id != agent.id).collect();
+        Ok(Self {
+            agent_killed: others.iter().map(|process| process.id.pid).collect(),
+            group_killed: others.iter().filter(|p| p.pgid != agent.pgid).map(|p| p.id.pid).collect(),
+            others: others.iter().map(|p| (p.id.pid, p.command_line())).collect(),
+        })
+    }
+
+    /// A line a process, then how many of how many.
+    pub(super) fn render(&self, kinds: &Kinds, style: Style) -> String {
+        let fate = |left: &[u32], pid: u32| if left.contains(&pid) { LIVES } else { "dies" }.to_owned();
+        let mut rows: Vec<Vec<String>> = self
+            .others
+            .iter()
+            .map(|(pid, command)| {
+                let what = kinds.of(*pid).map_or_else(|| printable(command, false), str::to_owned);
+                vec![
+                    pid.to_string(),
+                    clip(&what, WIDTH),
+                    fate(&self.agent_killed, *pid),
+                    fate(&self.group_killed, *pid),
+                    "dies".to_owned(),
+                ]
+            })
+            .collect();
+        let all = self.others.len();
+        let of = |left: usize| format!("{left} of {all} left");
+        rows.push(vec![String::new(), String::new(), of(self.agent_killed.len()), of(self.group_killed.len()), of(0)]);
+        let heading = ["PID", "WHAT", "kill AGENT", "kill GROUP", "kill SESSION"];
+        // Coloured afterwards: the columns are as wide as what is seen.
+        let mut text = table(style, &heading, &[0], rows).replace(LIVES, &style.red(LIVES));
+        for line in EXPLANATION {
+            text.push_str(&style.dim(line));
+            text.push('\n');
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::tree::tests::family;
+
+    #[test]
+    fn who_left_the_group_lives_on() {
+        let spared = Spared::count(&family()).expect("there is an agent");
+        assert_eq!(spared.agent_killed, [14, 12, 11, 13]);
+        assert_eq!(spared.group_killed, [14, 13]);
+        let kinds = Kinds::from_answer("spawn 11\nsetsid 13\ndaemon 14\nignore-term 15\n").expect("all there");
+        let text = spared.render(&kinds, Style::PLAIN);
+        assert!(text.contains(" 14  a double-fork daemon  lives on"), "{text}");
+        assert!(text.contains("4 of 4 left  2 of 4 left  0 of 4 left"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 76), "{text}");
+    }
+
+    #[test]
+    fn without_an_agent_nothing_is_claimed() {
+        assert!(Spared::count(&[]).is_err());
+    }
+}

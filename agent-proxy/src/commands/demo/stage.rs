@@ -1,0 +1,75 @@
+//! How the demo is laid out.
+
+use crate::{
+    problem::Failure,
+    term::{self, Style, printable},
+};
+
+/// Columns of the demo, the same in a terminal and in a pipe.
+const WIDTH: usize = 80;
+
+/// What everything under a heading is indented by.
+const INDENT: &str = "   ";
+
+/// Columns beside the indentation.
+pub(super) const ROOM: usize = WIDTH - INDENT.len();
+
+/// Where the demo is shown; silent when only its result is asked for.
+#[derive(Debug)]
+pub(super) struct Stage {
+    style: Style,
+    silent: bool,
+}
+
+impl Stage {
+    pub(super) fn new(silent: bool) -> Self {
+        Self { style: Style::stdout(), silent }
+    }
+
+    pub(super) fn style(&self) -> Style {
+        self.style
+    }
+
+    pub(super) fn title(&self, text: &str) -> Result<(), Failure> {
+        self.out(&format!("{}\n", self.style.bold(text)))
+    }
+
+    pub(super) fn heading(&self, number: u32, text: &str) -> Result<(), Failure> {
+        self.out(&format!("\n{}\n", self.style.bold(format_args!("{number}  {text}"))))
+    }
+
+    pub(super) fn say(&self, text: &str) -> Result<(), Failure> {
+        self.out(&format!("{INDENT}{text}\n"))
+    }
+
+    pub(super) fn aside(&self, text: &str) -> Result<(), Failure> {
+        self.say(&self.style.dim(text))
+    }
+
+    pub(super) fn verdict(&self, text: &str) -> Result<(), Failure> {
+        self.say(&self.style.green(text))
+    }
+
+    /// Lines, indented.
+    pub(super) fn block(&self, text: &str) -> Result<(), Failure> {
+        self.out(&text.lines().map(|line| format!("{INDENT}{line}\n")).collect::<String>())
+    }
+
+    /// A piece of text that follows `before`, as it comes.
+    pub(super) fn stream(&self, before: &str, piece: &str) -> Result<(), Failure> {
+        let mut text = String::new();
+        let mut at_line_start = before.is_empty() || before.ends_with('\n');
+        for line in printable(piece, true).split_inclusive('\n') {
+            if at_line_start {
+                text.push_str(INDENT);
+            }
+            text.push_str(line);
+            at_line_start = line.ends_with('\n');
+        }
+        self.out(&text)
+    }
+
+    fn out(&self, text: &str) -> Result<(), Failure> {
+        if self.silent { Ok(()) } else { term::out(text) }
+    }
+}

@@ -1,0 +1,72 @@
+//! `doctor`.
+
+use proxy_manager::Child;
+
+use crate::{
+    doctor::{self, Check, Verdict},
+    exit::Exit,
+    problem::Failure,
+    render,
+    socket_path::SocketPath,
+    term::{self, Style},
+};
+
+/// Tries everything, and says what is missing and what to do about it.
+pub(super) async fn run(child: Child, socket: &SocketPath, as_json: bool) -> Result<(), Failure> {
+    let checks = doctor::examine(child, socket).await;
+    if as_json {
+        term::json(&checks)?;
+    } else {
+        term::out(text(&checks, Style::stdout()))?;
+    }
+    if doctor::baseline_is_usable(&checks) { Ok(()) } else { Err(Failure::Exit(Exit::Unsupported)) }
+}
+
+fn text(checks: &[Check], style: Style) -> String {
+    let rows = checks
+        .iter()
+        .map(|check| {
+            let mark = match check.verdict {
+                Verdict::Ok => "ok",
+                Verdict::Note => "-",
+                Verdict::Missing => "MISSING",
+            };
+            vec![check.name.to_owned(), mark.to_owned(), check.found.clone()]
+        })
+        .collect();
+    let mut text = render::table(style, &["WHAT", "", "FOUND"], &[], rows);
+    let advice: Vec<_> = checks.iter().filter_map(|check| Some((check.name, check.advice.as_ref()?))).collect();
+    if !advice.is_empty() {
+        text.push('\n');
+    }
+    for (name, advice) in advice {
+        text.push_str(&format!("{}: {advice}\n", style.yellow(name)));
+    }
+    let verdict = if doctor::baseline_is_usable(checks) {
+        style.green("layer A (baseline) is usable: every kill ends with a proof")
+    } else {
+        style.red("layer A (baseline) is NOT usable here: no session can be started")
+    };
+    format!("{text}\n{verdict}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_comes_with_advice() {
+        let check = |name, verdict, advice: Option<&str>| Check {
+            name,
+            verdict,
+            needed: true,
+            found: "x".into(),
+            advice: advice.map(str::to_owned),
+        };
+        let good = [check("a", Verdict::Ok, None)];
+        let bad = [good[0].clone(), check("b", Verdict::Missing, Some("install it"))];
+        assert!(text(&good, Style::PLAIN).ends_with("every kill ends with a proof\n"));
+        let text = text(&bad, Style::PLAIN);
+        assert!(text.contains("b: install it") && text.contains("NOT usable"), "{text}");
+    }
+}

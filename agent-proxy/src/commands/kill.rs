@@ -1,0 +1,46 @@
+//! `kill`.
+
+use proxy_manager::Receipt;
+
+use crate::{
+    api::KillRequest,
+    args::KillArgs,
+    client::Client,
+    problem::{Failure, Problem},
+    render,
+    term::{self, Style},
+};
+
+/// Ends a session, or one process of it, and prints the receipt.
+pub(super) async fn run(client: &Client, args: &KillArgs, as_json: bool) -> Result<(), Failure> {
+    let grace = args.options().grace;
+    let request = KillRequest {
+        pid: args.pid,
+        keep_agent: false,
+        grace_ms: Some(u64::try_from(grace.as_millis()).unwrap_or(u64::MAX)),
+    };
+    let path = format!("/v1/sessions/{}/kill", args.id);
+    let killed: Result<Receipt, Problem> = client.post_waiting(&path, &request, grace.saturating_mul(2)).await;
+    match killed {
+        Ok(receipt) if receipt.is_empty() => print(&receipt, as_json),
+        // The daemon says that as a problem; a receipt is believed before a status.
+        Ok(receipt) => {
+            print(&receipt, as_json)?;
+            Err(proxy_manager::Error::Survivors(Box::new(receipt)).into())
+        }
+        Err(problem) => {
+            if let Some(receipt) = &problem.receipt {
+                // What matters is the problem, whether or not the receipt could be printed.
+                let _ = print(receipt, as_json);
+            }
+            Err(problem.into())
+        }
+    }
+}
+
+fn print(receipt: &Receipt, as_json: bool) -> Result<(), Failure> {
+    if as_json {
+        return term::json(receipt);
+    }
+    term::out(render::receipt::render(receipt, Style::stdout(), term::columns()))
+}

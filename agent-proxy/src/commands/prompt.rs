@@ -1,0 +1,117 @@
+//! `prompt`.
+
+use proxy_manager::{Envelope, Event, PromptMode, StopReason};
+
+use crate::{
+    api::{Accepted, PromptRequest},
+    args::{PromptArgs, prompt_text},
+    client::Client,
+    exit::Exit,
+    problem::{Failure, Problem},
+    render::{event::stop, live::Live},
+    term,
+};
+
+/// Sends a prompt and, unless told otherwise, follows its turn to the end.
+pub(super) async fn run(client: &Client, args: PromptArgs, as_json: bool) -> Result<(), Failure> {
+    let mode = match (args.queue, args.steer) {
+        (true, _) => PromptMode::Queue,
+        (_, true) => PromptMode::Steer,
+        _ => PromptMode::Refuse,
+    };
+    let request = PromptRequest { text: prompt_text(&args.text)?, mode, wait: !args.no_wait };
+    let path = format!("/v1/sessions/{}/prompt", args.id);
+    if args.no_wait {
+        let accepted: Accepted = client.post(&path, &request).await?;
+        return if as_json { term::json(&accepted) } else { Ok(()) };
+    }
+    let mut lines = client.post_lines(&path, &request).await?;
+    let mut live = Live::new();
+    let mut outcome = Outcome::default();
+    loop {
+        let batch = match lines.next_batch().await {
+            Ok(Some(batch)) => batch,
+            Ok(None) => break,
+            Err(problem) => {
+                live.finish()?;
+                return Err(problem.into());
+            }
+        };
+        for value in batch {
+            if as_json {
+                term::json(&value)?;
+            }
+            // An event that a newer daemon knows and we do not is none of the few that matter here.
+            let Ok(envelope) = Envelope::from_json(value) else { continue };
+            outcome.note(&envelope.event);
+            if !as_json {
+                live.event(&envelope.event)?;
+            }
+        }
+    }
+    live.finish()?;
+    outcome.verdict()
+}
+
+/// How a turn went, from its events.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    stop: Option<StopReason>,
+    /// Code and message.
+    error: Option<(String, String)>,
+}
+
+impl Outcome {
+    /// Takes note of what says how the turn ended.
+    pub(super) fn note(&mut self, event: &Event) {
+        match event {
+            Event::Complete { stop_reason, .. } => (self.stop, self.error) = (Some(stop_reason.clone()), None),
+            Event::Error { code, message, .. } => self.error = Some((code.clone(), message.clone())),
+            _ => {}
+        }
+    }
+
+    /// Done, interrupted, or failed.
+    ///
+    /// # Errors
+    /// Unless the agent was done, or there was no turn.
+    pub(super) fn verdict(self) -> Result<(), Failure> {
+        match (self.stop, self.error) {
+            (Some(StopReason::EndTurn) | None, None) => Ok(()),
+            (Some(StopReason::Cancelled), _) => Err(Failure::Exit(Exit::Interrupted)),
+            (_, Some((code, message))) => {
+                let kind = if code == "agent-exited" { "agent-died" } else { "failed" };
+                Err(Problem::new(kind, format!("the turn failed: {message} ({code})")).into())
+            }
+            (Some(reason), None) => Err(Problem::failed(format!("the turn ended early: {}", stop(&reason))).into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(events: &[Event]) -> Option<u8> {
+        let mut outcome = Outcome::default();
+        events.iter().for_each(|event| outcome.note(event));
+        match outcome.verdict() {
+            Ok(()) => None,
+            Err(Failure::Exit(exit)) => Some(exit.code()),
+            Err(Failure::Problem(problem)) => Some(problem.exit().code()),
+            Err(Failure::Closed) => panic!("nothing was written"),
+        }
+    }
+
+    #[test]
+    fn how_a_turn_went() {
+        let end = |stop_reason| Event::Complete { stop_reason, usage: None };
+        let error = || Event::Error { code: "500".into(), message: "overloaded".into(), retryable: true };
+        assert_eq!(verdict(&[]), None);
+        assert_eq!(verdict(&[end(StopReason::EndTurn)]), None);
+        assert_eq!(verdict(&[error(), end(StopReason::EndTurn)]), None, "it was retried");
+        assert_eq!(verdict(&[end(StopReason::Cancelled)]), Some(130));
+        assert_eq!(verdict(&[error()]), Some(1));
+        assert_eq!(verdict(&[end(StopReason::Refusal)]), Some(1));
+    }
+}

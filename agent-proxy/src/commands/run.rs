@@ -1,0 +1,240 @@
+//! `run`: one turn of an agent in this terminal.
+
+use std::sync::Arc;
+
+use proxy_manager::{
+    Child, Envelope, Error, Event, KillOptions, PromptMode, ProxyManager, Receipt, SessionHandle, Subscription, Turn,
+    TurnEnd,
+};
+
+use super::{
+    config,
+    interrupts::{Interrupts, Urgency},
+    permission::Asker,
+    prompt::Outcome,
+};
+use crate::{
+    args::{Permission, RunArgs, prompt_text},
+    environment,
+    exit::Exit,
+    problem::{Failure, Problem},
+    render::{self, live::Live},
+    term::{self, Style},
+};
+
+/// Runs one turn, then kills the session.
+pub(super) async fn run(child: Child, args: RunArgs, as_json: bool) -> Result<(), Failure> {
+    let agent = args.agent.map_or_else(config::default_agent, Ok)?;
+    let ask = args.start.permission == Permission::Ask;
+    let config = config::session(&agent, args.start)?;
+    let text = prompt_text(&args.prompt)?;
+    let mut interrupts = Interrupts::new()?;
+    let manager = ProxyManager::builder(child).base_env(environment::base()).build().await?;
+    let started = tokio::select! {
+        started = manager.start_session(config) => started.map_err(Failure::from),
+        // Dropping the start ends what it began.
+        _ = interrupts.next() => Err(Failure::Exit(Exit::Interrupted)),
+    };
+    let done = match started {
+        Ok(session) => Foreground::new(session, interrupts, ask, as_json).run(text).await,
+        Err(failure) => Err(failure),
+    };
+    manager.shutdown().await;
+    done
+}
+
+/// The session in this terminal.
+struct Foreground {
+    session: SessionHandle,
+    events: Subscription,
+    /// Offset of the last event printed.
+    seen: u64,
+    interrupts: Interrupts,
+    /// Where nobody else answers permission requests.
+    asker: Option<Asker>,
+    live: Option<Live>,
+    outcome: Outcome,
+}
+
+/// Why there is nothing to wait for any more.
+enum Over {
+    /// The turn, or the agent, is done.
+    Done,
+    /// So the user says.
+    Interrupted,
+}
+
+impl Foreground {
+    fn new(session: SessionHandle, interrupts: Interrupts, ask: bool, as_json: bool) -> Self {
+        Self {
+            events: session.subscribe(),
+            session,
+            seen: 0,
+            interrupts,
+            asker: ask.then(Asker::new),
+            live: (!as_json).then(Live::new),
+            outcome: Outcome::default(),
+        }
+    }
+
+    async fn run(mut self, text: String) -> Result<(), Failure> {
+        let turn = match self.session.prompt(text, PromptMode::Refuse).await {
+            Ok(turn) => self.follow(turn).await,
+            // It was done before it was asked: what it said counts all the same.
+            Err(Error::Ended { .. } | Error::AgentDied { .. }) if self.session.info().agent == "command" => {
+                self.print_up_to(u64::MAX).await?;
+                self.session_over()
+            }
+            Err(error) => Err(error.into()),
+        };
+        if let Some(live) = &mut self.live {
+            live.finish()?;
+        }
+        let killed = self.kill().await;
+        if self.live.is_none() {
+            // `session:ended` with the receipt is the last envelope.
+            self.print_up_to(u64::MAX).await?;
+        }
+        let receipt = killed?;
+        let interrupted = self.interrupts.seen();
+        self.tell(&receipt, interrupted);
+        match turn? {
+            Over::Interrupted => Err(Failure::Exit(Exit::Interrupted)),
+            Over::Done if interrupted => Err(Failure::Exit(Exit::Interrupted)),
+            Over::Done => self.outcome.verdict(),
+        }
+    }
+
+    /// Prints events to the end of the turn, or of the session where the agent has no turns.
+    async fn follow(&mut self, turn: Turn) -> Result<Over, Failure> {
+        let has_turns = turn.number().is_some();
+        let end = turn.wait();
+        tokio::pin!(end);
+        loop {
+            let mut batch = Vec::new();
+            tokio::select! {
+                more = self.events.next_batch(&mut batch) => {
+                    self.print(&batch).await?;
+                    if !more {
+                        return if has_turns { turn_over(end.await) } else { self.session_over() };
+                    }
+                }
+                end = &mut end, if has_turns => {
+                    let last = self.session.info().last_offset;
+                    self.print_up_to(last).await?;
+                    return turn_over(end);
+                }
+                urgency = self.interrupts.next() => match urgency {
+                    Urgency::Stop => self.abort().await,
+                    Urgency::End => return Ok(Over::Interrupted),
+                },
+                (id, answer) = answer(&mut self.asker) => {
+                    if let Err(error) = self.session.respond_permission(&id, answer).await {
+                        term::note(format_args!("! {error}"));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The session ended by itself: well, if its agent exited with 0.
+    fn session_over(&self) -> Result<Over, Failure> {
+        use proxy_manager::{EndReason, ExitStatus, SessionState};
+        match self.session.info().state {
+            SessionState::Ended { reason: EndReason::AgentExited(Some(ExitStatus::Code(0))), .. } => Ok(Over::Done),
+            SessionState::Ended { reason, .. } => {
+                Err(Problem::new("agent-died", format!("the session ended: {reason}")).into())
+            }
+            _ => Err(Error::ShutDown.into()),
+        }
+    }
+
+    async fn abort(&mut self) {
+        self.line_start();
+        match self.session.abort().await {
+            Ok(()) => term::note("aborting the turn; Ctrl-C again kills the session"),
+            Err(error) => {
+                term::note(format_args!("the turn cannot be aborted: {error}; Ctrl-C again kills the session"))
+            }
+        }
+    }
+
+    fn line_start(&mut self) {
+        if let Some(live) = &mut self.live {
+            live.line_start();
+        }
+    }
+
+    /// Prints what there is up to an offset, or to the end of the session.
+    async fn print_up_to(&mut self, last: u64) -> Result<(), Failure> {
+        while self.seen < last {
+            let mut batch = Vec::new();
+            if !self.events.next_batch(&mut batch).await {
+                break;
+            }
+            self.print(&batch).await?;
+        }
+        Ok(())
+    }
+
+    async fn print(&mut self, batch: &[Arc<Envelope>]) -> Result<(), Failure> {
+        for envelope in batch {
+            self.seen = envelope.offset;
+            self.outcome.note(&envelope.event);
+            let asked = self.asker.is_some() && matches!(envelope.event, Event::PermissionRequested(_));
+            match &mut self.live {
+                Some(live) if asked => live.line_start(),
+                Some(live) => live.event(&envelope.event)?,
+                None => term::json(&envelope.to_json().unwrap_or_default())?,
+            }
+            let Some(asker) = &mut self.asker else { continue };
+            match &envelope.event {
+                Event::PermissionRequested(request) => {
+                    if let Some(answer) = asker.ask(request) {
+                        self.session.respond_permission(&request.id, answer).await?;
+                    }
+                }
+                Event::PermissionResolved { id, .. } => asker.forget(id),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the session. One more Ctrl-C meanwhile ends the grace.
+    async fn kill(&mut self) -> Result<Receipt, Failure> {
+        let session = self.session.clone();
+        let polite = session.kill(KillOptions::default());
+        tokio::pin!(polite);
+        let killed = tokio::select! {
+            killed = &mut polite => killed,
+            _ = self.interrupts.next() => session.kill(KillOptions::NOW).await,
+        };
+        Ok(killed?)
+    }
+
+    /// The receipt: in full where the user asked for the kill, else in a line.
+    fn tell(&self, receipt: &Receipt, in_full: bool) {
+        if self.live.is_none() {
+            return;
+        }
+        let style = Style::stderr();
+        if in_full {
+            term::part(render::receipt::render(receipt, style, term::columns()));
+        } else {
+            term::note(style.dim(format_args!("session ended: {}", render::receipt::summary(receipt, style))));
+        }
+    }
+}
+
+fn turn_over(end: proxy_manager::Result<TurnEnd>) -> Result<Over, Failure> {
+    end.map(|_| Over::Done).map_err(Failure::from)
+}
+
+/// The next answer typed, where anyone is asked at all.
+async fn answer(asker: &mut Option<Asker>) -> (String, proxy_manager::PermissionAnswer) {
+    match asker {
+        Some(asker) => asker.answer().await,
+        None => std::future::pending().await,
+    }
+}

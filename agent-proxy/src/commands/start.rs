@@ -1,0 +1,33 @@
+//! `start`.
+
+use proxy_manager::AgentSessionConfig;
+use serde_json::Value;
+
+use super::config;
+use crate::{
+    args::StartArgs,
+    client::Client,
+    problem::{Failure, Problem},
+    term,
+};
+
+/// Starts a session and prints its id once the agent is ready.
+pub(super) async fn run(client: &Client, args: StartArgs, as_json: bool) -> Result<(), Failure> {
+    let mut config = AgentSessionConfig {
+        max_turns: args.max_turns,
+        on_agent_exit: args.on_agent_exit.into(),
+        user_id: args.user,
+        workspace_id: args.workspace,
+        agent_type: args.agent_type,
+        ..config::session(&args.agent, args.start)?
+    };
+    if let Some(id) = args.id {
+        config.session_id = id;
+    }
+    let session: Value = client.post("/v1/sessions", &config).await?;
+    if as_json {
+        return term::json(&session);
+    }
+    let id = session.get("sessionId").and_then(Value::as_str);
+    term::line(id.ok_or_else(|| Problem::failed("the daemon started a session without an id"))?)
+}

@@ -1,0 +1,80 @@
+//! The daemon: a manager behind HTTP + JSON on a local socket.
+
+mod routes;
+pub(crate) mod socket;
+mod stream;
+
+use std::time::Duration;
+
+use proxy_manager::{Child, ProxyManager, Receipt};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+};
+
+use crate::{
+    environment,
+    problem::{Failure, Problem},
+    render, term,
+};
+
+/// How long connections may finish after the last session has ended.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Runs the daemon until SIGTERM or SIGINT, then ends every session and prints how.
+///
+/// # Errors
+/// When the socket cannot be had, the manager does not start, or something survived the end.
+pub(crate) async fn serve(child: Child, socket: &crate::socket_path::SocketPath, as_json: bool) -> Result<(), Failure> {
+    let (listener, names) = socket::bind(socket)?;
+    // Before anyone is told that we are there: a signal must find its handler.
+    let mut terminate = handler(SignalKind::terminate())?;
+    let mut interrupt = handler(SignalKind::interrupt())?;
+    let manager = ProxyManager::builder(child).base_env(environment::base()).build().await?;
+
+    let (stop, mut stopped) = watch::channel(());
+    let server = axum::serve(listener, routes::router(manager.clone()))
+        .with_graceful_shutdown(async move { drop(stopped.changed().await) });
+    let server = tokio::spawn(server.into_future());
+    announce(socket, as_json)?;
+
+    tokio::select! {
+        _ = terminate.recv() => tracing::info!("SIGTERM: ending every session"),
+        _ = interrupt.recv() => tracing::info!("SIGINT: ending every session"),
+    }
+    let receipts = manager.shutdown().await;
+    // The streams of all sessions have ended with them; what still talks gets a moment.
+    stop.send_replace(());
+    let _ = tokio::time::timeout(LINGER, server).await;
+    drop(names);
+    report(&receipts, as_json)
+}
+
+fn handler(kind: SignalKind) -> Result<tokio::signal::unix::Signal, Problem> {
+    signal(kind).map_err(|error| Problem::failed(format!("handling signals failed: {error}")))
+}
+
+fn announce(socket: &crate::socket_path::SocketPath, as_json: bool) -> Result<(), Failure> {
+    let said = if as_json {
+        term::json(&serde_json::json!({ "socket": socket.path, "pid": std::process::id() }))
+    } else {
+        term::line(format_args!("listening on {}", socket.path.display()))
+    };
+    match said {
+        // Nobody listens to us; the daemon serves others.
+        Err(Failure::Closed) => Ok(()),
+        said => said,
+    }
+}
+
+/// Prints one line a session, and fails if something survived.
+fn report(receipts: &[Receipt], as_json: bool) -> Result<(), Failure> {
+    let said = if as_json { term::json(&receipts) } else { term::out(render::receipt::summaries(receipts)) };
+    if let Some(survivors) = receipts.iter().find(|receipt| !receipt.is_empty()) {
+        return Err(proxy_manager::Error::Survivors(Box::new(survivors.clone())).into());
+    }
+    match said {
+        Err(Failure::Closed) => Ok(()),
+        said => said,
+    }
+}

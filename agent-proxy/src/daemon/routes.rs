@@ -1,0 +1,195 @@
+//! The routes, all under `/v1`. Every error is a problem object (RFC 9457).
+
+use std::time::Duration;
+
+use axum::{
+    Router,
+    body::Bytes,
+    extract::{DefaultBodyLimit, Path, Query, State, rejection::BytesRejection, rejection::QueryRejection},
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use proxy_manager::{AgentSessionConfig, KillOptions, ProcessInfo, ProxyManager, Receipt, SessionHandle, SessionInfo};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::stream;
+use crate::{
+    api::{Accepted, Health, KillRequest, PermissionReply, PromptRequest, SteerRequest},
+    problem::Problem,
+    turn::TurnStream,
+};
+
+/// Longest body of a request, in bytes: twice the longest message to a proxy, for what JSON adds to it.
+const MAX_BODY: usize = 32 * 1024 * 1024;
+
+type Answer<T> = Result<T, Problem>;
+
+/// JSON with its content type.
+#[derive(Debug)]
+struct Json<T>(T);
+
+impl<T: Serialize> IntoResponse for Json<T> {
+    fn into_response(self) -> Response {
+        axum::Json(self.0).into_response()
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let body = serde_json::to_vec(&self).unwrap_or_default();
+        (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response()
+    }
+}
+
+/// Every route.
+pub(super) fn router(manager: ProxyManager) -> Router {
+    Router::new()
+        .route("/v1/health", get(health))
+        .route("/v1/sessions", get(sessions).post(start))
+        .route("/v1/sessions/{id}", get(session))
+        .route("/v1/sessions/{id}/processes", get(processes))
+        .route("/v1/sessions/{id}/events", get(events))
+        .route("/v1/sessions/{id}/prompt", post(prompt))
+        .route("/v1/sessions/{id}/steer", post(steer))
+        .route("/v1/sessions/{id}/abort", post(abort))
+        .route("/v1/sessions/{id}/kill", post(kill))
+        .route("/v1/sessions/{id}/permissions/{request}", post(permit))
+        .fallback(async || Problem::new("unknown-route", "no such route: they start with /v1, see GET /v1/health"))
+        .method_not_allowed_fallback(async || Problem::new("method-not-allowed", "this route has another method"))
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .with_state(manager)
+}
+
+fn find(manager: &ProxyManager, id: &str) -> Answer<SessionHandle> {
+    let id = id.parse().map_err(|error: ipc_protocol::InvalidId| Problem::usage(error.to_string()))?;
+    Ok(manager.session(&id)?)
+}
+
+/// A request's body as JSON; an empty one counts as `{}`.
+fn parse<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Answer<T> {
+    let body = body.map_err(|error| {
+        let kind = if error.status() == StatusCode::PAYLOAD_TOO_LARGE { "body-too-large" } else { "usage" };
+        Problem::new(kind, format!("reading the request failed: {error} (at most {MAX_BODY} bytes)"))
+    })?;
+    let body: &[u8] = if body.is_empty() { b"{}" } else { &body };
+    serde_json::from_slice(body).map_err(|error| Problem::usage(format!("the request's body does not fit: {error}")))
+}
+
+async fn health(State(manager): State<ProxyManager>) -> Json<Health> {
+    let sessions = manager.list_sessions();
+    let live = sessions.iter().filter(|session| !is_ended(session)).count();
+    Json(Health {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        fork_server: manager.fork_server(),
+        sessions: live,
+    })
+}
+
+fn is_ended(session: &SessionInfo) -> bool {
+    matches!(session.state, proxy_manager::SessionState::Ended { .. })
+}
+
+async fn sessions(State(manager): State<ProxyManager>) -> Json<Vec<SessionInfo>> {
+    Json(manager.list_sessions())
+}
+
+async fn start(State(manager): State<ProxyManager>, body: Result<Bytes, BytesRejection>) -> Answer<Response> {
+    let config: AgentSessionConfig = parse(body)?;
+    let session = manager.start_session(config).await?;
+    Ok((StatusCode::CREATED, Json(session.info())).into_response())
+}
+
+async fn session(State(manager): State<ProxyManager>, Path(id): Path<String>) -> Answer<Json<SessionInfo>> {
+    Ok(Json(find(&manager, &id)?.info()))
+}
+
+async fn processes(State(manager): State<ProxyManager>, Path(id): Path<String>) -> Answer<Json<Vec<ProcessInfo>>> {
+    Ok(Json(find(&manager, &id)?.processes().await?))
+}
+
+/// Query of `events`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Range {
+    /// Only events after this offset.
+    from: u64,
+    /// Go on to the end of the session; else end with the last event there is.
+    follow: bool,
+}
+
+async fn events(
+    State(manager): State<ProxyManager>,
+    Path(id): Path<String>,
+    range: Result<Query<Range>, QueryRejection>,
+) -> Answer<Response> {
+    let Query(Range { from, follow }) = range.map_err(|error| Problem::usage(error.to_string()))?;
+    let session = find(&manager, &id)?;
+    let until = (!follow).then(|| session.info().last_offset);
+    Ok(stream::events(session.subscribe_from(from), until, from))
+}
+
+async fn prompt(
+    State(manager): State<ProxyManager>,
+    Path(id): Path<String>,
+    body: Result<Bytes, BytesRejection>,
+) -> Answer<Response> {
+    let PromptRequest { text, mode, wait } = parse(body)?;
+    let session = find(&manager, &id)?;
+    if wait {
+        return Ok(stream::turn(TurnStream::prompt(session, text, mode).await?));
+    }
+    let turn = session.prompt(text, mode).await?;
+    Ok((StatusCode::ACCEPTED, Json(Accepted { turn: turn.number() })).into_response())
+}
+
+async fn steer(
+    State(manager): State<ProxyManager>,
+    Path(id): Path<String>,
+    body: Result<Bytes, BytesRejection>,
+) -> Answer<StatusCode> {
+    let SteerRequest { text } = parse(body)?;
+    find(&manager, &id)?.steer(text).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn abort(State(manager): State<ProxyManager>, Path(id): Path<String>) -> Answer<StatusCode> {
+    find(&manager, &id)?.abort().await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn kill(
+    State(manager): State<ProxyManager>,
+    Path(id): Path<String>,
+    body: Result<Bytes, BytesRejection>,
+) -> Answer<Json<Receipt>> {
+    let KillRequest { pid, keep_agent, grace_ms } = parse(body)?;
+    let options = grace_ms.map_or_else(KillOptions::default, |ms| KillOptions::grace(Duration::from_millis(ms)));
+    let session = find(&manager, &id)?;
+    // In a task of its own: a client that leaves must not stop a kill half-way.
+    let killed = tokio::spawn(async move {
+        match (pid, keep_agent) {
+            (Some(pid), false) => session.kill_process(pid, options).await,
+            (None, true) => session.kill_all(options).await,
+            (None, false) => session.kill(options).await,
+            (Some(_), true) => Err(proxy_manager::Error::InvalidConfig {
+                field: "kill",
+                reason: "pid and keepAgent exclude each other: one names a process, the other all but the agent".into(),
+            }),
+        }
+    });
+    let killed = killed.await.map_err(|error| Problem::failed(format!("the kill broke off: {error}")))?;
+    Ok(Json(killed?))
+}
+
+async fn permit(
+    State(manager): State<ProxyManager>,
+    Path((id, request)): Path<(String, String)>,
+    body: Result<Bytes, BytesRejection>,
+) -> Answer<StatusCode> {
+    let PermissionReply { answer } = parse(body)?;
+    find(&manager, &id)?.respond_permission(&request, answer).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,301 @@
+//! The daemon's socket: a name that only its owner can reach, and that no second daemon can take.
+//!
+//! The directory is ours and 0700, the socket 0600 from its first moment. A lock file beside it is held for as long as
+//! the daemon lives, so whoever has the lock may remove a socket that a killed daemon left behind.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions, Permissions},
+    io,
+    os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use interprocess::{
+    ConnectWaitMode,
+    local_socket::{
+        ConnectOptions, GenericFilePath, ListenerOptions, ToFsName,
+        tokio::{Listener, Stream},
+        traits::tokio::Listener as _,
+    },
+    os::unix::local_socket::ListenerOptionsExt,
+};
+use nix::fcntl::{Flock, FlockArg};
+
+use crate::{problem::Problem, socket_path::SocketPath, term};
+
+/// The listening end.
+#[derive(Debug)]
+pub(crate) struct Bound(Listener);
+
+/// The names in the file system. Dropping it removes them; the socket's goes first, while the lock is still held.
+#[derive(Debug)]
+pub(crate) struct Names {
+    socket: PathBuf,
+    lock_path: PathBuf,
+    _lock: Flock<File>,
+}
+
+impl Drop for Names {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.socket);
+        let _ = fs::remove_file(&self.lock_path);
+    }
+}
+
+/// Binds the socket. The names are to be kept until the daemon ends.
+///
+/// # Errors
+/// `daemon-running` when another daemon has the name; `unusable-socket` when the path cannot be had safely.
+pub(crate) fn bind(socket: &SocketPath) -> Result<(Bound, Names), Problem> {
+    if let Some(why) = socket.unusable() {
+        return Err(Problem::new("unusable-socket", why));
+    }
+    prepare_directory(socket)?;
+    let path = &socket.path;
+    let (lock_path, lock) = take_lock(path)?;
+    remove_stale(path)?;
+    let name = path.as_path().to_fs_name::<GenericFilePath>().map_err(|e| unusable(path, "name", &e))?;
+    let listener = ListenerOptions::new()
+        .name(name)
+        // Set before the name appears: there is no moment in which others can connect.
+        .mode(0o600)
+        // interprocess would unlink the name without our lock.
+        .reclaim_name(false)
+        .create_tokio()
+        .map_err(|e| unusable(path, "bind", &e))?;
+    Ok((Bound(listener), Names { socket: path.clone(), lock_path, _lock: lock }))
+}
+
+impl axum::serve::Listener for Bound {
+    type Io = Stream;
+    type Addr = ();
+
+    async fn accept(&mut self) -> (Stream, ()) {
+        loop {
+            match self.0.accept().await {
+                Ok(stream) => return (stream, ()),
+                Err(error) => {
+                    // Out of descriptors, or a client that is gone already: neither ends the daemon.
+                    tracing::warn!(%error, "accept failed");
+                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                }
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn unusable(path: &Path, verb: &str, error: &io::Error) -> Problem {
+    Problem::new("unusable-socket", format!("cannot {verb} {}: {error}", path.display()))
+}
+
+/// Creates the directory (0700), or checks the one that is there.
+fn prepare_directory(socket: &SocketPath) -> Result<(), Problem> {
+    let directory = socket.directory();
+    let created = DirBuilder::new().recursive(true).mode(0o700).create(directory);
+    created.map_err(|error| unusable(directory, "create", &error))?;
+    // At our own place a link is somebody's trap; a path that was asked for may well go through one.
+    let found = if socket.default_place { fs::symlink_metadata(directory) } else { fs::metadata(directory) };
+    let found = found.map_err(|error| unusable(directory, "look at", &error))?;
+    match check_directory(&found, nix::unistd::geteuid().as_raw(), socket.default_place) {
+        Access::Private => Ok(()),
+        Access::Close => fs::set_permissions(directory, Permissions::from_mode(0o700))
+            .map_err(|error| unusable(directory, "close to others", &error)),
+        Access::Readable(mode) => {
+            term::note(format_args!(
+                "warning: others can look into {} (mode {mode:04o}); the socket itself is 0600: chmod 700 it, or name a \
+                 new directory",
+                directory.display()
+            ));
+            Ok(())
+        }
+        Access::Refused(why) => Err(Problem::new(
+            "unusable-socket",
+            format!("{} {why}: name a socket in a directory of your own that is 0700", directory.display()),
+        )),
+    }
+}
+
+/// What the directory's owner and mode mean.
+#[derive(Debug, PartialEq)]
+enum Access {
+    /// 0700, ours.
+    Private,
+    /// Ours alone by its name, but open: it is to be closed.
+    Close,
+    /// Ours, and others may look into it, which does no harm to a socket that is 0600.
+    Readable(u32),
+    /// Somebody else could put another socket in place of ours.
+    Refused(&'static str),
+}
+
+fn check_directory(found: &fs::Metadata, uid: u32, default_place: bool) -> Access {
+    let mode = found.mode() & 0o7777;
+    if !found.is_dir() {
+        Access::Refused("is not a directory")
+    } else if found.uid() != uid {
+        Access::Refused("belongs to another user")
+    } else if mode & 0o077 == 0 {
+        Access::Private
+    } else if default_place {
+        Access::Close
+    } else if mode & 0o022 != 0 {
+        Access::Refused("is writable by others")
+    } else {
+        Access::Readable(mode)
+    }
+}
+
+/// Takes the lock beside the socket.
+fn take_lock(socket: &Path) -> Result<(PathBuf, Flock<File>), Problem> {
+    let mut name = socket.as_os_str().to_owned();
+    name.push(".lock");
+    let path = PathBuf::from(name);
+    // A daemon that ends unlinks its lock file: what we locked may be that, and no longer the one others see.
+    for _ in 0..100 {
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(nix::fcntl::OFlag::O_NOFOLLOW.bits())
+            .open(&path)
+            .map_err(|error| unusable(&path, "open", &error))?;
+        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
+            nix::errno::Errno::EWOULDBLOCK => running(socket),
+            errno => unusable(&path, "lock", &errno.into()),
+        })?;
+        let ours = lock.metadata().map_err(|error| unusable(&path, "look at", &error))?;
+        match fs::symlink_metadata(&path) {
+            Ok(seen) if (seen.dev(), seen.ino()) == (ours.dev(), ours.ino()) => return Ok((path, lock)),
+            _ => {}
+        }
+    }
+    Err(running(socket))
+}
+
+fn running(socket: &Path) -> Problem {
+    Problem::new(
+        "daemon-running",
+        format!("a daemon is running on {}: use it, stop it, or give --socket another path", socket.display()),
+    )
+}
+
+/// Removes the socket of a daemon that was killed. Called with the lock held.
+fn remove_stale(path: &Path) -> Result<(), Problem> {
+    let found = match fs::symlink_metadata(path) {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(unusable(path, "look at", &error)),
+    };
+    if !found.file_type().is_socket() {
+        return Err(Problem::new(
+            "unusable-socket",
+            format!("{} is there and is no socket: remove it, or give --socket another path", path.display()),
+        ));
+    }
+    // Something that does not know our lock may listen there. Only a refused connection means that nobody does.
+    match probe(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            tracing::info!(path = %path.display(), "removing the socket that a killed daemon left");
+            fs::remove_file(path).map_err(|error| unusable(path, "remove the stale socket", &error))
+        }
+        Ok(()) | Err(_) => Err(running(path)),
+    }
+}
+
+fn probe(path: &Path) -> io::Result<()> {
+    let name = path.to_fs_name::<GenericFilePath>()?;
+    // Unbounded would hang on a listener whose backlog is full.
+    ConnectOptions::new().name(name).wait_mode(ConnectWaitMode::Deferred).connect_sync().map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Directory(PathBuf);
+
+    impl Directory {
+        fn new(test: &str, mode: u32) -> Self {
+            let path = std::env::temp_dir().join(format!("agent-proxy-socket-{test}-{}", std::process::id()));
+            fs::create_dir(&path).expect("a fresh directory");
+            fs::set_permissions(&path, Permissions::from_mode(mode)).expect("its mode");
+            Self(path)
+        }
+
+        fn socket(&self, path: &str) -> SocketPath {
+            SocketPath { path: self.0.join(path), default_place: false }
+        }
+    }
+
+    impl Drop for Directory {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).expect("it is there").mode() & 0o777
+    }
+
+    #[tokio::test]
+    async fn modes_and_names_and_their_end() {
+        let directory = Directory::new("modes", 0o700);
+        let socket = directory.socket("new/daemon.sock");
+        let bound = bind(&socket).expect("binds");
+        assert_eq!((mode(&socket.path), mode(socket.directory())), (0o600, 0o700));
+        drop(bound);
+        assert_eq!(fs::read_dir(socket.directory()).expect("readable").count(), 0, "both names are gone");
+    }
+
+    #[tokio::test]
+    async fn a_live_name_is_not_stolen() {
+        let directory = Directory::new("live", 0o700);
+        let socket = directory.socket("daemon.sock");
+        let first = bind(&socket).expect("binds");
+        assert_eq!(bind(&socket).expect_err("refused").kind, "daemon-running");
+        drop(first);
+        bind(&socket).expect("the name is free again");
+    }
+
+    #[tokio::test]
+    async fn a_stale_socket_is_replaced_and_a_live_one_without_lock_is_not() {
+        let directory = Directory::new("stale", 0o700);
+        let socket = directory.socket("daemon.sock");
+        let other = std::os::unix::net::UnixListener::bind(&socket.path).expect("binds");
+        assert_eq!(bind(&socket).expect_err("refused").kind, "daemon-running");
+        drop(other);
+        bind(&socket).expect("the stale file is replaced");
+    }
+
+    #[tokio::test]
+    async fn what_is_no_socket_is_left_alone() {
+        let directory = Directory::new("file", 0o700);
+        let socket = directory.socket("notes.txt");
+        fs::write(&socket.path, "dear diary").expect("written");
+        let problem = bind(&socket).expect_err("refused");
+        assert_eq!(problem.kind, "unusable-socket");
+        assert_eq!(fs::read_to_string(&socket.path).expect("still there"), "dear diary");
+    }
+
+    #[tokio::test]
+    async fn a_directory_that_others_can_write_is_refused() {
+        let directory = Directory::new("open", 0o777);
+        let problem = bind(&directory.socket("daemon.sock")).expect_err("refused");
+        assert!(problem.detail.contains("writable by others"), "{}", problem.detail);
+    }
+
+    #[test]
+    fn directories_are_judged_by_owner_and_mode() {
+        let directory = Directory::new("judge", 0o755);
+        let found = fs::metadata(&directory.0).expect("there");
+        let uid = found.uid();
+        assert_eq!(check_directory(&found, uid, false), Access::Readable(0o755));
+        assert_eq!(check_directory(&found, uid, true), Access::Close);
+        assert!(matches!(check_directory(&found, uid + 1, true), Access::Refused(_)));
+    }
+}

@@ -1,0 +1,114 @@
+//! Events as a response's body: JSON lines, written as they come and no faster than the client reads.
+
+use std::{convert::Infallible, sync::Arc};
+
+use axum::{
+    body::{Body, Bytes},
+    http::header,
+    response::{IntoResponse, Response},
+};
+use hyper::body::Frame;
+use proxy_manager::{Envelope, Subscription};
+use tokio::sync::mpsc;
+
+use crate::{
+    api::NDJSON,
+    problem::Problem,
+    turn::{Step, TurnStream},
+};
+
+/// Chunks that wait for a slow client. Behind them the subscription waits, which holds up nobody.
+const CHUNKS: usize = 4;
+
+/// Where a task writes the body. A failed send means that the client has gone.
+type Sender = mpsc::Sender<Bytes>;
+
+/// Events of a session after some offset: up to `until`, or to the session's end.
+pub(super) fn events(mut subscription: Subscription, until: Option<u64>, from: u64) -> Response {
+    let (sender, response) = response();
+    tokio::spawn(async move {
+        let mut seen = from;
+        let mut batch = Vec::new();
+        while until.is_none_or(|until| seen < until) {
+            let more = tokio::select! {
+                more = subscription.next_batch(&mut batch) => more,
+                // Without this a client that left while nothing happens would keep the task.
+                () = sender.closed() => false,
+            };
+            if !more {
+                break;
+            }
+            if let Some(until) = until {
+                batch.retain(|envelope| envelope.offset <= until);
+            }
+            // What came after `until` is not asked for, but ends the loop.
+            seen = batch.last().map_or(u64::MAX, |envelope| envelope.offset);
+            if sender.send(lines(&batch)).await.is_err() {
+                break;
+            }
+            batch.clear();
+        }
+    });
+    response
+}
+
+/// Events of one turn, to its end; if it did not end well, a problem is the last line.
+pub(super) fn turn(mut turn: TurnStream) -> Response {
+    let (sender, response) = response();
+    tokio::spawn(async move {
+        loop {
+            let step = tokio::select! {
+                step = turn.next() => step,
+                () = sender.closed() => None,
+            };
+            let bytes = match step {
+                Some(Step::Event(envelope)) => lines(&[envelope]),
+                Some(Step::End(Err(error))) => problem_line(&Problem::from(error)),
+                Some(Step::End(Ok(_))) | None => break,
+            };
+            if sender.send(bytes).await.is_err() {
+                break;
+            }
+        }
+    });
+    response
+}
+
+fn response() -> (Sender, Response) {
+    let (sender, receiver) = mpsc::channel(CHUNKS);
+    let response = ([(header::CONTENT_TYPE, NDJSON)], Body::new(Chunks(receiver))).into_response();
+    (sender, response)
+}
+
+fn lines(envelopes: &[Arc<Envelope>]) -> Bytes {
+    let mut text = Vec::with_capacity(envelopes.len() * 256);
+    for envelope in envelopes {
+        let written = envelope.to_json().and_then(|json| serde_json::to_writer(&mut text, &json));
+        match written {
+            Ok(()) => text.push(b'\n'),
+            Err(error) => tracing::error!(%error, offset = envelope.offset, "an event has no JSON"),
+        }
+    }
+    text.into()
+}
+
+fn problem_line(problem: &Problem) -> Bytes {
+    let mut text = serde_json::to_vec(problem).unwrap_or_default();
+    text.push(b'\n');
+    text.into()
+}
+
+/// The receiving end as a body.
+struct Chunks(mpsc::Receiver<Bytes>);
+
+impl hyper::body::Body for Chunks {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_recv(cx).map(|chunk| chunk.map(|bytes| Ok(Frame::data(bytes))))
+    }
+}

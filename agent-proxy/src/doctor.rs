@@ -1,0 +1,284 @@
+//! What this system offers, found out by trying it.
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use agents::Catalog;
+use nix::{
+    sys::{
+        prctl,
+        resource::{Resource, getrlimit},
+    },
+    unistd::{AccessFlags, access},
+};
+use proxy_manager::{AgentSessionConfig, Child, KillOptions, ProxyManager};
+use serde::Serialize;
+
+use crate::{environment, render, socket_path::SocketPath};
+
+/// Descriptors per session in the host, roughly: what the advice about the limit counts with.
+const FDS_PER_SESSION: u64 = 4;
+
+/// How long the whole test session may take.
+const DEADLINE: Duration = Duration::from_secs(15);
+
+/// How a check came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Verdict {
+    /// It is there.
+    Ok,
+    /// It is not there, and nothing depends on it.
+    Note,
+    /// It is not there, and should be.
+    Missing,
+}
+
+/// One thing that was tried.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Check {
+    /// What.
+    pub(crate) name: &'static str,
+    /// How it came out.
+    pub(crate) verdict: Verdict,
+    /// Whether no session can run without it.
+    pub(crate) needed: bool,
+    /// What was found.
+    pub(crate) found: String,
+    /// What to do, if anything.
+    pub(crate) advice: Option<String>,
+}
+
+impl Check {
+    fn ok(name: &'static str, found: impl Into<String>) -> Self {
+        Self { name, verdict: Verdict::Ok, needed: false, found: found.into(), advice: None }
+    }
+
+    fn missing(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { name, verdict: Verdict::Missing, needed: false, found: found.into(), advice: Some(advice.into()) }
+    }
+
+    fn note(name: &'static str, found: impl Into<String>, advice: Option<String>) -> Self {
+        Self { name, verdict: Verdict::Note, needed: false, found: found.into(), advice }
+    }
+
+    fn needed(self) -> Self {
+        Self { needed: true, ..self }
+    }
+}
+
+/// Whether sessions can run, contained by layer A.
+pub(crate) fn baseline_is_usable(checks: &[Check]) -> bool {
+    checks.iter().all(|check| !check.needed || check.verdict == Verdict::Ok)
+}
+
+/// Tries everything. Starts and ends one session; leaves nothing.
+pub(crate) async fn examine(child: Child, socket: &SocketPath) -> Vec<Check> {
+    let mut checks = vec![kernel(), pidfd(), subreaper(), children(), session(child).await];
+    checks.extend([descriptors(), pids(), socket_directory(socket)]);
+    checks.extend(agents());
+    checks
+}
+
+fn kernel() -> Check {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let release = release.trim();
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if version >= (5, 4) {
+        Check::ok("kernel", format!("Linux {release}"))
+    } else {
+        Check::missing("kernel", format!("Linux {release}"), "pidfds that can be waited for need Linux 5.4 or later")
+    }
+}
+
+fn pidfd() -> Check {
+    const NAME: &str = "pidfd";
+    let opened = registry::identify(std::process::id()).and_then(registry::PidFd::open);
+    let held = match opened {
+        Ok(held) => held,
+        Err(error) => {
+            let advice = "needs Linux 5.3, a mounted /proc, and a seccomp filter that lets pidfd_open through";
+            return Check::missing(NAME, format!("pidfd_open: {error}"), advice).needed();
+        }
+    };
+    let other = ipc_protocol::ProcessId { start_time: held.id().start_time + 1, ..held.id() };
+    match registry::PidFd::open(other) {
+        Err(_) => Check::ok(NAME, "pidfd_open, checked against the start time").needed(),
+        Ok(_) => Check::missing(NAME, "start times cannot be told apart", "is /proc of this PID namespace?").needed(),
+    }
+}
+
+/// Sets the flag in this process and puts it back: nothing was started, so nothing can be adopted meanwhile.
+fn subreaper() -> Check {
+    const NAME: &str = "subreaper";
+    let before = prctl::get_child_subreaper();
+    let tried = prctl::set_child_subreaper(true).and_then(|()| prctl::get_child_subreaper());
+    let restored = before.and_then(prctl::set_child_subreaper);
+    match (tried, restored) {
+        (Ok(true), Ok(())) => Check::ok(NAME, "PR_SET_CHILD_SUBREAPER").needed(),
+        (tried, _) => {
+            let found = format!("PR_SET_CHILD_SUBREAPER: {tried:?}");
+            Check::missing(NAME, found, "a seccomp filter refuses prctl: allow it").needed()
+        }
+    }
+}
+
+fn children() -> Check {
+    const NAME: &str = "children lists";
+    let path = format!("/proc/self/task/{}/children", std::process::id());
+    match fs::read(&path) {
+        Ok(_) => Check::ok(NAME, "/proc/PID/task/TID/children"),
+        Err(error) => Check::note(
+            NAME,
+            format!("/proc/PID/task/TID/children: {error}"),
+            Some("kills scan all of /proc, which is slower; CONFIG_PROC_CHILDREN would help".into()),
+        ),
+    }
+}
+
+/// Starts the fork server and a session that runs `cat`, and kills it.
+async fn session(child: Child) -> Check {
+    const NAME: &str = "test session";
+    let failed = |what: &str| Check::missing(NAME, what, "run `agent-proxy -vv doctor` for details").needed();
+    match tokio::time::timeout(DEADLINE, try_session(child)).await {
+        Ok(Ok(found)) => Check::ok(NAME, found).needed(),
+        Ok(Err(error)) => failed(&error.to_string()),
+        Err(_) => failed(&format!("not done within {DEADLINE:?}")),
+    }
+}
+
+async fn try_session(child: Child) -> proxy_manager::Result<String> {
+    let begin = Instant::now();
+    let manager = ProxyManager::builder(child).base_env(environment::base()).build().await?;
+    let built = begin.elapsed();
+    let tried: proxy_manager::Result<_> = async {
+        let begin = Instant::now();
+        let config = AgentSessionConfig { command: vec!["cat".into()], ..AgentSessionConfig::new("command") };
+        let session = manager.start_session(config).await?;
+        let ready = begin.elapsed();
+        let receipt = session.kill(KillOptions::default()).await?;
+        Ok((ready, receipt))
+    }
+    .await;
+    manager.shutdown().await;
+    let (ready, receipt) = tried?;
+    Ok(format!(
+        "fork server {}, `cat` ready in {}, killed and proven in {}",
+        render::duration(built),
+        render::duration(ready),
+        render::duration(receipt.duration())
+    ))
+}
+
+fn descriptors() -> Check {
+    const NAME: &str = "open files";
+    match getrlimit(Resource::RLIMIT_NOFILE) {
+        Ok((soft, hard)) => {
+            let found = format!("limit {soft} (hard {hard}), about {} sessions", soft / FDS_PER_SESSION);
+            if soft < 256 {
+                return Check::missing(NAME, found, "raise it with `ulimit -n 4096`");
+            }
+            Check::ok(NAME, found)
+        }
+        Err(error) => Check::note(NAME, format!("getrlimit: {error}"), None),
+    }
+}
+
+fn pids() -> Check {
+    const NAME: &str = "pids";
+    let path = "/proc/sys/kernel/pid_max";
+    match fs::read_to_string(path).map(|text| text.trim().parse::<u64>()) {
+        Ok(Ok(max)) if max <= 32_768 => Check::note(
+            NAME,
+            format!("pid_max {max}: recycled soon; start times tell processes apart"),
+            Some("`sysctl kernel.pid_max=4194304` leaves room for many sessions".into()),
+        ),
+        Ok(Ok(max)) => Check::ok(NAME, format!("pid_max {max}")),
+        other => Check::note(NAME, format!("{path}: {other:?}"), None),
+    }
+}
+
+fn socket_directory(socket: &SocketPath) -> Check {
+    const NAME: &str = "socket directory";
+    let advice = "give --socket, or set AGENT_PROXY_SOCKET, to a socket in a directory of your own";
+    if let Some(why) = socket.unusable() {
+        return Check::missing(NAME, why, advice);
+    }
+    let directory = socket.directory();
+    let shown = directory.display();
+    let found = match fs::metadata(directory) {
+        Ok(found) => found,
+        Err(_) => {
+            // `serve` will create it in the nearest one that is there.
+            let parent = directory.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+            let trial = parent.join(format!(".agent-proxy-doctor-{}", std::process::id()));
+            return match fs::create_dir(&trial).and_then(|()| fs::remove_dir(&trial)) {
+                Ok(()) => Check::ok(NAME, format!("{shown} will be created by `serve`, mode 0700")),
+                Err(error) => Check::missing(NAME, format!("{shown} cannot be created: {error}"), advice),
+            };
+        }
+    };
+    let mode = found.mode() & 0o7777;
+    let owned = found.uid() == nix::unistd::geteuid().as_raw();
+    let writable = access(directory, AccessFlags::W_OK | AccessFlags::X_OK).is_ok();
+    let text = format!("{shown} (mode {mode:04o})");
+    match (found.is_dir() && owned && writable, mode & 0o077) {
+        (true, 0) => Check::ok(NAME, text),
+        (true, _) if socket.default_place => Check::ok(NAME, format!("{text}, `serve` will make it 0700")),
+        (true, open) if open & 0o022 == 0 => {
+            Check::note(NAME, text, Some(format!("others can look into it: chmod 700 {shown}")))
+        }
+        _ => Check::missing(NAME, format!("{text} is not yours alone"), advice),
+    }
+}
+
+/// One line for each agent of the catalog that has a program.
+fn agents() -> Vec<Check> {
+    let found: Vec<(String, Option<String>)> = Catalog::default()
+        .rows()
+        .iter()
+        .filter_map(|row| {
+            let path = environment::in_path(row.argv.first()?);
+            Some((row.id.clone(), path.map(|path| path.display().to_string())))
+        })
+        .collect();
+    let check = |(id, path): (String, Option<String>)| match path {
+        Some(path) => Check::ok("agent", format!("{id}: {path}")),
+        None => Check::note("agent", format!("{id}: not in PATH"), None),
+    };
+    found.into_iter().map(check).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_tests_run_on_is_enough() {
+        for check in [kernel(), pidfd(), subreaper(), descriptors(), pids()] {
+            assert_ne!(check.verdict, Verdict::Missing, "{check:?}");
+        }
+        assert_eq!(prctl::get_child_subreaper(), Ok(false), "it was put back");
+    }
+
+    #[test]
+    fn only_what_is_needed_decides() {
+        let missing = Check::missing("x", "", "do");
+        assert!(baseline_is_usable(&[Check::ok("a", "").needed(), missing.clone()]));
+        assert!(!baseline_is_usable(&[Check::ok("a", ""), missing.needed()]));
+    }
+
+    #[test]
+    fn a_socket_directory_that_is_not_there_can_be_created() {
+        let socket = |path: &str| SocketPath { path: path.into(), default_place: false };
+        let temp = std::env::temp_dir().join("agent-proxy-doctor-none/daemon.sock");
+        assert_eq!(socket_directory(&socket(&temp.display().to_string())).verdict, Verdict::Ok);
+        assert_eq!(socket_directory(&socket("/proc/nowhere/daemon.sock")).verdict, Verdict::Missing);
+    }
+}

@@ -1,0 +1,103 @@
+//! What agents get of this program's environment. The library reads none: the binary does, here.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
+
+use proxy_manager::EnvVars;
+
+use crate::problem::Problem;
+
+/// Variables that every agent needs and that are no secrets. `LC_*` are taken too.
+const BASE: [&str; 7] = ["PATH", "HOME", "USER", "SHELL", "LANG", "TZ", "TMPDIR"];
+
+/// The base environment of agents, from this process's.
+pub(crate) fn base() -> EnvVars {
+    base_of(std::env::vars_os())
+}
+
+fn base_of(vars: impl Iterator<Item = (OsString, OsString)>) -> EnvVars {
+    vars.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| BASE.contains(&name.as_str()) || name.starts_with("LC_"))
+        .collect()
+}
+
+/// `--env` as given: `K=V`, or `K` alone for this process's own value.
+///
+/// # Errors
+/// `usage` for what is neither, or a `K` that is not set here.
+pub(crate) fn parse(given: &[String]) -> Result<EnvVars, Problem> {
+    parse_with(given, |name| std::env::var(name).ok())
+}
+
+fn parse_with(given: &[String], own: impl Fn(&str) -> Option<String>) -> Result<EnvVars, Problem> {
+    let mut vars = EnvVars::default();
+    for text in given {
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) => (name, value.to_owned()),
+            None => {
+                let value = own(text).ok_or_else(|| {
+                    Problem::usage(format!("--env {text}: it is not set here; write {text}=VALUE, or export it"))
+                })?;
+                (text.as_str(), value)
+            }
+        };
+        if name.is_empty() {
+            return Err(Problem::usage(format!("--env {text}: a variable needs a name, as in K=V")));
+        }
+        vars.0.insert(name.to_owned(), value);
+    }
+    Ok(vars)
+}
+
+/// `--cwd`, or the current directory; absolute.
+///
+/// # Errors
+/// `usage` where there is no current directory any more, or the path is not UTF-8.
+pub(crate) fn cwd(given: Option<&Path>) -> Result<String, Problem> {
+    let path = match given {
+        Some(path) => std::path::absolute(path),
+        None => std::env::current_dir(),
+    };
+    let path = path.map_err(|error| Problem::usage(format!("no working directory ({error}): give --cwd")))?;
+    path.into_os_string()
+        .into_string()
+        .map_err(|path| Problem::usage(format!("working directory {} is not UTF-8", PathBuf::from(path).display())))
+}
+
+/// Where `program` is in this process's PATH, if it is.
+pub(crate) fn in_path(program: &str) -> Option<PathBuf> {
+    std::env::split_paths(&std::env::var_os("PATH")?)
+        .map(|directory| directory.join(program))
+        .find(|path| nix::unistd::access(path, nix::unistd::AccessFlags::X_OK).is_ok() && path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_base_is_taken() {
+        let vars = [("PATH", "/bin"), ("LC_ALL", "C"), ("API_KEY", "hunter2"), ("LCD", "x"), ("TZ", "UTC")];
+        let base = base_of(vars.iter().map(|(k, v)| ((*k).into(), (*v).into())));
+        assert_eq!(base.0.keys().map(String::as_str).collect::<Vec<_>>(), ["LC_ALL", "PATH", "TZ"]);
+    }
+
+    #[test]
+    fn env_flags() {
+        let own = |name: &str| (name == "KEY").then(|| "mine".to_owned());
+        let given = ["A=b=c".to_owned(), "E=".to_owned(), "KEY".to_owned()];
+        let vars = parse_with(&given, own).expect("parses");
+        assert_eq!(vars, [("A", "b=c"), ("E", ""), ("KEY", "mine")].into_iter().collect());
+        for bad in ["=x", "MISSING", ""] {
+            assert_eq!(parse_with(&[bad.to_owned()], own).expect_err("refused").kind, "usage", "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_relative_directory_becomes_absolute() {
+        let cwd = cwd(Some(Path::new("x"))).expect("there is a current directory");
+        assert!(cwd.starts_with('/') && cwd.ends_with("/x"), "{cwd}");
+    }
+}

@@ -1,0 +1,118 @@
+//! The command line: a daemon and its clients, a foreground session, `doctor` and a demo.
+//!
+//! All that people see is here; what is done is done by `proxy-manager`. This crate reads the environment and the
+//! terminal, which no library of the workspace does. The exit codes are in [`exit`].
+
+mod api;
+mod args;
+mod client;
+mod commands;
+mod daemon;
+mod doctor;
+mod environment;
+pub mod exit;
+mod problem;
+mod render;
+mod socket_path;
+mod term;
+mod turn;
+
+use std::{ffi::OsString, process::ExitCode};
+
+use proxy_child::ChildToken;
+use tracing_subscriber::EnvFilter;
+
+use crate::{
+    args::{Cli, Command},
+    exit::Exit,
+    problem::{Failure, Problem},
+};
+
+/// First argument that makes this program the fake agent. It is no command for people, so it is not in the help.
+pub(crate) const FAKE_AGENT: &str = "fake-agent";
+
+/// Runs the program with this process's arguments. Call `proxy_child::run_if_child` first, which has the token.
+pub fn main(token: ChildToken) -> ExitCode {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    if args.get(1).is_some_and(|arg| arg == FAKE_AGENT) {
+        return fake_agent(&args[2..]);
+    }
+    let cli = match args::parse(&args) {
+        Ok(cli) => cli,
+        Err(error) => return refused(&error, &args).into(),
+    };
+    let as_json = cli.global.json;
+    log_to_stderr(cli.global.verbose);
+    let exit = match run(cli, token) {
+        // Whoever read our output left: that is no failure.
+        Ok(()) | Err(Failure::Closed) => Exit::Done,
+        Err(Failure::Exit(exit)) => exit,
+        Err(Failure::Problem(problem)) => {
+            term::problem(&problem, as_json);
+            problem.exit()
+        }
+    };
+    exit.into()
+}
+
+fn run(cli: Cli, token: ChildToken) -> Result<(), Failure> {
+    // The daemon serves its clients beside its sessions; everything else does one thing at a time.
+    let mut builder = match cli.command {
+        Command::Serve => tokio::runtime::Builder::new_multi_thread(),
+        _ => tokio::runtime::Builder::new_current_thread(),
+    };
+    let runtime = builder
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| Problem::failed(format!("starting the runtime failed: {error}")))?;
+    let done = runtime.block_on(commands::run(cli, token));
+    runtime.shutdown_background();
+    done
+}
+
+/// Tells why a command line was not taken, or prints the help that it asked for.
+fn refused(error: &clap::Error, args: &[OsString]) -> Exit {
+    if !error.use_stderr() {
+        // A closed pipe is all that can be wrong here.
+        let _ = error.print();
+        return Exit::Done;
+    }
+    if args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json") {
+        let text = error.render().to_string();
+        let text = text.strip_prefix("error: ").unwrap_or(&text);
+        term::problem(&Problem::usage(text.trim_end()), true);
+    } else {
+        let _ = error.print();
+    }
+    Exit::Usage
+}
+
+fn log_to_stderr(verbose: u8) {
+    let default = ["warn", "info", "debug"][usize::from(verbose.min(2))];
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    logs.with_ansi(term::Style::stderr().is_on()).init();
+}
+
+fn fake_agent(args: &[OsString]) -> ExitCode {
+    let reexec = match fake_agent_argv() {
+        Ok(argv) => argv,
+        Err(problem) => {
+            term::problem(&problem, false);
+            return problem.exit().into();
+        }
+    };
+    let args = args.iter().map(|arg| arg.to_string_lossy().into_owned());
+    let code = fake_agent::run(fake_agent::Config { reexec }, args);
+    ExitCode::from(u8::try_from(code).unwrap_or(1))
+}
+
+/// Program and argument that start the fake agent.
+pub(crate) fn fake_agent_argv() -> Result<Vec<String>, Problem> {
+    let program = std::env::current_exe()
+        .map_err(|error| Problem::failed(format!("finding this program's own path failed: {error}")))?;
+    let program = program.into_os_string().into_string();
+    let program = program.map_err(|path| Problem::failed(format!("this program's own path {path:?} is not UTF-8")))?;
+    Ok(vec![program, FAKE_AGENT.to_owned()])
+}

@@ -1,0 +1,9 @@
+//! The program; all of it is in the library of the same name.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // A fork server is this program started again: it must get here before there is a thread or a runtime.
+    let token = proxy_child::run_if_child();
+    agent_proxy::main(token)
+}

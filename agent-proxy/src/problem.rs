@@ -1,0 +1,197 @@
+//! Errors as problem objects (RFC 9457): what the daemon answers, and what `--json` prints on stderr.
+
+use proxy_manager::{Error, Receipt};
+use serde::{Deserialize, Serialize};
+
+use crate::exit::Exit;
+
+/// Every kind of problem: its `type`, its title, its HTTP status and the exit code it leads to. The first ones are the
+/// variants of [`proxy_manager::Error`]; the others arise in the daemon or its client.
+const KINDS: [(&str, &str, u16, Exit); 31] = [
+    ("duplicate-session", "a session of that id exists", 409, Exit::Refused),
+    ("unknown-session", "no such session", 404, Exit::NotFound),
+    ("unknown-process", "no such process", 404, Exit::NotFound),
+    ("unknown-agent", "no such agent", 404, Exit::NotFound),
+    ("unknown-permission", "no such permission request or option", 404, Exit::NotFound),
+    ("invalid-config", "invalid configuration", 400, Exit::Usage),
+    ("program-not-found", "the agent's program was not found", 422, Exit::Failed),
+    ("cwd-missing", "the working directory cannot be used", 422, Exit::Failed),
+    ("child-unusable", "the child binary cannot be used", 500, Exit::Failed),
+    ("fds-exhausted", "out of file descriptors", 503, Exit::Refused),
+    ("busy", "a turn is running", 409, Exit::Refused),
+    ("max-turns", "no turns left", 409, Exit::Refused),
+    ("unsupported", "not supported", 501, Exit::Unsupported),
+    ("deadline", "deadline passed", 504, Exit::Deadline),
+    ("agent-died", "the agent died", 502, Exit::Failed),
+    ("proxy-died", "the proxy died", 502, Exit::Failed),
+    ("fork-server-died", "the fork server died", 502, Exit::Failed),
+    ("ended", "the session has ended", 409, Exit::Refused),
+    ("version-mismatch", "host and child are of different builds", 500, Exit::Failed),
+    ("protocol", "protocol error", 502, Exit::Failed),
+    ("survivors", "something survived the kill", 500, Exit::Survivors),
+    ("shut-down", "the manager was shut down", 503, Exit::Failed),
+    ("system", "the system refused", 500, Exit::Failed),
+    ("usage", "bad request", 400, Exit::Usage),
+    ("unknown-route", "no such route", 404, Exit::Usage),
+    ("method-not-allowed", "the route has another method", 405, Exit::Usage),
+    ("body-too-large", "the request is too large", 413, Exit::Usage),
+    ("no-daemon", "no daemon", 503, Exit::NoDaemon),
+    ("daemon-running", "a daemon is running already", 409, Exit::Refused),
+    ("unusable-socket", "the socket's path cannot be used", 403, Exit::Failed),
+    ("failed", "failed", 500, Exit::Failed),
+];
+
+/// What went wrong. `type` is the kebab-case variant of the library's error.
+///
+/// ```json
+/// {"type":"unknown-session","title":"no such session","status":404,
+///  "detail":"no session s-9: list the sessions to see which there are"}
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Problem {
+    /// Which kind.
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    /// The kind, for people.
+    pub(crate) title: String,
+    /// HTTP status.
+    pub(crate) status: u16,
+    /// What was tried, on what, and what to do.
+    pub(crate) detail: String,
+    /// Of `survivors`: what the kill did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) receipt: Option<Box<Receipt>>,
+}
+
+impl Problem {
+    /// A problem of a kind in the table (`failed` if it is in none).
+    pub(crate) fn new(kind: &str, detail: impl Into<String>) -> Self {
+        let (kind, title, status, _) = row(kind);
+        Self { kind: kind.to_owned(), title: title.to_owned(), status, detail: detail.into(), receipt: None }
+    }
+
+    /// A problem without a kind of its own.
+    pub(crate) fn failed(detail: impl Into<String>) -> Self {
+        Self::new("failed", detail)
+    }
+
+    /// A value on the command line, or in a request, that makes no sense.
+    pub(crate) fn usage(detail: impl Into<String>) -> Self {
+        Self::new("usage", detail)
+    }
+
+    /// The exit code it leads to.
+    pub(crate) fn exit(&self) -> Exit {
+        row(&self.kind).3
+    }
+}
+
+fn row(kind: &str) -> (&'static str, &'static str, u16, Exit) {
+    let known = KINDS.iter().find(|(k, ..)| *k == kind);
+    known.copied().unwrap_or(("failed", "failed", 500, Exit::Failed))
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        let kind = match &error {
+            Error::DuplicateSession { .. } => "duplicate-session",
+            Error::UnknownSession { .. } => "unknown-session",
+            Error::UnknownProcess { .. } => "unknown-process",
+            Error::UnknownAgent { .. } => "unknown-agent",
+            Error::UnknownPermission { .. } => "unknown-permission",
+            Error::InvalidConfig { .. } => "invalid-config",
+            Error::ProgramNotFound { .. } => "program-not-found",
+            Error::CwdMissing { .. } => "cwd-missing",
+            Error::ChildUnusable { .. } => "child-unusable",
+            Error::FdsExhausted { .. } => "fds-exhausted",
+            Error::Busy { .. } => "busy",
+            Error::MaxTurns { .. } => "max-turns",
+            Error::Unsupported { .. } => "unsupported",
+            Error::Deadline { .. } => "deadline",
+            Error::AgentDied { .. } => "agent-died",
+            Error::ProxyDied { .. } => "proxy-died",
+            Error::ForkServerDied => "fork-server-died",
+            Error::Ended { .. } => "ended",
+            Error::VersionMismatch { .. } => "version-mismatch",
+            Error::Protocol { .. } => "protocol",
+            Error::Survivors(_) => "survivors",
+            Error::ShutDown => "shut-down",
+            Error::System { .. } => "system",
+            _ => "failed",
+        };
+        let mut problem = Self::new(kind, error.to_string());
+        if let Error::Survivors(receipt) = error {
+            problem.receipt = Some(receipt);
+        }
+        problem
+    }
+}
+
+/// Why a command did not end with [`Exit::Done`].
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Something to tell.
+    Problem(Box<Problem>),
+    /// Whoever read our output has gone: end quietly.
+    Closed,
+    /// Everything was told already; only the code is left.
+    Exit(Exit),
+}
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Self {
+        Self::Problem(Box::new(problem))
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Problem::from(error).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ipc_protocol::KillCause;
+
+    use super::*;
+
+    #[test]
+    fn kinds_are_kebab_case_and_differ() {
+        for (at, (kind, title, status, _)) in KINDS.iter().enumerate() {
+            assert!(kind.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'), "{kind}");
+            assert!(!title.is_empty() && (400..600).contains(status), "{kind}");
+            assert!(KINDS[..at].iter().all(|(other, ..)| other != kind), "{kind} is there twice");
+        }
+    }
+
+    #[test]
+    fn the_contract_s_codes() {
+        for (kind, code) in [
+            ("unknown-session", 3),
+            ("unknown-process", 3),
+            ("unknown-agent", 3),
+            ("no-daemon", 4),
+            ("survivors", 5),
+            ("unsupported", 6),
+            ("deadline", 7),
+            ("duplicate-session", 8),
+            ("busy", 8),
+            ("max-turns", 8),
+            ("usage", 2),
+            ("something a newer daemon says", 1),
+        ] {
+            assert_eq!(Problem::new(kind, "x").exit().code(), code, "{kind}");
+        }
+    }
+
+    #[test]
+    fn survivors_carry_their_receipt_through_json() {
+        let id: proxy_manager::SessionId = "s-1".parse().expect("a valid id");
+        let problem = Problem::from(Error::Survivors(Box::new(Receipt::begin(id, KillCause::KillSession))));
+        assert_eq!((problem.kind.as_str(), problem.status, problem.exit()), ("survivors", 500, Exit::Survivors));
+        let json = serde_json::to_string(&problem).expect("serializes");
+        assert!(json.contains(r#""type":"survivors""#), "{json}");
+        assert_eq!(serde_json::from_str::<Problem>(&json).expect("parses"), problem);
+    }
+}

@@ -1,0 +1,130 @@
+//! Events, one a line.
+
+use proxy_manager::{Envelope, Event, StopReason, ToolStatus, Usage};
+
+use super::bytes;
+use crate::term::{Style, printable};
+
+/// An event as one line: offset, time (UTC), turn, type, and what matters of its payload.
+pub(crate) fn line(envelope: &Envelope, style: Style) -> String {
+    let json = envelope.to_json().unwrap_or_default();
+    let kind = json.get("type").and_then(|kind| kind.as_str()).unwrap_or("?").to_owned();
+    let time = humantime::format_rfc3339_millis(envelope.created_at).to_string();
+    let time = time.get(11..23).unwrap_or_default().to_owned();
+    let turn = envelope.turn.map_or_else(|| "-".into(), |turn| turn.to_string());
+    let text = printable(&detail(&envelope.event), false);
+    format!("{:>6}  {}  {turn:>3}  {kind:<21} {text}", envelope.offset, style.dim(time)).trim_end().to_owned()
+}
+
+/// What matters of an event's payload.
+pub(crate) fn detail(event: &Event) -> String {
+    match event {
+        Event::SessionStarted { agent, process, proxy, .. } => {
+            format!("{agent}, pid {}, proxy {}", process.pid, proxy.pid)
+        }
+        Event::SessionIdle {} | Event::SessionBusy {} => String::new(),
+        Event::SessionStatus { status, detail } => format!("{status}: {detail}"),
+        Event::SessionEnded { reason, receipt } => match receipt {
+            Some(receipt) => format!("{reason}; {receipt}"),
+            None => reason.to_string(),
+        },
+        Event::SessionGap(gap) => format!("events {} to {} are lost", gap.from, gap.to),
+        Event::SessionLossy { reason } => reason.clone(),
+        Event::TurnStarted { prompt } => format!("{prompt:?}"),
+        Event::Text { text } | Event::Thinking { text } => format!("{text:?}"),
+        Event::ToolStart(tool) => format!("{} ({})", tool.title, tool.kind),
+        Event::ToolUpdate(tool) => {
+            let status = tool.status.map_or("", tool_status);
+            format!("{} {status} {}", tool.id, tool.title.as_deref().unwrap_or_default())
+        }
+        Event::ToolEnd(tool) => format!("{} {} {:?}", tool.id, tool_status(tool.status), tool.output),
+        Event::Plan { entries } => {
+            let step = |entry: &ipc_protocol::PlanEntry| format!("{} [{}]", entry.content, entry.status);
+            entries.iter().map(step).collect::<Vec<_>>().join("; ")
+        }
+        Event::Usage(usage) => tokens(usage),
+        Event::ContextWindow { used, size } => format!("{used} of {size} tokens"),
+        Event::Complete { stop_reason, usage } => {
+            let usage = usage.as_ref().map_or_else(String::new, |usage| format!(" ({})", tokens(usage)));
+            format!("{}{usage}", stop(stop_reason))
+        }
+        Event::Error { code, message, .. } => format!("{code}: {message}"),
+        Event::PermissionRequested(request) => {
+            let options: Vec<_> = request.options.iter().map(|option| option.id.as_str()).collect();
+            format!("{}: {} ({})", request.id, request.title, options.join(", "))
+        }
+        Event::PermissionResolved { id, option, .. } => {
+            format!("{id}: {}", option.as_deref().unwrap_or("cancelled"))
+        }
+        Event::ProcessSpawned(process) => format!("{} {}", process.id.pid, process.command_line()),
+        Event::ProcessExited { process, command, exit } => {
+            let command = command.as_deref().unwrap_or("[unreadable]");
+            format!("{} {command}: {}", process.pid, exit.map_or_else(|| "ended".to_owned(), |exit| exit.to_string()))
+        }
+        Event::ActionFailed { action, error } => format!("{action}: {error}"),
+        Event::Log { stream, text } => format!("{stream}: {}", text.trim_end()),
+    }
+}
+
+/// A stop reason in words.
+pub(crate) fn stop(reason: &StopReason) -> String {
+    match reason {
+        StopReason::EndTurn => "done".into(),
+        StopReason::Cancelled => "aborted".into(),
+        StopReason::Refusal => "the model refused".into(),
+        StopReason::MaxTokens => "token limit reached".into(),
+        StopReason::MaxRequests => "limit of model requests reached".into(),
+        StopReason::Other(reason) => reason.clone(),
+    }
+}
+
+pub(crate) fn tool_status(status: ToolStatus) -> &'static str {
+    match status {
+        ToolStatus::Pending => "pending",
+        ToolStatus::InProgress => "running",
+        ToolStatus::Completed => "done",
+        ToolStatus::Failed => "failed",
+    }
+}
+
+fn tokens(usage: &Usage) -> String {
+    let count = |tokens: Option<u64>| tokens.map_or_else(|| "?".to_owned(), |tokens| tokens.to_string());
+    let mut text = format!("{} tokens in, {} out", count(usage.input_tokens), count(usage.output_tokens));
+    if let Some(cost) = usage.cost_usd {
+        text.push_str(&format!(", ${cost:.4}"));
+    }
+    text
+}
+
+/// How much output a tool gave, for people.
+pub(crate) fn output_size(output: &str) -> String {
+    match output.lines().count() {
+        0 => "no output".into(),
+        1 => printable(output.trim_end(), false),
+        lines => format!("{lines} lines, {}", bytes(output.len() as u64)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, time::UNIX_EPOCH};
+
+    use super::*;
+
+    #[test]
+    fn one_line_each_whatever_is_in_it() {
+        let envelope = |event| Envelope {
+            offset: 7,
+            created_at: UNIX_EPOCH,
+            session: Arc::new("s-1".parse().expect("a valid id")),
+            turn: Some(1),
+            event,
+        };
+        let text = line(&envelope(Event::Text { text: "a\n\x1b[2Jb".into() }), Style::PLAIN);
+        assert_eq!(text, r#"     7  00:00:00.000    1  stream:text           "a\n\u{1b}[2Jb""#);
+        let text = line(&envelope(Event::SessionIdle {}), Style::PLAIN);
+        assert_eq!(text, "     7  00:00:00.000    1  session:idle");
+        let text = line(&envelope(Event::ActionFailed { action: "x\ny".into(), error: "z".into() }), Style::PLAIN);
+        assert_eq!(text.lines().count(), 1);
+    }
+}

@@ -1,0 +1,139 @@
+//! A turn as it happens: the answer on standard output, everything else in short lines on standard error.
+
+use std::{
+    collections::HashMap,
+    io::{self, IsTerminal},
+};
+
+use proxy_manager::{Event, ToolStatus};
+
+use super::event::{detail, output_size};
+use crate::{
+    problem::Failure,
+    term::{self, Style, clip, printable},
+};
+
+/// Longest line about something beside the answer.
+const WIDTH: usize = 100;
+
+/// Writes events as they come.
+#[derive(Debug)]
+pub(crate) struct Live {
+    out_is_terminal: bool,
+    /// Both go to one terminal: a line on one must not begin in the middle of a line of the other.
+    shared: bool,
+    style: Style,
+    place: Place,
+    /// Titles of the tool calls that run.
+    tools: HashMap<String, String>,
+}
+
+/// Where the cursor is, as far as we know.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Place {
+    LineStart,
+    InAnswer,
+    InThinking,
+}
+
+impl Live {
+    /// For this process's standard streams.
+    pub(crate) fn new() -> Self {
+        let out_is_terminal = io::stdout().is_terminal();
+        Self {
+            out_is_terminal,
+            shared: out_is_terminal && io::stderr().is_terminal(),
+            style: Style::stderr(),
+            place: Place::LineStart,
+            tools: HashMap::new(),
+        }
+    }
+
+    /// Writes what is worth telling of an event.
+    ///
+    /// # Errors
+    /// As [`term::out`].
+    pub(crate) fn event(&mut self, event: &Event) -> Result<(), Failure> {
+        match event {
+            Event::Text { text } => return self.text(text),
+            Event::Thinking { text } => self.thinking(text),
+            Event::ToolStart(tool) => {
+                self.tools.insert(tool.id.clone(), tool.title.clone());
+                self.note("*", &tool.title);
+            }
+            Event::ToolEnd(tool) => {
+                let title = self.tools.remove(&tool.id).unwrap_or_default();
+                let mark = if tool.status == ToolStatus::Failed { "x" } else { "=" };
+                self.note(mark, &format!("{title}: {}", output_size(&tool.output)));
+            }
+            Event::PermissionRequested(request) => {
+                self.note("?", &format!("permission {}: {}", request.id, request.title))
+            }
+            Event::PermissionResolved { option, .. } => {
+                self.note("?", &format!("answered: {}", option.as_deref().unwrap_or("cancelled")));
+            }
+            Event::Plan { .. } => self.note("-", &format!("plan: {}", detail(event))),
+            Event::Error { .. } | Event::ActionFailed { .. } | Event::SessionGap(_) | Event::Log { .. } => {
+                self.note("!", &detail(event))
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn text(&mut self, text: &str) -> Result<(), Failure> {
+        if self.place == Place::InThinking {
+            self.line_start();
+        }
+        // Bytes for another program stay as they are.
+        term::out(if self.out_is_terminal { printable(text, true) } else { text.to_owned() })?;
+        if !text.is_empty() {
+            self.place = if text.ends_with('\n') { Place::LineStart } else { Place::InAnswer };
+        }
+        Ok(())
+    }
+
+    fn thinking(&mut self, text: &str) {
+        if self.place == Place::InAnswer {
+            self.line_start();
+        }
+        term::part(self.style.dim(printable(text, true)));
+        if !text.is_empty() {
+            self.place = if text.ends_with('\n') { Place::LineStart } else { Place::InThinking };
+        }
+    }
+
+    /// A line on standard error.
+    fn note(&mut self, mark: &str, text: &str) {
+        self.line_start();
+        let text = clip(printable(text.trim_end(), false).as_str(), WIDTH);
+        term::note(self.style.dim(format_args!("{mark} {text}")));
+    }
+
+    /// Ends a line that is not at its end, where the next one would follow it.
+    pub(crate) fn line_start(&mut self) {
+        if self.place == Place::InThinking || (self.shared && self.place == Place::InAnswer) {
+            term::note("");
+        }
+        // An answer in a file goes on behind what we say elsewhere.
+        if self.shared || self.place == Place::InThinking {
+            self.place = Place::LineStart;
+        }
+    }
+
+    /// Ends the answer with a newline.
+    ///
+    /// # Errors
+    /// As [`term::out`].
+    pub(crate) fn finish(&mut self) -> Result<(), Failure> {
+        let place = std::mem::replace(&mut self.place, Place::LineStart);
+        match place {
+            Place::InAnswer => term::out("\n"),
+            Place::InThinking => {
+                term::note("");
+                Ok(())
+            }
+            Place::LineStart => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The processes of a session as a tree.
+
+use std::collections::{HashMap, HashSet};
+
+use proxy_manager::{ProcessInfo, ProcessStatus};
+
+use super::{bytes, table};
+use crate::term::{Style, clip, printable};
+
+/// Deeper than this the tree is not indented any further.
+const MAX_INDENT: usize = 24;
+
+/// A process at its place in the tree.
+#[derive(Clone, Debug)]
+pub(crate) struct Node<'a> {
+    /// The process.
+    pub(crate) process: &'a ProcessInfo,
+    /// The lines that lead to it.
+    pub(crate) lead: String,
+    /// Whether its parent is not among the processes, and the agent's proxy adopted it.
+    pub(crate) adopted: bool,
+    /// The lines that lead on to its children.
+    below: String,
+}
+
+/// The processes, parents before their children, siblings by age. The agent's own tree comes first.
+pub(crate) fn arrange(processes: &[ProcessInfo]) -> Vec<Node<'_>> {
+    let pids: HashSet<u32> = processes.iter().map(|p| p.id.pid).collect();
+    let (mut roots, inner): (Vec<_>, Vec<_>) = processes.iter().partition(|p| !pids.contains(&p.ppid));
+    let mut children: HashMap<u32, Vec<&ProcessInfo>> = HashMap::new();
+    for process in inner {
+        children.entry(process.ppid).or_default().push(process);
+    }
+    roots.sort_by_key(|p| (!p.tracked, p.id.start_time, p.id.pid));
+    for siblings in children.values_mut() {
+        siblings.sort_by_key(|p| (p.id.start_time, p.id.pid));
+    }
+    let root = |process| Node { process, lead: String::new(), adopted: !process.tracked, below: String::new() };
+    let mut waiting: Vec<Node<'_>> = roots.into_iter().rev().map(root).collect();
+    let mut nodes = Vec::with_capacity(processes.len());
+    while let Some(node) = waiting.pop() {
+        // Taken out, so that a listing torn by a recycled pid has no loop.
+        let siblings = children.remove(&node.process.id.pid).unwrap_or_default();
+        let indent = node.below.chars().count() < 3 * MAX_INDENT;
+        for (at, process) in siblings.iter().enumerate().rev() {
+            let (branch, trunk) = if at + 1 == siblings.len() { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+            let below = if indent { format!("{}{trunk}", node.below) } else { node.below.clone() };
+            waiting.push(Node { process, lead: format!("{}{branch}", node.below), adopted: false, below });
+        }
+        nodes.push(node);
+    }
+    // A loop of parents has no root; it can only be torn, and is shown flat.
+    nodes.extend(children.into_values().flatten().map(root));
+    nodes
+}
+
+/// What sets a process apart from the agent that started it, for people.
+pub(crate) fn traits(node: &Node<'_>, agent: Option<&ProcessInfo>) -> Vec<&'static str> {
+    let mut traits = Vec::new();
+    let process = node.process;
+    if let Some(agent) = agent
+        && agent.id != process.id
+    {
+        if process.sid != agent.sid {
+            traits.push("own session");
+        } else if process.pgid != agent.pgid {
+            traits.push("own group");
+        }
+    }
+    if node.adopted && process.status == ProcessStatus::Running {
+        traits.push("re-parented");
+    }
+    traits
+}
+
+/// The tree with pid, CPU and memory, one process a line, clipped to `width` columns.
+pub(crate) fn render(processes: &[ProcessInfo], style: Style, width: Option<usize>) -> String {
+    let nodes = arrange(processes);
+    let agent = processes.iter().find(|process| process.tracked);
+    let pid_width = nodes.iter().map(|node| node.process.id.pid.to_string().len()).max().unwrap_or(0).max(3);
+    // PID, CPU% and RSS with what is between them.
+    let room = width.map(|width| width.saturating_sub(pid_width + 2 + 5 + 2 + 9 + 2));
+    let rows = nodes
+        .iter()
+        .map(|node| {
+            let process = node.process;
+            vec![
+                process.id.pid.to_string(),
+                process.cpu_percent.map_or_else(|| "-".into(), |cpu| format!("{cpu:.1}")),
+                process.rss_bytes.map_or_else(|| "-".into(), bytes),
+                describe(node, agent, style, room),
+            ]
+        })
+        .collect();
+    table(style, &["PID", "CPU%", "RSS", "COMMAND"], &[0, 1, 2], rows)
+}
+
+/// The command at its place in the tree, and what sets it apart.
+fn describe(node: &Node<'_>, agent: Option<&ProcessInfo>, style: Style, room: Option<usize>) -> String {
+    let process = node.process;
+    let mut notes: Vec<String> = traits(node, agent).into_iter().map(str::to_owned).collect();
+    match (process.status, process.exit) {
+        (ProcessStatus::Running, _) => {}
+        (_, Some(exit)) => notes.push(exit.to_string()),
+        (_, None) => notes.push("ended".into()),
+    }
+    let notes = if notes.is_empty() { String::new() } else { format!("  [{}]", notes.join(", ")) };
+    let command = printable(&process.command_line(), false);
+    let command = match room {
+        Some(room) => {
+            let taken = node.lead.chars().count() + notes.chars().count();
+            // The notes say more than the end of a long command line.
+            clip(&command, room.saturating_sub(taken).max(12))
+        }
+        None => command,
+    };
+    format!("{}{command}{}", style.dim(&node.lead), style.dim(notes))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::time::SystemTime;
+
+    use proxy_manager::ProcessId;
+
+    use super::*;
+
+    /// A process for tests: `pgid` and `sid` as given, tracked if its parent is 1.
+    pub(crate) fn process(pid: u32, ppid: u32, pgid: u32, sid: u32, command: &str) -> ProcessInfo {
+        let mut words = command.split(' ').map(str::to_owned);
+        ProcessInfo {
+            id: ProcessId { pid, start_time: u64::from(pid) },
+            ppid,
+            pgid,
+            sid,
+            session_id: "s-1".parse().expect("a valid id"),
+            command: words.next(),
+            args: words.collect(),
+            cwd: Some("/".into()),
+            started_at: SystemTime::UNIX_EPOCH,
+            status: ProcessStatus::Running,
+            exit: None,
+            cpu_percent: Some(0.25),
+            rss_bytes: Some(1 << 20),
+            tracked: ppid == 1,
+        }
+    }
+
+    /// An agent (10) with a child and grandchild, one with a session of its own, and a daemon (14) that was re-parented.
+    pub(crate) fn family() -> Vec<ProcessInfo> {
+        vec![
+            process(14, 2, 13, 13, "sleep 5"),
+            process(12, 11, 10, 10, "sleep 1"),
+            process(11, 10, 10, 10, "sh -c sleep\u{1b}"),
+            ProcessInfo { tracked: true, ..process(10, 2, 10, 10, "agent") },
+            process(13, 10, 13, 13, "sleep 2"),
+        ]
+    }
+
+    #[test]
+    fn a_family() {
+        let text = render(&family(), Style::PLAIN, None);
+        let expected = "\
+PID  CPU%      RSS  COMMAND
+ 10   0.2  1.0 MiB  agent
+ 11   0.2  1.0 MiB  ├─ sh -c sleep\\u{1b}
+ 12   0.2  1.0 MiB  │  └─ sleep 1
+ 13   0.2  1.0 MiB  └─ sleep 2  [own session]
+ 14   0.2  1.0 MiB  sleep 5  [own session, re-parented]
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn lines_fit_the_terminal() {
+        let mut family = family();
+        family[4].args = vec!["x".repeat(300)];
+        let text = render(&family, Style::PLAIN, Some(60));
+        assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
+        assert!(text.contains("…  [own session]"), "{text}");
+    }
+
+    #[test]
+    fn every_process_is_there_once_even_in_a_torn_listing() {
+        let torn = vec![process(5, 6, 5, 5, "a"), process(6, 5, 5, 5, "b"), process(7, 7, 7, 7, "c")];
+        assert_eq!(arrange(&torn).len(), torn.len());
+        let deep: Vec<_> = (1..2000).map(|pid| process(pid + 1, pid, 2, 2, "p")).collect();
+        let nodes = arrange(&deep);
+        assert_eq!(nodes.len(), deep.len());
+        assert!(nodes.iter().all(|node| node.lead.chars().count() <= 3 * (MAX_INDENT + 1)));
+    }
+}

@@ -1,0 +1,116 @@
+//! The daemon: its socket, and its end.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+
+use ipc_protocol::Event;
+use nix::sys::signal::Signal;
+
+use crate::harness::{Place, gone, is_there, names, process, signalled};
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).expect("it is there").permissions().mode() & 0o7777
+}
+
+#[test]
+fn the_socket_is_its_owner_s_alone_and_goes_with_the_daemon() {
+    let place = Place::new();
+    let daemon = place.serve();
+    let socket = place.socket();
+    let directory = socket.parent().expect("it has one");
+    assert_eq!((mode(&socket), mode(directory)), (0o600, 0o700));
+    let ran = daemon.end(Signal::SIGINT).exits(0);
+    assert_eq!(ran.stderr, "");
+    assert_eq!(names(directory), Vec::<String>::new());
+}
+
+#[test]
+fn a_live_daemon_s_name_is_not_stolen() {
+    let place = Place::new();
+    let daemon = place.serve();
+    assert_eq!(place.run(&["serve", "--json"]).exits(8).problem()["type"], "daemon-running");
+    daemon.run(&["sessions"]).exits(0);
+}
+
+#[test]
+fn a_killed_daemon_leaves_no_process_and_its_socket_is_replaced() {
+    let place = Place::new();
+    let daemon = place.serve();
+    let mut events = daemon.start("s", &["sh", "-c", "setsid sh -c 'echo $$; exec sleep 300' & exec cat"]);
+    let sleeper = events.until(|envelope| match &envelope.event {
+        Event::Text { text } => Some(process(text.trim().parse().expect("a pid"))),
+        _ => None,
+    });
+    let ran = daemon.end(Signal::SIGKILL);
+    assert_eq!(signalled(&ran), Some(9));
+    gone(sleeper);
+    assert_eq!(events.end().status.code(), Some(4), "its follower says that the daemon has gone");
+    assert!(place.socket().exists(), "nobody was left to remove it");
+    let daemon = place.serve();
+    assert_eq!(daemon.run(&["sessions", "--json"]).exits(0).json(), serde_json::json!([]));
+}
+
+#[test]
+fn sigterm_ends_every_session_and_says_how() {
+    let place = Place::new();
+    let daemon = place.serve();
+    let followers = [daemon.start("one", &["cat"]), daemon.start("two", &["sh", "-c", "sleep 300 & cat"])];
+    let pids = daemon.run(&["ps", "--pids"]).exits(0).stdout;
+    let processes: Vec<_> = pids.lines().map(|pid| process(pid.parse().expect("a pid"))).collect();
+    assert!(processes.len() >= 2, "{pids}");
+    let ran = daemon.end(Signal::SIGTERM).exits(0);
+    for id in ["one", "two"] {
+        assert!(ran.stdout.lines().any(|line| line.starts_with(&format!("{id}: 0 survivors"))), "{}", ran.stdout);
+    }
+    assert!(processes.into_iter().all(|process| !is_there(process)));
+    for follower in followers {
+        let last = follower.end().exits(0).envelopes().pop().expect("events");
+        assert!(matches!(last.event, Event::SessionEnded { receipt: Some(receipt), .. } if receipt.is_empty()));
+    }
+}
+
+#[test]
+fn clients_that_leave_end_their_streams() {
+    let place = Place::new();
+    let daemon = place.serve();
+    let _first = daemon.start("s", &["cat"]);
+    let descriptors = || names(Path::new(&format!("/proc/{}/fd", daemon.pid()))).len();
+    for _ in 0..3 {
+        let mut follower = daemon.spawn(&["events", "s", "--follow", "--json"]);
+        follower.until(|envelope| matches!(envelope.event, Event::SessionStarted { .. }).then_some(()));
+        let with = descriptors();
+        drop(follower);
+        // The daemon sees the end of the connection on its own time; asking it again is all the waiting there is.
+        let begin = std::time::Instant::now();
+        while descriptors() >= with {
+            daemon.run(&["sessions"]).exits(0);
+            assert!(begin.elapsed() < crate::harness::DEADLINE, "the stream of a client that left is still open");
+        }
+    }
+}
+
+#[test]
+fn agents_get_the_base_environment_and_no_more() {
+    let place = Place::new();
+    let mut serve = place.command(&["serve"]);
+    serve.env("SECRET_OF_THE_CALLER", "x").env("LC_TEST", "C");
+    let mut serve = crate::harness::Running::new(serve);
+    serve.line().expect("it listens");
+    let args = ["start", "--id", "e", "--agent", "command", "--env", "MINE=1", "--", "sh", "-c", "read _; env; exit 0"];
+    place.run(&args).exits(0);
+    let follower = place.spawn(&["events", "e", "--follow", "--json"]);
+    place.run(&["prompt", "e", "go"]).exits(0);
+    let envelopes = follower.end().exits(0).envelopes();
+    let mut variables: Vec<&str> = envelopes
+        .iter()
+        .filter_map(|envelope| match &envelope.event {
+            Event::Text { text } => text.split('=').next(),
+            _ => None,
+        })
+        .collect();
+    // The shell's own.
+    variables.retain(|name| !["PWD", "OLDPWD", "SHLVL", "_"].contains(name));
+    assert!(["PATH", "MINE", "LC_TEST", "AGENT_PROXY_SESSION"].iter().all(|name| variables.contains(name)));
+    assert!(!variables.contains(&"SECRET_OF_THE_CALLER"), "{variables:?}");
+    serve.signal(Signal::SIGTERM);
+    serve.end().exits(0);
+}

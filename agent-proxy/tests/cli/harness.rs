@@ -1,0 +1,344 @@
+//! Starts the program, and waits for it with a deadline.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::{BufRead, BufReader, Lines, Read},
+    os::unix::process::ExitStatusExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{
+        atomic::{AtomicU32, Ordering},
+        mpsc,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use ipc_protocol::{Envelope, Event, ProcessId};
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::Value;
+
+/// Longer than anything takes: what waits this long has failed.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// The program under test.
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_agent-proxy");
+
+#[expect(clippy::disallowed_methods, reason = "tests start the program as a shell does")]
+fn command() -> Command {
+    Command::new(PROGRAM)
+}
+
+/// A run that has ended.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ran {
+    /// Fails the test unless it exited with this code. Returns what it printed.
+    #[track_caller]
+    pub(crate) fn exits(self, code: i32) -> Self {
+        assert_eq!(self.status.code(), Some(code), "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+        self
+    }
+
+    /// Standard output as one JSON value.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// The problem object on standard error.
+    #[track_caller]
+    pub(crate) fn problem(&self) -> Value {
+        let last = self.stderr.lines().last().unwrap_or_default();
+        serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// Standard output as envelopes.
+    #[track_caller]
+    pub(crate) fn envelopes(&self) -> Vec<Envelope> {
+        self.stdout.lines().map(envelope).collect()
+    }
+}
+
+#[track_caller]
+pub(crate) fn envelope(line: &str) -> Envelope {
+    let value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    Envelope::from_json(value).unwrap_or_else(|error| panic!("{error}: {line}"))
+}
+
+/// A directory of the test's own, and the socket in it.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) directory: PathBuf,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("agent-proxy-cli-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let directory = std::env::temp_dir().join(name);
+        fs::create_dir(&directory).expect("a fresh directory");
+        Self { directory }
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.directory.join("run/daemon.sock")
+    }
+
+    /// The program with these arguments, on this place's socket.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = command();
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.env("AGENT_PROXY_SOCKET", self.socket()).env_remove("RUST_LOG").env_remove("NO_COLOR");
+        command
+    }
+
+    /// Runs the program to its end.
+    #[track_caller]
+    pub(crate) fn run(&self, args: &[&str]) -> Ran {
+        Running::new(self.command(args)).end()
+    }
+
+    /// Starts the program.
+    pub(crate) fn spawn(&self, args: &[&str]) -> Running {
+        Running::new(self.command(args))
+    }
+
+    /// Starts a daemon, and returns once it answers.
+    pub(crate) fn serve(&self) -> Daemon<'_> {
+        let mut running = self.spawn(&["serve"]);
+        let line = running.line();
+        assert_eq!(line, Some(format!("listening on {}", self.socket().display())), "{}", running.end().stderr);
+        Daemon { place: self, running: Some(running) }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// The program while it runs. Standard output is read line by line, or at its end.
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Option<Child>,
+    stdout: Option<mpsc::Receiver<String>>,
+}
+
+impl Running {
+    pub(crate) fn new(mut command: Command) -> Self {
+        let mut child = command.spawn().expect("the program starts");
+        let stdout = child.stdout.take().map(|stdout| lines(BufReader::new(stdout).lines()));
+        Self { child: Some(child), stdout }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.as_ref().expect("it was not waited for").id()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.pid()).expect("a pid");
+        // Not reaped yet, so the pid is its own.
+        kill(Pid::from_raw(pid), signal).expect("the program is there");
+    }
+
+    /// The next line of standard output; `None` at its end.
+    #[track_caller]
+    pub(crate) fn line(&mut self) -> Option<String> {
+        match self.stdout.as_ref().expect("piped").recv_timeout(DEADLINE) {
+            Ok(line) => Some(line),
+            Err(mpsc::RecvTimeoutError::Disconnected) => None,
+            Err(mpsc::RecvTimeoutError::Timeout) => panic!("no line within {DEADLINE:?}"),
+        }
+    }
+
+    /// Reads events until one of them is as wanted.
+    #[track_caller]
+    pub(crate) fn until<T>(&mut self, mut wanted: impl FnMut(&Envelope) -> Option<T>) -> T {
+        let mut seen = Vec::new();
+        while let Some(line) = self.line() {
+            let envelope = envelope(&line);
+            if let Some(found) = wanted(&envelope) {
+                return found;
+            }
+            seen.push(line);
+        }
+        panic!("it did not come; these came: {seen:#?}");
+    }
+
+    /// Standard error, line by line.
+    pub(crate) fn stderr(&mut self) -> Stderr {
+        let stderr = self.child.as_mut().and_then(|child| child.stderr.take()).expect("piped, and taken once");
+        Stderr(lines(BufReader::new(stderr).lines()))
+    }
+
+    /// Reads events until the agent has printed each of these lines.
+    #[track_caller]
+    pub(crate) fn until_printed(&mut self, lines: &[&str]) {
+        let mut awaited: BTreeSet<&str> = lines.iter().copied().collect();
+        self.until(|envelope| {
+            if let Event::Text { text } = &envelope.event {
+                awaited.remove(text.trim_end());
+            }
+            awaited.is_empty().then_some(())
+        });
+    }
+
+    /// Nobody reads its output any more.
+    pub(crate) fn close_stdout(&mut self) {
+        self.stdout = None;
+    }
+
+    /// Waits for the end.
+    #[track_caller]
+    pub(crate) fn end(mut self) -> Ran {
+        let child = self.child.take().expect("it was not waited for");
+        let pid = child.id();
+        let (sender, receiver) = mpsc::channel();
+        thread::spawn(move || sender.send(child.wait_with_output()));
+        let output = receiver.recv_timeout(DEADLINE).unwrap_or_else(|_| {
+            let _ = kill(Pid::from_raw(i32::try_from(pid).expect("a pid")), Signal::SIGKILL);
+            panic!("it did not end within {DEADLINE:?}")
+        });
+        let output = output.expect("waiting works");
+        let mut stdout = String::new();
+        for line in self.stdout.iter().flatten() {
+            stdout.push_str(&line);
+            stdout.push('\n');
+        }
+        Ran { status: output.status, stdout, stderr: String::from_utf8_lossy(&output.stderr).into_owned() }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Standard error while the program runs.
+#[derive(Debug)]
+pub(crate) struct Stderr(mpsc::Receiver<String>);
+
+impl Stderr {
+    /// Whether a line with this in it comes.
+    pub(crate) fn until(&mut self, wanted: &str) -> bool {
+        while let Ok(line) = self.0.recv_timeout(DEADLINE) {
+            if line.contains(wanted) {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+fn lines(lines: Lines<BufReader<impl Read + Send + 'static>>) -> mpsc::Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        for line in lines.map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
+}
+
+/// A daemon. It is ended with the test.
+#[derive(Debug)]
+pub(crate) struct Daemon<'a> {
+    place: &'a Place,
+    running: Option<Running>,
+}
+
+impl Daemon<'_> {
+    #[track_caller]
+    pub(crate) fn run(&self, args: &[&str]) -> Ran {
+        self.place.run(args)
+    }
+
+    pub(crate) fn spawn(&self, args: &[&str]) -> Running {
+        self.place.spawn(args)
+    }
+
+    /// Starts a session of any command, and returns a follower of its events.
+    #[track_caller]
+    pub(crate) fn start(&self, id: &str, argv: &[&str]) -> Running {
+        self.run(&[&["start", "--id", id, "--agent", "command", "--"], argv].concat()).exits(0);
+        self.spawn(&["events", id, "--follow", "--json"])
+    }
+
+    /// Starts a session of the fake agent.
+    #[track_caller]
+    pub(crate) fn start_fake(&self, id: &str) -> Running {
+        self.run(&["start", "--id", id, "--agent", "acp", "--", PROGRAM, "fake-agent"]).exits(0);
+        self.spawn(&["events", id, "--follow", "--json"])
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.running.as_ref().expect("it runs").pid()
+    }
+
+    /// Ends it by a signal.
+    #[track_caller]
+    pub(crate) fn end(mut self, signal: Signal) -> Ran {
+        let running = self.running.take().expect("it runs");
+        running.signal(signal);
+        running.end()
+    }
+}
+
+impl Drop for Daemon<'_> {
+    fn drop(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.signal(Signal::SIGTERM);
+            running.end();
+        }
+    }
+}
+
+/// The process that has `pid` now.
+#[track_caller]
+pub(crate) fn process(pid: u32) -> ProcessId {
+    registry::identify(pid).expect("it is alive")
+}
+
+/// Waits until a process is dead.
+#[track_caller]
+pub(crate) fn gone(id: ProcessId) {
+    let Ok(held) = registry::PidFd::open(id) else { return };
+    let begin = Instant::now();
+    let timeout = PollTimeout::try_from(DEADLINE).expect("it fits");
+    let ready = poll(&mut [PollFd::new(std::os::fd::AsFd::as_fd(&held), PollFlags::POLLIN)], timeout);
+    assert_eq!(ready, Ok(1), "process {id} is alive after {:?}", begin.elapsed());
+}
+
+/// Whether a process is there, if only as a zombie.
+pub(crate) fn is_there(id: ProcessId) -> bool {
+    registry::identify(id.pid).is_ok_and(|now| now == id)
+}
+
+/// Whether a run ended by a signal.
+pub(crate) fn signalled(ran: &Ran) -> Option<i32> {
+    ran.status.signal()
+}
+
+/// Names in a directory.
+pub(crate) fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).expect("readable");
+    entries.map(|entry| entry.expect("readable").file_name().to_string_lossy().into_owned()).collect()
+}

@@ -1,0 +1,8 @@
+//! The built program, driven as a person or a script does.
+
+mod contract;
+mod daemon;
+mod demo;
+mod harness;
+mod run;
+mod sessions;

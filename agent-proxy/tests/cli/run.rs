@@ -1,0 +1,108 @@
+//! A session in the foreground.
+
+use ipc_protocol::{Event, KillCause, StopReason};
+use nix::sys::signal::Signal;
+
+use crate::harness::{PROGRAM, Place, envelope, is_there, process};
+
+fn args<'a>(flags: &[&'a str], prompt: &'a str) -> Vec<&'a str> {
+    [&["run", "--agent", "acp"], flags, &[prompt, "--", PROGRAM, "fake-agent"]].concat()
+}
+
+#[test]
+fn one_turn_and_a_receipt() {
+    let place = Place::new();
+    let ran = place.run(&args(&[], "say hello\nsetsid sleep 300\nsay bye")).exits(0);
+    let lines: Vec<&str> = ran.stdout.lines().collect();
+    assert!(lines.first() == Some(&"hello") && lines.last() == Some(&"bye"), "{lines:?}");
+    assert!(ran.stderr.contains("session ended: 0 survivors"), "{}", ran.stderr);
+    let sleeper = lines[1].strip_prefix("setsid ").expect("its pid").parse::<u32>().expect("a pid");
+    assert!(registry::identify(sleeper).is_err(), "it is gone");
+}
+
+#[test]
+fn json_is_one_envelope_a_line_and_the_receipt_the_last() {
+    let place = Place::new();
+    let envelopes = place.run(&args(&["--json"], "say hello")).exits(0).envelopes();
+    assert!(envelopes.iter().any(|envelope| matches!(envelope.event, Event::SessionStarted { .. })));
+    assert!(envelopes.iter().enumerate().all(|(at, envelope)| envelope.offset == at as u64 + 1));
+    let Some(Event::SessionEnded { receipt: Some(receipt), .. }) = envelopes.last().map(|e| &e.event) else {
+        panic!("{envelopes:?}")
+    };
+    assert!(receipt.is_empty() && receipt.cause == KillCause::KillSession, "{receipt:?}");
+}
+
+#[test]
+fn the_first_interrupt_aborts_the_turn() {
+    let place = Place::new();
+    let mut running = place.spawn(&args(&["--json"], "say up\nwait"));
+    running.until(|e| matches!(&e.event, Event::Text { .. }).then_some(()));
+    running.signal(Signal::SIGINT);
+    let stop = running.until(|e| match &e.event {
+        Event::Complete { stop_reason, .. } => Some(stop_reason.clone()),
+        _ => None,
+    });
+    assert_eq!(stop, StopReason::Cancelled);
+    running.end().exits(130);
+}
+
+#[test]
+fn the_second_interrupt_kills_the_session_and_prints_the_receipt() {
+    let place = Place::new();
+    let mut running = place.spawn(&args(&[], "setsid sleep 300\nhang"));
+    let line = running.line().expect("the pid");
+    let sleeper = process(line.strip_prefix("setsid ").expect("its pid").parse().expect("a pid"));
+    running.signal(Signal::SIGINT);
+    // Two at once count as one: the first must have been seen.
+    let mut stderr = running.stderr();
+    assert!(stderr.until("Ctrl-C again kills the session"), "the abort is announced");
+    running.signal(Signal::SIGINT);
+    assert!(stderr.until("0 survivors"), "the receipt is printed");
+    running.end().exits(130);
+    assert!(!is_there(sleeper));
+}
+
+#[test]
+fn an_agent_without_turns_runs_until_it_exits() {
+    let place = Place::new();
+    let run = |script: &str| place.run(&["run", "--agent", "command", "x", "--", "sh", "-c", script]);
+    assert_eq!(run("read line; echo got $line").exits(0).stdout, "got x\n");
+    // It may be gone before it was given its line.
+    assert_eq!(run("echo already done").exits(0).stdout, "already done\n");
+    let ran = run("exit 3").exits(1);
+    assert!(ran.stderr.contains("exit code 3"), "{}", ran.stderr);
+}
+
+#[test]
+fn nobody_to_ask_is_a_denial() {
+    let place = Place::new();
+    let ran = place.run(&args(&[], "ask May I?")).exits(0);
+    assert_eq!(ran.stdout, "permission: reject-once\n");
+    assert!(ran.stderr.contains("denied"), "{}", ran.stderr);
+    assert_eq!(place.run(&args(&["--permission", "allow"], "ask May I?")).exits(0).stdout, "permission: allow-once\n");
+}
+
+#[test]
+fn without_any_agent_it_says_how_to_name_one() {
+    let place = Place::new();
+    let mut command = place.command(&["run", "hello"]);
+    command.env("PATH", &place.directory);
+    let ran = crate::harness::Running::new(command).end().exits(3);
+    assert!(ran.stderr.contains("--agent"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_reader_that_leaves_ends_the_session_quietly() {
+    let place = Place::new();
+    let mut running = place.spawn(&args(&["--json"], "say up\nflood 100000 64\nwait"));
+    let agent = loop {
+        let envelope = envelope(&running.line().expect("it runs"));
+        if let Event::SessionStarted { process, .. } = envelope.event {
+            break process;
+        }
+    };
+    running.close_stdout();
+    let ran = running.end().exits(0);
+    assert_eq!(ran.stderr, "");
+    assert!(!is_there(agent));
+}

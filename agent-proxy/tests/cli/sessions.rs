@@ -1,0 +1,208 @@
+//! Sessions through the daemon's clients.
+
+use std::collections::BTreeSet;
+
+use ipc_protocol::{Event, Outcome, Receipt, StopReason};
+
+use crate::harness::{Place, gone, is_there, process};
+
+#[test]
+fn from_start_to_receipt() {
+    let place = Place::new();
+    let daemon = place.serve();
+    let script = "(echo a; exec sleep 301) & setsid sh -c 'echo b; exec sleep 302' & exec cat";
+    let mut events = daemon.start("s", &["sh", "-c", script]);
+    events.until_printed(&["a", "b"]);
+
+    let tree = daemon.run(&["ps", "s"]).exits(0).stdout;
+    assert!(tree.starts_with("s  command  idle"), "{tree}");
+    assert!(tree.contains("├─ "), "{tree}");
+    assert!(tree.lines().any(|line| line.contains("sleep 302") && line.ends_with("[own session]")), "{tree}");
+    let listed = daemon.run(&["ps", "s", "--json"]).exits(0).json();
+    let listed: BTreeSet<u64> =
+        listed.as_array().expect("an array").iter().filter_map(|p| p["id"]["pid"].as_u64()).collect();
+    let pids = daemon.run(&["ps", "s", "--pids"]).exits(0).stdout;
+    let pids: BTreeSet<u64> = pids.lines().map(|pid| pid.parse().expect("a pid")).collect();
+    assert_eq!(pids, listed);
+    assert_eq!(pids.len(), 3);
+
+    daemon.run(&["prompt", "s", "hello"]).exits(0);
+    let offset = events.until(|envelope| match &envelope.event {
+        Event::Text { text } if text == "hello\n" => Some(envelope.offset),
+        _ => None,
+    });
+    let history = daemon.run(&["events", "s", "--json"]).exits(0).envelopes();
+    assert!(history.iter().enumerate().all(|(at, envelope)| envelope.offset == at as u64 + 1));
+    let rest = daemon.run(&["events", "s", "--from", &(offset - 1).to_string(), "--json"]).exits(0).envelopes();
+    assert_eq!(rest.first().map(|envelope| envelope.offset), Some(offset));
+    assert!(daemon.run(&["events", "s"]).exits(0).stdout.contains(r#"stream:text           "hello\n""#));
+    assert_eq!(daemon.run(&["events", "s", "--from", "999"]).exits(0).stdout, "");
+
+    let processes: Vec<_> = pids.iter().map(|pid| process(u32::try_from(*pid).expect("a pid"))).collect();
+    let receipt: Receipt =
+        serde_json::from_value(daemon.run(&["kill", "s", "--json"]).exits(0).json()).expect("a receipt");
+    assert!(receipt.is_empty());
+    for process in processes {
+        assert!(receipt.processes.iter().any(|entry| entry.id == process), "{process} in {receipt:?}");
+        assert!(!is_there(process));
+    }
+    let last = events.end().exits(0).envelopes().pop().expect("events");
+    assert!(matches!(last.event, Event::SessionEnded { .. }));
+
+    // On an ended session: the stored receipt and an empty list.
+    assert_eq!(daemon.run(&["kill", "s", "--json"]).exits(0).json(), serde_json::to_value(&receipt).expect("JSON"));
+    assert_eq!(daemon.run(&["ps", "s", "--json"]).exits(0).stdout, "[]\n");
+    assert_eq!(daemon.run(&["ps", "s", "--pids"]).exits(0).stdout, "");
+    assert!(daemon.run(&["sessions"]).exits(0).stdout.contains("ended: killed"));
+}
+
+#[test]
+fn one_process_can_be_killed() {
+    let place = Place::new();
+    let daemon = place.serve();
+    let mut events = daemon.start("s", &["sh", "-c", "sh -c 'echo $$; exec sleep 301' & exec cat"]);
+    let pid = events.until(|envelope| match &envelope.event {
+        Event::Text { text } => Some(text.trim().to_owned()),
+        _ => None,
+    });
+    let sleeper = process(pid.parse().expect("a pid"));
+    let text = daemon.run(&["kill", "s", "--pid", &pid, "--signal", "KILL"]).exits(0).stdout;
+    assert!(text.contains("SIGKILL") && text.contains("0 survivors"), "{text}");
+    gone(sleeper);
+    daemon.run(&["kill", "s", "--pid", &pid]).exits(3);
+    assert_eq!(daemon.run(&["sessions", "--json"]).exits(0).json()[0]["state"], "idle");
+    daemon.run(&["kill", "s"]).exits(0);
+    events.end();
+}
+
+#[test]
+fn the_grace_of_a_kill_is_kept() {
+    let place = Place::new();
+    let daemon = place.serve();
+    // It needs a second to leave, and the agent itself leaves at once.
+    let slow = "trap 'i=0; while [ $i -lt 10 ]; do sleep 0.1; i=$((i+1)); done; exit 7' TERM; echo up; while :; do sleep 0.05; done";
+    let mut events = daemon.start("s", &["sh", "-c", "setsid sh -c \"$0\" & exec cat", slow]);
+    events.until_printed(&["up"]);
+    let receipt: Receipt =
+        serde_json::from_value(daemon.run(&["kill", "s", "--grace", "30s", "--json"]).exits(0).json())
+            .expect("a receipt");
+    let exits = receipt.processes.iter().map(|entry| entry.outcome);
+    assert!(exits.into_iter().any(|o| o == Outcome::Ended(ipc_protocol::ExitStatus::Code(7))), "{receipt:?}");
+    events.end();
+}
+
+#[test]
+fn turns_are_waited_for_refused_queued_and_aborted() {
+    let place = Place::new();
+    let daemon = place.serve();
+    let mut events = daemon.start_fake("s");
+    let ran = daemon.run(&["prompt", "s", "think hm\nsay hello\nrun echo out\nsay bye"]).exits(0);
+    assert_eq!(ran.stdout, "hello\nbye\n");
+    assert!(ran.stderr.contains("echo out: out"), "{}", ran.stderr);
+    let turn = daemon.run(&["prompt", "s", "say hi", "--json"]).exits(0).envelopes();
+    assert!(turn.iter().all(|envelope| envelope.turn == Some(2)), "{turn:?}");
+    assert!(turn.iter().any(|e| matches!(&e.event, Event::Complete { stop_reason: StopReason::EndTurn, .. })));
+
+    let waiting = daemon.spawn(&["prompt", "s", "say waiting\nwait"]);
+    events.until(|e| matches!(&e.event, Event::Text { text } if text == "waiting\n").then_some(()));
+    assert_eq!(daemon.run(&["prompt", "s", "say no", "--json"]).exits(8).problem()["type"], "busy");
+    assert_eq!(daemon.run(&["prompt", "s", "say no", "--steer", "--json"]).exits(6).problem()["type"], "unsupported");
+    let queued = daemon.run(&["prompt", "s", "say first in line", "--queue", "--no-wait", "--json"]).exits(0).json();
+    assert_eq!(queued["turn"], 4, "it will be the fourth");
+    let followed = daemon.spawn(&["prompt", "s", "say queued", "--queue"]);
+    daemon.run(&["abort", "s"]).exits(0);
+    assert_eq!(waiting.end().exits(130).stdout, "waiting\n");
+    // Only its own turn, not the one that was queued before it.
+    let ran = followed.end().exits(0);
+    assert!(ran.stdout == "queued\n", "{ran:?}");
+    daemon.run(&["kill", "s"]).exits(0);
+    events.end();
+}
+
+#[test]
+fn a_session_that_ends_under_a_prompt_fails_it() {
+    let place = Place::new();
+    let daemon = place.serve();
+    let events = daemon.start_fake("s");
+    let ran = daemon.run(&["prompt", "s", "say before\ncrash", "--json"]).exits(1);
+    assert_eq!(ran.problem()["type"], "agent-died");
+    assert!(ran.stdout.contains("before"), "{}", ran.stdout);
+    let last = events.end().exits(0).envelopes().pop().expect("events");
+    assert!(matches!(last.event, Event::SessionEnded { .. }));
+}
+
+#[test]
+fn permissions_are_asked_and_given() {
+    let place = Place::new();
+    let daemon = place.serve();
+    let mut events = daemon.start_fake("s");
+    for (answer, said) in [("allow", "permission: allow-once\n"), ("deny", "permission: reject-once\n")] {
+        let turn = daemon.spawn(&["prompt", "s", "ask May I?"]);
+        let request = events.until(|envelope| match &envelope.event {
+            Event::PermissionRequested(request) => Some(request.id.clone()),
+            _ => None,
+        });
+        daemon.run(&["permit", "s", &request, "no such option"]).exits(3);
+        daemon.run(&["permit", "s", &request, answer]).exits(0);
+        assert_eq!(turn.end().exits(0).stdout, said);
+        daemon.run(&["permit", "s", &request, answer]).exits(3);
+    }
+    daemon.run(&["kill", "s"]).exits(0);
+    events.end();
+}
+
+#[test]
+fn labels_and_limits_of_a_session() {
+    let place = Place::new();
+    let daemon = place.serve();
+    let id = daemon
+        .run(&[
+            "start",
+            "--agent",
+            "acp",
+            "--max-turns",
+            "1",
+            "--user",
+            "u",
+            "--workspace",
+            "w",
+            "--type",
+            "execution",
+            "--permission",
+            "deny",
+            "--cwd",
+            "/",
+            "--",
+            crate::harness::PROGRAM,
+            "fake-agent",
+        ])
+        .exits(0)
+        .stdout;
+    let id = id.trim();
+    assert_eq!(id.len(), 36, "a UUID");
+    let session = &daemon.run(&["sessions", "--json"]).exits(0).json()[0];
+    assert_eq!(
+        (&session["userId"], &session["workspaceId"], &session["agentType"], &session["cwd"]),
+        (&"u".into(), &"w".into(), &"execution".into(), &"/".into())
+    );
+    assert_eq!(daemon.run(&["prompt", id, "ask May I?"]).exits(0).stdout, "permission: reject-once\n");
+    assert_eq!(daemon.run(&["prompt", id, "say more", "--json"]).exits(8).problem()["type"], "max-turns");
+    daemon.run(&["kill", id]).exits(0);
+}
+
+#[test]
+fn a_flood_is_printed_whole() {
+    let place = Place::new();
+    let daemon = place.serve();
+    let mut events = daemon.start_fake("s");
+    let ran = daemon.run(&["prompt", "s", "flood 20000 64"]).exits(0);
+    assert!(ran.stdout.len() >= 20_000 * 64, "{} bytes", ran.stdout.len());
+    let mut next = 1;
+    events.until(|envelope| {
+        assert_eq!(envelope.offset, next);
+        next += 1;
+        matches!(envelope.event, Event::Complete { .. }).then_some(())
+    });
+    daemon.run(&["kill", "s"]).exits(0);
+    events.end();
+}
