@@ -1,0 +1,70 @@
+//! Ground truth, read from `/proc` and not from the code under test.
+
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+/// How long a test waits for what must happen.
+pub const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Looks again and again until `found` is satisfied; panics with `what` after [`DEADLINE`].
+pub fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        if let Some(value) = found() {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "not within {DEADLINE:?}: {what}");
+        std::thread::yield_now();
+    }
+}
+
+fn pids() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").expect("/proc is readable");
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// State letter of a process, `None` when it is gone.
+pub fn state(pid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// Whether a process is there and not dead.
+pub fn is_alive(pid: u32) -> bool {
+    state(pid).is_some_and(|state| state != 'Z' && state != 'X')
+}
+
+/// The living processes that have `word` among the words of their command line.
+pub fn with_word(word: &str) -> Vec<u32> {
+    let has = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|b| *b == 0).any(|arg| arg == word.as_bytes()) && is_alive(*pid)
+    };
+    pids().into_iter().filter(has).collect()
+}
+
+/// The living processes that run `sleep SECONDS`: not what is about to, such as a shell before its exec.
+pub fn sleeping(seconds: &str) -> Vec<u32> {
+    let line = format!("sleep\0{seconds}\0");
+    let sleeps = |pid: &u32| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|bytes| bytes == line.as_bytes());
+    pids().into_iter().filter(sleeps).collect()
+}
+
+/// The living processes that carry the marker of `session` in their environment.
+pub fn with_marker(session: &str) -> Vec<u32> {
+    let marker = format!("AGENT_PROXY_SESSION={session}");
+    let has = |pid: &u32| {
+        let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environ.split(|b| *b == 0).any(|var| var == marker.as_bytes()) && is_alive(*pid)
+    };
+    pids().into_iter().filter(has).collect()
+}
+
+/// A number of seconds that no other test sleeps for: names a sleeping process by its command line.
+pub fn unique_seconds() -> String {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("{}{:03}", 100_000 + std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}

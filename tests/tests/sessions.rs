@@ -1,0 +1,514 @@
+//! What a session can do, through `ProxyManager`, with the fake agent and with plain commands.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use agent_proxy_tests::{
+    sessions::{self, all, event, fake, family, said, shell, soon},
+    system::{self, until},
+};
+use proxy_manager::{
+    AgentSessionConfig, EndReason, Error, Event, HistoryLimits, KillOptions, Limits, McpServer, McpTransport,
+    OnAgentExit, Outcome, PermissionAnswer, PermissionMode, PermissionRequest, ProcessStatus, PromptMode, Proof,
+    ProxyManager, ResolvedBy, SessionState, StopReason, Subscription,
+};
+
+fn builder() -> proxy_manager::Builder {
+    sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), env!("CARGO_BIN_EXE_fake-agent"))
+}
+
+async fn manager() -> ProxyManager {
+    builder().build().await.expect("built")
+}
+
+#[tokio::test]
+async fn a_turn_from_prompt_to_complete() {
+    let manager = manager().await;
+    let session = manager.start_session(fake()).await.expect("started");
+    assert_eq!(session.info().state, SessionState::Idle);
+    let mut events = session.subscribe();
+    let turn = session
+        .prompt("think hm\nsay hello\nrun echo out; exit 3\nplan\nusage", PromptMode::Refuse)
+        .await
+        .expect("prompted");
+    assert_eq!(turn.number(), Some(1));
+    let end = soon("the turn's end", turn.wait()).await.expect("it ended");
+    assert_eq!((end.turn, end.stop_reason, end.error), (Some(1), Some(StopReason::EndTurn), None));
+    assert_eq!(session.info().state, SessionState::Idle);
+    let receipt = session.kill(KillOptions::default()).await.expect("killed");
+    assert!(receipt.is_empty());
+    let events = all(&mut events).await;
+
+    // Offsets are 1, 2, 3, …; what belongs to the turn says so.
+    assert!(events.iter().zip(1..).all(|(envelope, offset)| envelope.offset == offset), "{events:#?}");
+    let kinds: Vec<_> = events
+        .iter()
+        .filter(|e| {
+            !matches!(
+                e.event,
+                Event::ProcessSpawned(_) | Event::ProcessExited { .. } | Event::Usage(_) | Event::ContextWindow { .. }
+            )
+        })
+        .map(|e| (e.to_json().expect("serializes")["type"].as_str().expect("text").to_owned(), e.turn))
+        .collect();
+    let expected = [
+        ("session:started", None),
+        ("session:idle", None),
+        ("session:lossy", None),
+        ("turn:started", Some(1)),
+        ("session:busy", Some(1)),
+        ("stream:thinking", Some(1)),
+        ("stream:text", Some(1)),
+        ("stream:tool_start", Some(1)),
+        ("stream:tool_end", Some(1)),
+        ("stream:plan", Some(1)),
+        ("stream:complete", Some(1)),
+        ("session:idle", Some(1)),
+        ("session:ended", None),
+    ];
+    let without_updates: Vec<_> = kinds.iter().filter(|(kind, _)| kind != "stream:tool_update").collect();
+    for (kind, expected) in without_updates.iter().zip(expected) {
+        assert_eq!((kind.0.as_str(), kind.1), expected, "{kinds:?}");
+    }
+    assert_eq!(without_updates.len(), expected.len(), "{kinds:?}");
+    let text = |wanted: &str| events.iter().any(|e| matches!(&e.event, Event::Text { text } if text == wanted));
+    assert!(text("hello\n"));
+    let output = events.iter().find_map(|e| match &e.event {
+        Event::ToolEnd(end) => Some(end.output.clone()),
+        _ => None,
+    });
+    assert!(output.is_some_and(|output| output.contains("out")), "{events:#?}");
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_living_processes_are_listed_and_the_dead_ones_in_the_receipt() {
+    let manager = manager().await;
+    let session = manager.start_session(fake()).await.expect("started");
+    let mut events = session.subscribe();
+    let family = family(&session).await;
+    let list = session.processes().await.expect("listed");
+    for pid in &family.pids {
+        let info = list.iter().find(|info| info.id.pid == *pid).unwrap_or_else(|| panic!("{pid} in {list:#?}"));
+        assert_eq!(info.status, ProcessStatus::Running);
+        assert_eq!(info.session_id, *session.id());
+        assert!(info.rss_bytes.is_some() && info.cpu_percent.is_some(), "{info:?}");
+    }
+    let agent = session.info().agent_process.expect("it runs");
+    assert!(list.iter().any(|info| info.id == agent && info.tracked));
+    let other_sessions = list.iter().filter(|info| info.sid != agent.pid).count();
+    assert!(other_sessions >= 2, "setsid and daemon: {list:#?}");
+
+    // Each was announced when it was first seen.
+    let mut announced = BTreeSet::new();
+    event(&mut events, "all of them announced", |envelope| {
+        if let Event::ProcessSpawned(info) = &envelope.event {
+            announced.insert(info.id.pid);
+        }
+        family.pids.iter().all(|pid| announced.contains(pid)).then_some(())
+    })
+    .await;
+
+    let receipt = session.kill(KillOptions::grace(Duration::from_millis(200))).await.expect("killed");
+    assert!(receipt.is_empty() && receipt.proof == Proof::NoChildren, "{receipt:?}");
+    for pid in &family.pids {
+        let entry =
+            receipt.processes.iter().find(|entry| entry.id.pid == *pid).unwrap_or_else(|| panic!("{receipt:#?}"));
+        assert!(matches!(entry.outcome, Outcome::Ended(_)), "{entry:?}");
+    }
+    assert!(system::sleeping(&family.seconds).is_empty());
+    assert!(system::with_marker(session.id().as_str()).is_empty());
+    assert_eq!(session.kill(KillOptions::default()).await.expect("the stored receipt"), receipt);
+    assert!(session.processes().await.expect("an empty list").is_empty());
+    assert_eq!(manager.shutdown().await.len(), 0);
+}
+
+#[tokio::test]
+async fn all_but_the_agent_or_one_process_can_be_killed() {
+    let manager = manager().await;
+    let session = manager.start_session(fake()).await.expect("started");
+    let family = family(&session).await;
+    let one = family.pids[1];
+    let receipt = session.kill_process(one, KillOptions::default()).await.expect("killed");
+    assert_eq!(receipt.proof, Proof::ProcessGone);
+    assert_eq!(receipt.processes.iter().map(|e| e.id.pid).collect::<Vec<_>>(), [one]);
+    assert!(!system::is_alive(one) && system::is_alive(family.pids[0]));
+    let error = session.kill_process(std::process::id(), KillOptions::NOW).await.expect_err("a stranger");
+    assert!(matches!(error, Error::UnknownProcess { pid, .. } if pid == std::process::id()), "{error}");
+
+    let receipt = session.kill_all(KillOptions::grace(Duration::from_millis(100))).await.expect("killed");
+    assert!(receipt.is_empty(), "{receipt:?}");
+    assert!(system::sleeping(&family.seconds).is_empty());
+    let agent = session.info().agent_process.expect("it runs");
+    assert!(!receipt.processes.iter().any(|entry| entry.id == agent));
+    let turn = session.prompt("say still here", PromptMode::Refuse).await.expect("the agent lives");
+    soon("the turn's end", turn.wait()).await.expect("ended");
+    let receipts = manager.shutdown().await;
+    assert!(receipts.len() == 1 && receipts[0].is_empty(), "{receipts:?}");
+}
+
+#[tokio::test]
+async fn a_busy_session_refuses_queues_or_is_steered() {
+    let manager = manager().await;
+    let session = manager.start_session(fake()).await.expect("started");
+    let mut events = session.subscribe();
+    let first = session.prompt("say working\nwait", PromptMode::Refuse).await.expect("prompted");
+    said(&mut events, "working").await;
+    assert!(matches!(session.info().state, SessionState::Busy { .. }));
+    let error = session.prompt("say no", PromptMode::Refuse).await.expect_err("busy");
+    assert!(matches!(error, Error::Busy { .. }), "{error}");
+    let second = session.prompt("say second", PromptMode::Queue).await.expect("queued");
+    let third = session.prompt("say third", PromptMode::Queue).await.expect("queued");
+    session.steer("look left").await.expect("steered");
+    said(&mut events, "steered: look left").await;
+    let steered = session.prompt("look right", PromptMode::Steer).await.expect("steered");
+    said(&mut events, "steered: look right").await;
+    drop(steered);
+    session.abort().await.expect("aborted");
+    let end = soon("the first turn's end", first.wait()).await.expect("ended");
+    assert_eq!(end.stop_reason, Some(StopReason::Cancelled));
+    said(&mut events, "second").await;
+    said(&mut events, "third").await;
+    for turn in [second, third] {
+        assert_eq!(soon("its end", turn.wait()).await.expect("ended").stop_reason, Some(StopReason::EndTurn));
+    }
+    let error = session.steer("too late").await.expect_err("no turn runs");
+    assert!(!error.to_string().is_empty());
+    manager.shutdown().await;
+}
+
+async fn asked(events: &mut Subscription) -> PermissionRequest {
+    event(events, "a permission request", |envelope| match &envelope.event {
+        Event::PermissionRequested(request) => Some((**request).clone()),
+        _ => None,
+    })
+    .await
+}
+
+#[tokio::test]
+async fn permissions_are_asked_answered_and_closed_by_an_abort() {
+    let manager = manager().await;
+    let session = manager.start_session(fake()).await.expect("started");
+    let mut events = session.subscribe();
+    for (answer, outcome) in [
+        (PermissionAnswer::Allow, "allow-once"),
+        (PermissionAnswer::Deny, "reject-once"),
+        (PermissionAnswer::Option("allow-always".into()), "allow-always"),
+    ] {
+        let turn = session.prompt("ask may I", PromptMode::Refuse).await.expect("prompted");
+        let request = asked(&mut events).await;
+        let unknown = session.respond_permission("nonsense", PermissionAnswer::Allow).await.expect_err("unknown");
+        assert!(matches!(unknown, Error::UnknownPermission { .. }), "{unknown}");
+        let unknown = session.respond_permission(&request.id, PermissionAnswer::Option("maybe".into())).await;
+        assert!(matches!(unknown, Err(Error::UnknownPermission { .. })), "{unknown:?}");
+        session.respond_permission(&request.id, answer).await.expect("answered");
+        assert_eq!(said(&mut events, "permission: ").await.trim(), outcome);
+        soon("its end", turn.wait()).await.expect("ended");
+        let again =
+            session.respond_permission(&request.id, PermissionAnswer::Allow).await.expect_err("answered before");
+        assert!(matches!(again, Error::UnknownPermission { .. }), "{again}");
+    }
+    let turn = session.prompt("ask and wait", PromptMode::Refuse).await.expect("prompted");
+    asked(&mut events).await;
+    session.abort().await.expect("aborted");
+    let by = event(&mut events, "resolved", |envelope| match envelope.event {
+        Event::PermissionResolved { by, .. } => Some(by),
+        _ => None,
+    })
+    .await;
+    assert_eq!(by, ResolvedBy::Abort);
+    soon("its end", turn.wait()).await.expect("ended");
+
+    for (mode, outcome) in [(PermissionMode::Allow, "allow-once"), (PermissionMode::Deny, "reject-once")] {
+        let config = AgentSessionConfig { permission_mode: mode, ..fake() };
+        let session = manager.start_session(config).await.expect("started");
+        let mut events = session.subscribe();
+        session.prompt("ask may I", PromptMode::Refuse).await.expect("prompted");
+        assert_eq!(said(&mut events, "permission: ").await.trim(), outcome);
+    }
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_session_ends_after_its_turns() {
+    let manager = manager().await;
+    let config = AgentSessionConfig { max_turns: Some(2), ..fake() };
+    let session = manager.start_session(config).await.expect("started");
+    for number in 1..=2 {
+        let turn = session.prompt("say hi", PromptMode::Refuse).await.expect("prompted");
+        assert_eq!(soon("its end", turn.wait()).await.expect("ended").turn, Some(number));
+    }
+    let error = session.prompt("say more", PromptMode::Refuse).await.expect_err("it has had its turns");
+    assert!(matches!(error, Error::MaxTurns { max_turns: 2, .. }), "{error}");
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_agent_gets_what_the_configuration_says_and_nothing_else() {
+    let manager = manager().await;
+    let config = AgentSessionConfig {
+        cwd: Some("/usr".into()),
+        model: Some("fake-2".into()),
+        system_prompt: Some("be brief".into()),
+        env: [("EXTRA", "1")].into_iter().collect(),
+        mcp_servers: vec![McpServer {
+            name: "files".into(),
+            transport: McpTransport::Stdio { command: "/bin/true".into(), args: Vec::new(), env: Default::default() },
+        }],
+        user_id: Some("user-1".into()),
+        agent_type: Some("execution".into()),
+        ..fake()
+    };
+    let session = manager.start_session(config).await.expect("started");
+    let mut events = session.subscribe();
+    let info = session.info();
+    assert_eq!((info.user_id.as_deref(), info.agent_type.as_deref()), (Some("user-1"), Some("execution")));
+    let turn = session.prompt("cwd\nmcp\nmodel\nsystem\nenv", PromptMode::Refuse).await.expect("prompted");
+    soon("its end", turn.wait()).await.expect("ended");
+    session.kill(KillOptions::NOW).await.expect("killed");
+    let text: String = all(&mut events)
+        .await
+        .iter()
+        .filter_map(|envelope| match &envelope.event {
+            Event::Text { text } => Some(text.clone()),
+            _ => None,
+        })
+        .collect();
+    for wanted in ["/usr", "1", "fake-2", "be brief", "EXTRA", "PATH", "AGENT_PROXY_SESSION"] {
+        assert!(text.contains(wanted), "{wanted} in {text}");
+    }
+    assert!(!text.contains("CARGO"), "this test's own environment reached the agent: {text}");
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_cannot_start_says_why_and_leaves_nothing() {
+    let manager = manager().await;
+    let first =
+        manager.start_session(AgentSessionConfig { session_id: "twin".parse().expect("valid"), ..fake() }).await;
+    first.expect("started");
+    type Expected = fn(&Error) -> bool;
+    let cases: [(AgentSessionConfig, Expected); 10] = [
+        (AgentSessionConfig { session_id: "twin".parse().expect("valid"), ..fake() }, |e| {
+            matches!(e, Error::DuplicateSession { .. })
+        }),
+        (
+            AgentSessionConfig::new("clod"),
+            |e| matches!(e, Error::UnknownAgent { known, .. } if known.contains(&"command".to_owned())),
+        ),
+        (AgentSessionConfig::new("command"), |e| matches!(e, Error::InvalidConfig { .. })),
+        (
+            AgentSessionConfig { command: vec!["no-such".into()], ..AgentSessionConfig::new("command") },
+            |e| matches!(e, Error::ProgramNotFound { program, .. } if program == "no-such"),
+        ),
+        (
+            AgentSessionConfig { cwd: Some("/no/such".into()), ..shell("true") },
+            |e| matches!(e, Error::CwdMissing { cwd, .. } if cwd == "/no/such"),
+        ),
+        (AgentSessionConfig { cwd: Some("relative".into()), ..shell("true") }, |e| {
+            matches!(e, Error::InvalidConfig { .. })
+        }),
+        (AgentSessionConfig { limits: Limits { memory_bytes: Some(1), ..Limits::default() }, ..fake() }, |e| {
+            matches!(e, Error::Unsupported { .. })
+        }),
+        (AgentSessionConfig { tools: vec!["shell".into()], ..fake() }, |e| matches!(e, Error::Unsupported { .. })),
+        (AgentSessionConfig { model: Some("m".into()), ..shell("true") }, |e| matches!(e, Error::Unsupported { .. })),
+        (
+            AgentSessionConfig { command: vec!["--exit-at-start".into(), "9".into()], ..fake() },
+            |e| matches!(e, Error::AgentDied { reason, .. } if reason.contains("exit code 9")),
+        ),
+    ];
+    for (config, expected) in cases {
+        let id = config.session_id.clone();
+        let error = soon("a refusal", manager.start_session(config)).await.expect_err("refused");
+        assert!(expected(&error), "{error:?}: {error}");
+        if id.as_str() != "twin" {
+            assert!(system::with_marker(id.as_str()).is_empty(), "{error}");
+        }
+    }
+    let error = manager
+        .start_session(AgentSessionConfig { command: vec!["--bad-handshake".into()], ..fake() })
+        .await
+        .expect_err("refused");
+    assert!(matches!(error, Error::Protocol { .. }), "{error:?}");
+    let receipts = manager.shutdown().await;
+    assert_eq!(receipts.len(), 1, "{receipts:?}");
+}
+
+#[tokio::test]
+async fn an_agent_that_never_answers_runs_into_the_deadline() {
+    let deadlines = proxy_manager::Deadlines { start: Duration::from_millis(300), ..Default::default() };
+    let manager = builder().deadlines(deadlines).build().await.expect("built");
+    let config = AgentSessionConfig { command: vec!["--no-handshake".into()], ..fake() };
+    let id = config.session_id.clone();
+    let error = soon("the deadline", manager.start_session(config)).await.expect_err("it never answers");
+    assert!(matches!(&error, Error::Deadline { after, .. } if *after == Duration::from_millis(300)), "{error}");
+    until("its processes are gone", || system::with_marker(id.as_str()).is_empty().then_some(()));
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_start_that_nobody_waits_for_any_more_leaves_nothing() {
+    let manager = manager().await;
+    let config = AgentSessionConfig { command: vec!["--no-handshake".into()], ..fake() };
+    let id = config.session_id.clone();
+    let start = tokio::spawn({
+        let manager = manager.clone();
+        async move { manager.start_session(config).await }
+    });
+    soon("the agent runs", async {
+        while system::with_marker(id.as_str()).is_empty() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    start.abort();
+    soon("nothing is left", async {
+        while !system::with_marker(id.as_str()).is_empty() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_command_has_lines_and_no_turns() {
+    let manager = manager().await;
+    let script = "trap 'echo interrupted; exit 4' INT; echo oops >&2; while read line; do echo \"got $line\"; done";
+    let session = manager.start_session(shell(script)).await.expect("started");
+    let mut events = session.subscribe();
+    let log = event(&mut events, "its standard error", |envelope| match &envelope.event {
+        Event::Log { stream, text } => Some((stream.clone(), text.clone())),
+        _ => None,
+    })
+    .await;
+    assert_eq!(log, ("stderr".into(), "oops\n".into()));
+    for line in ["one", "two"] {
+        let turn = session.prompt(line, PromptMode::Refuse).await.expect("never busy");
+        assert_eq!(turn.number(), None);
+        assert_eq!(said(&mut events, "got ").await, format!("{line}\n"));
+        assert_eq!(session.info().state, SessionState::Idle);
+    }
+    let error = session.steer("x").await.expect_err("it has no turns");
+    assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+    session.abort().await.expect("interrupted");
+    let events = all(&mut events).await;
+    assert!(events.iter().any(|e| matches!(&e.event, Event::Text { text } if text == "interrupted\n")), "{events:#?}");
+    let Event::SessionEnded { reason, receipt } = &events.last().expect("a last event").event else {
+        panic!("{events:#?}")
+    };
+    assert_eq!(*reason, EndReason::AgentExited(Some(proxy_manager::ExitStatus::Code(4))));
+    assert!(receipt.as_ref().is_some_and(|receipt| receipt.is_empty()));
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_an_agent_leaves_can_be_kept_until_the_kill() {
+    let manager = manager().await;
+    let seconds = system::unique_seconds();
+    let config = AgentSessionConfig {
+        on_agent_exit: OnAgentExit::Keep,
+        ..shell(&format!("setsid sleep {seconds} & read line; exit 0"))
+    };
+    let session = manager.start_session(config).await.expect("started");
+    let mut events = session.subscribe();
+    until("it sleeps", || (system::sleeping(&seconds).len() == 1).then_some(()));
+    session.prompt("go", PromptMode::Refuse).await.expect("prompted");
+    event(&mut events, "the agent is gone", |envelope| {
+        matches!(&envelope.event, Event::SessionStatus { status, .. } if status == "agentExited").then_some(())
+    })
+    .await;
+    assert_eq!(system::sleeping(&seconds).len(), 1);
+    let error = session.prompt("more", PromptMode::Refuse).await.expect_err("nobody is there");
+    assert!(matches!(error, Error::AgentDied { .. }), "{error}");
+    let receipt = session.kill(KillOptions::default()).await.expect("killed");
+    assert!(receipt.is_empty() && receipt.processes.len() == 1, "{receipt:?}");
+    assert!(system::sleeping(&seconds).is_empty());
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_flood_is_complete_and_a_slow_subscriber_is_told_what_it_missed() {
+    let limits = HistoryLimits { events: 1000, ..HistoryLimits::default() };
+    let manager = builder().history(limits).build().await.expect("built");
+    let session = manager.start_session(fake()).await.expect("started");
+    let mut slow = session.subscribe();
+    let first = slow.next().await.expect("the first event");
+    assert_eq!(first.offset, 1);
+    let turn = session.prompt("flood 20000 64", PromptMode::Refuse).await.expect("prompted");
+    soon("its end", turn.wait()).await.expect("ended");
+    // The session went on without it; now it reads.
+    session.kill(KillOptions::NOW).await.expect("killed");
+    let rest = all(&mut slow).await;
+    let mut next = 2;
+    let mut gaps = 0;
+    for envelope in &rest {
+        if let Event::SessionGap(gap) = envelope.event {
+            assert_eq!((gap.from, gap.to), (next, envelope.offset), "{gap:?}");
+            next = gap.to + 1;
+            gaps += 1;
+        } else {
+            assert_eq!(envelope.offset, next);
+            next += 1;
+        }
+    }
+    assert!(gaps >= 1);
+    assert!(next > 20_000, "{next}");
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn one_subscription_sees_all_sessions() {
+    let manager = manager().await;
+    let mut everything = manager.subscribe_all();
+    let mut expected = BTreeSet::new();
+    for _ in 0..3 {
+        let session = manager.start_session(shell("echo hello; cat")).await.expect("started");
+        expected.insert(session.id().to_string());
+    }
+    let mut seen = BTreeSet::new();
+    event(&mut everything, "hello of each", |envelope| {
+        if matches!(&envelope.event, Event::Text { text } if text == "hello\n") {
+            seen.insert(envelope.session.to_string());
+        }
+        (seen == expected).then_some(())
+    })
+    .await;
+    assert_eq!(manager.list_sessions().len(), 3);
+    let receipts = manager.shutdown().await;
+    assert!(receipts.len() == 3 && receipts.iter().all(|receipt| receipt.is_empty()));
+    let error = manager.start_session(fake()).await.expect_err("shut down");
+    assert!(matches!(error, Error::ShutDown), "{error}");
+}
+
+#[tokio::test]
+async fn a_wedged_proxy_is_no_obstacle() {
+    let manager = manager().await;
+    let session = manager.start_session(fake()).await.expect("started");
+    let family = family(&session).await;
+    let proxy = session.info().proxy.expect("it runs");
+    registry::PidFd::open(proxy).expect("alive").signal(proxy_manager::Signal::Stop).expect("stopped");
+    until("it stands still", || (system::state(proxy.pid) == Some('T')).then_some(()));
+    let receipt = soon("the kill", session.kill(KillOptions::grace(Duration::from_millis(100)))).await.expect("killed");
+    assert!(receipt.is_empty(), "{receipt:?}");
+    for pid in &family.pids {
+        assert!(receipt.processes.iter().any(|entry| entry.id.pid == *pid), "{receipt:#?}");
+    }
+    assert!(system::sleeping(&family.seconds).is_empty());
+    assert!(!system::is_alive(proxy.pid));
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_child_binary_that_is_none_is_refused() {
+    for (program, why) in [("/bin/cat", ""), ("/bin/true", ""), ("/no/such/child", "not found")] {
+        let result = soon("a refusal", ProxyManager::builder(proxy_manager::Child::Path(program.into())).build()).await;
+        match result {
+            Err(Error::ChildUnusable { child, reason }) => {
+                assert!(child == program && reason.contains(why), "{reason}")
+            }
+            Err(other) => panic!("{program}: {other:?}"),
+            Ok(_) => panic!("{program} was accepted"),
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Each supervisor is killed with SIGKILL, and nothing of the session outlives it.
+
+use std::{
+    fs::File,
+    io::{BufRead, BufReader},
+    time::{Duration, Instant},
+};
+
+use agent_proxy_tests::{
+    sessions::{self, all, family, shell, soon},
+    system::{self, until},
+};
+use proxy_manager::{
+    EndReason, Error, Event, ExitStatus, KillOptions, ProcessId, PromptMode, Receipt, SessionHandle, SessionState,
+    Subscription,
+};
+use registry::{Input, Output, PidFd, Spawn};
+
+/// What each supervisor's death may take, from the signal to the last process's end.
+const BOUND: Duration = Duration::from_secs(2);
+
+fn builder() -> proxy_manager::Builder {
+    sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), env!("CARGO_BIN_EXE_fake-agent"))
+}
+
+fn sigkill(process: ProcessId) -> Instant {
+    let process = PidFd::open(process).expect("alive");
+    let now = Instant::now();
+    process.signal(proxy_manager::Signal::Kill).expect("signalled");
+    now
+}
+
+/// Waits until nothing sleeps for `seconds` and nothing carries the session's marker.
+fn gone(killed: Instant, seconds: &str, sessions: &[&SessionHandle]) {
+    until("nothing is left", || {
+        let marked = sessions.iter().any(|session| !system::with_marker(session.id().as_str()).is_empty());
+        (system::sleeping(seconds).is_empty() && !marked).then_some(())
+    });
+    let took = killed.elapsed();
+    assert!(took < BOUND, "it took {took:?}");
+}
+
+async fn end(events: &mut Subscription) -> (EndReason, Option<Box<Receipt>>) {
+    let events = all(events).await;
+    match &events.last().expect("a last event").event {
+        Event::SessionEnded { reason, receipt } => (reason.clone(), receipt.clone()),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn names(receipt: &Receipt, seconds: &str) -> usize {
+    let line = format!("sleep {seconds}");
+    receipt.processes.iter().filter(|entry| entry.command.as_deref() == Some(&line)).count()
+}
+
+#[tokio::test]
+async fn of_an_agent() {
+    let manager = builder().build().await.expect("built");
+    let session = manager.start_session(sessions::fake()).await.expect("started");
+    let mut events = session.subscribe();
+    let family = family(&session).await;
+    let turn = session.prompt("hang", PromptMode::Refuse).await.expect("prompted");
+    let killed = sigkill(session.info().agent_process.expect("it runs"));
+    let error = soon("the pending turn fails", turn.wait()).await.expect_err("its agent died");
+    assert!(matches!(error, Error::AgentDied { .. }), "{error}");
+    let (reason, receipt) = end(&mut events).await;
+    assert_eq!(reason, EndReason::AgentExited(Some(ExitStatus::Signal(9))));
+    let receipt = receipt.expect("a receipt");
+    assert!(receipt.is_empty(), "{receipt:?}");
+    assert_eq!(names(&receipt, &family.seconds), 4, "{receipt:?}");
+    gone(killed, &family.seconds, &[&session]);
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn of_a_proxy() {
+    let manager = builder().build().await.expect("built");
+    let session = manager.start_session(sessions::fake()).await.expect("started");
+    let other = manager.start_session(shell("cat")).await.expect("started");
+    let mut events = session.subscribe();
+    let family = family(&session).await;
+    let turn = session.prompt("hang", PromptMode::Refuse).await.expect("prompted");
+    let killed = sigkill(session.info().proxy.expect("it runs"));
+    let error = soon("the pending turn fails", turn.wait()).await.expect_err("its proxy died");
+    assert!(matches!(error, Error::ProxyDied { .. }), "{error}");
+    let (reason, receipt) = end(&mut events).await;
+    assert_eq!(reason, EndReason::ProxyDied(Some(ExitStatus::Signal(9))));
+    let receipt = receipt.expect("a receipt");
+    assert!(receipt.is_empty(), "{receipt:?}");
+    assert_eq!(names(&receipt, &family.seconds), 4, "{receipt:?}");
+    gone(killed, &family.seconds, &[&session]);
+    // An ended session still shows its receipt, and no process.
+    assert_eq!(session.kill(KillOptions::NOW).await.expect("the stored receipt"), *receipt);
+    assert!(session.processes().await.expect("a list").is_empty());
+    other.ping().await.expect("the other session works on");
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn of_the_fork_server() {
+    let manager = builder().build().await.expect("built");
+    let session = manager.start_session(sessions::fake()).await.expect("started");
+    let mut events = session.subscribe();
+    let family = family(&session).await;
+    let turn = session.prompt("hang", PromptMode::Refuse).await.expect("prompted");
+    let killed = sigkill(manager.fork_server());
+    let error = soon("the pending turn fails", turn.wait()).await.expect_err("the fork server died");
+    assert!(matches!(error, Error::ForkServerDied), "{error}");
+    let (reason, receipt) = end(&mut events).await;
+    assert_eq!(reason, EndReason::ForkServerDied);
+    let receipt = receipt.expect("a receipt");
+    assert!(receipt.is_empty(), "{receipt:?}");
+    assert_eq!(names(&receipt, &family.seconds), 4, "{receipt:?}");
+    gone(killed, &family.seconds, &[&session]);
+    assert!(matches!(session.info().state, SessionState::Ended { .. }));
+    let error = manager.start_session(sessions::fake()).await.expect_err("there is no fork server");
+    assert!(matches!(error, Error::ForkServerDied), "{error}");
+    manager.shutdown().await;
+}
+
+/// Starts a host of two sessions in a process of its own; what its sessions sleep for, and its descendants' pids.
+fn host() -> (registry::Spawned, String, Vec<u32>) {
+    let seconds = system::unique_seconds();
+    let script = format!(
+        "sleep {seconds} & setsid sleep {seconds} & (setsid sleep {seconds} &) ; trap '' TERM; while :; do sleep {seconds}; done"
+    );
+    let program = env!("CARGO_BIN_EXE_test-host");
+    let mut host = registry::spawn(Spawn {
+        argv: [program, env!("CARGO_BIN_EXE_proxy-child"), "2", &script].map(Into::into).to_vec(),
+        stdin: Input::Pipe,
+        stdout: Output::Pipe,
+        stderr: Output::Inherit,
+        ..Spawn::new(program)
+    })
+    .expect("started");
+    let stdout = host.stdout.take().expect("a pipe");
+    rustix::io::ioctl_fionbio(&stdout, false).expect("blocking");
+    let mut line = String::new();
+    BufReader::new(File::from(stdout)).read_line(&mut line).expect("the host's line");
+    let pids = line.split_whitespace().map(|pid| pid.parse().expect("a pid")).collect();
+    until("both families sleep", || (system::sleeping(&seconds).len() == 8).then_some(()));
+    (host, seconds, pids)
+}
+
+fn nothing_left(killed: Instant, seconds: &str, pids: &[u32]) {
+    gone(killed, seconds, &[]);
+    until("the supervisors are gone", || (!pids.iter().any(|pid| system::is_alive(*pid))).then_some(()));
+    let took = killed.elapsed();
+    assert!(took < BOUND, "it took {took:?}");
+}
+
+#[test]
+fn of_the_host() {
+    let (host, seconds, pids) = host();
+    assert_eq!(pids.len(), 3);
+    let killed = sigkill(host.process.id());
+    nothing_left(killed, &seconds, &pids);
+    until("its status is there", || host.process.try_reap().expect("our child"));
+}
+
+#[test]
+fn of_the_host_and_a_proxy_at_once() {
+    let (host, seconds, pids) = host();
+    let killed = sigkill(registry::identify(pids[1]).expect("alive"));
+    sigkill(host.process.id());
+    nothing_left(killed, &seconds, &pids);
+    until("its status is there", || host.process.try_reap().expect("our child"));
+}
+
+#[test]
+fn of_the_host_with_a_stopped_proxy() {
+    let (host, seconds, pids) = host();
+    let proxy = PidFd::open(registry::identify(pids[1]).expect("alive")).expect("alive");
+    proxy.signal(proxy_manager::Signal::Stop).expect("stopped");
+    let killed = sigkill(host.process.id());
+    nothing_left(killed, &seconds, &pids);
+    until("its status is there", || host.process.try_reap().expect("our child"));
+}
+
+#[tokio::test]
+async fn a_dropped_manager_leaves_nothing() {
+    let manager = builder().build().await.expect("built");
+    let session = manager.start_session(sessions::fake()).await.expect("started");
+    let family = family(&session).await;
+    let fork_server = manager.fork_server();
+    let second = manager.clone();
+    drop(manager);
+    session.ping().await.expect("one clone is enough");
+    let dropped = Instant::now();
+    drop(second);
+    gone(dropped, &family.seconds, &[&session]);
+    until("the fork server is gone", || (!system::is_alive(fork_server.pid)).then_some(()));
+    let error = soon("a refusal", session.ping()).await.expect_err("there is no manager");
+    assert!(matches!(error, Error::ShutDown | Error::Ended { .. }), "{error}");
+}
