@@ -1,0 +1,78 @@
+//! An adapter that turns each line of its agent into many events, so that what is measured is the way from the proxy to
+//! the subscriber, and not the agent's output. The proxy slows it down as any agent: by not reading on.
+
+use agents::{Action, Adapter, AdapterSetup};
+use ipc_protocol::{Event, PermissionAnswer, WireError};
+
+use crate::text::Texts;
+
+/// Name of the protocol.
+pub(crate) const PROTOCOL: &str = "flood";
+
+/// Events per line of the agent.
+const BURST: u64 = 500;
+/// Bytes of such a line: so long that one read never holds many.
+pub(crate) const LINE: usize = 8 * 1024;
+
+/// A prompt is a number of events.
+#[derive(Debug)]
+struct Flood {
+    agent: String,
+    texts: Texts,
+    asked: u64,
+}
+
+/// Makes the adapter.
+///
+/// # Errors
+/// None.
+pub(crate) fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>, WireError> {
+    Ok(Box::new(Flood { agent: setup.agent, texts: Texts::plain(), asked: 0 }))
+}
+
+impl Adapter for Flood {
+    fn has_turns(&self) -> bool {
+        false
+    }
+
+    fn start(&mut self, out: &mut Vec<Action>) {
+        out.push(Action::Ready { native_session_id: None });
+    }
+
+    fn stdout(&mut self, bytes: &[u8], out: &mut Vec<Action>) {
+        let lines = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+        let end = (self.texts.taken() + lines * BURST).min(self.asked);
+        while self.texts.taken() < end {
+            let text = self.texts.take(|text| String::from_utf8_lossy(text).into_owned());
+            out.push(Action::Event(Event::Text { text }));
+        }
+    }
+
+    fn stderr(&mut self, bytes: &[u8], out: &mut Vec<Action>) {
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        out.push(Action::Event(Event::Log { stream: "stderr".into(), text }));
+    }
+
+    fn finish(&mut self, _: &mut Vec<Action>) {}
+
+    fn prompt(&mut self, text: &str, out: &mut Vec<Action>) -> Result<(), WireError> {
+        let refused =
+            || WireError::Unsupported { agent: self.agent.clone(), operation: format!("send {text:?} events") };
+        self.asked = text.parse().map_err(|_| refused())?;
+        self.texts = Texts::plain();
+        out.push(Action::Write(format!("{}\n", self.asked.div_ceil(BURST)).into_bytes()));
+        Ok(())
+    }
+
+    fn steer(&mut self, _: &str, _: &mut Vec<Action>) -> Result<(), WireError> {
+        Err(WireError::Unsupported { agent: self.agent.clone(), operation: "be steered: it has no turns".into() })
+    }
+
+    fn abort(&mut self, _: &mut Vec<Action>) -> Result<(), WireError> {
+        Ok(())
+    }
+
+    fn permission(&mut self, id: &str, _: &PermissionAnswer, _: &mut Vec<Action>) -> Result<(), WireError> {
+        Err(WireError::UnknownPermission { id: id.to_owned() })
+    }
+}

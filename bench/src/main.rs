@@ -1,0 +1,188 @@
+//! What a session costs, beside its floors and beside Node's `child_process.fork`.
+//!
+//! ```sh
+//! bench/compare           # a table
+//! bench/compare --json    # one object
+//! bench/compare --check   # exit code 1 when a bar is not reached
+//! ```
+
+mod affinity;
+mod contestant;
+mod error;
+mod facts;
+mod flood;
+mod floor;
+mod lines;
+mod ours;
+mod programs;
+mod report;
+mod stats;
+mod text;
+
+use std::{
+    ffi::OsString,
+    io::{self, Write},
+    process::ExitCode,
+    time::Instant,
+};
+
+use agents::Adapters;
+use clap::{Parser, Subcommand};
+use proxy_child::ChildToken;
+
+use crate::{
+    contestant::{Contestant, Request},
+    error::{Error, Result},
+    ours::Runtime,
+    report::{CONTESTANTS, PEER, Samples},
+};
+
+/// Rounds; every figure is the median of them.
+const ROUNDS: u32 = 5;
+/// The peer's script, from this package.
+const PEER_SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/peer.js");
+
+/// Measures what a session costs: beside the floor (what the kernel and the codec cost alone), and beside Node's
+/// child_process.fork with process.send, alternating in one run.
+#[derive(Debug, Parser)]
+#[command(name = "compare")]
+struct Args {
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Fail when a bar is not reached.
+    #[arg(long)]
+    check: bool,
+    /// The tokio runtime of the host.
+    #[arg(long, value_enum, default_value_t)]
+    runtime: Runtime,
+    #[command(subcommand)]
+    part: Option<Part>,
+}
+
+/// Parts that the bench plays itself.
+#[derive(Clone, Copy, Debug, Subcommand)]
+#[command(disable_help_subcommand = true)]
+enum Part {
+    /// The contestant `floor`.
+    #[command(hide = true)]
+    Floor,
+    /// The contestant `ours`.
+    #[command(hide = true)]
+    Ours {
+        /// Runtime of the host.
+        runtime: Runtime,
+    },
+    /// The agent that writes lines.
+    #[command(hide = true)]
+    Lines {
+        /// Bytes of a line, its newline included.
+        len: usize,
+    },
+}
+
+fn main() -> ExitCode {
+    let token = proxy_child::run_if_child_with(&Adapters::default().with(flood::PROTOCOL, flood::make));
+    let args = Args::parse();
+    run(&args, token).unwrap_or_else(|error| {
+        // Nobody is left to tell when standard error is closed.
+        let _ = writeln!(io::stderr(), "compare: {error}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run(args: &Args, token: ChildToken) -> Result<ExitCode> {
+    match args.part {
+        Some(Part::Floor) => floor::serve()?,
+        Some(Part::Ours { runtime }) => ours::serve(token, runtime)?,
+        Some(Part::Lines { len }) => lines::serve(len)?,
+        None => return compare(args),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn compare(args: &Args) -> Result<ExitCode> {
+    let begin = Instant::now();
+    let mut samples = Samples::default();
+    let mut anywhere = contestants(args.runtime)?;
+    rounds(&MEASURES, &mut anywhere, "", &mut samples)?;
+    rounds(&ROUND_TRIPS, &mut anywhere, report::ANY_CPU, &mut samples)?;
+    drop(anywhere);
+    let mut on_one_cpu = affinity::on_one_cpu(|| contestants(args.runtime))??;
+    rounds(&ROUND_TRIPS, &mut on_one_cpu, "", &mut samples)?;
+    drop(on_one_cpu);
+    let bars = samples.bars();
+    let mut out = io::stdout().lock();
+    let written = if args.json {
+        writeln!(out, "{}", samples.json())
+    } else {
+        writeln!(out, "{}\n", samples.table())
+            .and_then(|()| bars.iter().try_for_each(|(line, _)| writeln!(out, "{line}")))
+            .and_then(|()| {
+                let seconds = begin.elapsed().as_secs();
+                let runtime = args.runtime.name();
+                writeln!(out, "\nmedians of {ROUNDS} alternations (lowest .. highest), {seconds} s, host on {runtime}")
+            })
+            .and_then(|()| writeln!(out, "{}", facts::line()))
+    };
+    written.map_err(Error::system("printing"))?;
+    let missed = bars.iter().any(|(_, reached)| *reached == Some(false));
+    Ok(if args.check && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Has everything of `measures` measured in rounds: floor, peer, ours, floor, peer, ours, … The figures' names get
+/// `suffix`.
+fn rounds(
+    measures: &[fn(bool) -> Result<Request>],
+    contestants: &mut [Contestant],
+    suffix: &str,
+    samples: &mut Samples,
+) -> Result<()> {
+    for _ in 0..ROUNDS {
+        for measure in measures {
+            for contestant in &mut *contestants {
+                let request = measure(contestant.name() == PEER)?;
+                for (metric, figure) in contestant.ask(&request)? {
+                    samples.add(contestant.name(), metric + suffix, figure);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Those that are there, in the order in which they alternate.
+fn contestants(runtime: Runtime) -> Result<Vec<Contestant>> {
+    let own = programs::own()?.into_os_string();
+    let programs: [(OsString, Vec<OsString>); 3] = [
+        (own.clone(), vec!["floor".into()]),
+        ("node".into(), vec![PEER_SCRIPT.into()]),
+        (own, vec!["ours".into(), runtime.name().into()]),
+    ];
+    let start = |(name, (program, args)): (_, (OsString, Vec<OsString>))| Contestant::start(name, &program, &args);
+    // One whose program is missing is left out.
+    CONTESTANTS.into_iter().zip(programs).map(start).filter_map(Result::transpose).collect()
+}
+
+/// What each contestant is asked in every round. It warms up first where that matters. The peer is given less to do, so
+/// that it takes about as long.
+const MEASURES: [fn(peer: bool) -> Result<Request>; 4] = [
+    |peer| Ok(Request::Start { count: if peer { 7 } else { 60 } }),
+    |_| Ok(Request::Idle { count: 20, settle_ms: 250 }),
+    |peer| {
+        let count = if peer { 100_000 } else { 500_000 };
+        Ok(Request::Events { count, warm_up: count / 5, length: text::LEN })
+    },
+    |peer| {
+        let count = if peer { 300_000 } else { 500_000 };
+        let program = programs::lines_argv(text::LEN)?;
+        Ok(Request::Stdout { count, warm_up: count / 5, length: text::LEN, program })
+    },
+];
+
+/// As [`MEASURES`]. Measured with all processes on one CPU, because on two it is the wake-up of an idle CPU that is
+/// measured, or not, as the scheduler likes: it costs more than all the rest. The table shows both.
+const ROUND_TRIPS: [fn(peer: bool) -> Result<Request>; 1] = [|peer| {
+    let count = if peer { 5_000 } else { 10_000 };
+    Ok(Request::Rtt { count, warm_up: count / 5 })
+}];

@@ -1,0 +1,51 @@
+//! The one place of the bench that starts programs past the registry: what is measured must not be its own measure.
+
+use std::{
+    ffi::{OsStr, OsString},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use crate::error::{Error, Result};
+
+/// How long anything that should end at once may take.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Starts a program with pipes for its standard input and output; its standard error is ours.
+///
+/// # Errors
+/// The system's; `NotFound` when there is no such program.
+pub(crate) fn start(program: &OsStr, args: &[OsString]) -> std::io::Result<Child> {
+    #[expect(clippy::disallowed_methods, reason = "the bench measures what it compares with")]
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn()
+}
+
+/// Where `program` is in `PATH`.
+///
+/// # Errors
+/// When it is nowhere.
+pub(crate) fn find(program: &str) -> Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|folder| folder.join(program)).find(|path| path.is_file());
+    found.ok_or_else(|| Error::answer(program, "is not in PATH"))
+}
+
+/// This executable.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn own() -> Result<PathBuf> {
+    std::env::current_exe().map_err(Error::system("finding this executable"))
+}
+
+/// argv of this executable as an agent that writes as many lines of `len` bytes as each line of its input asks for.
+///
+/// # Errors
+/// The system's; when the path is no UTF-8.
+pub(crate) fn lines_argv(len: usize) -> Result<Vec<String>> {
+    let own = own()?.into_os_string().into_string();
+    let own = own.map_err(|path| Error::answer(path.display().to_string(), "is a path that is not UTF-8"))?;
+    Ok(vec![own, "lines".into(), len.to_string()])
+}

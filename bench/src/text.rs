@@ -1,0 +1,96 @@
+//! What the event benches send: texts of 64 bytes, each with its number, so that a lost one is noticed.
+
+use crate::error::{Error, Result};
+
+/// Bytes of a text.
+pub(crate) const LEN: usize = 64;
+
+const DIGITS: usize = 10;
+
+/// Texts 0, 1, 2, …: ten digits, then filler.
+#[derive(Clone, Debug)]
+pub(crate) struct Texts {
+    bytes: Vec<u8>,
+    next: u64,
+}
+
+impl Texts {
+    /// Texts without a newline.
+    pub(crate) fn plain() -> Self {
+        Self::with(LEN, b'x')
+    }
+
+    /// Lines of `len` bytes, their newline included.
+    pub(crate) fn lines(len: usize) -> Self {
+        Self::with(len.max(DIGITS + 1), b'\n')
+    }
+
+    fn with(len: usize, last: u8) -> Self {
+        let mut bytes = vec![b'x'; len];
+        bytes[..DIGITS].fill(b'0');
+        if let Some(byte) = bytes.last_mut() {
+            *byte = last;
+        }
+        Self { bytes, next: 0 }
+    }
+
+    /// The text that is next, and moves on.
+    pub(crate) fn take<T>(&mut self, with: impl FnOnce(&[u8]) -> T) -> T {
+        let taken = with(&self.bytes);
+        self.next += 1;
+        // Counting up the digits in place costs next to nothing, so that it is not what is measured.
+        for digit in self.bytes[..DIGITS].iter_mut().rev() {
+            if *digit < b'9' {
+                *digit += 1;
+                break;
+            }
+            *digit = b'0';
+        }
+        taken
+    }
+
+    /// How many were taken.
+    pub(crate) fn taken(&self) -> u64 {
+        self.next
+    }
+
+    /// Takes the next text and compares it with the one that came.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when another one came.
+    pub(crate) fn check(&mut self, came: &[u8]) -> Result<()> {
+        let expected = self.next;
+        if self.take(|text| text == came) {
+            return Ok(());
+        }
+        Err(Error::Lost { expected, came: String::from_utf8_lossy(&came[..came.len().min(LEN)]).into_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_text_is_noticed() {
+        let mut sent = Texts::plain();
+        let mut expected = Texts::plain();
+        for _ in 0..1234 {
+            sent.take(|text| expected.check(text)).expect("none is missing yet");
+        }
+        assert_eq!(expected.taken(), 1234);
+        sent.take(|_| ());
+        let error = sent.take(|text| expected.check(text)).expect_err("one is missing");
+        assert!(
+            matches!(error, Error::Lost { expected: 1234, ref came } if came.starts_with("0000001235x")),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_line_ends_with_its_only_newline() {
+        Texts::lines(LEN).take(|line| {
+            assert_eq!((line.len(), line.iter().position(|b| *b == b'\n')), (LEN, Some(LEN - 1)));
+        });
+    }
+}
