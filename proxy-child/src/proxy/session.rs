@@ -11,6 +11,7 @@ use ipc_protocol::{
 use registry::{Input, Kill, KillScope, KillStep, Output as SpawnOutput, ProcessRegistry, RegistryEvent, Spawn};
 
 use super::{
+    HIGH_WATER,
     agent::{Agent, Output},
     link::Link,
 };
@@ -388,7 +389,7 @@ impl<'a> Session<'a> {
             self.next_scan = now + if working { FAST } else { SLOW };
         }
         self.step_kills(now, link);
-        self.tell_process_events(link);
+        self.tell_process_events(link, HIGH_WATER);
         self.check_agent(link);
     }
 
@@ -457,7 +458,7 @@ impl<'a> Session<'a> {
 
     /// Everything is dead: gives out what is left to say.
     fn finish(&mut self, receipt: Receipt, link: &mut Link) {
-        self.tell_process_events(link);
+        self.tell_process_events(link, usize::MAX);
         self.drain_agent(link);
         if let Some(request) = self.running.as_mut().and_then(|running| running.starting.take()) {
             let reason = self.ending.as_ref().map_or_else(String::new, ToString::to_string);
@@ -520,9 +521,13 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn tell_process_events(&mut self, link: &mut Link) {
+    /// Passes on what the registry has seen. While the host is behind it waits there, in a bounded queue that counts what
+    /// it loses.
+    fn tell_process_events(&mut self, link: &mut Link, high_water: usize) {
         let turn = self.turn.unwrap_or(0);
-        while let Some(event) = self.registry.next_event() {
+        while link.unsent() < high_water
+            && let Some(event) = self.registry.next_event()
+        {
             let event = match event {
                 RegistryEvent::Spawned(info) => Event::ProcessSpawned(info),
                 RegistryEvent::Exited { process, command, exit } => Event::ProcessExited { process, command, exit },
