@@ -151,7 +151,8 @@ impl Kill {
         };
         if complete {
             self.rounds += 1;
-            let new = registry.discoveries != known;
+            // What could not be looked at may be alive.
+            let new = registry.discoveries != known || registry.was_blind();
             self.discoveries = Some(registry.discoveries);
             let alive = std::mem::take(&mut self.alive_in_round);
             self.quiet = if alive || new { 0 } else { self.quiet + 1 };
@@ -238,7 +239,11 @@ impl Kill {
 
 /// Whether the process is there and not dead.
 fn is_alive(id: ProcessId) -> bool {
-    crate::proc::stat(id.pid).is_ok_and(|stat| stat.starttime == id.start_time && !crate::proc::is_dead(&stat))
+    match crate::proc::stat(id.pid) {
+        Ok(stat) => stat.starttime == id.start_time && !crate::proc::is_dead(&stat),
+        // Not to be able to look is no sign of death.
+        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+    }
 }
 
 impl ProcessRegistry {

@@ -14,12 +14,19 @@ fn gone(pid: Pid) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, format!("no process {pid}"))
 }
 
+/// Whether an error of `/proc` says that the process is gone.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
+}
+
 /// `/proc/PID/stat`.
 ///
 /// # Errors
-/// `NotFound` when there is no such process.
+/// `NotFound` when there is no such process. Any other says that it could not be looked at (no descriptor left, say), and
+/// nothing about the process.
 pub(crate) fn stat(pid: Pid) -> io::Result<Stat> {
-    let file = File::open(format!("/proc/{pid}/stat")).map_err(|_| gone(pid))?;
+    let file =
+        File::open(format!("/proc/{pid}/stat")).map_err(|error| if is_gone(&error) { gone(pid) } else { error })?;
     Stat::from_read(file).map_err(|_| gone(pid))
 }
 
@@ -95,30 +102,49 @@ pub fn has_children_lists() -> bool {
     *HAS.get_or_init(|| fs::exists(format!("/proc/self/task/{}/children", std::process::id())).unwrap_or(false))
 }
 
-/// Appends the children of every thread of `pid`.
-pub(crate) fn children(pid: Pid, out: &mut Vec<Pid>) {
+/// Appends the children of every thread of `pid`. A process that is gone has none.
+///
+/// # Errors
+/// When it could not be looked at, which says nothing about its children.
+pub(crate) fn children(pid: Pid, out: &mut Vec<Pid>) -> io::Result<()> {
     if !has_children_lists() {
         return children_by_scan(pid, out);
     }
-    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return };
-    for task in tasks.flatten() {
-        let Ok(list) = fs::read_to_string(task.path().join("children")) else { continue };
+    let tasks = match fs::read_dir(format!("/proc/{pid}/task")) {
+        Err(error) if is_gone(&error) => return Ok(()),
+        tasks => tasks?,
+    };
+    for task in tasks {
+        let list = match task.and_then(|task| fs::read_to_string(task.path().join("children"))) {
+            Err(error) if is_gone(&error) => continue,
+            list => list?,
+        };
         out.extend(list.split_ascii_whitespace().filter_map(|word| word.parse::<Pid>().ok()));
     }
+    Ok(())
 }
 
 /// The children of this process.
-pub fn own_children() -> Vec<Pid> {
+///
+/// # Errors
+/// When `/proc` could not be looked at, which says nothing about them.
+pub fn own_children() -> io::Result<Vec<Pid>> {
     let mut pids = Vec::new();
-    children(std::process::id(), &mut pids);
-    pids
+    children(std::process::id(), &mut pids)?;
+    Ok(pids)
 }
 
 /// The slow way: every process there is, and who its parent is.
-fn children_by_scan(parent: Pid, out: &mut Vec<Pid>) {
-    let Ok(entries) = fs::read_dir("/proc") else { return };
-    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<Pid>().ok());
-    out.extend(pids.filter(|pid| stat(*pid).is_ok_and(|stat| stat.ppid.unsigned_abs() == parent)));
+fn children_by_scan(parent: Pid, out: &mut Vec<Pid>) -> io::Result<()> {
+    for entry in fs::read_dir("/proc")? {
+        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse::<Pid>().ok()) else { continue };
+        match stat(pid) {
+            Ok(stat) if stat.ppid.unsigned_abs() == parent => out.push(pid),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// User and system time that a process has used.

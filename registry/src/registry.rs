@@ -62,7 +62,8 @@ pub struct Reaped {
     pub id: ProcessId,
     /// How it ended.
     pub exit: ExitStatus,
-    stat: Box<Stat>,
+    /// What `/proc` said of it; `None` where that could not be read, and the start time in `id` is 0.
+    stat: Option<Box<Stat>>,
 }
 
 /// What reaping came to.
@@ -89,10 +90,11 @@ pub fn reap_children(limit: usize, mut reaped: impl FnMut(Reaped)) -> io::Result
             Dead::NoneYet => return Ok(Children::Alive),
             Dead::Child(pid) => {
                 // Unreaped, so its pid is still its own and /proc still tells who it was.
-                let stat = proc::stat(pid)?;
+                // It is reaped even if nothing can be read (no descriptor left): else it would be peeked for ever.
+                let stat = proc::stat(pid).ok().map(Box::new);
                 let Some(exit) = sys::reap(pid)? else { continue };
-                let id = ProcessId { pid, start_time: stat.starttime };
-                reaped(Reaped { id, exit, stat: Box::new(stat) });
+                let id = ProcessId { pid, start_time: stat.as_ref().map_or(0, |stat| stat.starttime) };
+                reaped(Reaped { id, exit, stat });
             }
         }
     }
@@ -104,8 +106,8 @@ pub fn reap_children(limit: usize, mut reaped: impl FnMut(Reaped)) -> io::Result
 enum Roots {
     /// Below this process, which is their subreaper and reaps them.
     Own,
-    /// Below these, of a process that this one guards.
-    Given(Vec<Pid>),
+    /// Below these, of a process that this one guards; `None` where they could not be looked up.
+    Given(Option<Vec<Pid>>),
 }
 
 #[derive(Debug)]
@@ -121,6 +123,8 @@ struct Walk {
     /// Pids to visit, each with the parent whose children list it was in.
     todo: Vec<(Pid, Pid)>,
     visited: BTreeSet<Pid>,
+    /// Something could not be looked at.
+    blind: bool,
 }
 
 /// Every process of one session: those it started itself, and all of their descendants.
@@ -146,6 +150,8 @@ pub struct ProcessRegistry {
     events: VecDeque<RegistryEvent>,
     lost: u64,
     walk: Option<Walk>,
+    /// The last whole pass could not see everything.
+    blind: bool,
     /// Counts processes never seen before: two equal readings mean that nothing new turned up in between.
     pub(crate) discoveries: u64,
     sampler: Sampler,
@@ -165,7 +171,7 @@ impl ProcessRegistry {
     /// The registry of a session whose proxy cannot keep its own: the caller says where its processes hang
     /// ([`ProcessRegistry::set_roots`]) and which it reaped ([`ProcessRegistry::note_reaped`]).
     pub fn guard(session: SessionId) -> Self {
-        Self::with_roots(session, Roots::Given(Vec::new()))
+        Self::with_roots(session, Roots::Given(None))
     }
 
     fn with_roots(session: SessionId, roots: Roots) -> Self {
@@ -177,6 +183,7 @@ impl ProcessRegistry {
             events: VecDeque::new(),
             lost: 0,
             walk: None,
+            blind: false,
             discoveries: 0,
             sampler: Sampler::default(),
         }
@@ -187,16 +194,28 @@ impl ProcessRegistry {
         &self.session
     }
 
-    /// Says which processes the next pass starts from.
-    pub fn set_roots(&mut self, roots: Vec<Pid>) {
+    /// Says which processes the next pass starts from; `None` where they could not be looked up: such a pass sees nothing,
+    /// and proves nothing.
+    pub fn set_roots(&mut self, roots: Option<Vec<Pid>>) {
         self.roots = Roots::Given(roots);
+    }
+
+    /// Gives up a pass that is under way. To be called when a process was forked that is none of this session's: it may
+    /// have a pid that is still on the list.
+    pub fn restart_pass(&mut self) {
+        self.walk = None;
+    }
+
+    /// Whether the last whole pass could not see everything.
+    pub(crate) fn was_blind(&self) -> bool {
+        self.blind
     }
 
     /// Makes the next pass start from the children of `pid`.
     pub fn set_roots_below(&mut self, pid: Pid) {
         let mut roots = Vec::new();
-        proc::children(pid, &mut roots);
-        self.set_roots(roots);
+        let looked = proc::children(pid, &mut roots);
+        self.set_roots(looked.is_ok().then_some(roots));
     }
 
     /// Whether this registry reaps its processes itself.
@@ -271,12 +290,22 @@ impl ProcessRegistry {
 
     /// Takes note of a process of this session that was reaped.
     pub fn note_reaped(&mut self, reaped: &Reaped, by: ReapedBy) {
-        if !self.knows(reaped.id) {
-            // It lived between two looks. Its command line went with its memory.
-            let info = self.describe(reaped.id, &reaped.stat);
-            self.insert(reaped.id, info);
-        }
-        self.ended(reaped.id, Some(reaped.exit), Some(by));
+        let id = match &reaped.stat {
+            Some(stat) => {
+                if !self.knows(reaped.id) {
+                    // It lived between two looks. Its command line went with its memory.
+                    let info = self.describe(reaped.id, stat);
+                    self.insert(reaped.id, info);
+                }
+                reaped.id
+            }
+            // Until it was reaped its pid was its own.
+            None => match self.live(reaped.id.pid) {
+                Some(id) => id,
+                None => return self.emit(RegistryEvent::Lost(1)),
+            },
+        };
+        self.ended(id, Some(reaped.exit), Some(by));
     }
 
     /// Looks for new and vanished processes.
@@ -300,7 +329,13 @@ impl ProcessRegistry {
             if !walk.visited.insert(pid) {
                 continue;
             }
-            let Ok(stat) = proc::stat(pid) else { continue };
+            let stat = match proc::stat(pid) {
+                Ok(stat) => stat,
+                Err(error) => {
+                    walk.blind |= error.kind() != io::ErrorKind::NotFound;
+                    continue;
+                }
+            };
             // Between the reading of the list and now the pid may have become a stranger's. A member's parent is the one
             // it was listed under, this subreaper, or another member.
             let ppid = stat.ppid.unsigned_abs();
@@ -311,21 +346,26 @@ impl ProcessRegistry {
             if self.see(id, &stat) {
                 visit(self, id);
             }
-            proc::children(pid, &mut found);
+            walk.blind |= proc::children(pid, &mut found).is_err();
             walk.todo.extend(found.drain(..).map(|child| (child, pid)));
         }
         self.bury(&walk.visited);
+        self.blind = walk.blind;
         true
     }
 
     fn begin_walk(&self, own: Pid) -> Walk {
         let mut roots = Vec::new();
-        match &self.roots {
-            Roots::Own => proc::children(own, &mut roots),
-            Roots::Given(pids) => roots.clone_from(pids),
-        }
+        let blind = match &self.roots {
+            Roots::Own => proc::children(own, &mut roots).is_err(),
+            Roots::Given(Some(pids)) => {
+                roots.clone_from(pids);
+                false
+            }
+            Roots::Given(None) => true,
+        };
         let todo = roots.into_iter().map(|pid| (pid, proc::stat(pid).map_or(own, |s| s.ppid.unsigned_abs()))).collect();
-        Walk { todo, visited: BTreeSet::new() }
+        Walk { todo, visited: BTreeSet::new(), blind }
     }
 
     /// Takes note of a process found in the tree; says whether it is alive.
@@ -353,7 +393,11 @@ impl ProcessRegistry {
     fn bury(&mut self, visited: &BTreeSet<Pid>) {
         let missing: Vec<_> = self.live.values().filter(|id| !visited.contains(&id.pid)).copied().collect();
         for id in missing {
-            if !proc::identify(id.pid).is_ok_and(|now| now == id) {
+            let gone = match proc::identify(id.pid) {
+                Ok(now) => now != id,
+                Err(error) => error.kind() == io::ErrorKind::NotFound,
+            };
+            if gone {
                 self.ended(id, None, Some(ReapedBy::Parent));
             }
         }

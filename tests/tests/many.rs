@@ -15,7 +15,7 @@ fn open_fds() -> usize {
 }
 
 fn children() -> Vec<u32> {
-    registry::own_children()
+    registry::own_children().expect("readable")
 }
 
 /// Files in the places where one of ours could be: the working directory and the temporary one.

@@ -193,3 +193,31 @@ async fn a_dropped_manager_leaves_nothing() {
     let error = soon("a refusal", session.ping()).await.expect_err("there is no manager");
     assert!(matches!(error, Error::ShutDown | Error::Ended { .. }), "{error}");
 }
+
+#[tokio::test]
+async fn a_fork_server_that_cannot_look_neither_dies_nor_claims_a_proof() {
+    use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+
+    let manager = builder().build().await.expect("built");
+    let session = manager.start_session(sessions::fake()).await.expect("started");
+    let other = manager.start_session(shell("cat")).await.expect("started");
+    let mut events = session.subscribe();
+    let family = family(&session).await;
+    // No descriptor is left to it, so that it can read nothing of /proc.
+    let fork_server = manager.fork_server().pid;
+    let pid = Pid::from_raw(fork_server.cast_signed());
+    let limit = getrlimit(Resource::Nofile);
+    prlimit(pid, Resource::Nofile, Rlimit { current: Some(3), ..limit }).expect("lowered");
+    sigkill(session.info().proxy.expect("it runs"));
+    let error = soon("the proxy's death is seen", session.ping()).await.expect_err("its proxy died");
+    assert!(matches!(error, Error::ProxyDied { .. } | Error::Ended { .. }), "{error}");
+    other.ping().await.expect("the other session works on");
+    assert!(!matches!(session.info().state, SessionState::Ended { .. }), "ended without a look");
+    prlimit(pid, Resource::Nofile, limit).expect("restored");
+    let (reason, receipt) = end(&mut events).await;
+    assert_eq!(reason, EndReason::ProxyDied(Some(ExitStatus::Signal(9))));
+    assert!(receipt.expect("a receipt").is_empty());
+    assert!(system::sleeping(&family.seconds).is_empty());
+    other.ping().await.expect("the other session works on");
+    manager.shutdown().await;
+}

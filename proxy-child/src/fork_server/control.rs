@@ -64,11 +64,12 @@ impl Control {
         while let Some((packet, fd)) = self.unsent.front() {
             match send_packet(&self.socket, packet, fd.as_ref().map(AsFd::as_fd)) {
                 Ok(()) => drop(self.unsent.pop_front()),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(_) => {
+                Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
                     self.broken = true;
                     self.unsent.clear();
                 }
+                // Full, or the system is short of something: there will be another try.
+                Err(_) => return,
             }
         }
     }

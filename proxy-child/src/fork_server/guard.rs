@@ -15,6 +15,8 @@ const SLICE: Duration = Duration::from_millis(5);
 /// How long a living proxy's tree is killed below it after the grace. A fork storm may never be quiet; what it still has
 /// then becomes ours with the proxy's death.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// Processes of doubtful origin that a receipt names at most.
+const MAX_UNATTRIBUTED: usize = 1024;
 /// Environment variable that marks every process of a session.
 const MARKER: &str = "AGENT_PROXY_SESSION";
 
@@ -90,6 +92,11 @@ impl Guard {
         self.registry.knows(id)
     }
 
+    /// A process was forked that is nobody's orphan.
+    pub(crate) fn forked_another(&mut self) {
+        self.registry.restart_pass();
+    }
+
     pub(crate) fn hurry(&mut self, options: KillOptions) {
         self.kill.hurry(options);
         self.next = Instant::now();
@@ -102,6 +109,9 @@ impl Guard {
 
     /// A dead orphan that may have been this session's or another's.
     pub(crate) fn note_unattributed(&mut self, reaped: &Reaped) {
+        if self.unattributed.len() >= MAX_UNATTRIBUTED {
+            return;
+        }
         self.unattributed.push(ReceiptEntry {
             id: reaped.id,
             ppid: 0,
@@ -181,7 +191,13 @@ pub(crate) fn share_out_orphans(
 ) {
     let dying: Vec<_> = (0..guards.len()).filter(|at| guards[*at].has_orphans()).collect();
     let mut roots = vec![Vec::new(); guards.len()];
-    for pid in registry::own_children() {
+    let Ok(children) = registry::own_children() else {
+        for at in dying {
+            guards[at].registry.set_roots(None);
+        }
+        return;
+    };
+    for pid in children {
         if is_proxy(pid) {
             continue;
         }
@@ -206,6 +222,6 @@ pub(crate) fn share_out_orphans(
         }
     }
     for at in dying {
-        guards[at].registry.set_roots(std::mem::take(&mut roots[at]));
+        guards[at].registry.set_roots(Some(std::mem::take(&mut roots[at])));
     }
 }

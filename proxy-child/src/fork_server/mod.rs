@@ -126,7 +126,7 @@ impl<'a> ForkServer<'a> {
         loop {
             self.wait()?;
             while matches!(self.sigchld.read_signal(), Ok(Some(_))) {}
-            self.reap()?;
+            self.reap();
             self.hear();
             self.watch_host();
             self.step_guards();
@@ -247,8 +247,13 @@ impl<'a> ForkServer<'a> {
             self.retire(spare);
         }
         let spare = self.fork_ahead()?;
-        hand_over(&spare).map_err(|error| failed(&error))?;
-        Ok(spare.process)
+        match hand_over(&spare) {
+            Ok(()) => Ok(spare.process),
+            Err(error) => {
+                self.retire(spare);
+                Err(failed(&error))
+            }
+        }
     }
 
     /// Ends a proxy that nobody had yet: it has nothing to clean up.
@@ -266,13 +271,20 @@ impl<'a> ForkServer<'a> {
         }
     }
 
-    fn fork_ahead(&self) -> Result<Spare, WireError> {
+    fn fork_ahead(&mut self) -> Result<Spare, WireError> {
+        // The new process may get a pid that a guard still has on its list.
+        self.guards.iter_mut().for_each(Guard::forked_another);
         let (handover, theirs) = packet_pair().map_err(|error| failed(&error))?;
         let own = self.own.as_fd().try_clone_to_owned().map_err(|error| failed(&error))?;
         let fds = vec![theirs, own];
         if registry::is_single_threaded() {
             let pid = registry::fork_child(fds, |fds| proxy::main(self.title, fds, self.adapters));
-            let process = pid.and_then(PidFd::of_child).map_err(|error| failed(&error))?;
+            let pid = pid.map_err(|error| failed(&error))?;
+            let process = PidFd::of_child(pid).map_err(|error| {
+                // It ends by itself, its end of the handover being closed.
+                self.leaving.push(pid);
+                failed(&error)
+            })?;
             return Ok(Spare { process, handover });
         }
         // Something started a thread before main: a fork would copy its locks but not it.
@@ -302,9 +314,11 @@ impl<'a> ForkServer<'a> {
     }
 
     /// Reaps proxies and orphans.
-    fn reap(&mut self) -> std::io::Result<()> {
+    fn reap(&mut self) {
         let mut dead = Vec::new();
-        registry::reap_children(REAP_BOUND, |reaped| dead.push(reaped))?;
+        // It has no error on Linux; were there one, the next death would be another chance, and to give up would end
+        // every session.
+        let _ = registry::reap_children(REAP_BOUND, |reaped| dead.push(reaped));
         for reaped in dead {
             let pid = reaped.id.pid;
             if let Some(proxy) = self.proxies.remove(&pid) {
@@ -316,7 +330,6 @@ impl<'a> ForkServer<'a> {
                 self.bury_orphan(&reaped);
             }
         }
-        Ok(())
     }
 
     fn is_without_session(&self, pid: Pid) -> bool {
