@@ -102,13 +102,15 @@ impl<'a> ForkServer<'a> {
         let mut chld = SigSet::empty();
         chld.add(NixSignal::SIGCHLD);
         let sigchld = SignalFd::with_flags(&chld, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+        let title = Title::locate()?;
+        title.set("ap fork server", "agent-proxy: fork server")?;
         let own = PidFd::open(registry::identify(std::process::id())?)?;
         let mut control = Control::new(control);
         control.send(&FromForkServer::Hello(Hello { version: VERSION, process: own.id() }), None);
         Ok(Self {
             adapters,
             own,
-            title: Title::locate()?,
+            title,
             control: Some(control),
             host,
             sigchld,
