@@ -136,7 +136,7 @@ pub enum Error {
         reason: String,
     },
     /// The fork server is gone.
-    #[error("the fork server has died: its sessions were ended; build another manager")]
+    #[error("the fork server has died: its sessions were ended; build another manager (a daemon: restart it)")]
     ForkServerDied,
     /// The session is over.
     #[error("session {session} has ended: {reason}")]

@@ -142,6 +142,8 @@ impl Foreground {
         use proxy_manager::{EndReason, ExitStatus, SessionState};
         match self.session.info().state {
             SessionState::Ended { reason: EndReason::AgentExited(Some(ExitStatus::Code(0))), .. } => Ok(Over::Done),
+            // The first Ctrl-C is a SIGINT to an agent without turns: what it ends was interrupted, not broken.
+            SessionState::Ended { .. } if self.interrupts.seen() => Ok(Over::Interrupted),
             SessionState::Ended { reason, .. } => {
                 Err(Problem::new("agent-died", format!("the session ended: {reason}")).into())
             }
