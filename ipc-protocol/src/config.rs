@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
-use crate::SessionId;
+use crate::{Containment, Hardening, Limits, SessionId};
 
 /// Environment variables. `Debug` shows names only: values are often secrets.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,25 +79,6 @@ pub struct McpServer {
     pub transport: McpTransport,
 }
 
-/// Limits of a session. A limit that this build cannot enforce refuses the session: it is never ignored.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub struct Limits {
-    /// Memory of the whole session, in bytes.
-    pub memory_bytes: Option<u64>,
-    /// Processes alive at once.
-    pub processes: Option<u64>,
-    /// Wall clock of the session, in milliseconds.
-    pub wall_clock_ms: Option<u64>,
-}
-
-impl Limits {
-    /// Whether no limit is set.
-    pub fn is_unlimited(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 /// What a session is started with. Only `agent` is needed; in JSON every other field may be left out.
 ///
 /// ```
@@ -159,6 +140,12 @@ pub struct AgentSessionConfig {
     /// What becomes of the agent's processes when it exits.
     #[serde(default)]
     pub on_agent_exit: OnAgentExit,
+    /// Which layers hold it; `null` for the manager's default.
+    #[serde(default)]
+    pub containment: Option<Containment>,
+    /// What protects everybody else from it.
+    #[serde(default)]
+    pub hardening: Hardening,
 }
 
 impl AgentSessionConfig {
@@ -181,6 +168,8 @@ impl AgentSessionConfig {
             max_turns: None,
             limits: Limits::default(),
             on_agent_exit: OnAgentExit::default(),
+            containment: None,
+            hardening: Hardening::default(),
         }
     }
 }
@@ -205,6 +194,8 @@ impl fmt::Debug for AgentSessionConfig {
             .field("max_turns", &self.max_turns)
             .field("limits", &self.limits)
             .field("on_agent_exit", &self.on_agent_exit)
+            .field("containment", &self.containment)
+            .field("hardening", &self.hardening)
             .finish()
     }
 }

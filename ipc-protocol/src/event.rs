@@ -5,7 +5,7 @@ use std::{sync::Arc, time::SystemTime};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::{ExitStatus, Json, ProcessId, ProcessInfo, Receipt, SessionId};
+use crate::{ExitStatus, Json, LimitExceeded, LimitKind, Measures, ProcessId, ProcessInfo, Receipt, SessionId};
 
 /// Why a session ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +23,8 @@ pub enum EndReason {
     ForkServerDied,
     /// The host died or closed the connection.
     HostDied,
+    /// It passed this limit, whose action is to end it.
+    LimitExceeded(LimitKind),
     /// The manager was shut down or dropped.
     Shutdown,
 }
@@ -38,6 +40,7 @@ impl std::fmt::Display for EndReason {
             Self::ProxyDied(None) => f.write_str("its proxy died"),
             Self::ForkServerDied => f.write_str("the fork server died"),
             Self::HostDied => f.write_str("the host died"),
+            Self::LimitExceeded(limit) => write!(f, "it passed its limit on {limit}"),
             Self::Shutdown => f.write_str("the manager was shut down"),
         }
     }
@@ -242,6 +245,8 @@ pub enum Event {
         proxy: ProcessId,
         /// The agent's own id of this session, where its protocol has one.
         native_session_id: Option<String>,
+        /// What holds it, sees it and limits it.
+        measures: Box<Measures>,
     },
     /// It waits for a prompt.
     #[serde(rename = "session:idle")]
@@ -362,6 +367,9 @@ pub enum Event {
         /// How it ended, where that is known.
         exit: Option<ExitStatus>,
     },
+    /// The session passed one of its limits. Said once for each time it is passed.
+    #[serde(rename = "limit:exceeded")]
+    LimitExceeded(Box<LimitExceeded>),
     /// Something we were asked to do, or had to do, failed.
     #[serde(rename = "action:failed")]
     ActionFailed {

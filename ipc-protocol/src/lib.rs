@@ -7,17 +7,20 @@
 
 pub mod codec;
 mod config;
+mod containment;
 mod error;
 mod event;
 mod id;
 mod json;
+mod limits;
 pub mod message;
 mod millis;
 pub mod packet;
 mod process;
 mod receipt;
 
-pub use config::{AgentSessionConfig, EnvVars, Limits, McpServer, McpTransport, OnAgentExit, PermissionMode};
+pub use config::{AgentSessionConfig, EnvVars, McpServer, McpTransport, OnAgentExit, PermissionMode};
+pub use containment::{AbortPolicy, Containment, Enclosure, Hardening, MARKER, Measures, Observer, UnknownContainment};
 pub use error::WireError;
 pub use event::{
     EndReason, Envelope, EnvelopeError, Event, Gap, PermissionAnswer, PermissionOption, PermissionOptionKind,
@@ -25,5 +28,6 @@ pub use event::{
 };
 pub use id::{InvalidId, Pid, ProcessId, SessionId, Signal, UnknownSignal};
 pub use json::Json;
+pub use limits::{LimitAction, LimitExceeded, LimitForm, LimitInForce, LimitKind, Limits, UnknownAction};
 pub use process::{ExitStatus, ProcessInfo, ProcessStatus};
 pub use receipt::{KillCause, KillOptions, Layer, Outcome, Proof, ReapedBy, Receipt, ReceiptEntry};

@@ -6,13 +6,13 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AgentSessionConfig, EndReason, EnvVars, Event, ExitStatus, KillOptions, PermissionAnswer, ProcessId, ProcessInfo,
-    Receipt, SessionId, WireError,
+    AbortPolicy, AgentSessionConfig, Enclosure, EndReason, EnvVars, Event, ExitStatus, KillOptions, Measures,
+    PermissionAnswer, ProcessId, ProcessInfo, Receipt, SessionId, WireError,
 };
 
 /// Version of everything in this crate that crosses a wire. Any change of a message or a type in it raises it: bincode
 /// does not describe itself, so two builds that differ cannot talk.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// First message in each direction. Its encoding never changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +55,8 @@ pub enum ToProxy {
         config: Box<AgentSessionConfig>,
         /// The agent.
         command: Box<AgentCommand>,
+        /// What holds the session together.
+        enclosure: Box<Enclosure>,
     },
     /// `session:prompt`: begin this turn. Its end is the event `stream:complete` or a [`FromProxy::TurnEnded`].
     Prompt {
@@ -72,10 +74,15 @@ pub enum ToProxy {
         /// What to say.
         text: String,
     },
-    /// `session:abort`: cancel the running turn through the agent's protocol.
+    /// `session:abort`: cancel the running turn through the agent's protocol. Where processes are to be ended too it is
+    /// answered by [`FromProxy::Receipt`], else by [`FromProxy::Done`].
     Abort {
         /// Names the answer.
         request: RequestId,
+        /// What is done to processes.
+        policy: AbortPolicy,
+        /// How these are ended.
+        options: KillOptions,
     },
     /// Answer a permission request.
     Permission {
@@ -97,6 +104,8 @@ pub enum ToProxy {
         request: RequestId,
         /// Which.
         process: ProcessId,
+        /// Whether everything below it is ended too.
+        tree: bool,
         /// How.
         options: KillOptions,
     },
@@ -137,6 +146,8 @@ pub enum FromProxy {
         native_session_id: Option<String>,
         /// Whether the agent has turns; one that has none is never busy.
         turns: bool,
+        /// What holds, sees and limits the session.
+        measures: Box<Measures>,
     },
     /// Something happened: the `stream:*`, `process:*`, `permission:*` and `log` events.
     Event {
@@ -206,6 +217,8 @@ pub enum ToForkServer {
     Fork {
         /// The session it is for.
         session: SessionId,
+        /// What holds it together: what its guard will need.
+        enclosure: Enclosure,
     },
     /// The proxy does not answer: end its session without it.
     Kill {
@@ -214,6 +227,20 @@ pub enum ToForkServer {
         /// How.
         options: KillOptions,
     },
+    /// The proxy does not answer: list its processes without it.
+    List {
+        /// Whose.
+        session: SessionId,
+    },
+}
+
+/// Fork server → proxy, on the socket on which a proxy that was forked ahead waits; the host's socket comes beside it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Handover {
+    /// The session the proxy is for.
+    pub session: SessionId,
+    /// Whether the fork server observes its processes; else the proxy has to look for itself.
+    pub observed: bool,
 }
 
 /// Fork server → host.
@@ -235,10 +262,26 @@ pub enum FromForkServer {
         /// Why.
         error: WireError,
     },
+    /// Something was seen of a session's processes: `process:spawned`, `process:exited` or `session:lossy`.
+    Observed {
+        /// Whose.
+        session: SessionId,
+        /// What.
+        event: Event,
+    },
+    /// What there is below a proxy, as `/proc` says.
+    Listed {
+        /// Whose.
+        session: SessionId,
+        /// Its living processes.
+        processes: Vec<ProcessInfo>,
+    },
     /// A proxy has ended, and so has whatever it left.
     ProxyGone {
         /// Whose.
         session: SessionId,
+        /// The proxy.
+        process: ProcessId,
         /// How the proxy ended.
         exit: Option<ExitStatus>,
         /// What it left, and the proof that this is gone.

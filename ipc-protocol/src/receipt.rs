@@ -53,6 +53,12 @@ pub enum KillCause {
     ProxyDied,
     /// The fork server died; the proxy ended its session.
     ForkServerDied,
+    /// A turn was aborted, and what it started was ended.
+    AbortTurn,
+    /// A limit was passed.
+    Limit,
+    /// All supervisors of the session had died; a later manager ended what they left.
+    Recovery,
 }
 
 /// What contains a session's processes.
@@ -61,6 +67,10 @@ pub enum KillCause {
 pub enum Layer {
     /// Process group, subreaper, kill loop to a proof, fork-server guard.
     Baseline,
+    /// A cgroup (version 2) of the session's own.
+    Cgroup,
+    /// A PID and mount namespace of the session's own: the kernel ends it with the proxy.
+    Strict,
 }
 
 /// Who collected a process's status.
@@ -71,8 +81,10 @@ pub enum ReapedBy {
     Proxy,
     /// The fork server, after the proxy's death.
     ForkServer,
-    /// Its own parent, before it came to us.
+    /// Its own parent (or the init of its PID namespace), before it came to us.
     Parent,
+    /// The system's own reaper: its supervisors were dead.
+    System,
 }
 
 /// How a process that was alive when the kill began came to its end.
@@ -116,7 +128,7 @@ pub enum Proof {
     NoChildren,
     /// The fork server, which has other children, saw this many rounds with no unknown child and nothing unknown reaped.
     QuietRounds(u32),
-    /// The one process asked for is gone: its pidfd says so.
+    /// The processes asked for are gone: their pidfds say so, and three rounds found nothing new below them.
     ProcessGone,
     /// None: something survived, or the kill ran out of time.
     None,
@@ -142,8 +154,14 @@ pub struct Receipt {
     pub unattributed: Vec<ReceiptEntry>,
     /// What is still alive. Empty unless the kill failed.
     pub survivors: Vec<ProcessId>,
+    /// Deaths that are not in `processes`, because there were too many.
+    pub omitted: u64,
     /// On what the claim rests.
     pub proof: Proof,
+    /// Whether the session's cgroup has no member left; `null` where it has none, or the kill was not of all.
+    pub cgroup_empty: Option<bool>,
+    /// Whether no process has the session's marker in its environment; `null` where the kill was not of all.
+    pub unmarked: Option<bool>,
 }
 
 impl Receipt {
@@ -158,13 +176,19 @@ impl Receipt {
             duration_us: 0,
             unattributed: Vec::new(),
             survivors: Vec::new(),
+            omitted: 0,
             proof: Proof::None,
+            cgroup_empty: None,
+            unmarked: None,
         }
     }
 
     /// Whether nothing is left, and that is proven.
     pub fn is_empty(&self) -> bool {
-        self.survivors.is_empty() && self.proof != Proof::None
+        self.survivors.is_empty()
+            && self.proof != Proof::None
+            && self.cgroup_empty != Some(false)
+            && self.unmarked != Some(false)
     }
 
     /// How long the kill took.
@@ -191,6 +215,14 @@ impl Receipt {
         }
         self.unattributed.extend(later.unattributed);
         self.survivors = later.survivors;
+        self.omitted += later.omitted;
+        self.cgroup_empty = later.cgroup_empty.or(self.cgroup_empty);
+        self.unmarked = later.unmarked.or(self.unmarked);
+        for layer in later.layers {
+            if !self.layers.contains(&layer) {
+                self.layers.push(layer);
+            }
+        }
         for entry in later.processes {
             match self.processes.iter_mut().find(|known| known.id == entry.id) {
                 Some(known) => *known = entry,

@@ -5,7 +5,7 @@
 #![expect(clippy::print_stdout, reason = "an example talks")]
 
 use proxy_manager::{
-    AgentSessionConfig, AgentSpec, Child, Event, KillOptions, PermissionMode, PromptMode, ProxyManager,
+    AbortPolicy, AgentSessionConfig, AgentSpec, Child, Event, KillOptions, PermissionMode, PromptMode, ProxyManager,
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -61,7 +61,7 @@ async fn embed(child: Child) -> Result<(), Box<dyn std::error::Error>> {
 
     // Later: abort if needed.
     let turn = session.prompt("say this takes long\nwait", PromptMode::Refuse).await?;
-    session.abort().await?;
+    session.abort(AbortPolicy::LeaveProcesses).await?;
     println!("the turn ended: {:?}", turn.wait().await?.stop_reason);
 
     // Or kill entirely: everything the session ever started, wherever it has gone.

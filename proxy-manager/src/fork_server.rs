@@ -326,7 +326,8 @@ impl ForkServer {
                 self.forked(&session, Err(error));
                 self.watchers().as_mut().and_then(|watchers| watchers.remove(&session));
             }
-            FromForkServer::ProxyGone { session, exit, receipt } => {
+            FromForkServer::Observed { .. } | FromForkServer::Listed { .. } => {}
+            FromForkServer::ProxyGone { session, exit, receipt, .. } => {
                 let mut watchers = self.watchers();
                 let Some(watchers) = watchers.as_mut() else { return };
                 // A proxy that was not forked yet cannot be gone: this was said of an earlier one of the same name.

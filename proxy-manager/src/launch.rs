@@ -1,7 +1,7 @@
 //! What a session is started with: checked here, before anything is forked.
 
 use agents::{Catalog, CatalogError};
-use ipc_protocol::{AgentSessionConfig, EnvVars, message::AgentCommand};
+use ipc_protocol::{AgentSessionConfig, Enclosure, EnvVars, MARKER, SessionId, message::AgentCommand};
 
 use crate::{Error, Result, session::Labels};
 
@@ -13,6 +13,7 @@ pub const SESSION_MARKER: &str = "AGENT_PROXY_SESSION";
 pub(crate) struct Launch {
     pub(crate) config: AgentSessionConfig,
     pub(crate) command: AgentCommand,
+    pub(crate) enclosure: Enclosure,
     pub(crate) labels: Labels,
 }
 
@@ -28,7 +29,7 @@ impl Launch {
             CatalogError::Unknown { agent, known } => Error::UnknownAgent { agent, known },
             CatalogError::NoCommand { .. } => invalid("command", error.to_string()),
         })?;
-        if !config.limits.is_unlimited() {
+        if config.limits.set().next().is_some() {
             let operation = "enforce limits on memory, processes or wall clock: leave them out".to_owned();
             return Err(Error::Unsupported { agent: config.agent, operation });
         }
@@ -43,6 +44,9 @@ impl Launch {
         env.0.extend(spec.env.0.clone());
         env.0.extend(config.env.0.clone());
         env.0.insert(SESSION_MARKER.to_owned(), config.session_id.to_string());
+        // Ids can be chosen, and two managers can choose the same: this is of this one run.
+        let enclosure = Enclosure { marker: SessionId::mint().to_string(), ..Enclosure::default() };
+        env.0.insert(MARKER.to_owned(), enclosure.marker.clone());
         let unfit =
             |(name, value): &(&String, &String)| name.is_empty() || name.contains(['=', '\0']) || value.contains('\0');
         if let Some((name, _)) = env.0.iter().find(unfit) {
@@ -62,7 +66,7 @@ impl Launch {
             workspace_id: config.workspace_id.clone(),
             cwd,
         };
-        Ok(Self { config, command, labels })
+        Ok(Self { config, command, enclosure, labels })
     }
 }
 
@@ -91,7 +95,9 @@ mod tests {
         let launch = plan(AgentSessionConfig { env, ..cat() }).expect("valid");
         let id = launch.config.session_id.to_string();
         let expected: EnvVars =
-            [("PATH", "/bin"), ("LANG", "de"), ("KEY", "v"), (SESSION_MARKER, &id)].into_iter().collect();
+            [("PATH", "/bin"), ("LANG", "de"), ("KEY", "v"), (SESSION_MARKER, &id), (MARKER, &launch.enclosure.marker)]
+                .into_iter()
+                .collect();
         assert_eq!(launch.command.env, expected);
         assert_eq!((launch.labels.cwd.as_str(), launch.config.cwd.as_deref()), ("/home", Some("/home")));
     }

@@ -43,11 +43,12 @@ pub use deadlines::Deadlines;
 pub use error::{Error, Result};
 pub use history::{HistoryLimits, Subscription};
 pub use ipc_protocol::{
-    AgentSessionConfig, EndReason, EnvVars, Envelope, Event, ExitStatus, Gap, Json, KillCause, KillOptions, Layer,
-    Limits, McpServer, McpTransport, OnAgentExit, Outcome, PermissionAnswer, PermissionMode, PermissionOption,
-    PermissionOptionKind, PermissionRequest, Pid, PlanEntry, ProcessId, ProcessInfo, ProcessStatus, Proof, ReapedBy,
-    Receipt, ReceiptEntry, ResolvedBy, SessionId, Signal, StopReason, ToolEnd, ToolStart, ToolStatus, ToolUpdate,
-    Usage,
+    AbortPolicy, AgentSessionConfig, Containment, EndReason, EnvVars, Envelope, Event, ExitStatus, Gap, Hardening,
+    Json, KillCause, KillOptions, Layer, LimitAction, LimitExceeded, LimitForm, LimitInForce, LimitKind, Limits,
+    MARKER, McpServer, McpTransport, Measures, Observer, OnAgentExit, Outcome, PermissionAnswer, PermissionMode,
+    PermissionOption, PermissionOptionKind, PermissionRequest, Pid, PlanEntry, ProcessId, ProcessInfo, ProcessStatus,
+    Proof, ReapedBy, Receipt, ReceiptEntry, ResolvedBy, SessionId, Signal, StopReason, ToolEnd, ToolStart, ToolStatus,
+    ToolUpdate, Usage,
 };
 pub use launch::SESSION_MARKER;
 pub use manager::ProxyManager;

@@ -8,8 +8,8 @@ use std::{
 
 use agents::Catalog;
 use ipc_protocol::{
-    AgentSessionConfig, EndReason, EnvVars, KillOptions, PermissionAnswer, ProcessId, ProcessInfo, Proof, Receipt,
-    SessionId, packet,
+    AbortPolicy, AgentSessionConfig, EndReason, EnvVars, KillOptions, PermissionAnswer, ProcessId, ProcessInfo, Proof,
+    Receipt, SessionId, packet,
 };
 
 use crate::{
@@ -135,8 +135,8 @@ impl ProxyManager {
     ///
     /// # Errors
     /// As there, and as [`ProxyManager`] says.
-    pub async fn abort_session(&self, session: &SessionId) -> Result<()> {
-        self.session(session)?.abort().await
+    pub async fn abort_session(&self, session: &SessionId, policy: AbortPolicy) -> Result<Option<Receipt>> {
+        self.session(session)?.abort(policy).await
     }
 
     /// See [`SessionHandle::kill`].
@@ -161,6 +161,14 @@ impl ProxyManager {
     /// As there, and as [`ProxyManager`] says.
     pub async fn kill_process(&self, session: &SessionId, pid: u32, options: KillOptions) -> Result<Receipt> {
         self.session(session)?.kill_process(pid, options).await
+    }
+
+    /// See [`SessionHandle::kill_tree`].
+    ///
+    /// # Errors
+    /// As there, and as [`ProxyManager`] says.
+    pub async fn kill_tree(&self, session: &SessionId, pid: u32, options: KillOptions) -> Result<Receipt> {
+        self.session(session)?.kill_tree(pid, options).await
     }
 
     /// See [`SessionHandle::processes`].

@@ -10,14 +10,16 @@ use ipc_protocol::{KillCause, KillOptions, Outcome, ProcessId, Proof, ReapedBy, 
 use crate::{Children, PidFd, ProcessRegistry, RegistryEvent};
 
 /// What a kill is to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KillScope {
     /// Everything below this subreaper. Proof: it has no child left.
     All,
-    /// Everything but this process. Proof: quiet rounds, since there is always a child left.
-    AllBut(ProcessId),
+    /// Everything but these processes. Proof: quiet rounds, since there is always a child left.
+    AllBut(BTreeSet<ProcessId>),
     /// This process alone. Proof: it is gone.
     One(ProcessId),
+    /// This process and everything below it, now and while the kill lasts. Proof: quiet rounds.
+    Tree(ProcessId),
     /// Everything below the given roots of a guarded session. Proof: quiet rounds.
     Guarded,
 }
@@ -59,11 +61,18 @@ pub struct Kill {
     discoveries: Option<u64>,
     terminated: BTreeSet<ProcessId>,
     alive_in_round: bool,
+    /// What belongs to the tree that is to be ended.
+    tree: BTreeSet<ProcessId>,
+    /// A process was found in this round that belongs to it.
+    grown: bool,
+    /// A whole round has found none: all of the tree stands still.
+    still: bool,
 }
 
 impl Kill {
     /// A kill that begins with its first step. A step takes about `slice`.
     pub fn new(scope: KillScope, cause: KillCause, options: KillOptions, slice: Duration) -> Self {
+        let tree = if let KillScope::Tree(root) = scope { [root].into() } else { BTreeSet::new() };
         Self {
             scope,
             cause,
@@ -77,6 +86,9 @@ impl Kill {
             discoveries: None,
             terminated: BTreeSet::new(),
             alive_in_round: false,
+            tree,
+            grown: false,
+            still: false,
         }
     }
 
@@ -86,8 +98,8 @@ impl Kill {
     }
 
     /// What.
-    pub fn scope(&self) -> KillScope {
-        self.scope
+    pub fn scope(&self) -> &KillScope {
+        &self.scope
     }
 
     /// One quiet round is proof enough: somebody has proven already that nothing is left.
@@ -133,8 +145,9 @@ impl Kill {
         }
         let known = *self.discoveries.get_or_insert(registry.discoveries);
         let killing = self.began.elapsed() >= self.options.grace;
-        let complete = match self.scope {
+        let complete = match &self.scope {
             KillScope::One(id) => {
+                let id = *id;
                 let alive = is_alive(id);
                 if alive {
                     self.signal(registry, id, killing);
@@ -142,8 +155,9 @@ impl Kill {
                 self.alive_in_round |= alive;
                 true
             }
-            scope => registry.scan_slice(self.slice, |registry, id| {
-                if scope != KillScope::AllBut(id) {
+            KillScope::Tree(_) => registry.scan_slice(self.slice, |registry, id| self.step_tree(registry, id, killing)),
+            _ => registry.scan_slice(self.slice, |registry, id| {
+                if !self.spares(id) {
                     self.alive_in_round = true;
                     self.signal(registry, id, killing);
                 }
@@ -155,10 +169,14 @@ impl Kill {
             let new = registry.discoveries != known || registry.was_blind();
             self.discoveries = Some(registry.discoveries);
             let alive = std::mem::take(&mut self.alive_in_round);
+            self.still = killing && !std::mem::take(&mut self.grown);
             self.quiet = if alive || new { 0 } else { self.quiet + 1 };
-            match self.scope {
+            match &self.scope {
                 KillScope::One(_) if !alive => {
                     registry.scan();
+                    return self.done(registry, Proof::ProcessGone);
+                }
+                KillScope::Tree(_) if self.quiet >= self.quiet_needed => {
                     return self.done(registry, Proof::ProcessGone);
                 }
                 KillScope::AllBut(_) | KillScope::Guarded if self.quiet >= self.quiet_needed => {
@@ -176,6 +194,40 @@ impl Kill {
             (true, false) if self.quiet > 0 => KILL_INTERVAL,
             (true, false) => GRACE_INTERVAL.min(self.options.grace.saturating_sub(self.began.elapsed())),
         })
+    }
+
+    /// Whether this process is not to be ended.
+    fn spares(&self, id: ProcessId) -> bool {
+        matches!(&self.scope, KillScope::AllBut(spared) if spared.contains(&id))
+    }
+
+    /// A living process was met on the walk. Parents come before their children there, so one look suffices to tell whether
+    /// it is of the tree.
+    fn step_tree(&mut self, registry: &mut ProcessRegistry, id: ProcessId, killing: bool) {
+        let parent = registry.parent_of(id);
+        if parent.is_some_and(|parent| self.tree.contains(&parent)) && self.tree.insert(id) {
+            self.grown = true;
+        }
+        if !self.tree.contains(&id) {
+            return;
+        }
+        self.alive_in_round = true;
+        // What is killed gives its children away, and they are then anybody's. So all stand still first, until a whole
+        // round has found no new one.
+        match (killing, self.still) {
+            (true, false) => self.stop(registry, id),
+            (killing, _) => self.signal(registry, id, killing),
+        }
+    }
+
+    fn stop(&mut self, registry: &mut ProcessRegistry, id: ProcessId) {
+        if self.terminated.insert(id) {
+            registry.refresh_command(id);
+        }
+        if let Ok(process) = PidFd::open(id) {
+            // What cannot be stopped is not ours to kill either; it is named as a survivor in the end.
+            let _ = process.signal(Signal::Stop);
+        }
     }
 
     fn signal(&mut self, registry: &mut ProcessRegistry, id: ProcessId, killing: bool) {
@@ -204,10 +256,11 @@ impl Kill {
         let mut receipt = Receipt::begin(registry.session().clone(), self.cause);
         receipt.rounds = self.rounds;
         receipt.duration_us = u64::try_from(self.since.elapsed().as_micros()).unwrap_or(u64::MAX);
-        let in_scope = |id: ProcessId| match self.scope {
+        let in_scope = |id: ProcessId| match &self.scope {
             KillScope::All | KillScope::Guarded => true,
-            KillScope::AllBut(other) => id != other,
-            KillScope::One(one) => id == one,
+            KillScope::AllBut(_) => !self.spares(id),
+            KillScope::One(one) => id == *one,
+            KillScope::Tree(_) => self.tree.contains(&id),
         };
         let during = |ended: Option<Instant>| ended.is_none_or(|ended| ended >= self.since);
         let mut entries: Vec<_> =

@@ -9,6 +9,7 @@ mod registry;
 mod sample;
 mod spawn;
 mod sys;
+mod unavailable;
 
 pub use kill::{Kill, KillScope, KillStep};
 pub use pidfd::PidFd;
@@ -16,3 +17,4 @@ pub use proc::{environment_value, has_children_lists, identify, is_exiting, own_
 pub use registry::{Children, ProcessRegistry, Reaped, RegistryEvent, reap_children};
 pub use spawn::{Input, Output, Spawn, SpawnError, Spawned, spawn};
 pub use sys::{Title, fork_child, inherited_fds, is_single_threaded};
+pub use unavailable::Unavailable;

@@ -270,6 +270,16 @@ impl ProcessRegistry {
         self.live.get(&pid).copied()
     }
 
+    /// The parent of a living process, as last seen; `None` where that is none of this session's.
+    pub(crate) fn parent_of(&self, id: ProcessId) -> Option<ProcessId> {
+        self.live(self.entries.get(&id)?.info.ppid)
+    }
+
+    /// Every process alive, as last seen.
+    pub fn living(&self) -> impl Iterator<Item = ProcessId> + use<'_> {
+        self.live.values().copied()
+    }
+
     /// How `id` ended; `None` while it lives, or is unknown, or nobody could see how.
     pub fn exit_of(&self, id: ProcessId) -> Option<ExitStatus> {
         self.entries.get(&id)?.info.exit

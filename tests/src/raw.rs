@@ -8,7 +8,7 @@ use std::{
 };
 
 use ipc_protocol::{
-    AgentSessionConfig, ProcessId, SessionId,
+    AgentSessionConfig, Enclosure, MARKER, ProcessId, SessionId,
     codec::{Assembler, Inbox, encode, encode_packets},
     message::{AgentCommand, FromForkServer, FromProxy, Hello, ToForkServer, ToProxy, VERSION},
     packet::{packet_pair, recv_packet, send_packet, stream_pair},
@@ -87,7 +87,7 @@ impl RawForkServer {
     /// Forks a proxy, without greeting it.
     pub fn fork(&mut self, session: &SessionId) -> (RawProxy, PidFd) {
         let (ours, theirs) = stream_pair().expect("a pair");
-        self.send(&ToForkServer::Fork { session: session.clone() }, Some(&theirs));
+        self.send(&ToForkServer::Fork { session: session.clone(), enclosure: enclosure(session) }, Some(&theirs));
         drop(theirs);
         match self.receive() {
             (FromForkServer::Forked { session: of, process }, Some(pidfd)) => {
@@ -174,7 +174,9 @@ impl RawProxy {
 
     /// Starts a shell script as the session's agent and waits until it is ready; returns the agent's process.
     pub fn start_shell(&mut self, session: &SessionId, script: &str) -> ProcessId {
-        let env = [("PATH", "/usr/bin:/bin"), ("AGENT_PROXY_SESSION", session.as_str())].into_iter().collect();
+        let enclosure = enclosure(session);
+        let env = [("PATH", "/usr/bin:/bin"), ("AGENT_PROXY_SESSION", session.as_str()), (MARKER, &enclosure.marker)];
+        let env = env.into_iter().collect();
         let command = AgentCommand {
             agent: "command".into(),
             protocol: "command".into(),
@@ -187,13 +189,19 @@ impl RawProxy {
             cwd: Some("/".into()),
             ..AgentSessionConfig::new("command")
         };
-        self.send(&ToProxy::Start { request: 1, config: Box::new(config), command: Box::new(command) });
+        let (config, command, enclosure) = (Box::new(config), Box::new(command), Box::new(enclosure));
+        self.send(&ToProxy::Start { request: 1, config, command, enclosure });
         self.receive("started", |message| match message {
             FromProxy::Started { process, .. } => Some(process),
             FromProxy::Failed { error, .. } => panic!("{error}"),
             _ => None,
         })
     }
+}
+
+/// Layer A alone, with a marker that only this test process uses.
+pub fn enclosure(session: &SessionId) -> Enclosure {
+    Enclosure { marker: format!("{session}-{}", std::process::id()), ..Enclosure::default() }
 }
 
 /// Kills a process that a test started, and nothing else.

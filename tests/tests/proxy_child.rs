@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use agent_proxy_tests::{
-    raw::{RawForkServer, RawProxy, sigkill},
+    raw::{RawForkServer, RawProxy, enclosure, sigkill},
     system::{self, until},
 };
 use ipc_protocol::{
@@ -28,7 +28,7 @@ fn ended(proxy: &mut RawProxy) -> (EndReason, Receipt) {
 
 fn proxy_gone(server: &mut RawForkServer) -> (SessionId, Option<ExitStatus>, Receipt) {
     match server.receive().0 {
-        FromForkServer::ProxyGone { session, exit, receipt } => (session, exit, *receipt),
+        FromForkServer::ProxyGone { session, exit, receipt, .. } => (session, exit, *receipt),
         other => panic!("{other:?}"),
     }
 }
@@ -159,7 +159,8 @@ fn what_cannot_start_says_why() {
         steer_by_prompt: false,
     };
     let config = ipc_protocol::AgentSessionConfig::new("command");
-    proxy.send(&ToProxy::Start { request: 1, config: Box::new(config), command: Box::new(command) });
+    let (config, command, enclosure) = (Box::new(config), Box::new(command), Box::new(enclosure(&session)));
+    proxy.send(&ToProxy::Start { request: 1, config, command, enclosure });
     let error = proxy.receive("the failure", |m| match m {
         FromProxy::Failed { request: 1, error } => Some(error),
         _ => None,

@@ -7,9 +7,9 @@ use agent_proxy_tests::{
     system::{self, until},
 };
 use proxy_manager::{
-    AgentSessionConfig, EndReason, Error, Event, HistoryLimits, KillOptions, Limits, McpServer, McpTransport,
-    OnAgentExit, Outcome, PermissionAnswer, PermissionMode, PermissionRequest, ProcessStatus, PromptMode, Proof,
-    ProxyManager, ResolvedBy, SessionState, StopReason, Subscription,
+    AbortPolicy, AgentSessionConfig, EndReason, Error, Event, HistoryLimits, KillOptions, Limits, McpServer,
+    McpTransport, OnAgentExit, Outcome, PermissionAnswer, PermissionMode, PermissionRequest, ProcessStatus, PromptMode,
+    Proof, ProxyManager, ResolvedBy, SessionState, StopReason, Subscription,
 };
 
 fn builder() -> proxy_manager::Builder {
@@ -163,7 +163,7 @@ async fn a_busy_session_refuses_queues_or_is_steered() {
     let steered = session.prompt("look right", PromptMode::Steer).await.expect("steered");
     said(&mut events, "steered: look right").await;
     drop(steered);
-    session.abort().await.expect("aborted");
+    session.abort(AbortPolicy::LeaveProcesses).await.expect("aborted");
     let end = soon("the first turn's end", first.wait()).await.expect("ended");
     assert_eq!(end.stop_reason, Some(StopReason::Cancelled));
     said(&mut events, "second").await;
@@ -209,7 +209,7 @@ async fn permissions_are_asked_answered_and_closed_by_an_abort() {
     }
     let turn = session.prompt("ask and wait", PromptMode::Refuse).await.expect("prompted");
     asked(&mut events).await;
-    session.abort().await.expect("aborted");
+    session.abort(AbortPolicy::LeaveProcesses).await.expect("aborted");
     let by = event(&mut events, "resolved", |envelope| match envelope.event {
         Event::PermissionResolved { by, .. } => Some(by),
         _ => None,
@@ -391,7 +391,7 @@ async fn a_command_has_lines_and_no_turns() {
     }
     let error = session.steer("x").await.expect_err("it has no turns");
     assert!(matches!(error, Error::Unsupported { .. }), "{error}");
-    session.abort().await.expect("interrupted");
+    session.abort(AbortPolicy::LeaveProcesses).await.expect("interrupted");
     let events = all(&mut events).await;
     assert!(events.iter().any(|e| matches!(&e.event, Event::Text { text } if text == "interrupted\n")), "{events:#?}");
     let Event::SessionEnded { reason, receipt } = &events.last().expect("a last event").event else {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use proxy_manager::{
-    Child, Envelope, Error, Event, KillOptions, PromptMode, ProxyManager, Receipt, SessionHandle, Subscription, Turn,
-    TurnEnd,
+    AbortPolicy, Child, Envelope, Error, Event, KillOptions, PromptMode, ProxyManager, Receipt, SessionHandle,
+    Subscription, Turn, TurnEnd,
 };
 
 use super::{
@@ -153,8 +153,8 @@ impl Foreground {
 
     async fn abort(&mut self) {
         self.line_start();
-        match self.session.abort().await {
-            Ok(()) => term::note("aborting the turn; Ctrl-C again kills the session"),
+        match self.session.abort(AbortPolicy::LeaveProcesses).await {
+            Ok(_) => term::note("aborting the turn; Ctrl-C again kills the session"),
             Err(error) => {
                 term::note(format_args!("the turn cannot be aborted: {error}; Ctrl-C again kills the session"))
             }

@@ -10,7 +10,9 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use proxy_manager::{AgentSessionConfig, KillOptions, ProcessInfo, ProxyManager, Receipt, SessionHandle, SessionInfo};
+use proxy_manager::{
+    AbortPolicy, AgentSessionConfig, KillOptions, ProcessInfo, ProxyManager, Receipt, SessionHandle, SessionInfo,
+};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::stream;
@@ -156,7 +158,7 @@ async fn steer(
 }
 
 async fn abort(State(manager): State<ProxyManager>, Path(id): Path<String>) -> Answer<StatusCode> {
-    find(&manager, &id)?.abort().await?;
+    find(&manager, &id)?.abort(AbortPolicy::LeaveProcesses).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -57,6 +57,10 @@ pub(crate) fn detail(event: &Event) -> String {
             format!("{id}: {}", option.as_deref().unwrap_or("cancelled"))
         }
         Event::ProcessSpawned(process) => format!("{} {}", process.id.pid, process.command_line()),
+        Event::LimitExceeded(passed) => {
+            let by = passed.process.map_or_else(String::new, |process| format!(", most of it by {}", process.pid));
+            format!("{}: {} of {}{by}; {}", passed.limit, passed.measured, passed.value, passed.action)
+        }
         Event::ProcessExited { process, command, exit } => {
             let command = command.as_deref().unwrap_or("[unreadable]");
             format!("{} {command}: {}", process.pid, exit.map_or_else(|| "ended".to_owned(), |exit| exit.to_string()))

@@ -68,6 +68,8 @@ fn survivors(receipt: &Receipt, style: Style) -> String {
 fn layer_name(layer: Layer) -> &'static str {
     match layer {
         Layer::Baseline => "baseline layer",
+        Layer::Cgroup => "cgroup",
+        Layer::Strict => "namespaces",
     }
 }
 
@@ -124,6 +126,7 @@ fn reaper(reaper: ReapedBy) -> &'static str {
         ReapedBy::Proxy => "proxy",
         ReapedBy::ForkServer => "fork server",
         ReapedBy::Parent => "its parent",
+        ReapedBy::System => "the system",
     }
 }
 

@@ -53,13 +53,13 @@ every_variant_is_made!(
     every_message_to_the_fork_server_is_made,
     ToForkServer,
     values::to_fork_server(),
-    [Hello, Fork, Kill,]
+    [Hello, Fork, Kill, List,]
 );
 every_variant_is_made!(
     every_message_from_the_fork_server_is_made,
     FromForkServer,
     values::from_fork_server(),
-    [Hello, Forked, ForkFailed, ProxyGone,]
+    [Hello, Forked, ForkFailed, Observed, Listed, ProxyGone,]
 );
 every_variant_is_made!(
     every_event_is_made,
@@ -88,6 +88,7 @@ every_variant_is_made!(
         PermissionResolved,
         ProcessSpawned,
         ProcessExited,
+        LimitExceeded,
         ActionFailed,
         Log,
     ]
@@ -155,6 +156,11 @@ proptest! {
     ) {
         prop_assert_eq!(sent_as_packets(&to), to);
         prop_assert_eq!(sent_as_packets(&from), from);
+    }
+
+    #[test]
+    fn a_handover_comes_back(handovers in vec(values::handover(), 1..3)) {
+        prop_assert_eq!(sent_as_packets(&handovers), handovers);
     }
 
     #[test]

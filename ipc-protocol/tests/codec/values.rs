@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use ipc_protocol::{
-    message::{AgentCommand, FromForkServer, FromProxy, Hello, ToForkServer, ToProxy},
+    message::{AgentCommand, FromForkServer, FromProxy, Handover, Hello, ToForkServer, ToProxy},
     *,
 };
 use proptest::{
@@ -91,7 +91,7 @@ fn process_info() -> impl Strategy<Value = ProcessInfo> {
 
 fn receipt_entry() -> impl Strategy<Value = ReceiptEntry> {
     let outcome = prop_oneof![exit_status().prop_map(Outcome::Ended), Just(Outcome::Gone), Just(Outcome::Survived)];
-    let reaped_by = of(one_of(&[ReapedBy::Proxy, ReapedBy::ForkServer, ReapedBy::Parent]));
+    let reaped_by = of(one_of(&[ReapedBy::Proxy, ReapedBy::ForkServer, ReapedBy::Parent, ReapedBy::System]));
     (process_id(), any::<[u32; 3]>(), of(text()), outcome, reaped_by).prop_map(
         |(id, [ppid, pgid, sid], command, outcome, reaped_by)| ReceiptEntry {
             id,
@@ -116,6 +116,9 @@ fn receipt() -> impl Strategy<Value = Box<Receipt>> {
         KillCause::HostDied,
         KillCause::ProxyDied,
         KillCause::ForkServerDied,
+        KillCause::AbortTurn,
+        KillCause::Limit,
+        KillCause::Recovery,
     ];
     let proof = prop_oneof![
         Just(Proof::NoChildren),
@@ -124,8 +127,10 @@ fn receipt() -> impl Strategy<Value = Box<Receipt>> {
         Just(Proof::None),
     ];
     let lists = (vec(receipt_entry(), 0..4), vec(receipt_entry(), 0..2), vec(process_id(), 0..3));
-    (session_id(), one_of(&causes), lists, any::<(u32, u64)>(), proof).prop_map(
-        |(session_id, cause, (processes, unattributed, survivors), (rounds, duration_us), proof)| {
+    let figures = any::<(u32, u64, u64, Option<bool>, Option<bool>)>();
+    (session_id(), one_of(&causes), lists, figures, proof, layers()).prop_map(
+        |(session_id, cause, (processes, unattributed, survivors), figures, proof, layers)| {
+            let (rounds, duration_us, omitted, cgroup_empty, unmarked) = figures;
             Box::new(Receipt {
                 processes,
                 unattributed,
@@ -133,10 +138,67 @@ fn receipt() -> impl Strategy<Value = Box<Receipt>> {
                 rounds,
                 duration_us,
                 proof,
+                layers,
+                omitted,
+                cgroup_empty,
+                unmarked,
                 ..Receipt::begin(session_id, cause)
             })
         },
     )
+}
+
+fn layers() -> impl Strategy<Value = Vec<Layer>> {
+    vec(one_of(&[Layer::Baseline, Layer::Cgroup, Layer::Strict]), 0..3)
+}
+
+fn limit_kind() -> impl Strategy<Value = LimitKind> {
+    select(LimitKind::ALL.to_vec()).prop_map(|(kind, _)| kind)
+}
+
+fn limit_form() -> impl Strategy<Value = LimitForm> {
+    one_of(&[LimitForm::Cgroup, LimitForm::Rlimit, LimitForm::Clock, LimitForm::Watchdog])
+}
+
+fn limit_action() -> impl Strategy<Value = LimitAction> {
+    select(LimitAction::ALL.to_vec()).prop_map(|(action, _)| action)
+}
+
+fn limits() -> impl Strategy<Value = Limits> {
+    let six = any::<[Option<u64>; 7]>();
+    (six, any::<bool>(), limit_action()).prop_map(|(values, core_dumps, on_limit)| {
+        let [memory_bytes, processes, cpu_time_ms, cpu_percent, open_files, file_size_bytes, wall_clock_ms] = values;
+        Limits {
+            memory_bytes,
+            processes,
+            cpu_time_ms,
+            cpu_percent,
+            open_files,
+            file_size_bytes,
+            wall_clock_ms,
+            core_dumps,
+            on_limit,
+        }
+    })
+}
+
+fn measures() -> impl Strategy<Value = Box<Measures>> {
+    let limit = (limit_kind(), any::<u64>(), limit_form());
+    let limit = limit.prop_map(|(limit, value, form)| LimitInForce { limit, value, form });
+    let observer = one_of(&[Observer::Connector, Observer::Polling]);
+    (layers(), observer, vec(limit, 0..4), any::<(bool, bool)>()).prop_map(
+        |(layers, observer, limits, (undumpable, landlock))| {
+            Box::new(Measures { layers, observer, limits, undumpable, landlock })
+        },
+    )
+}
+
+fn enclosure() -> impl Strategy<Value = Enclosure> {
+    (text(), of(text()), any::<bool>()).prop_map(|(marker, cgroup, strict)| Enclosure { marker, cgroup, strict })
+}
+
+pub(crate) fn handover() -> impl Strategy<Value = Handover> {
+    (session_id(), any::<bool>()).prop_map(|(session, observed)| Handover { session, observed })
 }
 
 fn end_reason() -> BoxedStrategy<EndReason> {
@@ -147,6 +209,7 @@ fn end_reason() -> BoxedStrategy<EndReason> {
         of(exit_status()).prop_map(EndReason::ProxyDied),
         Just(EndReason::ForkServerDied),
         Just(EndReason::HostDied),
+        limit_kind().prop_map(EndReason::LimitExceeded),
         Just(EndReason::Shutdown),
     ]
     .boxed()
@@ -187,13 +250,14 @@ fn config() -> impl Strategy<Value = Box<AgentSessionConfig>> {
     let modes = [PermissionMode::Ask, PermissionMode::Allow, PermissionMode::Deny];
     let labels = (session_id(), text(), of(text()), of(text()), of(text()), of(text()), of(text()), of(text()));
     let lists = (vec(text(), 0..4), env(), vec(text(), 0..4), vec(mcp_server(), 0..3));
-    let limits = (of(any::<u64>()), of(any::<u64>()), of(any::<u64>()))
-        .prop_map(|(memory_bytes, processes, wall_clock_ms)| Limits { memory_bytes, processes, wall_clock_ms });
-    let policies = (one_of(&modes), of(any::<u32>()), limits, one_of(&[OnAgentExit::Kill, OnAgentExit::Keep]));
+    let containment = of(select(Containment::ALL.to_vec()).prop_map(|(value, _)| value));
+    let hardening = any::<(bool, Option<bool>)>().prop_map(|(undumpable, landlock)| Hardening { undumpable, landlock });
+    let exits = one_of(&[OnAgentExit::Kill, OnAgentExit::Keep]);
+    let policies = (one_of(&modes), of(any::<u32>()), limits(), exits, containment, hardening);
     (labels, lists, policies).prop_map(|(labels, lists, policies)| {
         let (session_id, agent, agent_type, user_id, workspace_id, cwd, model, system_prompt) = labels;
         let (command, env, tools, mcp_servers) = lists;
-        let (permission_mode, max_turns, limits, on_agent_exit) = policies;
+        let (permission_mode, max_turns, limits, on_agent_exit, containment, hardening) = policies;
         Box::new(AgentSessionConfig {
             session_id,
             agent,
@@ -211,6 +275,8 @@ fn config() -> impl Strategy<Value = Box<AgentSessionConfig>> {
             max_turns,
             limits,
             on_agent_exit,
+            containment,
+            hardening,
         })
     })
 }
@@ -288,9 +354,11 @@ pub(crate) fn event() -> BoxedStrategy<Event> {
         (text(), text(), text()).prop_map(|(content, status, priority)| PlanEntry { content, status, priority });
     let by = one_of(&[ResolvedBy::User, ResolvedBy::Mode, ResolvedBy::Abort]);
     prop_oneof![
-        (text(), process_id(), process_id(), of(text())).prop_map(|(agent, process, proxy, native_session_id)| {
-            Event::SessionStarted { agent, process, proxy, native_session_id }
-        }),
+        (text(), process_id(), process_id(), of(text()), measures()).prop_map(
+            |(agent, process, proxy, native_session_id, measures)| {
+                Event::SessionStarted { agent, process, proxy, native_session_id, measures }
+            }
+        ),
         Just(Event::SessionIdle {}),
         Just(Event::SessionBusy {}),
         (text(), text()).prop_map(|(status, detail)| Event::SessionStatus { status, detail }),
@@ -318,6 +386,11 @@ pub(crate) fn event() -> BoxedStrategy<Event> {
             command,
             exit
         }),
+        (limit_kind(), any::<(u64, u64)>(), limit_form(), limit_action(), of(process_id())).prop_map(
+            |(limit, (value, measured), form, action, process)| {
+                Event::LimitExceeded(Box::new(LimitExceeded { limit, value, measured, form, action, process }))
+            }
+        ),
         (text(), text()).prop_map(|(action, error)| Event::ActionFailed { action, error }),
         (text(), text()).prop_map(|(stream, text)| Event::Log { stream, text }),
     ]
@@ -338,27 +411,27 @@ fn agent_command() -> impl Strategy<Value = Box<AgentCommand>> {
 
 pub(crate) fn to_proxy() -> BoxedStrategy<ToProxy> {
     let id = any::<u64>;
+    let policies = [AbortPolicy::LeaveProcesses, AbortPolicy::KillTurnProcesses];
     prop_oneof![
         hello().prop_map(ToProxy::Hello),
-        (id(), config(), agent_command()).prop_map(|(request, config, command)| ToProxy::Start {
-            request,
-            config,
-            command
+        (id(), config(), agent_command(), enclosure()).prop_map(|(request, config, command, enclosure)| {
+            ToProxy::Start { request, config, command, enclosure: Box::new(enclosure) }
         }),
         (id(), id(), text()).prop_map(|(request, turn, text)| ToProxy::Prompt { request, turn, text }),
         (id(), text()).prop_map(|(request, text)| ToProxy::Steer { request, text }),
-        id().prop_map(|request| ToProxy::Abort { request }),
+        (id(), one_of(&policies), kill_options()).prop_map(|(request, policy, options)| ToProxy::Abort {
+            request,
+            policy,
+            options
+        }),
         (id(), text(), permission_answer()).prop_map(|(request, id, answer)| ToProxy::Permission {
             request,
             id,
             answer
         }),
         id().prop_map(|request| ToProxy::ListProcesses { request }),
-        (id(), process_id(), kill_options()).prop_map(|(request, process, options)| ToProxy::KillProcess {
-            request,
-            process,
-            options
-        }),
+        (id(), process_id(), any::<bool>(), kill_options())
+            .prop_map(|(request, process, tree, options)| ToProxy::KillProcess { request, process, tree, options }),
         (id(), kill_options()).prop_map(|(request, options)| ToProxy::KillAll { request, options }),
         (kill_options(), end_reason()).prop_map(|(options, reason)| ToProxy::Shutdown { options, reason }),
         id().prop_map(|request| ToProxy::Ping { request }),
@@ -370,9 +443,11 @@ pub(crate) fn from_proxy() -> BoxedStrategy<FromProxy> {
     let id = any::<u64>;
     prop_oneof![
         hello().prop_map(FromProxy::Hello),
-        (id(), process_id(), of(text()), any::<bool>()).prop_map(|(request, process, native_session_id, turns)| {
-            FromProxy::Started { request, process, native_session_id, turns }
-        }),
+        (id(), process_id(), of(text()), any::<bool>(), measures()).prop_map(
+            |(request, process, native_session_id, turns, measures)| {
+                FromProxy::Started { request, process, native_session_id, turns, measures }
+            }
+        ),
         (id(), event()).prop_map(|(turn, event)| FromProxy::Event { turn, event }),
         id().prop_map(|turn| FromProxy::TurnEnded { turn }),
         (id(), vec(process_info(), 0..4)).prop_map(|(request, processes)| FromProxy::Processes { request, processes }),
@@ -389,7 +464,8 @@ pub(crate) fn from_proxy() -> BoxedStrategy<FromProxy> {
 pub(crate) fn to_fork_server() -> BoxedStrategy<ToForkServer> {
     prop_oneof![
         hello().prop_map(ToForkServer::Hello),
-        session_id().prop_map(|session| ToForkServer::Fork { session }),
+        (session_id(), enclosure()).prop_map(|(session, enclosure)| ToForkServer::Fork { session, enclosure }),
+        session_id().prop_map(|session| ToForkServer::List { session }),
         (session_id(), kill_options()).prop_map(|(session, options)| ToForkServer::Kill { session, options }),
     ]
     .boxed()
@@ -400,10 +476,11 @@ pub(crate) fn from_fork_server() -> BoxedStrategy<FromForkServer> {
         hello().prop_map(FromForkServer::Hello),
         (session_id(), process_id()).prop_map(|(session, process)| FromForkServer::Forked { session, process }),
         (session_id(), wire_error()).prop_map(|(session, error)| FromForkServer::ForkFailed { session, error }),
-        (session_id(), of(exit_status()), receipt()).prop_map(|(session, exit, receipt)| FromForkServer::ProxyGone {
-            session,
-            exit,
-            receipt
+        (session_id(), event()).prop_map(|(session, event)| FromForkServer::Observed { session, event }),
+        (session_id(), vec(process_info(), 0..4))
+            .prop_map(|(session, processes)| FromForkServer::Listed { session, processes }),
+        (session_id(), process_id(), of(exit_status()), receipt()).prop_map(|(session, process, exit, receipt)| {
+            FromForkServer::ProxyGone { session, process, exit, receipt }
         }),
     ]
     .boxed()

@@ -41,9 +41,10 @@ impl Control {
     pub(crate) fn send(&mut self, message: &FromForkServer, fd: Option<OwnedFd>) {
         let packets = match (encode_packets(message), message) {
             // Too long with all its command lines.
-            (Err(_), FromForkServer::ProxyGone { session, exit, receipt }) => {
+            (Err(_), FromForkServer::ProxyGone { session, process, exit, receipt }) => {
                 let receipt = Box::new(receipt.as_ref().clone().without_commands());
-                encode_packets(&FromForkServer::ProxyGone { session: session.clone(), exit: *exit, receipt })
+                let (session, process, exit) = (session.clone(), *process, *exit);
+                encode_packets(&FromForkServer::ProxyGone { session, process, exit, receipt })
             }
             (packets, _) => packets,
         };

@@ -6,7 +6,8 @@ use std::{
 };
 
 use ipc_protocol::{
-    ExitStatus, KillCause, KillOptions, Outcome, Pid, ProcessId, ReapedBy, Receipt, ReceiptEntry, SessionId, Signal,
+    Enclosure, ExitStatus, KillCause, KillOptions, MARKER, Outcome, Pid, ProcessId, ReapedBy, Receipt, ReceiptEntry,
+    SessionId, Signal,
 };
 use registry::{Kill, KillScope, KillStep, PidFd, ProcessRegistry, Reaped};
 
@@ -17,8 +18,6 @@ const SLICE: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Processes of doubtful origin that a receipt names at most.
 const MAX_UNATTRIBUTED: usize = 1024;
-/// Environment variable that marks every process of a session.
-const MARKER: &str = "AGENT_PROXY_SESSION";
 
 enum Stage {
     /// The proxy lives (stopped, wedged): its tree is killed first, while it is still clear whose it is.
@@ -33,6 +32,10 @@ enum Stage {
 
 /// One session being ended by the fork server.
 pub(crate) struct Guard {
+    /// The proxy, alive or dead.
+    proxy: ProcessId,
+    /// In the environment of the session's processes.
+    marker: String,
     registry: ProcessRegistry,
     kill: Kill,
     stage: Stage,
@@ -46,22 +49,37 @@ pub(crate) struct Guard {
 
 impl Guard {
     /// For a session whose proxy is alive.
-    pub(crate) fn of_proxy(session: SessionId, proxy: Pid, cause: KillCause, options: KillOptions) -> Self {
+    pub(crate) fn of_proxy(
+        session: &SessionId,
+        enclosure: &Enclosure,
+        proxy: ProcessId,
+        cause: KillCause,
+        options: KillOptions,
+    ) -> Self {
         let until = Instant::now() + options.grace + PATIENCE;
-        Self::new(session, Kill::new(KillScope::Guarded, cause, options, SLICE), Stage::Below { proxy, until })
+        let kill = Kill::new(KillScope::Guarded, cause, options, SLICE);
+        Self::new(session, enclosure, proxy, kill, Stage::Below { proxy: proxy.pid, until })
     }
 
     /// For a session whose proxy has died.
-    pub(crate) fn of_orphans(session: SessionId, exit: ExitStatus, options: KillOptions) -> Self {
+    pub(crate) fn of_orphans(
+        session: &SessionId,
+        enclosure: &Enclosure,
+        proxy: ProcessId,
+        exit: ExitStatus,
+        options: KillOptions,
+    ) -> Self {
         let kill = Kill::new(KillScope::Guarded, KillCause::ProxyDied, options, SLICE);
         // A proxy exits with 0 only after the kernel has told it that it has no child left.
         let kill = if exit.success() { kill.confirming() } else { kill };
-        Self::new(session, kill, Stage::Orphans { exit })
+        Self::new(session, enclosure, proxy, kill, Stage::Orphans { exit })
     }
 
-    fn new(session: SessionId, kill: Kill, stage: Stage) -> Self {
+    fn new(session: &SessionId, enclosure: &Enclosure, proxy: ProcessId, kill: Kill, stage: Stage) -> Self {
         Self {
-            registry: ProcessRegistry::guard(session),
+            proxy,
+            marker: enclosure.marker.clone(),
+            registry: ProcessRegistry::guard(session.clone()),
             kill,
             stage,
             next: Instant::now(),
@@ -167,8 +185,8 @@ impl Guard {
         }
     }
 
-    /// How the proxy ended and what was done, once it is over.
-    pub(crate) fn take_end(&mut self) -> Option<(ExitStatus, Receipt)> {
+    /// Which proxy, how it ended, and what was done, once it is over.
+    pub(crate) fn take_end(&mut self) -> Option<(ProcessId, ExitStatus, Receipt)> {
         let Stage::End { exit } = self.stage else { return None };
         let mut receipt = self.receipt.take()?;
         let doubtful = std::mem::take(&mut self.doubtful);
@@ -176,7 +194,7 @@ impl Guard {
         receipt.processes = own;
         receipt.unattributed.append(&mut self.unattributed);
         receipt.unattributed.extend::<Vec<_>>(doubted);
-        Some((exit, receipt))
+        Some((self.proxy, exit, receipt))
     }
 }
 
@@ -203,7 +221,7 @@ pub(crate) fn share_out_orphans(
         }
         let Ok(id) = registry::identify(pid) else { continue };
         let marker = registry::environment_value(pid, MARKER);
-        let marked = |at: &&usize| marker.as_deref() == Some(guards[**at].registry.session().as_str());
+        let marked = |at: &&usize| marker.as_deref() == Some(guards[**at].marker.as_str());
         let owner = dying.iter().find(|at| guards[**at].knows(id)).or_else(|| dying.iter().find(marked));
         // A living proxy has no orphans here, whatever a marker says.
         if owner.is_none() && marker.as_deref().is_some_and(&has_dead_proxy) {

@@ -13,8 +13,9 @@ use std::{
 
 use agents::Adapters;
 use ipc_protocol::{
-    ExitStatus, KillCause, KillOptions, Pid, SessionId, Signal, WireError,
-    message::{FromForkServer, Hello, ToForkServer, VERSION},
+    Enclosure, ExitStatus, KillCause, KillOptions, Pid, SessionId, Signal, WireError,
+    codec::encode_packets,
+    message::{FromForkServer, Handover, Hello, ToForkServer, VERSION},
     packet::{packet_pair, send_packet},
 };
 use nix::{
@@ -25,7 +26,7 @@ use nix::{
         time::TimeSpec,
     },
 };
-use registry::{Input, Output, PidFd, Reaped, Spawn, Title};
+use registry::{Input, Output, PidFd, ProcessRegistry, Reaped, Spawn, Title};
 
 use self::{control::Control, guard::Guard};
 use crate::{PROXY_ARG, padded_argv, proxy};
@@ -47,6 +48,7 @@ const REAP_BOUND: usize = 256;
 /// A living proxy.
 struct Proxy {
     session: SessionId,
+    enclosure: Enclosure,
     process: PidFd,
 }
 
@@ -183,13 +185,16 @@ impl<'a> ForkServer<'a> {
             let Some(control) = &mut self.control else { return };
             match control.receive() {
                 Ok(Some((ToForkServer::Hello(hello), _))) if hello.version == VERSION => {}
-                Ok(Some((ToForkServer::Fork { session }, Some(socket)))) => self.fork(session, socket),
-                Ok(Some((ToForkServer::Fork { session }, None))) => {
+                Ok(Some((ToForkServer::Fork { session, enclosure }, Some(socket)))) => {
+                    self.fork(session, enclosure, &socket);
+                }
+                Ok(Some((ToForkServer::Fork { session, .. }, None))) => {
                     // Hosts always send one: the table of this process was full when it came.
                     let error = WireError::FdsExhausted { operation: "receiving a proxy's socket".into() };
                     control.send(&FromForkServer::ForkFailed { session, error }, None);
                 }
                 Ok(Some((ToForkServer::Kill { session, options }, _))) => self.kill(&session, options),
+                Ok(Some((ToForkServer::List { session }, _))) => self.list(session),
                 Ok(None) => return,
                 // The host has closed, or is of another build (it has our Hello and knows), or talks nonsense: either
                 // way there is no host any more.
@@ -217,20 +222,20 @@ impl<'a> ForkServer<'a> {
         }
         for (pid, proxy) in &self.proxies {
             if !self.guards.iter().any(|guard| guard.guards_proxy(*pid)) {
-                let session = proxy.session.clone();
-                self.guards.push(Guard::of_proxy(session, *pid, KillCause::HostDied, KillOptions::NOW));
+                let (process, cause) = (proxy.process.id(), KillCause::HostDied);
+                self.guards.push(Guard::of_proxy(&proxy.session, &proxy.enclosure, process, cause, KillOptions::NOW));
             }
         }
     }
 
-    fn fork(&mut self, session: SessionId, socket: OwnedFd) {
+    fn fork(&mut self, session: SessionId, enclosure: Enclosure, socket: &OwnedFd) {
         self.spare_due = Instant::now() + SPARE_DELAY;
-        let answer = match self.start_proxy(&session, &socket) {
+        let answer = match self.start_proxy(&session, socket) {
             Ok(process) => {
                 let id = process.id();
                 let message = FromForkServer::Forked { session: session.clone(), process: id };
                 let beside = process.as_fd().try_clone_to_owned().ok();
-                self.proxies.insert(id.pid, Proxy { session, process });
+                self.proxies.insert(id.pid, Proxy { session, enclosure, process });
                 (message, beside)
             }
             Err(error) => (FromForkServer::ForkFailed { session, error }, None),
@@ -241,7 +246,11 @@ impl<'a> ForkServer<'a> {
     }
 
     fn start_proxy(&mut self, session: &SessionId, socket: &OwnedFd) -> Result<PidFd, WireError> {
-        let hand_over = |spare: &Spare| send_packet(&spare.handover, session.as_str().as_bytes(), Some(socket.as_fd()));
+        let message = Handover { session: session.clone(), observed: false };
+        let packets = encode_packets(&message).map_err(|error| failed(&std::io::Error::other(error)))?;
+        // A session's name is short: there is one packet.
+        let packet = packets.first().map(Vec::as_slice).unwrap_or_default();
+        let hand_over = |spare: &Spare| send_packet(&spare.handover, packet, Some(socket.as_fd()));
         if let Some(spare) = self.spare.take() {
             if hand_over(&spare).is_ok() {
                 return Ok(spare.process);
@@ -301,6 +310,19 @@ impl<'a> ForkServer<'a> {
         Ok(Spare { process, handover })
     }
 
+    /// Lists a session whose proxy does not answer.
+    fn list(&mut self, session: SessionId) {
+        let proxy = self.proxies.values().find(|proxy| proxy.session == session);
+        let processes = proxy.map_or_else(Vec::new, |proxy| {
+            let mut registry = ProcessRegistry::guard(session.clone());
+            registry.set_roots_below(proxy.process.id().pid);
+            registry.list()
+        });
+        if let Some(control) = &mut self.control {
+            control.send(&FromForkServer::Listed { session, processes }, None);
+        }
+    }
+
     /// Ends a session whose proxy does not answer.
     fn kill(&mut self, session: &SessionId, options: KillOptions) {
         let Some((pid, proxy)) = self.proxies.iter().find(|(_, proxy)| proxy.session == *session) else {
@@ -310,7 +332,8 @@ impl<'a> ForkServer<'a> {
         match self.guards.iter_mut().find(|guard| guard.guards_proxy(*pid)) {
             Some(guard) => guard.hurry(options),
             None => {
-                self.guards.push(Guard::of_proxy(proxy.session.clone(), *pid, KillCause::KillSession, options));
+                let (process, cause) = (proxy.process.id(), KillCause::KillSession);
+                self.guards.push(Guard::of_proxy(&proxy.session, &proxy.enclosure, process, cause, options));
             }
         }
     }
@@ -342,7 +365,13 @@ impl<'a> ForkServer<'a> {
         let pid = proxy.process.id().pid;
         match self.guards.iter_mut().find(|guard| guard.guards_proxy(pid)) {
             Some(guard) => guard.proxy_died(exit),
-            None => self.guards.push(Guard::of_orphans(proxy.session.clone(), exit, KillOptions::grace(ORPHAN_GRACE))),
+            None => self.guards.push(Guard::of_orphans(
+                &proxy.session,
+                &proxy.enclosure,
+                proxy.process.id(),
+                exit,
+                KillOptions::grace(ORPHAN_GRACE),
+            )),
         }
     }
 
@@ -362,10 +391,10 @@ impl<'a> ForkServer<'a> {
         let now = Instant::now();
         if self.guards.iter().any(|guard| guard.has_orphans() && guard.next() <= now) {
             let proxies = &self.proxies;
-            let has_dead_proxy = |session: &str| {
+            let has_dead_proxy = |marker: &str| {
                 proxies
                     .values()
-                    .any(|proxy| proxy.session.as_str() == session && registry::is_exiting(proxy.process.id()))
+                    .any(|proxy| proxy.enclosure.marker == marker && registry::is_exiting(proxy.process.id()))
             };
             let (spare, leaving) = (self.spare.as_ref().map(|spare| spare.process.id().pid), &self.leaving);
             let is_proxy = |pid| proxies.contains_key(&pid) || spare == Some(pid) || leaving.contains(&pid);
@@ -379,11 +408,15 @@ impl<'a> ForkServer<'a> {
             }
             match guard.take_end() {
                 None => at += 1,
-                Some((exit, receipt)) => {
+                Some((process, exit, receipt)) => {
                     let session = self.guards.swap_remove(at).into_session();
                     if let Some(control) = &mut self.control {
-                        let message =
-                            FromForkServer::ProxyGone { session, exit: Some(exit), receipt: Box::new(receipt) };
+                        let message = FromForkServer::ProxyGone {
+                            session,
+                            process,
+                            exit: Some(exit),
+                            receipt: Box::new(receipt),
+                        };
                         control.send(&message, None);
                     }
                 }

@@ -14,7 +14,7 @@ use std::{
 };
 
 use agents::Adapters;
-use ipc_protocol::{EndReason, KillOptions, ProcessId, SessionId, packet::recv_packet};
+use ipc_protocol::{EndReason, KillOptions, ProcessId, codec::Assembler, message::Handover, packet::recv_packet};
 use nix::sys::{
     signal::{SigSet, Signal},
     signalfd::{SfdFlags, SignalFd},
@@ -56,13 +56,15 @@ fn run(title: Title, fds: Vec<OwnedFd>, adapters: &Adapters) -> std::io::Result<
     mask.thread_block()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     runtime.block_on(async {
-        let Some((supervision, session, socket)) = Supervision::new(fds)?.wait_for_session().await? else {
+        let Some((supervision, Handover { session, observed }, socket)) =
+            Supervision::new(fds)?.wait_for_session().await?
+        else {
             return Ok(true);
         };
         // The end of a UUIDv7 is what differs between sessions started together.
         let short = &session.as_str()[session.as_str().len().saturating_sub(12)..];
         title.set(&format!("ap {short}"), &format!("agent-proxy: session {session}"))?;
-        let session = Session::new(session, supervision.process, adapters)?;
+        let session = Session::new(session, observed, supervision.process, adapters)?;
         let mut proxy = Proxy { link: Link::new(socket)?, supervision, session };
         Ok(proxy.run().await)
     })
@@ -99,18 +101,18 @@ impl Supervision {
         })
     }
 
-    /// The session that the fork server hands over, and the socket to its host; `None` when there will be none.
-    async fn wait_for_session(mut self) -> std::io::Result<Option<(Self, SessionId, OwnedFd)>> {
+    /// What the fork server hands over, and the socket to the host; `None` when there will be none.
+    async fn wait_for_session(mut self) -> std::io::Result<Option<(Self, Handover, OwnedFd)>> {
         let Some(handover) = self.handover.take() else { return Ok(None) };
-        let mut name = Vec::new();
+        let mut packet = Vec::new();
         loop {
             tokio::select! {
                 ready = handover.readable() => {
-                    let received = ready?.try_io(|handover| recv_packet(handover.get_ref(), &mut name));
+                    let received = ready?.try_io(|handover| recv_packet(handover.get_ref(), &mut packet));
                     match received {
                         Ok(Ok(Some(Some(socket)))) => {
-                            let session = String::from_utf8_lossy(&name).parse().map_err(std::io::Error::other)?;
-                            return Ok(Some((self, session, socket)));
+                            let handover = Assembler::default().frame(&packet).map_err(std::io::Error::other)?;
+                            return Ok(handover.map(|handover| (self, handover, socket)));
                         }
                         Ok(Ok(_)) => return Ok(None),
                         Ok(Err(error)) => return Err(error),

@@ -1,11 +1,14 @@
 //! What the proxy does: requests in, events and receipts out.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use agents::{Action, Adapter, AdapterSetup, Adapters};
 use ipc_protocol::{
-    AgentSessionConfig, EndReason, Event, ExitStatus, KillCause, KillOptions, OnAgentExit, ProcessId, Receipt,
-    SessionId, WireError,
+    AbortPolicy, AgentSessionConfig, Enclosure, EndReason, Event, ExitStatus, KillCause, KillOptions, Measures,
+    OnAgentExit, ProcessId, Receipt, SessionId, WireError,
     message::{AgentCommand, FromProxy, Hello, RequestId, ToProxy, VERSION},
 };
 use registry::{Input, Kill, KillScope, KillStep, Output as SpawnOutput, ProcessRegistry, RegistryEvent, Spawn};
@@ -59,11 +62,15 @@ struct Running {
 
 pub(crate) struct Session<'a> {
     adapters: &'a Adapters,
+    /// Whether the fork server tells the host of the processes; else this does.
+    observed: bool,
     /// This process.
     proxy: ProcessId,
     registry: ProcessRegistry,
     running: Option<Running>,
     turn: Option<u64>,
+    /// What was alive when the last turn began.
+    before_turn: BTreeSet<ProcessId>,
     kills: Vec<ActiveKill>,
     /// Why the session is being ended.
     ending: Option<EndReason>,
@@ -75,14 +82,22 @@ pub(crate) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    pub(crate) fn new(session: SessionId, proxy: ProcessId, adapters: &'a Adapters) -> std::io::Result<Self> {
+    /// A session without an agent yet; `observed` by the fork server, or not.
+    pub(crate) fn new(
+        session: SessionId,
+        observed: bool,
+        proxy: ProcessId,
+        adapters: &'a Adapters,
+    ) -> std::io::Result<Self> {
         let now = Instant::now();
         Ok(Self {
             adapters,
+            observed,
             proxy,
             registry: ProcessRegistry::new(session)?,
             running: None,
             turn: None,
+            before_turn: BTreeSet::new(),
             kills: Vec::new(),
             ending: None,
             ended: None,
@@ -125,7 +140,9 @@ impl<'a> Session<'a> {
             ToProxy::Hello(hello) if hello.version == VERSION => {}
             // The host has our Hello and reports it; this side can only stop.
             ToProxy::Hello(_) => self.end(EndReason::Failed("the host is of another version".into()), KillOptions::NOW),
-            ToProxy::Start { request, config, command } => self.start(request, *config, *command, link),
+            ToProxy::Start { request, config, command, enclosure } => {
+                self.start(request, *config, *command, *enclosure, link);
+            }
             ToProxy::Prompt { request, turn, text } => {
                 let result = self.prompt(turn, &text, link);
                 answer(link, request, result);
@@ -134,9 +151,15 @@ impl<'a> Session<'a> {
                 let result = self.adapt(link, |adapter, out| adapter.steer(&text, out));
                 answer(link, request, result);
             }
-            ToProxy::Abort { request } => {
+            ToProxy::Abort { request, policy, options } => {
                 let result = self.adapt(link, |adapter, out| adapter.abort(out));
-                answer(link, request, result);
+                match (policy, result) {
+                    (AbortPolicy::KillTurnProcesses, Ok(())) => {
+                        let before = self.before_turn.clone();
+                        self.begin_kill(KillScope::AllBut(before), KillCause::AbortTurn, options, request, link);
+                    }
+                    (_, result) => answer(link, request, result),
+                }
             }
             ToProxy::Permission { request, id, answer: chosen } => {
                 let result = self.adapt(link, |adapter, out| adapter.permission(&id, &chosen, out));
@@ -146,16 +169,17 @@ impl<'a> Session<'a> {
                 let processes = self.registry.list();
                 link.send(&FromProxy::Processes { request, processes });
             }
-            ToProxy::KillProcess { request, process, options } => {
+            ToProxy::KillProcess { request, process, tree, options } => {
                 self.registry.scan();
                 if self.registry.live(process.pid) != Some(process) {
                     return answer(link, request, Err(WireError::UnknownProcess { process }));
                 }
-                self.begin_kill(KillScope::One(process), KillCause::KillProcess, options, request, link);
+                let scope = if tree { KillScope::Tree(process) } else { KillScope::One(process) };
+                self.begin_kill(scope, KillCause::KillProcess, options, request, link);
             }
             ToProxy::KillAll { request, options } => {
                 let living = self.running.as_ref().filter(|running| running.exited.is_none());
-                let scope = living.map_or(KillScope::All, |running| KillScope::AllBut(running.agent.id()));
+                let scope = living.map_or(KillScope::All, |running| KillScope::AllBut([running.agent.id()].into()));
                 self.begin_kill(scope, KillCause::KillAll, options, request, link);
             }
             ToProxy::Shutdown { options, reason } => self.end(reason, options),
@@ -163,8 +187,15 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn start(&mut self, request: RequestId, config: AgentSessionConfig, command: AgentCommand, link: &mut Link) {
-        match self.try_start(request, config, command) {
+    fn start(
+        &mut self,
+        request: RequestId,
+        config: AgentSessionConfig,
+        command: AgentCommand,
+        enclosure: Enclosure,
+        link: &mut Link,
+    ) {
+        match self.try_start(request, config, command, enclosure) {
             Ok(()) => {
                 self.working_until = Instant::now() + AFTERGLOW;
                 self.next_scan = Instant::now() + FAST;
@@ -187,6 +218,7 @@ impl<'a> Session<'a> {
         request: RequestId,
         config: AgentSessionConfig,
         command: AgentCommand,
+        enclosure: Enclosure,
     ) -> Result<(), WireError> {
         let AgentCommand { agent, protocol, argv, env, steer_by_prompt } = command;
         if self.running.is_some() {
@@ -234,6 +266,8 @@ impl<'a> Session<'a> {
         self.working_until = Instant::now() + AFTERGLOW;
         self.next_scan = Instant::now() + FAST;
         self.turn = has_turns.then_some(turn);
+        self.registry.scan();
+        self.before_turn = self.registry.living().collect();
         let result = self.adapt(link, |adapter, out| adapter.prompt(text, out));
         if result.is_err() {
             self.turn = None;
@@ -280,7 +314,13 @@ impl<'a> Session<'a> {
                     if let Some(request) = running.starting.take() {
                         let process = running.agent.id();
                         let turns = running.adapter.has_turns();
-                        link.send(&FromProxy::Started { request, process, native_session_id, turns });
+                        link.send(&FromProxy::Started {
+                            request,
+                            process,
+                            native_session_id,
+                            turns,
+                            measures: Box::new(Measures::default()),
+                        });
                         let reason = format!(
                             "process events come from looking every {} to {} ms: what lives shorter can be missed",
                             FAST.as_millis(),
@@ -449,6 +489,7 @@ impl<'a> Session<'a> {
             EndReason::ProxyDied(_) => KillCause::ProxyDied,
             EndReason::ForkServerDied => KillCause::ForkServerDied,
             EndReason::HostDied => KillCause::HostDied,
+            EndReason::LimitExceeded(_) => KillCause::Limit,
             EndReason::Shutdown => KillCause::Shutdown,
         };
         self.ending = Some(reason);

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use ipc_protocol::{EndReason, KillOptions, PermissionAnswer, ProcessInfo, Receipt, SessionId};
+use ipc_protocol::{AbortPolicy, EndReason, KillOptions, PermissionAnswer, ProcessInfo, Receipt, SessionId};
 
 use super::{PromptMode, Session, SessionInfo, Turn};
 #[cfg(doc)]
@@ -63,10 +63,13 @@ impl SessionHandle {
     /// Cancels the running turn through the agent's protocol; without one, nothing. Queued prompts stay queued. Returns
     /// when the agent was told; the turn's end follows as events. An agent without turns gets SIGINT.
     ///
+    /// With [`AbortPolicy::KillTurnProcesses`] everything that started since the turn began is ended too (2 s after
+    /// SIGTERM it gets SIGKILL), whoever started it; what was there before stays. The receipt is of that.
+    ///
     /// # Errors
-    /// [`Error::Unsupported`] where the agent cannot. Else see [`SessionHandle`].
-    pub async fn abort(&self) -> Result<()> {
-        self.session.abort().await
+    /// [`Error::Unsupported`] where the agent cannot; [`Error::Survivors`] with the receipt. Else see [`SessionHandle`].
+    pub async fn abort(&self, policy: AbortPolicy) -> Result<Option<Receipt>> {
+        self.session.abort(policy).await
     }
 
     /// Ends the session and everything it started, at any depth, and proves it. Works at any time, also while the agent
@@ -94,7 +97,16 @@ impl SessionHandle {
     /// [`Error::UnknownProcess`] if none of that pid is alive in it; [`Error::Survivors`] with the receipt. Else see
     /// [`SessionHandle`].
     pub async fn kill_process(&self, pid: u32, options: KillOptions) -> Result<Receipt> {
-        self.session.kill_process(pid, options).await
+        self.session.kill_process(pid, false, options).await
+    }
+
+    /// Ends one process of the session and everything below it. After the grace all of them are stopped before any is
+    /// killed, so that none slips away while its parent dies. What has left the tree before (a daemon) is not of it.
+    ///
+    /// # Errors
+    /// As [`SessionHandle::kill_process`].
+    pub async fn kill_tree(&self, pid: u32, options: KillOptions) -> Result<Receipt> {
+        self.session.kill_process(pid, true, options).await
     }
 
     /// Every process of the session, running and finished. Empty when the session has ended.

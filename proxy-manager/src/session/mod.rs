@@ -17,7 +17,7 @@ use std::{
 };
 
 use ipc_protocol::{
-    EndReason, KillOptions, PermissionAnswer, ProcessId, ProcessInfo, ProcessStatus, Receipt, SessionId,
+    AbortPolicy, EndReason, KillOptions, PermissionAnswer, ProcessId, ProcessInfo, ProcessStatus, Receipt, SessionId,
 };
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -40,13 +40,20 @@ const LANE: usize = 64;
 /// Where an answer goes.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
 
+/// Who waits for an abort: with processes to be ended there is a receipt.
+#[derive(Debug)]
+pub(crate) enum AbortReply {
+    Done(Reply<()>),
+    Receipt(Reply<Receipt>),
+}
+
 /// Commands that are sent to the proxy before waiting prompts.
 #[derive(Debug)]
 pub(crate) enum Control {
-    Abort(Reply<()>),
+    Abort { policy: AbortPolicy, reply: AbortReply },
     Permission { id: String, answer: PermissionAnswer, reply: Reply<()> },
     ListProcesses(Reply<Vec<ProcessInfo>>),
-    KillProcess { process: ProcessId, options: KillOptions, reply: Reply<Receipt> },
+    KillProcess { process: ProcessId, tree: bool, options: KillOptions, reply: Reply<Receipt> },
     KillAll { options: KillOptions, reply: Reply<Receipt> },
     Ping(Reply<()>),
 }
@@ -225,8 +232,19 @@ impl Session {
         self.call("steering", Duration::ZERO, &self.say, |reply| Say::Steer { text, reply }).await
     }
 
-    pub(crate) async fn abort(&self) -> Result<()> {
-        self.call("aborting the turn", Duration::ZERO, &self.control, Control::Abort).await
+    pub(crate) async fn abort(&self, policy: AbortPolicy) -> Result<Option<Receipt>> {
+        const WHAT: &str = "aborting the turn";
+        match policy {
+            AbortPolicy::LeaveProcesses => {
+                let command = |reply| Control::Abort { policy, reply: AbortReply::Done(reply) };
+                self.call(WHAT, Duration::ZERO, &self.control, command).await.map(|()| None)
+            }
+            AbortPolicy::KillTurnProcesses => {
+                let command = |reply| Control::Abort { policy, reply: AbortReply::Receipt(reply) };
+                let grace = KillOptions::default().grace;
+                proven(self.call(WHAT, grace, &self.control, command).await?).map(Some)
+            }
+        }
     }
 
     pub(crate) async fn respond_permission(&self, id: &str, answer: PermissionAnswer) -> Result<()> {
@@ -250,14 +268,14 @@ impl Session {
         proven(self.call("killing the agent's processes", options.grace, &self.control, command).await?)
     }
 
-    pub(crate) async fn kill_process(&self, pid: u32, options: KillOptions) -> Result<Receipt> {
+    pub(crate) async fn kill_process(&self, pid: u32, tree: bool, options: KillOptions) -> Result<Receipt> {
         let command = Control::ListProcesses;
         let processes = self.call("looking up the process", Duration::ZERO, &self.control, command).await?;
         let running = |info: &&ProcessInfo| info.id.pid == pid && info.status == ProcessStatus::Running;
         let Some(process) = processes.iter().find(running).map(|info| info.id) else {
             return Err(Error::UnknownProcess { session: self.id().clone(), pid });
         };
-        let command = |reply| Control::KillProcess { process, options, reply };
+        let command = |reply| Control::KillProcess { process, tree, options, reply };
         proven(self.call("killing a process", options.grace, &self.control, command).await?)
     }
 

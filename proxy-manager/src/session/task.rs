@@ -8,7 +8,7 @@ use std::{
 };
 
 use ipc_protocol::{
-    KillOptions, ProcessId,
+    Enclosure, KillOptions, ProcessId,
     codec::Inbox,
     message::{FromProxy, ToForkServer},
 };
@@ -51,6 +51,7 @@ pub(crate) struct Task {
     core: Core,
     inlets: Inlets,
     stream: UnixStream,
+    enclosure: Enclosure,
 }
 
 impl Task {
@@ -71,8 +72,9 @@ impl Task {
     ) -> Result<(Self, oneshot::Receiver<Result<()>>)> {
         let stream = UnixStream::from_std(StdUnixStream::from(socket))
             .map_err(|error| Error::system("watching a proxy's socket", &error))?;
+        let enclosure = launch.enclosure.clone();
         let (core, ready) = Core::new(session.clone(), log, launch, host, Instant::now())?;
-        Ok((Self { session, core, inlets, stream }, ready))
+        Ok((Self { session, core, inlets, stream, enclosure }, ready))
     }
 
     /// Runs the session to its end.
@@ -89,11 +91,12 @@ impl Task {
     }
 
     async fn drive(self, Fork { server, socket }: Fork) -> Result<()> {
-        let Self { session, mut core, inlets, mut stream } = self;
+        let Self { session, mut core, inlets, mut stream, enclosure } = self;
         let Inlets { mut demand, mut control, mut say } = inlets;
         let ProxyWatch { mut forked, mut gone } = server.watch(session.id());
         let (mut awaits_fork, mut awaits_gone) = (true, true);
-        let mut order = Some(Order::new(&ToForkServer::Fork { session: session.id().clone() }, Some(socket))?);
+        let mut order =
+            Some(Order::new(&ToForkServer::Fork { session: session.id().clone(), enclosure }, Some(socket))?);
         let (mut reader, writer) = stream.split();
         let mut inbox = Inbox::default();
         loop {

@@ -4,8 +4,8 @@ use std::{future::pending, os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use agents::Catalog;
 use ipc_protocol::{
-    AgentSessionConfig, EndReason, EnvVars, Event, ExitStatus, KillCause, KillOptions, PermissionAnswer, ProcessId,
-    Proof, Receipt, SessionId, StopReason, WireError,
+    AbortPolicy, AgentSessionConfig, EndReason, EnvVars, Event, ExitStatus, KillCause, KillOptions, PermissionAnswer,
+    ProcessId, Proof, Receipt, SessionId, StopReason, WireError,
     codec::{self, Assembler, Inbox},
     message::{FromForkServer, FromProxy, Hello, RequestId, ToForkServer, ToProxy, VERSION},
     packet,
@@ -67,7 +67,14 @@ impl FakeProxy {
 
     async fn start(&mut self, turns: bool) {
         let request = self.hello().await;
-        self.send(FromProxy::Started { request, process: AGENT, native_session_id: None, turns }).await;
+        self.send(FromProxy::Started {
+            request,
+            process: AGENT,
+            native_session_id: None,
+            turns,
+            measures: Box::default(),
+        })
+        .await;
     }
 
     /// Expects a prompt and takes it.
@@ -119,12 +126,17 @@ impl FakeForkServer {
 
     fn gone(&self, session: &SessionId, receipt: Receipt) {
         let exit = Some(ExitStatus::Code(0));
-        self.send(&FromForkServer::ProxyGone { session: session.clone(), exit, receipt: Box::new(receipt) });
+        self.send(&FromForkServer::ProxyGone {
+            session: session.clone(),
+            process: PROXY,
+            exit,
+            receipt: Box::new(receipt),
+        });
     }
 
     async fn fork(&mut self) -> FakeProxy {
         let (message, fd) = self.receive().await;
-        let ToForkServer::Fork { session } = message else { panic!("no fork: {message:?}") };
+        let ToForkServer::Fork { session, .. } = message else { panic!("no fork: {message:?}") };
         self.send(&FromForkServer::Forked { session, process: PROXY });
         let stream = std::os::unix::net::UnixStream::from(fd.expect("a socket"));
         FakeProxy { stream: UnixStream::from_std(stream).expect("watched"), inbox: Inbox::default() }
@@ -342,9 +354,9 @@ async fn an_abort_overtakes_nothing_it_is_meant_for() {
     })
     .await;
     let caller = handle.clone();
-    let abort = tokio::spawn(async move { caller.abort().await });
+    let abort = tokio::spawn(async move { caller.abort(AbortPolicy::LeaveProcesses).await });
     proxy.take_prompt(&text).await;
-    let Some(ToProxy::Abort { request }) = proxy.receive().await else { panic!("no abort") };
+    let Some(ToProxy::Abort { request, .. }) = proxy.receive().await else { panic!("no abort") };
     proxy.send(FromProxy::Done { request }).await;
     soon(prompt).await.expect("no panic").expect("taken");
     soon(abort).await.expect("no panic").expect("aborted");
@@ -487,9 +499,10 @@ async fn a_dead_proxy_fails_pending_calls_at_once() {
     drop(proxy);
     assert!(matches!(soon(ping).await.expect("no panic"), Err(Error::ProxyDied { .. })));
     assert!(matches!(soon(turn.expect("taken").wait()).await, Err(Error::ProxyDied { .. })));
-    assert!(matches!(soon(handle.abort()).await, Err(Error::ProxyDied { .. })));
+    assert!(matches!(soon(handle.abort(AbortPolicy::LeaveProcesses)).await, Err(Error::ProxyDied { .. })));
     fork_server.send(&FromForkServer::ProxyGone {
         session: handle.id().clone(),
+        process: PROXY,
         exit: Some(ExitStatus::Signal(9)),
         receipt: Box::new(guard_receipt(handle.id())),
     });

@@ -1,7 +1,7 @@
 //! Messages of the proxy: whom they answer, and what they change.
 
 use ipc_protocol::{
-    EndReason, Event, ExitStatus, ProcessId, WireError,
+    EndReason, Event, ExitStatus, Measures, ProcessId, WireError,
     message::{FromProxy, Hello, RequestId, VERSION},
 };
 use tokio::time::Instant;
@@ -25,9 +25,9 @@ impl Core {
             FromProxy::Event { turn, event } => self.event(turn, event),
             FromProxy::TurnEnded { turn } => self.turn_ended(turn),
             FromProxy::Hello(hello) => self.hello(&hello, now),
-            FromProxy::Started { request, process, native_session_id, turns } => {
+            FromProxy::Started { request, process, native_session_id, turns, measures } => {
                 if let Some(Waiting::Start) = self.pending.take(request) {
-                    self.started(process, native_session_id, turns);
+                    self.started(process, native_session_id, turns, measures);
                 }
             }
             FromProxy::AgentExited { exit, kept } => self.agent_exited(exit, kept, now),
@@ -88,7 +88,7 @@ impl Core {
         }
     }
 
-    fn started(&mut self, process: ProcessId, native_session_id: Option<String>, turns: bool) {
+    fn started(&mut self, process: ProcessId, native_session_id: Option<String>, turns: bool, measures: Box<Measures>) {
         self.session.show(|view| view.agent = Some(process));
         let Some(proxy) = self.proxy else { return };
         if !matches!(self.phase, Phase::Starting { .. }) {
@@ -97,7 +97,7 @@ impl Core {
         let Phase::Starting { ready, .. } = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
         self.has_turns = turns;
         let agent = self.session.labels().agent.clone();
-        self.log.push(0, Event::SessionStarted { agent, process, proxy, native_session_id });
+        self.log.push(0, Event::SessionStarted { agent, process, proxy, native_session_id, measures });
         self.log.push(0, Event::SessionIdle {});
         self.log.commit();
         tracing::debug!(%process, "ready");

@@ -1,7 +1,7 @@
 //! Calls of the host: what they send to the proxy, and when they are refused.
 
 use ipc_protocol::{
-    Event,
+    Event, KillOptions,
     codec::{CodecError, MAX_MESSAGE},
     message::{RequestId, ToProxy},
 };
@@ -11,7 +11,7 @@ use super::{Busy, Core, Phase};
 use crate::{
     Error,
     session::{
-        Control, PromptMode, Reply, Say, SessionState, Turn, TurnEnd,
+        AbortReply, Control, PromptMode, Reply, Say, SessionState, Turn, TurnEnd,
         pending::{Pending, Waiting},
         prompts::Queued,
         turn::TurnSender,
@@ -34,10 +34,15 @@ impl Core {
     /// A call of the control lane.
     pub(crate) fn control(&mut self, control: Control) {
         let (lane, waiting, make): (_, _, Box<dyn FnOnce(RequestId) -> ToProxy>) = match control {
-            Control::Abort(reply) => {
+            Control::Abort { policy, reply } => {
                 // It must not overtake the prompt that it is to cancel.
                 let lane = if self.pending.has_prompt() { Lane::Bulk } else { Lane::Control };
-                (lane, Waiting::Done(reply), Box::new(|request| ToProxy::Abort { request }))
+                let waiting = match reply {
+                    AbortReply::Done(reply) => Waiting::Done(reply),
+                    AbortReply::Receipt(reply) => Waiting::Receipt(reply),
+                };
+                let options = KillOptions::default();
+                (lane, waiting, Box::new(move |request| ToProxy::Abort { request, policy, options }))
             }
             Control::Permission { id, answer, reply } => {
                 let make = move |request| ToProxy::Permission { request, id, answer };
@@ -47,8 +52,8 @@ impl Core {
                 let make = |request| ToProxy::ListProcesses { request };
                 (Lane::Control, Waiting::Processes(reply), Box::new(make))
             }
-            Control::KillProcess { process, options, reply } => {
-                let make = move |request| ToProxy::KillProcess { request, process, options };
+            Control::KillProcess { process, tree, options, reply } => {
+                let make = move |request| ToProxy::KillProcess { request, process, tree, options };
                 (Lane::Control, Waiting::Receipt(reply), Box::new(make))
             }
             Control::KillAll { options, reply } => {

@@ -99,7 +99,12 @@ impl Core {
         };
         let request = core.pending.mint();
         core.pending.insert(request, Waiting::Start);
-        let start = ToProxy::Start { request, config: Box::new(launch.config), command: Box::new(launch.command) };
+        let start = ToProxy::Start {
+            request,
+            config: Box::new(launch.config),
+            command: Box::new(launch.command),
+            enclosure: Box::new(launch.enclosure),
+        };
         let pushed = core
             .outbox
             .push_control(&ToProxy::Hello(Hello { version: VERSION, process: host }))
@@ -301,7 +306,9 @@ impl Core {
             EndReason::ProxyDied(_) => Error::ProxyDied { session, reason: text },
             EndReason::ForkServerDied => Error::ForkServerDied,
             EndReason::Shutdown => Error::ShutDown,
-            EndReason::Killed | EndReason::Failed(_) | EndReason::HostDied => Error::Ended { session, reason: text },
+            EndReason::Killed | EndReason::Failed(_) | EndReason::HostDied | EndReason::LimitExceeded(_) => {
+                Error::Ended { session, reason: text }
+            }
         }
     }
 }
