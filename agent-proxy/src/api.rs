@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use proxy_manager::{EndReason, PermissionAnswer, ProcessId, PromptMode, Receipt, SessionId};
+use proxy_manager::{AbortPolicy, EndReason, PermissionAnswer, ProcessId, PromptMode, Receipt, SessionId};
 use serde::{Deserialize, Serialize};
 
 /// Media type of a stream of JSON lines.
@@ -38,12 +38,22 @@ pub(crate) struct SteerRequest {
     pub(crate) text: String,
 }
 
+/// Body of `POST /v1/sessions/{id}/abort`: `{}`, `{"policy":"killTurnProcesses"}`. The answer to the second is a receipt.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct AbortRequest {
+    /// What is done to processes.
+    pub(crate) policy: AbortPolicy,
+}
+
 /// Body of `POST /v1/sessions/{id}/kill`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub(crate) struct KillRequest {
     /// Only this process, or `null` for the session.
     pub(crate) pid: Option<u32>,
+    /// With `pid`: everything below it too.
+    pub(crate) tree: bool,
     /// Only what the agent started; the agent and the session go on.
     pub(crate) keep_agent: bool,
     /// Milliseconds between SIGTERM and SIGKILL; 2000 by default, 0 sends SIGKILL at once.
@@ -81,6 +91,7 @@ pub(crate) struct SessionView {
     pub(crate) cwd: String,
     pub(crate) state: StateView,
     pub(crate) proxy: Option<ProcessId>,
+    pub(crate) agent_process: Option<ProcessId>,
     pub(crate) turns: u64,
     pub(crate) started_at: String,
 }
@@ -143,7 +154,10 @@ mod tests {
         let prompt: PromptRequest = serde_json::from_str(r#"{"text":"hi","mode":"queue"}"#).expect("parses");
         assert!(!prompt.wait && prompt.mode == PromptMode::Queue);
         let kill: KillRequest = serde_json::from_str("{}").expect("parses");
-        assert_eq!((kill.pid, kill.keep_agent, kill.grace_ms), (None, false, None));
+        assert_eq!((kill.pid, kill.tree, kill.keep_agent, kill.grace_ms), (None, false, false, None));
+        let abort = |json| serde_json::from_str::<AbortRequest>(json).expect("parses").policy;
+        assert_eq!(abort("{}"), AbortPolicy::LeaveProcesses);
+        assert_eq!(abort(r#"{"policy":"killTurnProcesses"}"#), AbortPolicy::KillTurnProcesses);
         let reply: PermissionReply = serde_json::from_str(r#"{"answer":{"option":"once"}}"#).expect("parses");
         assert_eq!(reply.answer, PermissionAnswer::Option("once".into()));
         assert!(serde_json::from_str::<KillRequest>(r#"{"grace":3}"#).is_err());

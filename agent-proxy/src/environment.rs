@@ -17,6 +17,13 @@ pub(crate) fn base() -> EnvVars {
     base_of(std::env::vars_os())
 }
 
+/// All of this process's environment that is UTF-8: for a command that the user runs here and now.
+pub(crate) fn all() -> EnvVars {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
+}
+
 fn base_of(vars: impl Iterator<Item = (OsString, OsString)>) -> EnvVars {
     vars.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .filter(|(name, _)| BASE.contains(&name.as_str()) || name.starts_with("LC_"))

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 pub enum Exit {
     /// What was asked for was done.
     Done = 0,
-    /// It failed, for a reason that has no code of its own.
+    /// It failed, for a reason that has no code of its own. Of `leaktest`: the command leaks.
     Failed = 1,
     /// The command line, or a value in it, makes no sense.
     Usage = 2,
@@ -31,7 +31,7 @@ pub enum Exit {
 /// Every exit code, with its meaning in a few words: what `--help` prints.
 pub const TABLE: [(Exit, &str); 10] = [
     (Exit::Done, "done"),
-    (Exit::Failed, "failed"),
+    (Exit::Failed, "failed; of leaktest: it leaks"),
     (Exit::Usage, "usage: the command line or a value in it makes no sense"),
     (Exit::NotFound, "no such session, process or agent"),
     (Exit::NoDaemon, "no daemon answers on the socket"),

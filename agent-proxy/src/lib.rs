@@ -58,7 +58,7 @@ pub fn main(token: ChildToken) -> ExitCode {
 fn run(cli: Cli, token: ChildToken) -> Result<(), Failure> {
     // The daemon serves its clients beside its sessions; everything else does one thing at a time.
     let mut builder = match cli.command {
-        Command::Serve => tokio::runtime::Builder::new_multi_thread(),
+        Command::Serve(_) => tokio::runtime::Builder::new_multi_thread(),
         _ => tokio::runtime::Builder::new_current_thread(),
     };
     let runtime = builder

@@ -7,7 +7,7 @@ use crate::exit::Exit;
 
 /// Every kind of problem: its `type`, its title, its HTTP status and the exit code it leads to. The first ones are the
 /// variants of [`proxy_manager::Error`]; the others arise in the daemon or its client.
-const KINDS: [(&str, &str, u16, Exit); 31] = [
+const KINDS: [(&str, &str, u16, Exit); 33] = [
     ("duplicate-session", "a session of that id exists", 409, Exit::Refused),
     ("unknown-session", "no such session", 404, Exit::NotFound),
     ("unknown-process", "no such process", 404, Exit::NotFound),
@@ -21,6 +21,7 @@ const KINDS: [(&str, &str, u16, Exit); 31] = [
     ("busy", "a turn is running", 409, Exit::Refused),
     ("max-turns", "no turns left", 409, Exit::Refused),
     ("unsupported", "not supported", 501, Exit::Unsupported),
+    ("containment-unavailable", "the containment asked for cannot be had", 501, Exit::Unsupported),
     ("deadline", "deadline passed", 504, Exit::Deadline),
     ("agent-died", "the agent died", 502, Exit::Failed),
     ("proxy-died", "the proxy died", 502, Exit::Failed),
@@ -31,6 +32,7 @@ const KINDS: [(&str, &str, u16, Exit); 31] = [
     ("survivors", "something survived the kill", 500, Exit::Survivors),
     ("shut-down", "the manager was shut down", 503, Exit::Failed),
     ("system", "the system refused", 500, Exit::Failed),
+    ("refused", "refused", 403, Exit::Refused),
     ("usage", "bad request", 400, Exit::Usage),
     ("unknown-route", "no such route", 404, Exit::Usage),
     ("method-not-allowed", "the route has another method", 405, Exit::Usage),
@@ -107,6 +109,7 @@ impl From<Error> for Problem {
             Error::Busy { .. } => "busy",
             Error::MaxTurns { .. } => "max-turns",
             Error::Unsupported { .. } => "unsupported",
+            Error::ContainmentUnavailable { .. } => "containment-unavailable",
             Error::Deadline { .. } => "deadline",
             Error::AgentDied { .. } => "agent-died",
             Error::ProxyDied { .. } => "proxy-died",
@@ -174,6 +177,7 @@ mod tests {
             ("no-daemon", 4),
             ("survivors", 5),
             ("unsupported", 6),
+            ("containment-unavailable", 6),
             ("deadline", 7),
             ("duplicate-session", 8),
             ("busy", 8),

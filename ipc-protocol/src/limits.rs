@@ -49,17 +49,23 @@ impl FromStr for LimitAction {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Limits {
-    /// Memory of all its processes together, in bytes (what is theirs alone: resident, less shared pages).
+    /// Memory of all its processes together, in bytes (what is theirs alone: resident, less shared pages; what a fork has
+    /// in common with its parent counts in both). Where a cgroup enforces it, the kernel counts, page cache included.
     pub memory_bytes: Option<u64>,
-    /// Processes alive at once.
+    /// Processes alive at once, the agent among them. Threads are none; but where a cgroup enforces it, the kernel counts
+    /// them too.
     pub processes: Option<u64>,
     /// CPU time of all its processes together, in milliseconds.
     pub cpu_time_ms: Option<u64>,
-    /// CPU of all its processes together, in percent of one core.
+    /// CPU of all its processes together, in percent of one core, over at least a second. Where a cgroup enforces it,
+    /// they are held at the limit, and it counts as passed when they want more for a second.
     pub cpu_percent: Option<u64>,
-    /// Descriptors that one process may have open.
+    /// Descriptors that one process may have open. This cannot be passed, so there is no event and no action: the kernel
+    /// refuses the next (EMFILE).
     pub open_files: Option<u64>,
-    /// Bytes that one file may grow to.
+    /// Bytes that one file may grow to. Unless the action is `warn` the kernel stops the write there, and ends who goes on
+    /// with SIGXFSZ. Without the proc connector that end can be missed where the process has another parent than the proxy
+    /// and lives shorter than two looks apart: then it is stopped all the same, but there is no event.
     pub file_size_bytes: Option<u64>,
     /// Wall clock since the agent's start, in milliseconds.
     pub wall_clock_ms: Option<u64>,

@@ -248,7 +248,7 @@ pub struct Handover {
 pub enum FromForkServer {
     /// First of all.
     Hello(Hello),
-    /// A proxy runs; its pidfd comes beside the packet.
+    /// A proxy runs.
     Forked {
         /// The session it is for.
         session: SessionId,

@@ -14,8 +14,8 @@ use agents::Adapters;
 #[derive(Clone, Copy, Debug)]
 pub struct ChildToken(());
 
-/// `argv[1]` of a fork server. `argv[0]` is a title, and the arguments behind it are padding, room for the titles of the
-/// proxies forked from it.
+/// `argv[1]` of a fork server. `argv[0]` is a title, `argv[2]` how many descriptors it holds, and the arguments behind it are
+/// padding, room for the titles of the proxies forked from it.
 pub const FORK_SERVER_ARG: &str = "--agent-proxy-fork-server";
 /// `argv[1]` of a proxy that had to be started by exec.
 pub(crate) const PROXY_ARG: &str = "--agent-proxy-session";
@@ -24,9 +24,11 @@ pub const CONTROL_FD: i32 = 3;
 /// Descriptor under which a fork server gets a pidfd of its host.
 pub const HOST_PIDFD: i32 = 4;
 
-/// `argv` of a fork server.
-pub fn fork_server_argv() -> Vec<OsString> {
-    padded_argv("agent-proxy: fork server", &[FORK_SERVER_ARG])
+/// `argv` of a fork server. It gets `held` descriptors of directories behind [`HOST_PIDFD`] and keeps them open as long as it
+/// lives: locks that say that somebody still looks after its sessions. It removes those that are empty then. No proxy has
+/// them.
+pub fn fork_server_argv(held: usize) -> Vec<OsString> {
+    padded_argv("agent-proxy: fork server", &[FORK_SERVER_ARG, &held.to_string()])
 }
 
 /// A title, arguments, and as much room as the longest title needs.
@@ -46,7 +48,10 @@ pub fn run_if_child() -> ChildToken {
 pub fn run_if_child_with(adapters: &Adapters) -> ChildToken {
     let mut args = std::env::args_os().skip(1);
     let code = match args.next() {
-        Some(arg) if arg == FORK_SERVER_ARG => fork_server::main(adapters),
+        Some(arg) if arg == FORK_SERVER_ARG => {
+            let held = args.next().and_then(|held| held.to_str()?.parse::<u8>().ok()).unwrap_or(0);
+            fork_server::main(adapters, held.into())
+        }
         Some(arg) if arg == PROXY_ARG => match (registry::inherited_fds(proxy::FDS), registry::Title::locate()) {
             (Ok(fds), Ok(title)) => proxy::main(title, fds, adapters),
             _ => 1,

@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-use ipc_protocol::{InvalidId, ProcessId, Receipt, SessionId, WireError};
+use ipc_protocol::{Containment, InvalidId, ProcessId, Receipt, SessionId, WireError};
 
 /// What a manager's calls return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -110,6 +110,14 @@ pub enum Error {
         agent: String,
         /// What was asked.
         operation: String,
+    },
+    /// The layer asked for cannot be had on this machine.
+    #[error("containment {containment} was asked for and cannot be had: {reason}")]
+    ContainmentUnavailable {
+        /// As it was asked for.
+        containment: Containment,
+        /// What is missing, and what to do about it.
+        reason: String,
     },
     /// It took too long.
     #[error("{operation} took longer than {}", humantime_like(*after))]

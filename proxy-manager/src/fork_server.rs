@@ -12,15 +12,15 @@ use std::{
 };
 
 use ipc_protocol::{
-    ExitStatus, ProcessId, Receipt, SessionId, Signal, WireError,
+    Event, ExitStatus, ProcessId, ProcessInfo, Receipt, SessionId, Signal, WireError,
     codec::{self, Assembler},
     message::{FromForkServer, Hello, ToForkServer, VERSION},
     packet,
 };
-use registry::{Output, PidFd, Spawn};
+use registry::{Groups, Output, PidFd, Spawn};
 use tokio::{
     io::{Interest, unix::AsyncFd},
-    sync::{oneshot, watch::Sender as WatchSender},
+    sync::{mpsc, oneshot, watch::Sender as WatchSender},
     time::timeout,
 };
 
@@ -33,18 +33,27 @@ pub(crate) struct Gone {
     pub(crate) receipt: Box<Receipt>,
 }
 
-/// What the fork server will say of one session. An answer that never comes (the sender is dropped) means that the fork
-/// server is dead.
+/// What the fork server says of one session.
 #[derive(Debug)]
-pub(crate) struct ProxyWatch {
-    pub(crate) forked: oneshot::Receiver<Result<ProcessId, WireError>>,
-    pub(crate) gone: oneshot::Receiver<Gone>,
+pub(crate) enum Word {
+    /// Its proxy runs, or none could be had.
+    Forked(Result<ProcessId, WireError>),
+    /// Something was seen of its processes.
+    Observed(Event),
+    /// Its processes, which were asked for.
+    Listed(Vec<ProcessInfo>),
+    /// The last word: its proxy and what that left have ended.
+    Gone(Gone),
 }
+
+/// Words that may wait for a session's task. Then the fork server waits, which counts what it cannot keep.
+const MAX_WORDS: usize = 256;
 
 #[derive(Debug)]
 struct Watcher {
-    forked: Option<oneshot::Sender<Result<ProcessId, WireError>>>,
-    gone: oneshot::Sender<Gone>,
+    /// Once it is forked.
+    proxy: Option<ProcessId>,
+    words: mpsc::Sender<Word>,
 }
 
 /// A message on its way: packets, and what goes beside the first.
@@ -91,8 +100,8 @@ type FirstWord = Result<Hello, String>;
 type HelloSender = oneshot::Sender<FirstWord>;
 
 impl ForkServer {
-    /// Starts the program and exchanges hellos.
-    pub(crate) async fn start(child: &Child, deadlines: &Deadlines) -> Result<Arc<Self>> {
+    /// Starts the program and exchanges hellos. It holds the lock of `groups` too, and these stay until it is gone.
+    pub(crate) async fn start(child: &Child, deadlines: &Deadlines, groups: Option<Arc<Groups>>) -> Result<Arc<Self>> {
         let program = child.program();
         let unusable = |reason: String| Error::ChildUnusable { child: program.display().to_string(), reason };
         let system = |operation: &'static str| move |error: io::Error| Error::system(operation, &error);
@@ -101,12 +110,14 @@ impl ForkServer {
             .and_then(PidFd::open)
             .map_err(system("opening a pidfd of this process"))?;
         let host_fd = host.as_fd().try_clone_to_owned().map_err(system("duplicating a pidfd"))?;
+        let lock = groups.as_ref().map(|groups| groups.lock().try_clone_to_owned()).transpose();
+        let lock = lock.map_err(system("duplicating a lock"))?;
         // It stands still until the exec is confirmed: some 0.2 ms, not worth a thread.
         let spawned = registry::spawn(Spawn {
-            argv: proxy_child::fork_server_argv(),
+            argv: proxy_child::fork_server_argv(usize::from(lock.is_some())),
             stderr: Output::Inherit,
             // As `proxy_child::CONTROL_FD` and `proxy_child::HOST_PIDFD`.
-            fds: vec![theirs, host_fd],
+            fds: [theirs, host_fd].into_iter().chain(lock).collect(),
             ..Spawn::new(&program)
         })
         .map_err(|error| match error {
@@ -122,7 +133,10 @@ impl ForkServer {
             // An error here means that nothing can be waited for any more: as good as dead.
             let watched = watch(watched?, Interest::READABLE).ok()?;
             let _readable = watched.readable().await.ok()?;
-            watched.get_ref().try_reap().ok().flatten()
+            let exit = watched.get_ref().try_reap().ok().flatten();
+            // Their directory is removed by the last who has them, and as long as it lives there can be groups in it.
+            drop(groups);
+            exit
         };
         let (server, heard) = Self::connect(process, host.id(), ours, death)?;
         let hello = Order::new(&ToForkServer::Hello(Hello { version: VERSION, process: host.id() }), None)?;
@@ -186,14 +200,14 @@ impl ForkServer {
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers for what will be said of `session`. If the fork server is dead the answers fail at once.
-    pub(crate) fn watch(&self, session: &SessionId) -> ProxyWatch {
-        let (forked, forked_answer) = oneshot::channel();
-        let (gone, gone_answer) = oneshot::channel();
+    /// Registers for what will be said of `session`. It ends with [`Word::Gone`] or [`Word::Forked`] with an error; if it
+    /// ends without, the fork server is dead.
+    pub(crate) fn watch(&self, session: &SessionId) -> mpsc::Receiver<Word> {
+        let (words, heard) = mpsc::channel(MAX_WORDS);
         if let Some(watchers) = &mut *self.watchers() {
-            watchers.insert(session.clone(), Watcher { forked: Some(forked), gone });
+            watchers.insert(session.clone(), Watcher { proxy: None, words });
         }
-        ProxyWatch { forked: forked_answer, gone: gone_answer }
+        heard
     }
 
     /// Sends what can be sent without a wait.
@@ -292,8 +306,7 @@ impl ForkServer {
                 Ok(received) => received,
             };
             match received {
-                // The pidfd of a proxy is not needed here: the fork server's word is.
-                Ok(Some(_pidfd)) => {}
+                Ok(Some(_none)) => {}
                 Ok(None) => return "closed".to_owned(),
                 // A descriptor was dropped for want of a free number. The packet itself is there.
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
@@ -309,45 +322,61 @@ impl ForkServer {
                     return error.to_string();
                 }
             };
-            self.dispatch(message, hello);
+            self.dispatch(message, hello).await;
         }
     }
 
-    fn dispatch(&self, message: FromForkServer, hello: &mut Option<HelloSender>) {
-        // A send fails where nobody waits any more: the session has ended without this answer.
+    async fn dispatch(&self, message: FromForkServer, hello: &mut Option<HelloSender>) {
         match message {
             FromForkServer::Hello(theirs) => {
                 if let Some(hello) = hello.take() {
+                    // It fails if the build was given up.
                     let _ = hello.send(Ok(theirs));
                 }
             }
-            FromForkServer::Forked { session, process } => self.forked(&session, Ok(process)),
-            FromForkServer::ForkFailed { session, error } => {
-                self.forked(&session, Err(error));
-                self.watchers().as_mut().and_then(|watchers| watchers.remove(&session));
+            FromForkServer::Forked { session, process } => {
+                let words = self.watchers().as_mut().and_then(|watchers| {
+                    let watcher = watchers.get_mut(&session)?;
+                    watcher.proxy = Some(process);
+                    Some(watcher.words.clone())
+                });
+                tell(words, Word::Forked(Ok(process))).await;
             }
-            FromForkServer::Observed { .. } | FromForkServer::Listed { .. } => {}
-            FromForkServer::ProxyGone { session, exit, receipt, .. } => {
-                let mut watchers = self.watchers();
-                let Some(watchers) = watchers.as_mut() else { return };
-                // A proxy that was not forked yet cannot be gone: this was said of an earlier one of the same name.
-                if watchers.get(&session).is_some_and(|watcher| watcher.forked.is_none())
-                    && let Some(watcher) = watchers.remove(&session)
-                {
-                    let _ = watcher.gone.send(Gone { exit, receipt });
-                } else {
-                    tracing::debug!(%session, %receipt, "a proxy is gone that nobody waits for");
+            FromForkServer::ForkFailed { session, error } => {
+                let watcher = self.watchers().as_mut().and_then(|watchers| watchers.remove(&session));
+                tell(watcher.map(|watcher| watcher.words), Word::Forked(Err(error))).await;
+            }
+            FromForkServer::Observed { session, event } => tell(self.words(&session), Word::Observed(event)).await,
+            FromForkServer::Listed { session, processes } => {
+                tell(self.words(&session), Word::Listed(processes)).await;
+            }
+            FromForkServer::ProxyGone { session, process, exit, receipt } => {
+                // An earlier session can have had the same name.
+                let watcher = self.watchers().as_mut().and_then(|watchers| {
+                    watchers.get(&session).filter(|watcher| watcher.proxy == Some(process))?;
+                    watchers.remove(&session)
+                });
+                if watcher.is_none() {
+                    tracing::debug!(%session, %process, %receipt, "a proxy is gone that nobody waits for");
                 }
+                tell(watcher.map(|watcher| watcher.words), Word::Gone(Gone { exit, receipt })).await;
             }
         }
     }
 
-    fn forked(&self, session: &SessionId, answer: Result<ProcessId, WireError>) {
-        let mut watchers = self.watchers();
-        let watcher = watchers.as_mut().and_then(|watchers| watchers.get_mut(session));
-        if let Some(forked) = watcher.and_then(|watcher| watcher.forked.take()) {
-            let _ = forked.send(answer);
-        }
+    /// Where to say something of a session that runs. What comes before its proxy is of an earlier one of the same name.
+    fn words(&self, session: &SessionId) -> Option<mpsc::Sender<Word>> {
+        let watchers = self.watchers();
+        let watcher = watchers.as_ref()?.get(session)?;
+        watcher.proxy.map(|_| watcher.words.clone())
+    }
+}
+
+/// Says something to a session's task. One that is behind is waited for: it waits for nobody itself.
+async fn tell(words: Option<mpsc::Sender<Word>>, word: Word) {
+    if let Some(words) = words {
+        // It fails where nobody waits any more: the session has ended without this.
+        let _ = words.send(word).await;
     }
 }
 

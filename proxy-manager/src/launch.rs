@@ -1,9 +1,9 @@
 //! What a session is started with: checked here, before anything is forked.
 
 use agents::{Catalog, CatalogError};
-use ipc_protocol::{AgentSessionConfig, Enclosure, EnvVars, MARKER, SessionId, message::AgentCommand};
+use ipc_protocol::{AgentSessionConfig, Enclosure, EnvVars, LimitKind, MARKER, SessionId, message::AgentCommand};
 
-use crate::{Error, Result, session::Labels};
+use crate::{Error, Result, containment::Held, session::Labels, state::Journal};
 
 /// Variable that every process of a session carries in its environment, with the session's id.
 pub const SESSION_MARKER: &str = "AGENT_PROXY_SESSION";
@@ -15,6 +15,8 @@ pub(crate) struct Launch {
     pub(crate) command: AgentCommand,
     pub(crate) enclosure: Enclosure,
     pub(crate) labels: Labels,
+    /// Where its processes are written down, if they are.
+    pub(crate) journal: Option<Journal>,
 }
 
 impl Launch {
@@ -29,9 +31,8 @@ impl Launch {
             CatalogError::Unknown { agent, known } => Error::UnknownAgent { agent, known },
             CatalogError::NoCommand { .. } => invalid("command", error.to_string()),
         })?;
-        if config.limits.set().next().is_some() {
-            let operation = "enforce limits on memory, processes or wall clock: leave them out".to_owned();
-            return Err(Error::Unsupported { agent: config.agent, operation });
+        if let Some((kind, _)) = config.limits.set().find(|(_, value)| *value == 0) {
+            return Err(invalid(limit_field(kind), format!("a limit of 0 on {kind} leaves nothing: leave it out")));
         }
         if argv.iter().any(|arg| arg.contains('\0')) {
             return Err(invalid("command", "an argument holds a NUL byte".into()));
@@ -66,7 +67,25 @@ impl Launch {
             workspace_id: config.workspace_id.clone(),
             cwd,
         };
-        Ok(Self { config, command, enclosure, labels })
+        Ok(Self { config, command, enclosure, labels, journal: None })
+    }
+
+    /// What holds the session, as it was resolved.
+    pub(crate) fn hold(&mut self, Held { cgroup, strict }: Held) {
+        (self.enclosure.cgroup, self.enclosure.strict) = (cgroup, strict);
+    }
+}
+
+/// The field of a configuration that holds a limit.
+fn limit_field(kind: LimitKind) -> &'static str {
+    match kind {
+        LimitKind::Memory => "limits.memoryBytes",
+        LimitKind::Processes => "limits.processes",
+        LimitKind::CpuTime => "limits.cpuTimeMs",
+        LimitKind::CpuPercent => "limits.cpuPercent",
+        LimitKind::OpenFiles => "limits.openFiles",
+        LimitKind::FileSize => "limits.fileSizeBytes",
+        LimitKind::WallClock => "limits.wallClockMs",
     }
 }
 
@@ -113,8 +132,9 @@ mod tests {
         assert_eq!(field(AgentSessionConfig { cwd: Some("here".into()), ..cat() }), "cwd");
         assert_eq!(field(AgentSessionConfig { env: [("A=B", "c")].into_iter().collect(), ..cat() }), "env");
         assert!(matches!(plan(AgentSessionConfig::new("nobody")), Err(Error::UnknownAgent { .. })));
+        let limits = Limits { processes: Some(0), ..Limits::default() };
+        assert_eq!(field(AgentSessionConfig { limits, ..cat() }), "limits.processes");
         let limits = Limits { processes: Some(3), ..Limits::default() };
-        let error = plan(AgentSessionConfig { limits, ..cat() }).expect_err("not enforced");
-        assert!(matches!(&error, Error::Unsupported { operation, .. } if operation.starts_with("enforce limits")));
+        assert!(plan(AgentSessionConfig { limits, ..cat() }).is_ok());
     }
 }

@@ -26,7 +26,9 @@
 //! # }
 //! ```
 
+mod blocking;
 mod builder;
+mod containment;
 mod deadlines;
 mod directory;
 mod error;
@@ -35,10 +37,12 @@ mod history;
 mod launch;
 mod manager;
 mod session;
+mod state;
 mod watched;
 
 pub use agents::{AgentSpec, Catalog};
 pub use builder::{Builder, Child};
+pub use containment::Capabilities;
 pub use deadlines::Deadlines;
 pub use error::{Error, Result};
 pub use history::{HistoryLimits, Subscription};
@@ -53,4 +57,6 @@ pub use ipc_protocol::{
 pub use launch::SESSION_MARKER;
 pub use manager::ProxyManager;
 pub use proxy_child::ChildToken;
+pub use registry::{Controllers, Unavailable};
 pub use session::{PromptMode, SessionHandle, SessionInfo, SessionState, Turn, TurnEnd};
+pub use state::{Recovered, Recovery};

@@ -2,7 +2,7 @@
 
 use std::{
     future::{Future, poll_fn},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     task::Poll,
 };
 
@@ -13,12 +13,15 @@ use ipc_protocol::{
 };
 
 use crate::{
-    Builder, Child, Deadlines, Error, HistoryLimits, PromptMode, Result, SessionHandle, SessionInfo, Subscription,
-    Turn,
+    Builder, Capabilities, Child, Deadlines, Error, HistoryLimits, PromptMode, Recovered, Result, SessionHandle,
+    SessionInfo, Subscription, Turn,
+    blocking::blocking,
+    containment::Containing,
     directory::Directory,
     fork_server::ForkServer,
     launch::Launch,
     session::{Fork, Session, Task},
+    state::{self, Header, Journal, StateDir},
 };
 
 /// Runs agent sessions, each in a process of its own. Cheap to clone. When the last clone is dropped everything is torn
@@ -41,6 +44,10 @@ struct Inner {
     deadlines: Deadlines,
     history: HistoryLimits,
     cwd: String,
+    containing: Arc<Containing>,
+    /// `None` without one, and after a shutdown.
+    state: Mutex<Option<StateDir>>,
+    recovered: Vec<Recovered>,
     /// One shutdown at a time; the others wait for it.
     shutdown: tokio::sync::Mutex<()>,
 }
@@ -52,11 +59,25 @@ impl ProxyManager {
     }
 
     pub(crate) async fn start(builder: Builder, cwd: String) -> Result<Self> {
-        let Builder { child, base_env, catalog, deadlines, history, ended_sessions } = builder;
-        let fork_server = ForkServer::start(&child, &deadlines).await?;
-        let directory = Arc::new(Directory::new(ended_sessions));
-        let shutdown = tokio::sync::Mutex::default();
-        let inner = Inner { directory, fork_server, catalog, base_env, deadlines, history, cwd, shutdown };
+        let Builder { child, base_env, catalog, deadlines, history, ended_sessions, .. } = &builder;
+        let (child, base_env, catalog) = (child.clone(), base_env.clone(), catalog.clone());
+        let (deadlines, history, ended_sessions) = (*deadlines, *history, *ended_sessions);
+        let Prepared { containing, state, recovered } =
+            blocking("preparing the manager", move || Prepared::new(&builder)).await??;
+        let fork_server = ForkServer::start(&child, &deadlines, containing.groups()).await?;
+        let inner = Inner {
+            directory: Arc::new(Directory::new(ended_sessions)),
+            fork_server,
+            catalog,
+            base_env,
+            deadlines,
+            history,
+            cwd,
+            containing,
+            state: Mutex::new(state),
+            recovered,
+            shutdown: tokio::sync::Mutex::default(),
+        };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -65,17 +86,21 @@ impl ProxyManager {
     ///
     /// # Errors
     /// [`Error::DuplicateSession`], [`Error::UnknownAgent`], [`Error::InvalidConfig`], [`Error::Unsupported`] (something
-    /// in the configuration cannot be done), [`Error::ProgramNotFound`], [`Error::CwdMissing`], [`Error::FdsExhausted`],
+    /// in the configuration cannot be done), [`Error::ContainmentUnavailable`] (the layer asked for cannot be had; there is
+    /// no silent step down), [`Error::ProgramNotFound`], [`Error::CwdMissing`], [`Error::FdsExhausted`],
     /// [`Error::Deadline`] (the agent did not get ready), [`Error::AgentDied`], [`Error::ProxyDied`],
     /// [`Error::ForkServerDied`], [`Error::Protocol`], [`Error::Ended`] (killed while it started), [`Error::System`],
     /// [`Error::ShutDown`].
     pub async fn start_session(&self, config: AgentSessionConfig) -> Result<SessionHandle> {
-        let Inner { directory, fork_server, catalog, base_env, deadlines, history, cwd, .. } = &*self.inner;
+        let Inner { directory, fork_server, catalog, base_env, deadlines, history, cwd, containing, .. } = &*self.inner;
         self.open()?;
         if fork_server.is_dead() {
             return Err(Error::ForkServerDied);
         }
-        let launch = Launch::plan(config, catalog, base_env, cwd)?;
+        let mut launch = Launch::plan(config, catalog, base_env, cwd)?;
+        let held = containing.hold(launch.config.containment, &launch.config.session_id).await?;
+        launch.hold(held);
+        launch.journal = self.journal_of(&launch);
         let (ours, theirs) = packet::stream_pair().map_err(|error| Error::system("making a proxy's socket", &error))?;
         let id = launch.config.session_id.clone();
         let labels = launch.labels.clone();
@@ -250,7 +275,43 @@ impl ProxyManager {
         }
         let proven = receipts.iter().all(|receipt| receipt.proof != Proof::None);
         fork_server.finish(deadlines.shutdown, proven).await;
+        // What the next manager may have: the state directory, and no cgroup of ours.
+        self.inner.containing.close();
+        *self.inner.state.lock().unwrap_or_else(PoisonError::into_inner) = None;
         receipts
+    }
+
+    /// What was found when the manager was built of sessions whose supervisors had all died before them, and what became
+    /// of it. Empty without a state directory and cgroups.
+    pub fn recovered(&self) -> &[Recovered] {
+        &self.inner.recovered
+    }
+
+    /// What this machine offers to sessions, and why not the rest. What was not tried yet is tried now, which takes some
+    /// milliseconds.
+    ///
+    /// # Errors
+    /// [`Error::System`] where no thread can be had for it.
+    pub async fn capabilities(&self) -> Result<Capabilities> {
+        let containing = self.inner.containing.clone();
+        blocking("trying what the machine offers", move || containing.capabilities()).await
+    }
+
+    /// The journal of a session that is about to start, if there is a place for it.
+    fn journal_of(&self, launch: &Launch) -> Option<Journal> {
+        let state = self.inner.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = state.as_ref()?;
+        let header = Header {
+            session: launch.config.session_id.clone(),
+            marker: launch.enclosure.marker.clone(),
+            place: state.place.clone(),
+            since: registry::now_in_ticks(),
+            strict: launch.enclosure.strict,
+            host: self.inner.fork_server.host(),
+            fork_server: self.inner.fork_server.id(),
+            cgroup: launch.enclosure.cgroup.clone(),
+        };
+        Some(Journal::new(state.sessions.clone(), header))
     }
 
     /// The fork server's process.
@@ -270,6 +331,34 @@ impl Drop for Inner {
             session.let_go();
         }
         self.fork_server.close();
+    }
+}
+
+/// What there is before the fork server.
+struct Prepared {
+    containing: Arc<Containing>,
+    state: Option<StateDir>,
+    recovered: Vec<Recovered>,
+}
+
+impl Prepared {
+    /// Looks at the machine, takes the state directory, and ends what dead managers left. Blocks.
+    fn new(builder: &Builder) -> Result<Self> {
+        let host =
+            registry::identify(std::process::id()).map_err(|error| Error::system("looking at this process", &error))?;
+        let state = builder.state_dir.as_deref().map(|path| StateDir::open(path, host)).transpose()?;
+        let containing = Containing::probe(builder.containment, builder.cgroup_parent.as_deref(), host)?;
+        let mut recovered = state.as_ref().map_or_else(Vec::new, state::recover);
+        // What has a journal is ended by that; the rest by its cgroup.
+        recovered.extend(containing.sweep());
+        for recovered in &recovered {
+            if recovered.is_empty() {
+                tracing::info!(?recovered, "a session whose supervisors had died");
+            } else {
+                tracing::warn!(?recovered, "of a session whose supervisors had died something is left");
+            }
+        }
+        Ok(Self { containing: Arc::new(containing), state, recovered })
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 
 use ipc_protocol::{KillCause, KillOptions, Outcome, ProcessId, Proof, ReapedBy, Receipt, ReceiptEntry, Signal};
 
-use crate::{Children, PidFd, ProcessRegistry, RegistryEvent};
+use crate::{Children, PidFd, ProcessRegistry, RegistryEvent, cgroup::thaw_v1, registry::Walk};
 
 /// What a kill is to end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +39,12 @@ const QUIET_ROUNDS: u32 = 3;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Dead children reaped in one step: more would starve the killing of a fork storm.
 const REAP_BOUND: usize = 256;
+/// After a SIGKILL to all at once: how long nothing may die before the living are killed one by one.
+const STRIKE_PATIENCE: Duration = Duration::from_millis(20);
+/// After so long without effect a SIGKILL may be waiting for a frozen group to be thawed.
+const FREEZER_PATIENCE: Duration = Duration::from_millis(20);
+/// What is said to have failed when the machine could not be looked through.
+const STRAYS: &str = "looking for processes with the session's marker";
 /// Between rounds while SIGKILLs take effect.
 const KILL_INTERVAL: Duration = Duration::from_millis(1);
 /// Between rounds while processes have their grace; SIGCHLD comes earlier for direct children.
@@ -67,6 +73,14 @@ pub struct Kill {
     grown: bool,
     /// A whole round has found none: all of the tree stands still.
     still: bool,
+    /// When everything at once was sent SIGKILL, by the cgroup or the namespace, or when something died of it last.
+    struck: Option<Instant>,
+    /// When SIGKILL was first due.
+    killing_since: Option<Instant>,
+    /// Its pass over the processes, under way.
+    walk: Option<Walk>,
+    /// Of the registry, when the kill began.
+    forgotten: Option<u64>,
 }
 
 impl Kill {
@@ -89,6 +103,10 @@ impl Kill {
             tree,
             grown: false,
             still: false,
+            struck: None,
+            killing_since: None,
+            walk: None,
+            forgotten: None,
         }
     }
 
@@ -114,6 +132,7 @@ impl Kill {
     pub fn following(mut self, earlier: &Self) -> Self {
         self.since = earlier.since;
         self.rounds = earlier.rounds;
+        self.forgotten = earlier.forgotten;
         self
     }
 
@@ -127,6 +146,7 @@ impl Kill {
 
     /// Does a part of the work.
     pub fn step(&mut self, registry: &mut ProcessRegistry) -> KillStep {
+        let living = registry.living().len();
         let children = if registry.is_own() {
             match registry.reap(REAP_BOUND) {
                 Ok(children) => children,
@@ -138,13 +158,29 @@ impl Kill {
         } else {
             Children::Alive
         };
+        self.forgotten.get_or_insert(registry.forgotten);
         if children == Children::None && matches!(self.scope, KillScope::All | KillScope::AllBut(_)) {
             // Burying also ends what others reaped.
             registry.scan();
-            return self.done(registry, Proof::NoChildren);
+            if let Some(done) = self.finish(registry, Proof::NoChildren) {
+                return done;
+            }
+        }
+        if self.struck.is_some() && registry.living().len() < living {
+            self.struck = Some(Instant::now());
+        }
+        if self.is_striking() && registry.is_own() {
+            // Looking at a thousand dying processes would only hold them up; each end wakes us.
+            let more = children == Children::MoreDead;
+            return KillStep::Again(if more { Duration::ZERO } else { KILL_INTERVAL });
         }
         let known = *self.discoveries.get_or_insert(registry.discoveries);
         let killing = self.began.elapsed() >= self.options.grace;
+        if killing {
+            self.killing_since.get_or_insert_with(Instant::now);
+        }
+        registry.swap_pass(&mut self.walk);
+        registry.members_only = killing && self.is_of_all() && self.struck.is_none() && registry.has_group();
         let complete = match &self.scope {
             KillScope::One(id) => {
                 let id = *id;
@@ -163,6 +199,8 @@ impl Kill {
                 }
             }),
         };
+        registry.members_only = false;
+        registry.swap_pass(&mut self.walk);
         if complete {
             self.rounds += 1;
             // What could not be looked at may be alive.
@@ -179,10 +217,20 @@ impl Kill {
                 KillScope::Tree(_) if self.quiet >= self.quiet_needed => {
                     return self.done(registry, Proof::ProcessGone);
                 }
-                KillScope::AllBut(_) | KillScope::Guarded if self.quiet >= self.quiet_needed => {
+                KillScope::AllBut(_) if self.quiet >= self.quiet_needed => {
                     return self.done(registry, Proof::QuietRounds(self.quiet));
                 }
+                KillScope::Guarded if self.quiet >= self.quiet_needed => {
+                    if let Some(done) = self.finish(registry, Proof::QuietRounds(self.quiet)) {
+                        return done;
+                    }
+                }
                 _ => {}
+            }
+            let is_over = registry.has_init() && self.quiet > 0;
+            if (killing && alive || is_over) && self.is_of_all() && self.struck.is_none() {
+                // By now everything alive has been noted for the receipt.
+                self.struck = registry.strike().then(Instant::now);
             }
         }
         if self.began.elapsed() > self.options.grace + PATIENCE {
@@ -194,6 +242,47 @@ impl Kill {
             (true, false) if self.quiet > 0 => KILL_INTERVAL,
             (true, false) => GRACE_INTERVAL.min(self.options.grace.saturating_sub(self.began.elapsed())),
         })
+    }
+
+    /// Whether nothing is to be spared.
+    fn is_of_all(&self) -> bool {
+        matches!(self.scope, KillScope::All | KillScope::Guarded)
+    }
+
+    /// Whether everything has been sent SIGKILL at once, a moment ago.
+    fn is_striking(&self) -> bool {
+        self.struck.is_some_and(|struck| struck.elapsed() < STRIKE_PATIENCE)
+    }
+
+    /// Nothing is left in the tree. What has left the tree is looked for; if there is any, the kill goes on with it.
+    fn finish(&mut self, registry: &mut ProcessRegistry, proof: Proof) -> Option<KillStep> {
+        if !self.is_of_all() {
+            return Some(self.done(registry, proof));
+        }
+        let is_group_empty = registry.is_group_empty();
+        // Somebody who has proven that nothing is left has looked for the marker, too.
+        let is_confirmed = self.quiet_needed == 1;
+        let looked = if is_confirmed { Ok(true) } else { registry.look_for_strays() };
+        if let Err(error) = &looked {
+            registry.emit(RegistryEvent::Error { operation: STRAYS.into(), error: error.to_string() });
+        }
+        if is_group_empty == Some(false) || matches!(looked, Ok(false)) {
+            self.quiet = 0;
+            self.struck = None;
+            // They are on the walk from now on.
+            registry.restart_pass();
+            return (self.began.elapsed() > self.options.grace + PATIENCE).then(|| {
+                let mut receipt = self.receipt(registry, Proof::None);
+                receipt.cgroup_empty = is_group_empty;
+                receipt.unmarked = looked.ok();
+                KillStep::Done(Box::new(receipt))
+            });
+        }
+        registry.remove_group();
+        let mut receipt = self.receipt(registry, proof);
+        receipt.cgroup_empty = is_group_empty;
+        receipt.unmarked = (!is_confirmed && !registry.held().marker.is_empty()).then(|| looked.is_ok());
+        Some(KillStep::Done(Box::new(receipt)))
     }
 
     /// Whether this process is not to be ended.
@@ -238,6 +327,19 @@ impl Kill {
         if !killing && !first {
             return;
         }
+        if killing && self.is_of_all() && registry.strikes() {
+            match self.struck {
+                // All at once, when this round has seen them all.
+                None => return,
+                Some(_) if self.is_striking() => return,
+                // A dead leader with living threads, or one that is in another group or namespace: one by one.
+                Some(_) => {}
+            }
+        }
+        if killing && self.killing_since.is_some_and(|since| since.elapsed() > FREEZER_PATIENCE) {
+            // SIGKILL waits for the thaw in a frozen group of version 1.
+            thaw_v1(id.pid);
+        }
         // A process that is gone needs no signal; one that is another user's is named as a survivor in the end.
         let Ok(process) = PidFd::open(id) else { return };
         let signals: &[Signal] = if killing { &[Signal::Kill] } else { &[Signal::Term, Signal::Cont] };
@@ -253,8 +355,14 @@ impl Kill {
     }
 
     fn done(&self, registry: &ProcessRegistry, proof: Proof) -> KillStep {
+        KillStep::Done(Box::new(self.receipt(registry, proof)))
+    }
+
+    fn receipt(&self, registry: &ProcessRegistry, proof: Proof) -> Receipt {
         let mut receipt = Receipt::begin(registry.session().clone(), self.cause);
         receipt.rounds = self.rounds;
+        receipt.layers = registry.held().layers();
+        receipt.omitted = registry.forgotten - self.forgotten.unwrap_or(registry.forgotten);
         receipt.duration_us = u64::try_from(self.since.elapsed().as_micros()).unwrap_or(u64::MAX);
         let in_scope = |id: ProcessId| match &self.scope {
             KillScope::All | KillScope::Guarded => true,
@@ -286,7 +394,7 @@ impl Kill {
             });
         }
         receipt.proof = if receipt.survivors.is_empty() { proof } else { Proof::None };
-        KillStep::Done(Box::new(receipt))
+        receipt
     }
 }
 

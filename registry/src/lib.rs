@@ -1,20 +1,41 @@
 //! Spawn, track, list, signal and reap the processes of a session, and prove them gone.
 //!
-//! The one crate with `unsafe` code, all of it in `sys.rs`.
+//! The one crate with `unsafe` code, all of it in `sys`.
 
+mod cgroup;
+mod connector;
+mod hold;
 mod kill;
+mod landlock;
+mod lineage;
+mod namespace;
 mod pidfd;
 mod proc;
 mod registry;
 mod sample;
+mod sight;
 mod spawn;
+mod stat;
 mod sys;
+mod table;
 mod unavailable;
+mod usage;
+mod watchdog;
 
+pub use cgroup::{Controllers, Group, GroupUsage, Groups, Swept, thaw_v1};
+pub use connector::{Connector, Drained, ProcEvent};
+pub use hold::Hold;
 pub use kill::{Kill, KillScope, KillStep};
+pub use landlock::{LandlockScope, landlock_scope_is_available, set_dumpable};
+pub use lineage::{Lineage, QUIET, Root, Told};
+pub use namespace::{Namespace, init_below, strict_is_available};
 pub use pidfd::PidFd;
-pub use proc::{environment_value, has_children_lists, identify, is_exiting, own_children};
+pub use proc::{command_line, has_children_lists, identify, is_exiting, now_in_ticks, own_children};
 pub use registry::{Children, ProcessRegistry, Reaped, RegistryEvent, reap_children};
+pub use sight::{Look, ProcFs, Sight};
 pub use spawn::{Input, Output, Spawn, SpawnError, Spawned, spawn};
 pub use sys::{Title, fork_child, inherited_fds, is_single_threaded};
+pub use table::{Seen, all_processes, look, look_for_marker, marked, newest_pid};
 pub use unavailable::Unavailable;
+pub use usage::{LargeFile, Meter, ProcessUsage, Usage, Wanted};
+pub use watchdog::{Verdict, Watchdog, file_size_exceeded};

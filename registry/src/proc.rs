@@ -3,12 +3,14 @@
 use std::{
     fs::{self, File},
     io::{self, Read},
+    os::fd::{AsRawFd, BorrowedFd},
     sync::OnceLock,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use ipc_protocol::{ExitStatus, Pid, ProcessId, ProcessInfo};
-use procfs::{FromRead, process::Stat};
+
+use crate::stat::Stat;
 
 fn gone(pid: Pid) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, format!("no process {pid}"))
@@ -27,7 +29,12 @@ fn is_gone(error: &io::Error) -> bool {
 pub(crate) fn stat(pid: Pid) -> io::Result<Stat> {
     let file =
         File::open(format!("/proc/{pid}/stat")).map_err(|error| if is_gone(&error) { gone(pid) } else { error })?;
-    Stat::from_read(file).map_err(|_| gone(pid))
+    Stat::read(file).map_err(|error| if is_gone(&error) { gone(pid) } else { error })
+}
+
+/// Whether an error is about this process, which is out of something, and not about the one it looked at.
+pub(crate) fn is_shortage(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
 }
 
 /// The identity of the process that has `pid` now.
@@ -36,6 +43,16 @@ pub(crate) fn stat(pid: Pid) -> io::Result<Stat> {
 /// `NotFound` when there is none.
 pub fn identify(pid: Pid) -> io::Result<ProcessId> {
     stat(pid).map(|stat| ProcessId { pid, start_time: stat.starttime })
+}
+
+/// The pid of the process behind a pidfd, as this process and its `/proc` count.
+///
+/// # Errors
+/// `NotFound` when it is gone and reaped.
+pub(crate) fn pid_of_pidfd(pidfd: BorrowedFd<'_>) -> io::Result<Pid> {
+    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd()))?;
+    let pid = info.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());
+    pid.filter(|pid| *pid > 0).ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the process is gone"))
 }
 
 /// Whether the process is dead, though not reaped. A dead leader with living threads is alive.
@@ -52,7 +69,7 @@ pub fn is_exiting(id: ProcessId) -> bool {
 
 /// How a dead process ended, from its stat; `None` where we may not see it.
 pub(crate) fn exit_of(stat: &Stat) -> Option<ExitStatus> {
-    stat.exit_code.map(exit_of_wait_status)
+    Some(exit_of_wait_status(stat.exit_code))
 }
 
 /// An exit from the encoding that `wait` uses.
@@ -65,7 +82,7 @@ pub(crate) fn exit_of_wait_status(status: i32) -> ExitStatus {
 
 /// The command line, word by word; `None` for a process that is gone, dead or has none. It may be megabytes long: what
 /// is beyond [`ProcessInfo::MAX_COMMAND_LINE`] is cut, and `…` stands for it.
-pub(crate) fn command_line(pid: Pid) -> Option<Vec<String>> {
+pub fn command_line(pid: Pid) -> Option<Vec<String>> {
     const MAX: usize = ProcessInfo::MAX_COMMAND_LINE;
     let mut bytes = Vec::new();
     File::open(format!("/proc/{pid}/cmdline")).ok()?.take(MAX as u64 + 1).read_to_end(&mut bytes).ok()?;
@@ -85,15 +102,6 @@ pub(crate) fn command_line(pid: Pid) -> Option<Vec<String>> {
 /// The working directory; `None` where it cannot be read.
 pub(crate) fn cwd(pid: Pid) -> Option<String> {
     fs::read_link(format!("/proc/{pid}/cwd")).ok().map(|path| path.to_string_lossy().into_owned())
-}
-
-/// The value of `name` in the environment that the process was started with.
-pub fn environment_value(pid: Pid, name: &str) -> Option<String> {
-    let bytes = fs::read(format!("/proc/{pid}/environ")).ok()?;
-    bytes.split(|b| *b == 0).find_map(|var| {
-        let value = var.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
-        Some(String::from_utf8_lossy(value).into_owned())
-    })
 }
 
 /// Whether the kernel has the children lists (CONFIG_PROC_CHILDREN).
@@ -120,6 +128,18 @@ pub(crate) fn children(pid: Pid, out: &mut Vec<Pid>) -> io::Result<()> {
             list => list?,
         };
         out.extend(list.split_ascii_whitespace().filter_map(|word| word.parse::<Pid>().ok()));
+    }
+    Ok(())
+}
+
+/// As [`children`], of a process that had one thread only at the last look: the list of its threads need not be read.
+pub(crate) fn children_of_single(pid: Pid, out: &mut Vec<Pid>) -> io::Result<()> {
+    if !has_children_lists() {
+        return children_by_scan(pid, out);
+    }
+    match fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")) {
+        Err(error) if is_gone(&error) => {}
+        list => out.extend(list?.split_ascii_whitespace().filter_map(|word| word.parse::<Pid>().ok())),
     }
     Ok(())
 }
@@ -158,6 +178,13 @@ pub(crate) fn ticks_per_second() -> u64 {
     rustix::param::clock_ticks_per_second()
 }
 
+/// The start time that a process started now would have: clock ticks since boot.
+pub fn now_in_ticks() -> u64 {
+    let uptime = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let nanoseconds = uptime.tv_sec.unsigned_abs() * 1_000_000_000 + uptime.tv_nsec.unsigned_abs();
+    u64::try_from(u128::from(nanoseconds) * u128::from(ticks_per_second()) / 1_000_000_000).unwrap_or(u64::MAX)
+}
+
 /// When a process with this start time started.
 pub(crate) fn started_at(start_time: u64) -> SystemTime {
     static BOOT: OnceLock<SystemTime> = OnceLock::new();
@@ -180,6 +207,7 @@ mod tests {
         assert_eq!(identify(pid).expect("alive"), id);
         assert!(command_line(pid).is_some_and(|words| !words.is_empty()));
         assert!(cwd(pid).is_some());
+        assert!(id.start_time <= now_in_ticks());
         let age = SystemTime::now().duration_since(started_at(id.start_time)).expect("in the past");
         assert!(age < Duration::from_secs(3600), "{age:?}");
     }

@@ -7,17 +7,24 @@ use std::{
 };
 
 use ipc_protocol::{ExitStatus, Pid, ProcessId, ProcessInfo, ProcessStatus, ReapedBy, SessionId, WireError};
-use procfs::process::Stat;
 
 use crate::{
-    Spawn, Spawned, proc,
+    Hold, Spawn, Spawned, proc,
     sample::Sampler,
     spawn,
+    stat::Stat,
     sys::{self, Dead},
+    usage::Reading,
 };
 
 /// Finished processes that are remembered at most; the oldest are forgotten first.
 const MAX_FINISHED: usize = 4096;
+/// How long a pass may take that has to be whole. Tens of thousands of processes that stand still are seen in that time.
+const SCAN: Duration = Duration::from_millis(500);
+/// Such a pass stops this often to reap.
+const SCAN_SLICE: Duration = Duration::from_millis(10);
+/// Dead children reaped then.
+const SCAN_REAPS: usize = 1024;
 /// Events that wait to be taken at most; then [`RegistryEvent::Lost`] counts.
 const MAX_EVENTS: usize = 8192;
 
@@ -119,9 +126,13 @@ pub(crate) struct Entry {
 
 /// One pass over the tree, which may take several calls.
 #[derive(Debug, Default)]
-struct Walk {
-    /// Pids to visit, each with the parent whose children list it was in.
-    todo: Vec<(Pid, Pid)>,
+pub(crate) struct Walk {
+    /// Of the registry, when it began.
+    generation: u64,
+    /// Pids to visit, each with the parent whose children list it was in; `None` for a root.
+    todo: Vec<(Pid, Option<Pid>)>,
+    /// When the roots were listed, in clock ticks since boot.
+    began: u64,
     visited: BTreeSet<Pid>,
     /// Something could not be looked at.
     blind: bool,
@@ -150,10 +161,25 @@ pub struct ProcessRegistry {
     events: VecDeque<RegistryEvent>,
     lost: u64,
     walk: Option<Walk>,
+    /// Counts the passes that were given up.
+    generation: u64,
+    /// What a pass reads on the way, while somebody wants it.
+    readings: Option<Vec<Reading>>,
     /// The last whole pass could not see everything.
     blind: bool,
+    /// What holds the processes together besides the tree.
+    pub(crate) hold: Hold,
+    /// Processes found outside the tree that are the session's all the same.
+    pub(crate) strays: Vec<ProcessId>,
+    /// Ended processes that were forgotten because there were too many.
+    pub(crate) forgotten: u64,
     /// Counts processes never seen before: two equal readings mean that nothing new turned up in between.
     pub(crate) discoveries: u64,
+    /// A pass looks at the members of the cgroup only, not below them: all of it is about to be killed at once, and what has
+    /// left the group is seen by the next one.
+    pub(crate) members_only: bool,
+    /// The process that is being visited, if it was seen for the first time just now.
+    newest: Option<ProcessId>,
     sampler: Sampler,
 }
 
@@ -183,8 +209,15 @@ impl ProcessRegistry {
             events: VecDeque::new(),
             lost: 0,
             walk: None,
+            generation: 0,
+            readings: None,
             blind: false,
+            hold: Hold::default(),
+            strays: Vec::new(),
+            forgotten: 0,
             discoveries: 0,
+            members_only: false,
+            newest: None,
             sampler: Sampler::default(),
         }
     }
@@ -204,6 +237,13 @@ impl ProcessRegistry {
     /// have a pid that is still on the list.
     pub fn restart_pass(&mut self) {
         self.walk = None;
+        self.generation += 1;
+    }
+
+    /// Changes the pass under way for another: each kill has its own. One that has been given up is not taken.
+    pub(crate) fn swap_pass(&mut self, pass: &mut Option<Walk>) {
+        std::mem::swap(&mut self.walk, pass);
+        self.walk.take_if(|walk| walk.generation != self.generation);
     }
 
     /// Whether the last whole pass could not see everything.
@@ -276,7 +316,7 @@ impl ProcessRegistry {
     }
 
     /// Every process alive, as last seen.
-    pub fn living(&self) -> impl Iterator<Item = ProcessId> + use<'_> {
+    pub fn living(&self) -> impl ExactSizeIterator<Item = ProcessId> + use<'_> {
         self.live.values().copied()
     }
 
@@ -300,6 +340,9 @@ impl ProcessRegistry {
 
     /// Takes note of a process of this session that was reaped.
     pub fn note_reaped(&mut self, reaped: &Reaped, by: ReapedBy) {
+        if self.is_init(reaped.id.pid) {
+            return;
+        }
         let id = match &reaped.stat {
             Some(stat) => {
                 if !self.knows(reaped.id) {
@@ -318,9 +361,31 @@ impl ProcessRegistry {
         self.ended(id, Some(reaped.exit), Some(by));
     }
 
-    /// Looks for new and vanished processes.
+    /// Looks for new and vanished processes. A storm of forks can be followed for ever: such a pass is given up, and has
+    /// seen what it has seen.
     pub fn scan(&mut self) {
-        while !self.scan_slice(Duration::MAX, |_, _| ()) {}
+        let began = Instant::now();
+        while !self.scan_slice(SCAN_SLICE, |_, _| ()) {
+            if self.is_own() {
+                // The dead of a storm would take every pid there is. An error is met again where the dead are waited for.
+                let _ = self.reap(SCAN_REAPS);
+            }
+            if began.elapsed() > SCAN {
+                self.walk = None;
+                self.blind = true;
+                return;
+            }
+        }
+    }
+
+    /// As [`ProcessRegistry::scan`], with a reading of each process met, the dead that wait to be reaped among them. A pass
+    /// that is under way goes on where it was.
+    pub(crate) fn scan_with_readings(&mut self) -> Vec<Reading> {
+        let under_way = self.walk.take();
+        self.readings = Some(Vec::new());
+        self.scan();
+        self.walk = under_way;
+        self.readings.take().unwrap_or_default()
     }
 
     /// As [`ProcessRegistry::scan`], for about `budget` at a time, calling `visit` for each living process. Returns whether
@@ -349,15 +414,29 @@ impl ProcessRegistry {
             // Between the reading of the list and now the pid may have become a stranger's. A member's parent is the one
             // it was listed under, this subreaper, or another member.
             let ppid = stat.ppid.unsigned_abs();
-            if ppid != parent && ppid != own && !walk.visited.contains(&ppid) {
+            let is_ours = match parent {
+                Some(parent) => ppid == parent || ppid == own || walk.visited.contains(&ppid),
+                // What has got a root's pid since is younger than the list.
+                None => stat.starttime <= walk.began,
+            };
+            if !is_ours {
                 continue;
             }
             let id = ProcessId { pid, start_time: stat.starttime };
-            if self.see(id, &stat) {
+            self.newest = None;
+            let is_init = self.is_init(pid);
+            if let Some(readings) = &mut self.readings {
+                readings.push(Reading::new(id, &stat, is_init));
+            }
+            if !is_init && self.see(id, &stat) {
                 visit(self, id);
             }
-            walk.blind |= proc::children(pid, &mut found).is_err();
-            walk.todo.extend(found.drain(..).map(|child| (child, pid)));
+            if self.members_only && parent.is_none() {
+                continue;
+            }
+            let children = if stat.num_threads == 1 { proc::children_of_single } else { proc::children };
+            walk.blind |= children(pid, &mut found).is_err();
+            walk.todo.extend(found.drain(..).map(|child| (child, Some(pid))));
         }
         self.bury(&walk.visited);
         self.blind = walk.blind;
@@ -366,7 +445,9 @@ impl ProcessRegistry {
 
     fn begin_walk(&self, own: Pid) -> Walk {
         let mut roots = Vec::new();
-        let blind = match &self.roots {
+        // Before the roots are listed: what has got the number of one since is younger.
+        let began = proc::now_in_ticks();
+        let mut blind = match &self.roots {
             Roots::Own => proc::children(own, &mut roots).is_err(),
             Roots::Given(Some(pids)) => {
                 roots.clone_from(pids);
@@ -374,8 +455,21 @@ impl ProcessRegistry {
             }
             Roots::Given(None) => true,
         };
-        let todo = roots.into_iter().map(|pid| (pid, proc::stat(pid).map_or(own, |s| s.ppid.unsigned_abs()))).collect();
-        Walk { todo, visited: BTreeSet::new(), blind }
+        if let Some(group) = &self.hold.group {
+            blind |= group.members(&mut roots).is_err();
+        }
+        // One whose pid is another's by now is none of ours.
+        roots.extend(
+            self.strays.iter().filter(|id| proc::identify(id.pid).is_ok_and(|now| now == **id)).map(|id| id.pid),
+        );
+        roots.retain(|pid| *pid != own);
+        Walk {
+            generation: self.generation,
+            todo: roots.into_iter().map(|pid| (pid, None)).collect(),
+            began,
+            visited: BTreeSet::new(),
+            blind,
+        }
     }
 
     /// Takes note of a process found in the tree; says whether it is alive.
@@ -423,7 +517,8 @@ impl ProcessRegistry {
             session_id: self.session.clone(),
             command: words.next(),
             args: words.collect(),
-            cwd: proc::cwd(id.pid),
+            // It costs a look of its own; whoever shows a process to somebody reads it then.
+            cwd: None,
             started_at: proc::started_at(id.start_time),
             status: ProcessStatus::Running,
             exit: None,
@@ -435,6 +530,7 @@ impl ProcessRegistry {
 
     fn insert(&mut self, id: ProcessId, info: ProcessInfo) {
         self.discoveries += 1;
+        self.newest = Some(id);
         // Another process with this pid can only be there if we missed its end.
         if let Some(before) = self.live.insert(id.pid, id) {
             self.ended(before, None, Some(ReapedBy::Parent));
@@ -523,7 +619,9 @@ impl ProcessRegistry {
         let mut ends: Vec<_> = self.entries.values().filter_map(|entry| entry.ended_at).collect();
         ends.sort_unstable();
         if let Some(cut) = ends.get(MAX_FINISHED / 4).copied() {
+            let before = self.entries.len();
             self.entries.retain(|_, entry| entry.ended_at.is_none_or(|ended| ended > cut));
+            self.forgotten += (before - self.entries.len()) as u64;
         }
     }
 
@@ -532,8 +630,11 @@ impl ProcessRegistry {
         &self.entries
     }
 
-    /// Reads the command line of a living process again.
+    /// Reads the command line of a living process again, unless it was read a moment ago.
     pub(crate) fn refresh_command(&mut self, id: ProcessId) {
+        if self.newest == Some(id) {
+            return;
+        }
         let (Some(entry), Some(words)) = (self.entries.get_mut(&id), proc::command_line(id.pid)) else { return };
         let mut words = words.into_iter();
         (entry.info.command, entry.info.args) = (words.next(), words.collect());

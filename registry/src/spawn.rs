@@ -14,10 +14,11 @@ use ipc_protocol::{ProcessId, WireError};
 use rustix::{
     fs::{Mode, OFlags},
     pipe::PipeFlags,
+    process::Resource,
 };
 
 use crate::{
-    PidFd,
+    LandlockScope, Namespace, PidFd,
     proc::identify,
     sys::{self, Exec, Step},
 };
@@ -68,6 +69,14 @@ pub struct Spawn {
     pub stderr: Output,
     /// Further descriptors; the program gets them as 3, 4, …
     pub fds: Vec<OwnedFd>,
+    /// Directory of a cgroup (version 2) that it is a member of from the start.
+    pub group: Option<OwnedFd>,
+    /// Namespaces that it is in. It is a child of this process all the same, and [`Spawned::id`] says its pid out here.
+    pub namespace: Option<Namespace>,
+    /// Limits, hard and soft; a value above this process's own hard limit stands for that.
+    pub rlimits: Vec<(Resource, u64)>,
+    /// A landlock domain around it and all below it.
+    pub landlock: Option<LandlockScope>,
 }
 
 /// A program that was started: its exec is confirmed.
@@ -106,6 +115,10 @@ impl Spawn {
             stdout: Output::Null,
             stderr: Output::Null,
             fds: Vec::new(),
+            group: None,
+            namespace: None,
+            rlimits: Vec::new(),
+            landlock: None,
         }
     }
 }
@@ -115,7 +128,7 @@ impl Spawn {
 ///
 /// # Errors
 /// [`WireError::ProgramNotFound`], [`WireError::CwdMissing`], [`WireError::Spawn`], [`WireError::FdsExhausted`]. No
-/// process is left then.
+/// process is left then, but for the init of [`Spawn::namespace`].
 pub fn spawn(spawn: Spawn) -> Result<Spawned, SpawnError> {
     let program = spawn.program.to_string_lossy().into_owned();
     let failed =
@@ -154,13 +167,27 @@ pub fn spawn(spawn: Spawn) -> Result<Spawned, SpawnError> {
         name.push(value);
         env.push(cstring(name)?);
     }
+    // Who enters a mount namespace is at its root.
+    let cwd = match (spawn.cwd.clone(), &spawn.namespace) {
+        (None, Some(_)) => std::env::current_dir().ok(),
+        (cwd, _) => cwd,
+    };
+    let rlimit = |(resource, value): (Resource, u64)| {
+        let most = rustix::process::getrlimit(resource).maximum;
+        (resource as u32, most.map_or(value, |most| most.min(value)))
+    };
     let exec = Exec {
         programs: candidates.into_iter().map(|p| cstring(p.into_os_string())).collect::<Result<_, _>>()?,
         argv: spawn.argv.into_iter().map(cstring).collect::<Result<_, _>>()?,
         env,
-        cwd: spawn.cwd.clone().map(|cwd| cstring(cwd.into_os_string())).transpose()?,
+        cwd: cwd.map(|cwd| cstring(cwd.into_os_string())).transpose()?,
         stdio: [child_in, child_out, child_err],
         fds: spawn.fds,
+        group: spawn.group,
+        namespaces: spawn.namespace.map(Namespace::into_fds).unwrap_or_default(),
+        rlimits: spawn.rlimits.into_iter().map(rlimit).collect(),
+        landlock: spawn.landlock.map(LandlockScope::into_fd),
+        exit_signal: libc::SIGCHLD,
     };
     let (pid, pidfd) = sys::clone_exec(exec).map_err(|(step, error)| match (step, error.kind()) {
         (Step::Cwd, _) => WireError::CwdMissing {
@@ -201,17 +228,5 @@ fn fds_or(error: &io::Error, operation: &str, other: WireError) -> WireError {
     match error.raw_os_error() {
         Some(libc::EMFILE | libc::ENFILE) => WireError::FdsExhausted { operation: operation.to_owned() },
         _ => other,
-    }
-}
-
-impl Step {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Clone => "clone",
-            Self::Session => "setsid",
-            Self::Descriptors => "descriptors",
-            Self::Cwd => "chdir",
-            Self::Exec => "exec",
-        }
     }
 }

@@ -2,7 +2,7 @@
 //! this binary, started again with `--case NAME`.
 
 use std::{
-    io::Read,
+    io::{Read, Write},
     os::fd::{AsFd, OwnedFd},
     panic::{AssertUnwindSafe, catch_unwind},
     time::{Duration, Instant},
@@ -28,6 +28,7 @@ const CASES: &[(&str, Case)] = &[
     ("a_stopped_process_is_ended", a_stopped_process_is_ended),
     ("one_process_can_be_ended_alone", one_process_can_be_ended_alone),
     ("strangers_and_recycled_pids_are_not_signalled", strangers_and_recycled_pids_are_not_signalled),
+    ("a_pid_that_was_recycled_is_a_strangers", a_pid_that_was_recycled_is_a_strangers),
     ("events_tell_of_spawns_exits_and_kills", events_tell_of_spawns_exits_and_kills),
     ("finished_entries_are_cleaned_up", finished_entries_are_cleaned_up),
     ("a_forked_child_has_only_its_descriptors", a_forked_child_has_only_its_descriptors),
@@ -313,6 +314,89 @@ fn strangers_and_recycled_pids_are_not_signalled() {
     assert_eq!(registry.kill(stranger, Signal::Kill).expect_err("unknown").kind(), std::io::ErrorKind::NotFound);
     assert!(is_there(spawned.id()) && is_there(stranger));
     assert!(registry.kill_all(KillOptions::NOW).is_empty());
+}
+
+/// The real thing: the kernel is made to give a dead process's pid to a stranger, while the registry still believes the
+/// first one alive.
+fn a_pid_that_was_recycled_is_a_strangers() {
+    // Outside one the pids of everybody else would be played with.
+    if std::env::var_os(IN_A_NAMESPACE).is_none() {
+        return again_in_a_pid_namespace("a_pid_that_was_recycled_is_a_strangers");
+    }
+    let (mut told, tell) = std::io::pipe().expect("a pipe");
+    let (go, mut say_go) = std::io::pipe().expect("a pipe");
+    // The stranger shall be no child of the one that has the registry.
+    let child = registry::fork_child(vec![tell.into(), go.into()], |fds| {
+        let [tell, go] = <[OwnedFd; 2]>::try_from(fds).expect("two pipes");
+        let (agent, mut registry) =
+            (shell("sleep 1000 & echo $!; read word; kill -9 $!; wait; exec sleep 1000"), new_registry());
+        let mut spawned = registry.spawn(Spawn { stdin: Input::Pipe, ..agent }).expect("started");
+        let agent = spawned.id();
+        let old = until("the child", || {
+            registry.scan();
+            registry.living().find(|id| *id != agent)
+        });
+        let stdin = spawned.stdin.take().expect("piped");
+        rustix::io::write(&stdin, b"go\n").expect("written");
+        until("the child's end", || (!is_there(old)).then_some(()));
+        rustix::io::write(&tell, format!("{} {}", old.pid, old.start_time).as_bytes()).expect("written");
+        drop(tell);
+        assert_eq!(rustix::io::read(&go, &mut [0; 1]).expect("read"), 1);
+        let stranger = registry::identify(old.pid).expect("the stranger");
+        assert_eq!(registry.live(old.pid), Some(old), "the registry has not looked since");
+        assert!(PidFd::open(old).is_err());
+        assert!(registry.kill(old, Signal::Kill).is_err());
+        assert!(registry.kill_process(old, KillOptions::NOW).survivors.is_empty());
+        let receipt = registry.kill_all(KillOptions::NOW);
+        assert!(!receipt.processes.iter().any(|entry| entry.id == stranger), "{receipt:?}");
+        u8::from(!receipt.is_empty())
+    })
+    .expect("forked");
+    let mut old = String::new();
+    told.read_to_string(&mut old).expect("read");
+    let (pid, start_time) = old.split_once(' ').expect("two numbers");
+    let old = ProcessId { pid: pid.parse().expect("a pid"), start_time: start_time.parse().expect("a time") };
+    let mut stranger = until("the pid comes again", || stranger_with(old));
+    say_go.write_all(b"!").expect("written");
+    let child = PidFd::of_child(child).expect("our child");
+    let exit = until("the registry's end", || child.try_reap().expect("our child"));
+    assert_eq!(exit, ExitStatus::Code(0));
+    assert!(stranger.try_wait().expect("our child").is_none(), "the stranger lives");
+    stranger.kill().expect("ours");
+    stranger.wait().expect("ours");
+}
+
+/// Set for a case that runs in a PID namespace of its own.
+const IN_A_NAMESPACE: &str = "CASE_IN_A_NAMESPACE";
+
+#[expect(clippy::disallowed_methods, reason = "the registry under test shall not start its own test")]
+fn again_in_a_pid_namespace(case: &str) {
+    let mut unshare = std::process::Command::new("unshare");
+    unshare.args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]);
+    let exe = std::env::current_exe().expect("this executable");
+    let output = unshare.arg(exe).args(["--case", case]).env(IN_A_NAMESPACE, "1").output().expect("unshare");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    if errors.starts_with("unshare: ") {
+        let mut out = std::io::stdout();
+        writeln!(out, "NOT RUN: {case}: pids cannot be chosen here, nor a PID namespace had: {errors}")
+            .expect("written");
+        return;
+    }
+    assert!(output.status.success(), "{}\n{errors}", output.status);
+}
+
+/// A process that is none of the registry's, with the pid of `old`, started in another tick; `None` if another got it.
+#[expect(clippy::disallowed_methods, reason = "a stranger is what the registry did not start")]
+fn stranger_with(old: ProcessId) -> Option<std::process::Child> {
+    std::fs::write("/proc/sys/kernel/ns_last_pid", (old.pid - 1).to_string()).expect("writable");
+    let mut child = std::process::Command::new("sleep").arg("1000").spawn().expect("started");
+    let id = registry::identify(child.id()).expect("alive");
+    if id.pid == old.pid && id.start_time != old.start_time {
+        return Some(child);
+    }
+    child.kill().expect("ours");
+    child.wait().expect("ours");
+    None
 }
 
 fn events_tell_of_spawns_exits_and_kills() {

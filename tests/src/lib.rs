@@ -4,3 +4,4 @@ pub mod mock_model;
 pub mod raw;
 pub mod sessions;
 pub mod system;
+pub mod zoo;

@@ -48,14 +48,14 @@ impl RawForkServer {
         let host = PidFd::open(registry::identify(std::process::id()).expect("alive")).expect("a pidfd");
         let host = host.as_fd().try_clone_to_owned().expect("a copy");
         let program = Spawn {
-            argv: proxy_child::fork_server_argv(),
+            argv: proxy_child::fork_server_argv(0),
             stderr: Output::Inherit,
             fds: vec![theirs, host],
             ..Spawn::new(child)
         };
         let process = registry::spawn(program).expect("started").process;
         let mut server = Self { control: Some(control), process, assembler: Assembler::default() };
-        match server.receive().0 {
+        match server.receive() {
             FromForkServer::Hello(hello) => assert_eq!((hello.version, hello.process), (VERSION, server.process.id())),
             other => panic!("{other:?}"),
         }
@@ -71,15 +71,16 @@ impl RawForkServer {
         }
     }
 
-    /// The next message.
-    pub fn receive(&mut self) -> (FromForkServer, Option<OwnedFd>) {
+    /// The next message that is not about a session's processes.
+    pub fn receive(&mut self) -> FromForkServer {
         let control = self.control.as_ref().expect("open");
         let mut buffer = Vec::new();
         loop {
             wait_readable(control, "a message of the fork server");
-            let fd = recv_packet(control, &mut buffer).expect("received").expect("open");
-            if let Some(message) = self.assembler.frame(&buffer).expect("a message") {
-                return (message, fd);
+            let _none = recv_packet(control, &mut buffer).expect("received").expect("open");
+            match self.assembler.frame(&buffer).expect("a message") {
+                None | Some(FromForkServer::Observed { .. }) => {}
+                Some(message) => return message,
             }
         }
     }
@@ -90,9 +91,10 @@ impl RawForkServer {
         self.send(&ToForkServer::Fork { session: session.clone(), enclosure: enclosure(session) }, Some(&theirs));
         drop(theirs);
         match self.receive() {
-            (FromForkServer::Forked { session: of, process }, Some(pidfd)) => {
+            FromForkServer::Forked { session: of, process } => {
                 assert_eq!(of, *session);
-                (RawProxy { socket: ours, inbox: Inbox::default() }, PidFd::from_parts(pidfd, process))
+                let process = PidFd::open(process).expect("it lives");
+                (RawProxy { socket: ours, inbox: Inbox::default() }, process)
             }
             other => panic!("{other:?}"),
         }

@@ -62,6 +62,30 @@ pub fn with_marker(session: &str) -> Vec<u32> {
     pids().into_iter().filter(has).collect()
 }
 
+/// The cgroup directories of managers in the process `host`, wherever version 2 is mounted.
+pub fn cgroups_of(host: u32) -> Vec<std::path::PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("readable");
+    let mounts = mounts.lines().filter_map(|line| {
+        let mut words = line.split(' ').skip(1);
+        let path = words.next()?;
+        (words.next()? == "cgroup2").then(|| path.to_owned())
+    });
+    let own = fs::read_to_string("/proc/self/cgroup").expect("readable");
+    let own = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/").trim_start_matches('/').to_owned();
+    let prefix = format!("agent-proxy.{host}.");
+    let in_directory = |path: std::path::PathBuf| fs::read_dir(path).into_iter().flatten().flatten();
+    mounts
+        .flat_map(|mount| {
+            // A manager's directory is in its own group or in one above.
+            let own = std::path::Path::new(&mount).join(&own);
+            own.ancestors().map(std::path::Path::to_owned).collect::<Vec<_>>()
+        })
+        .flat_map(in_directory)
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
+        .map(|entry| entry.path())
+        .collect()
+}
+
 /// A number of seconds that no other test sleeps for: names a sleeping process by its command line.
 pub fn unique_seconds() -> String {
     use std::sync::atomic::{AtomicU32, Ordering};

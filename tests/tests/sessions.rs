@@ -45,7 +45,11 @@ async fn a_turn_from_prompt_to_complete() {
         .filter(|e| {
             !matches!(
                 e.event,
-                Event::ProcessSpawned(_) | Event::ProcessExited { .. } | Event::Usage(_) | Event::ContextWindow { .. }
+                Event::ProcessSpawned(_)
+                    | Event::ProcessExited { .. }
+                    | Event::SessionLossy { .. }
+                    | Event::Usage(_)
+                    | Event::ContextWindow { .. }
             )
         })
         .map(|e| (e.to_json().expect("serializes")["type"].as_str().expect("text").to_owned(), e.turn))
@@ -53,7 +57,6 @@ async fn a_turn_from_prompt_to_complete() {
     let expected = [
         ("session:started", None),
         ("session:idle", None),
-        ("session:lossy", None),
         ("turn:started", Some(1)),
         ("session:busy", Some(1)),
         ("stream:thinking", Some(1)),
@@ -307,8 +310,8 @@ async fn what_cannot_start_says_why_and_leaves_nothing() {
         (AgentSessionConfig { cwd: Some("relative".into()), ..shell("true") }, |e| {
             matches!(e, Error::InvalidConfig { .. })
         }),
-        (AgentSessionConfig { limits: Limits { memory_bytes: Some(1), ..Limits::default() }, ..fake() }, |e| {
-            matches!(e, Error::Unsupported { .. })
+        (AgentSessionConfig { limits: Limits { memory_bytes: Some(0), ..Limits::default() }, ..fake() }, |e| {
+            matches!(e, Error::InvalidConfig { field: "limits.memoryBytes", .. })
         }),
         (AgentSessionConfig { tools: vec!["shell".into()], ..fake() }, |e| matches!(e, Error::Unsupported { .. })),
         (AgentSessionConfig { model: Some("m".into()), ..shell("true") }, |e| matches!(e, Error::Unsupported { .. })),

@@ -1,11 +1,27 @@
 //! `abort`.
 
+use proxy_manager::{AbortPolicy, KillOptions, Receipt};
 use serde_json::json;
 
-use crate::{args::IdArgs, client::Client, problem::Failure, term};
+use super::kill;
+use crate::{
+    api::AbortRequest,
+    args::AbortArgs,
+    client::Client,
+    problem::{Failure, Problem},
+    term,
+};
 
-/// Cancels the running turn.
-pub(super) async fn run(client: &Client, args: &IdArgs, as_json: bool) -> Result<(), Failure> {
-    let () = client.post(&format!("/v1/sessions/{}/abort", args.id), &json!({})).await?;
+/// Cancels the running turn; with `--kill-turn` ends what it has started, and prints the receipt.
+pub(super) async fn run(client: &Client, args: &AbortArgs, as_json: bool) -> Result<(), Failure> {
+    let path = format!("/v1/sessions/{}/abort", args.id);
+    if args.kill_turn {
+        let request = AbortRequest { policy: AbortPolicy::KillTurnProcesses };
+        let extra = KillOptions::default().grace.saturating_mul(2);
+        let killed: Result<Receipt, Problem> = client.post_waiting(&path, &request, extra).await;
+        return kill::tell(killed, as_json);
+    }
+    let request = AbortRequest { policy: AbortPolicy::LeaveProcesses };
+    let () = client.post(&path, &request).await?;
     if as_json { term::json(&json!({ "sessionId": args.id })) } else { Ok(()) }
 }

@@ -10,7 +10,7 @@ use crate::{args::AgentArgs, environment, problem::Problem};
 /// # Errors
 /// `usage` for values that make no sense.
 pub(super) fn session(agent: &str, args: AgentArgs) -> Result<AgentSessionConfig, Problem> {
-    Ok(AgentSessionConfig {
+    let mut config = AgentSessionConfig {
         command: args.argv,
         cwd: Some(environment::cwd(args.cwd.as_deref())?),
         env: environment::parse(&args.env)?,
@@ -18,7 +18,9 @@ pub(super) fn session(agent: &str, args: AgentArgs) -> Result<AgentSessionConfig
         system_prompt: args.system_prompt,
         permission_mode: args.permission.into(),
         ..AgentSessionConfig::new(agent)
-    })
+    };
+    args.measures.apply(&mut config)?;
+    Ok(config)
 }
 
 /// The first agent of the catalog whose program is in PATH.

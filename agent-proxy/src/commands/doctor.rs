@@ -35,12 +35,20 @@ fn text(checks: &[Check], style: Style) -> String {
         })
         .collect();
     let mut text = render::table(style, &["WHAT", "", "FOUND"], &[], rows);
-    let advice: Vec<_> = checks.iter().filter_map(|check| Some((check.name, check.advice.as_ref()?))).collect();
+    // What helps several things is said once.
+    let mut advice: Vec<(&str, Vec<&str>)> = Vec::new();
+    for check in checks {
+        let Some(what) = check.advice.as_deref() else { continue };
+        match advice.iter_mut().find(|(known, _)| *known == what) {
+            Some((_, names)) => names.push(check.name),
+            None => advice.push((what, vec![check.name])),
+        }
+    }
     if !advice.is_empty() {
         text.push('\n');
     }
-    for (name, advice) in advice {
-        text.push_str(&format!("{}: {advice}\n", style.yellow(name)));
+    for (advice, names) in advice {
+        text.push_str(&format!("{}: {advice}\n", style.yellow(names.join(", "))));
     }
     let verdict = if doctor::baseline_is_usable(checks) {
         style.green("layer A (baseline) is usable: every kill ends with a proof")
@@ -64,9 +72,10 @@ mod tests {
             advice: advice.map(str::to_owned),
         };
         let good = [check("a", Verdict::Ok, None)];
-        let bad = [good[0].clone(), check("b", Verdict::Missing, Some("install it"))];
+        let missing = |name| check(name, Verdict::Missing, Some("install it"));
+        let bad = [good[0].clone(), missing("b"), missing("c")];
         assert!(text(&good, Style::PLAIN).ends_with("every kill ends with a proof\n"));
         let text = text(&bad, Style::PLAIN);
-        assert!(text.contains("b: install it") && text.contains("NOT usable"), "{text}");
+        assert!(text.contains("b, c: install it") && text.contains("NOT usable"), "{text}");
     }
 }

@@ -11,16 +11,25 @@ use crate::{
     term::{self, Style},
 };
 
-/// Ends a session, or one process of it, and prints the receipt.
+/// Ends a session, or one process of it, alone or with all below it, and prints the receipt.
 pub(super) async fn run(client: &Client, args: &KillArgs, as_json: bool) -> Result<(), Failure> {
     let grace = args.options().grace;
     let request = KillRequest {
         pid: args.pid,
+        tree: args.tree,
         keep_agent: false,
         grace_ms: Some(u64::try_from(grace.as_millis()).unwrap_or(u64::MAX)),
     };
     let path = format!("/v1/sessions/{}/kill", args.id);
     let killed: Result<Receipt, Problem> = client.post_waiting(&path, &request, grace.saturating_mul(2)).await;
+    tell(killed, as_json)
+}
+
+/// Prints the receipt of a kill, whether or not it succeeded.
+///
+/// # Errors
+/// The kill's; `survivors` where the receipt is not empty.
+pub(super) fn tell(killed: Result<Receipt, Problem>, as_json: bool) -> Result<(), Failure> {
     match killed {
         Ok(receipt) if receipt.is_empty() => print(&receipt, as_json),
         // The daemon says that as a problem; a receipt is believed before a status.

@@ -8,6 +8,7 @@ mod doctor;
 mod events;
 mod interrupts;
 mod kill;
+mod leaktest;
 mod permission;
 mod permit;
 mod prompt;
@@ -39,7 +40,8 @@ pub(crate) async fn run(cli: Cli, token: ChildToken) -> Result<(), Failure> {
     match command {
         Command::Demo => demo::run(child, global.json).await,
         Command::Run(args) => run::run(child, args, global.json).await,
-        Command::Serve => serve::run(child, &socket(&global)?, global.json).await,
+        Command::Serve(args) => serve::run(child, args, &socket(&global)?, global.json).await,
+        Command::Leaktest(args) => leaktest::run(child, args, global.json).await,
         Command::Doctor => doctor::run(child, &SocketPath::find(global.socket.as_deref()), global.json).await,
         Command::Completions(args) => completions::run(&args),
         other => {
@@ -70,9 +72,12 @@ async fn run_client(command: Command, client: &Client, as_json: bool) -> Result<
         Command::Abort(args) => abort::run(client, &args, as_json).await,
         Command::Kill(args) => kill::run(client, &args, as_json).await,
         Command::Permit(args) => permit::run(client, args, as_json).await,
-        Command::Demo | Command::Run(_) | Command::Serve | Command::Doctor | Command::Completions(_) => {
-            Err(Problem::failed("this command has no client").into())
-        }
+        Command::Demo
+        | Command::Run(_)
+        | Command::Serve(_)
+        | Command::Leaktest(_)
+        | Command::Doctor
+        | Command::Completions(_) => Err(Problem::failed("this command has no client").into()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! `prompt`.
 
-use proxy_manager::{Envelope, Event, PromptMode, StopReason};
+use proxy_manager::{EndReason, Envelope, Event, LimitKind, PromptMode, StopReason};
 
 use crate::{
     api::{Accepted, PromptRequest},
@@ -59,6 +59,8 @@ pub(super) struct Outcome {
     stop: Option<StopReason>,
     /// Code and message.
     error: Option<(String, String)>,
+    /// The limit that ended the session.
+    limit: Option<LimitKind>,
 }
 
 impl Outcome {
@@ -67,15 +69,27 @@ impl Outcome {
         match event {
             Event::Complete { stop_reason, .. } => (self.stop, self.error) = (Some(stop_reason.clone()), None),
             Event::Error { code, message, .. } => self.error = Some((code.clone(), message.clone())),
+            Event::SessionEnded { reason, .. } => self.ended(reason),
             _ => {}
         }
     }
 
-    /// Done, interrupted, or failed.
+    /// Takes note of why the session ended.
+    pub(super) fn ended(&mut self, reason: &EndReason) {
+        if let EndReason::LimitExceeded(limit) = reason {
+            self.limit = Some(*limit);
+        }
+    }
+
+    /// Done, interrupted, refused by a limit, or failed.
     ///
     /// # Errors
     /// Unless the agent was done, or there was no turn.
     pub(super) fn verdict(self) -> Result<(), Failure> {
+        if let Some(limit) = self.limit {
+            // Whatever else went wrong: that is why.
+            return Err(Problem::new("ended", format!("the session ended: it passed its limit on {limit}")).into());
+        }
         match (self.stop, self.error) {
             (Some(StopReason::EndTurn) | None, None) => Ok(()),
             (Some(StopReason::Cancelled), _) => Err(Failure::Exit(Exit::Interrupted)),
@@ -113,5 +127,8 @@ mod tests {
         assert_eq!(verdict(&[end(StopReason::Cancelled)]), Some(130));
         assert_eq!(verdict(&[error()]), Some(1));
         assert_eq!(verdict(&[end(StopReason::Refusal)]), Some(1));
+        let ended = |reason| Event::SessionEnded { reason, receipt: None };
+        assert_eq!(verdict(&[error(), ended(EndReason::LimitExceeded(LimitKind::Memory))]), Some(8));
+        assert_eq!(verdict(&[error(), ended(EndReason::Killed)]), Some(1));
     }
 }

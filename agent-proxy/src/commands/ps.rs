@@ -9,7 +9,7 @@ use crate::{
     args::PsArgs,
     client::Client,
     problem::Failure,
-    render,
+    render::{self, marks::Marks},
     term::{self, Style},
 };
 
@@ -25,7 +25,7 @@ pub(super) async fn run(client: &Client, args: &PsArgs, as_json: bool) -> Result
         if !named && matches!(session.state, StateView::Ended { .. }) {
             continue;
         }
-        match processes(client, &session.session_id, args.all).await {
+        match Listing::fetch(client, &session.session_id, args.all).await {
             Ok(listing) => listings.push((session, listing)),
             // It ended and was forgotten since the list was made.
             Err(Failure::Problem(problem)) if !named && problem.kind == "unknown-session" => {}
@@ -33,14 +33,13 @@ pub(super) async fn run(client: &Client, args: &PsArgs, as_json: bool) -> Result
         }
     }
     if as_json {
-        let all: Vec<&Value> = listings.iter().flat_map(|(_, listing)| listing).collect();
+        let all: Vec<&Value> = listings.iter().flat_map(|(_, listing)| &listing.json).collect();
         return term::json(&all);
     }
     let mut text = String::new();
     for (session, listing) in listings {
-        let listing: Vec<ProcessInfo> = parse(Value::Array(listing))?;
         if args.pids {
-            text.extend(listing.iter().map(|process| format!("{}\n", process.id.pid)));
+            text.extend(listing.processes.iter().map(|process| format!("{}\n", process.id.pid)));
         } else {
             if !text.is_empty() {
                 text.push('\n');
@@ -54,20 +53,40 @@ pub(super) async fn run(client: &Client, args: &PsArgs, as_json: bool) -> Result
     term::out(text)
 }
 
-/// The live processes of a session, and with `all` the ended ones that are known.
-async fn processes(client: &Client, id: &SessionId, all: bool) -> Result<Vec<Value>, Failure> {
-    let mut processes: Vec<Value> = client.get(&format!("/v1/sessions/{id}/processes")).await?;
-    let running = serde_json::to_value(ProcessStatus::Running).unwrap_or_default();
-    processes.retain(|process| all || process.get("status") == Some(&running));
-    Ok(processes)
+/// Processes of a session.
+struct Listing {
+    processes: Vec<ProcessInfo>,
+    /// The same as the daemon sent them, each with `marks`.
+    json: Vec<Value>,
+    marks: Marks,
 }
 
-fn tree(session: &SessionView, processes: &[ProcessInfo]) -> String {
+impl Listing {
+    /// The live processes, and with `all` the ended ones that are known.
+    async fn fetch(client: &Client, id: &SessionId, all: bool) -> Result<Self, Failure> {
+        let mut json: Vec<Value> = client.get(&format!("/v1/sessions/{id}/processes")).await?;
+        let mut processes: Vec<ProcessInfo> = parse(Value::Array(json.clone()))?;
+        // Of all: the agent may have ended.
+        let marks = Marks::of(&processes);
+        for (value, process) in json.iter_mut().zip(&processes) {
+            if let Value::Object(fields) = value {
+                fields.insert("marks".to_owned(), serde_json::json!(marks.get(process.id)));
+            }
+        }
+        let shown = |status| all || status == ProcessStatus::Running;
+        let mut keep = processes.iter().map(|process| shown(process.status)).collect::<Vec<_>>().into_iter();
+        json.retain(|_| keep.next().unwrap_or(false));
+        processes.retain(|process| shown(process.status));
+        Ok(Self { processes, json, marks })
+    }
+}
+
+fn tree(session: &SessionView, listing: &Listing) -> String {
     let style = Style::stdout();
     let mut text = render::sessions::heading(session, style);
     text.push('\n');
-    if !processes.is_empty() {
-        text.push_str(&render::tree::render(processes, style, term::columns()));
+    if !listing.processes.is_empty() {
+        text.push_str(&render::tree::render_marked(&listing.processes, &listing.marks, style, term::columns()));
     } else if let StateView::Ended { receipt: Some(receipt), .. } = &session.state {
         text.push_str(&render::receipt::verdict(receipt, style));
     } else {

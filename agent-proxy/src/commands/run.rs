@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use proxy_manager::{
-    AbortPolicy, Child, Envelope, Error, Event, KillOptions, PromptMode, ProxyManager, Receipt, SessionHandle,
-    Subscription, Turn, TurnEnd,
+    AbortPolicy, Child, EndReason, Envelope, Error, Event, ExitStatus, KillOptions, PromptMode, ProxyManager, Receipt,
+    SessionHandle, SessionState, Subscription, Turn, TurnEnd,
 };
 
 use super::{
@@ -96,6 +96,11 @@ impl Foreground {
             self.print_up_to(u64::MAX).await?;
         }
         let receipt = killed?;
+        if let SessionState::Ended { reason: reason @ EndReason::LimitExceeded(_), .. } = &self.session.info().state {
+            self.outcome.ended(reason);
+            self.tell(&receipt, false);
+            return self.outcome.verdict();
+        }
         let interrupted = self.interrupts.seen();
         self.tell(&receipt, interrupted);
         match turn? {
@@ -139,7 +144,6 @@ impl Foreground {
 
     /// The session ended by itself: well, if its agent exited with 0.
     fn session_over(&self) -> Result<Over, Failure> {
-        use proxy_manager::{EndReason, ExitStatus, SessionState};
         match self.session.info().state {
             SessionState::Ended { reason: EndReason::AgentExited(Some(ExitStatus::Code(0))), .. } => Ok(Over::Done),
             // The first Ctrl-C is a SIGINT to an agent without turns: what it ends was interrupted, not broken.
@@ -152,18 +156,15 @@ impl Foreground {
     }
 
     async fn abort(&mut self) {
-        self.line_start();
-        match self.session.abort(AbortPolicy::LeaveProcesses).await {
+        let aborted = self.session.abort(AbortPolicy::LeaveProcesses).await;
+        // Who asked for JSON reads the events.
+        let Some(live) = &mut self.live else { return };
+        live.line_start();
+        match aborted {
             Ok(_) => term::note("aborting the turn; Ctrl-C again kills the session"),
             Err(error) => {
                 term::note(format_args!("the turn cannot be aborted: {error}; Ctrl-C again kills the session"))
             }
-        }
-    }
-
-    fn line_start(&mut self) {
-        if let Some(live) = &mut self.live {
-            live.line_start();
         }
     }
 

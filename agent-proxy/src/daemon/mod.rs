@@ -1,21 +1,26 @@
 //! The daemon: a manager behind HTTP + JSON on a local socket.
 
+mod peers;
+mod recovered;
 mod routes;
 pub(crate) mod socket;
 mod stream;
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
-use proxy_manager::{Child, ProxyManager, Receipt};
+use proxy_manager::{Child, ProxyManager, Receipt, Recovered};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
 };
 
+use self::peers::Guard;
 use crate::{
+    args::ServeArgs,
     environment,
     problem::{Failure, Problem},
-    render, term,
+    render,
+    term::{self, Style},
 };
 
 /// How long connections may finish after the last session has ended.
@@ -25,18 +30,34 @@ const LINGER: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// When the socket cannot be had, the manager does not start, or something survived the end.
-pub(crate) async fn serve(child: Child, socket: &crate::socket_path::SocketPath, as_json: bool) -> Result<(), Failure> {
+pub(crate) async fn serve(
+    child: Child,
+    args: ServeArgs,
+    socket: &crate::socket_path::SocketPath,
+    as_json: bool,
+) -> Result<(), Failure> {
     let (listener, names) = socket::bind(socket)?;
     // Before anyone is told that we are there: a signal must find its handler.
     let mut terminate = handler(SignalKind::terminate())?;
     let mut interrupt = handler(SignalKind::interrupt())?;
-    let manager = ProxyManager::builder(child).base_env(environment::base()).build().await?;
+    let mut builder = ProxyManager::builder(child).base_env(environment::base());
+    builder = builder.containment(args.containment.containment.unwrap_or_default());
+    if let Some(directory) = args.cgroup_parent {
+        builder = builder.cgroup_parent(absolute(directory)?);
+    }
+    if let Some(directory) = args.state_dir {
+        builder = builder.state_dir(absolute(directory)?);
+    }
+    let manager = builder.build().await?;
+
+    let guard = (!args.allow_sessions).then(|| Guard::new(manager.fork_server()));
+    let listener = listener.guarded(guard);
 
     let (stop, mut stopped) = watch::channel(());
     let server = axum::serve(listener, routes::router(manager.clone()))
         .with_graceful_shutdown(async move { drop(stopped.changed().await) });
     let server = tokio::spawn(server.into_future());
-    announce(socket, as_json)?;
+    announce(socket, manager.recovered(), as_json)?;
 
     tokio::select! {
         _ = terminate.recv() => tracing::info!("SIGTERM: ending every session"),
@@ -54,10 +75,20 @@ fn handler(kind: SignalKind) -> Result<tokio::signal::unix::Signal, Problem> {
     signal(kind).map_err(|error| Problem::failed(format!("handling signals failed: {error}")))
 }
 
-fn announce(socket: &crate::socket_path::SocketPath, as_json: bool) -> Result<(), Failure> {
+fn absolute(directory: PathBuf) -> Result<PathBuf, Problem> {
+    std::path::absolute(&directory)
+        .map_err(|error| Problem::usage(format!("{} is no path: {error}", directory.display())))
+}
+
+/// Says where we listen, and what was found of sessions whose supervisors had all died.
+fn announce(socket: &crate::socket_path::SocketPath, recovered: &[Recovered], as_json: bool) -> Result<(), Failure> {
     let said = if as_json {
-        term::json(&serde_json::json!({ "socket": socket.path, "pid": std::process::id() }))
+        let recovered: Vec<_> = recovered.iter().map(recovered::json).collect();
+        term::json(&serde_json::json!({ "socket": socket.path, "pid": std::process::id(), "recovered": recovered }))
     } else {
+        for found in recovered {
+            term::note(recovered::line(found, Style::stderr()));
+        }
         term::line(format_args!("listening on {}", socket.path.display()))
     };
     match said {

@@ -10,14 +10,12 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use proxy_manager::{
-    AbortPolicy, AgentSessionConfig, KillOptions, ProcessInfo, ProxyManager, Receipt, SessionHandle, SessionInfo,
-};
+use proxy_manager::{AgentSessionConfig, KillOptions, ProcessInfo, ProxyManager, Receipt, SessionHandle, SessionInfo};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::stream;
 use crate::{
-    api::{Accepted, Health, KillRequest, PermissionReply, PromptRequest, SteerRequest},
+    api::{AbortRequest, Accepted, Health, KillRequest, PermissionReply, PromptRequest, SteerRequest},
     problem::Problem,
     turn::TurnStream,
 };
@@ -157,9 +155,25 @@ async fn steer(
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn abort(State(manager): State<ProxyManager>, Path(id): Path<String>) -> Answer<StatusCode> {
-    find(&manager, &id)?.abort(AbortPolicy::LeaveProcesses).await?;
-    Ok(StatusCode::NO_CONTENT)
+async fn abort(
+    State(manager): State<ProxyManager>,
+    Path(id): Path<String>,
+    body: Result<Bytes, BytesRejection>,
+) -> Answer<Response> {
+    let AbortRequest { policy } = parse(body)?;
+    let session = find(&manager, &id)?;
+    Ok(match to_the_end(async move { session.abort(policy).await }).await? {
+        Some(receipt) => Json(receipt).into_response(),
+        None => StatusCode::NO_CONTENT.into_response(),
+    })
+}
+
+/// Runs a kill in a task of its own: a client that leaves must not stop it half-way.
+async fn to_the_end<T: Send + 'static>(
+    kill: impl Future<Output = proxy_manager::Result<T>> + Send + 'static,
+) -> Answer<T> {
+    let done = tokio::spawn(kill).await.map_err(|error| Problem::failed(format!("the kill broke off: {error}")))?;
+    Ok(done?)
 }
 
 async fn kill(
@@ -167,23 +181,22 @@ async fn kill(
     Path(id): Path<String>,
     body: Result<Bytes, BytesRejection>,
 ) -> Answer<Json<Receipt>> {
-    let KillRequest { pid, keep_agent, grace_ms } = parse(body)?;
+    let KillRequest { pid, tree, keep_agent, grace_ms } = parse(body)?;
     let options = grace_ms.map_or_else(KillOptions::default, |ms| KillOptions::grace(Duration::from_millis(ms)));
     let session = find(&manager, &id)?;
-    // In a task of its own: a client that leaves must not stop a kill half-way.
-    let killed = tokio::spawn(async move {
-        match (pid, keep_agent) {
-            (Some(pid), false) => session.kill_process(pid, options).await,
-            (None, true) => session.kill_all(options).await,
-            (None, false) => session.kill(options).await,
-            (Some(_), true) => Err(proxy_manager::Error::InvalidConfig {
-                field: "kill",
-                reason: "pid and keepAgent exclude each other: one names a process, the other all but the agent".into(),
-            }),
+    let refused = |reason: &str| proxy_manager::Error::InvalidConfig { field: "kill", reason: reason.into() };
+    let receipt = match (pid, tree, keep_agent) {
+        (Some(pid), false, false) => to_the_end(async move { session.kill_process(pid, options).await }).await,
+        (Some(pid), true, false) => to_the_end(async move { session.kill_tree(pid, options).await }).await,
+        (None, false, true) => to_the_end(async move { session.kill_all(options).await }).await,
+        (None, false, false) => to_the_end(async move { session.kill(options).await }).await,
+        (None, true, _) => Err(refused("tree needs the pid of the process at its top").into()),
+        (Some(_), _, true) => {
+            Err(refused("pid and keepAgent exclude each other: one names a process, the other all but the agent")
+                .into())
         }
-    });
-    let killed = killed.await.map_err(|error| Problem::failed(format!("the kill broke off: {error}")))?;
-    Ok(Json(killed?))
+    };
+    Ok(Json(receipt?))
 }
 
 async fn permit(

@@ -21,11 +21,23 @@ use interprocess::{
 };
 use nix::fcntl::{Flock, FlockArg};
 
+use super::peers::Guard;
 use crate::{problem::Problem, socket_path::SocketPath, term};
 
 /// The listening end.
 #[derive(Debug)]
-pub(crate) struct Bound(Listener);
+pub(crate) struct Bound {
+    listener: Listener,
+    /// Turns processes of our own sessions away.
+    guard: Option<Guard>,
+}
+
+impl Bound {
+    /// With `guard` every client is looked at.
+    pub(super) fn guarded(self, guard: Option<Guard>) -> Self {
+        Self { guard, ..self }
+    }
+}
 
 /// The names in the file system. Dropping it removes them; the socket's goes first, while the lock is still held.
 #[derive(Debug)]
@@ -63,7 +75,7 @@ pub(crate) fn bind(socket: &SocketPath) -> Result<(Bound, Names), Problem> {
         .reclaim_name(false)
         .create_tokio()
         .map_err(|e| unusable(path, "bind", &e))?;
-    Ok((Bound(listener), Names { socket: path.clone(), lock_path, _lock: lock }))
+    Ok((Bound { listener, guard: None }, Names { socket: path.clone(), lock_path, _lock: lock }))
 }
 
 impl axum::serve::Listener for Bound {
@@ -72,8 +84,16 @@ impl axum::serve::Listener for Bound {
 
     async fn accept(&mut self) -> (Stream, ()) {
         loop {
-            match self.0.accept().await {
-                Ok(stream) => return (stream, ()),
+            match self.listener.accept().await {
+                Ok(stream) => {
+                    let admitted = match &self.guard {
+                        Some(guard) => guard.admit(stream),
+                        None => Some(stream),
+                    };
+                    if let Some(stream) = admitted {
+                        return (stream, ());
+                    }
+                }
                 Err(error) => {
                     // Out of descriptors, or a client that is gone already: neither ends the daemon.
                     tracing::warn!(%error, "accept failed");

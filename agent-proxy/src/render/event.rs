@@ -1,8 +1,10 @@
 //! Events, one a line.
 
-use proxy_manager::{Envelope, Event, StopReason, ToolStatus, Usage};
+use std::time::Duration;
 
-use super::bytes;
+use proxy_manager::{Envelope, Event, LimitForm, LimitKind, Measures, Observer, StopReason, ToolStatus, Usage};
+
+use super::{bytes, duration, receipt::layers};
 use crate::term::{Style, printable};
 
 /// An event as one line: offset, time (UTC), turn, type, and what matters of its payload.
@@ -19,8 +21,8 @@ pub(crate) fn line(envelope: &Envelope, style: Style) -> String {
 /// What matters of an event's payload.
 pub(crate) fn detail(event: &Event) -> String {
     match event {
-        Event::SessionStarted { agent, process, proxy, .. } => {
-            format!("{agent}, pid {}, proxy {}", process.pid, proxy.pid)
+        Event::SessionStarted { agent, process, proxy, measures, .. } => {
+            format!("{agent}, pid {}, proxy {}; {}", process.pid, proxy.pid, self::measures(measures))
         }
         Event::SessionIdle {} | Event::SessionBusy {} => String::new(),
         Event::SessionStatus { status, detail } => format!("{status}: {detail}"),
@@ -59,7 +61,14 @@ pub(crate) fn detail(event: &Event) -> String {
         Event::ProcessSpawned(process) => format!("{} {}", process.id.pid, process.command_line()),
         Event::LimitExceeded(passed) => {
             let by = passed.process.map_or_else(String::new, |process| format!(", most of it by {}", process.pid));
-            format!("{}: {} of {}{by}; {}", passed.limit, passed.measured, passed.value, passed.action)
+            format!(
+                "{}: {} of {}{by}; noticed by {}; {}",
+                passed.limit,
+                amount(passed.limit, passed.measured),
+                amount(passed.limit, passed.value),
+                form(passed.form),
+                passed.action
+            )
         }
         Event::ProcessExited { process, command, exit } => {
             let command = command.as_deref().unwrap_or("[unreadable]");
@@ -67,6 +76,49 @@ pub(crate) fn detail(event: &Event) -> String {
         }
         Event::ActionFailed { action, error } => format!("{action}: {error}"),
         Event::Log { stream, text } => format!("{stream}: {}", text.trim_end()),
+    }
+}
+
+/// What holds, sees, limits and hardens a session.
+pub(crate) fn measures(measures: &Measures) -> String {
+    let mut text = format!("{}, seen by {}", layers(&measures.layers), observer(measures.observer));
+    for limit in &measures.limits {
+        text.push_str(&format!(", {} {} ({})", limit.limit, amount(limit.limit, limit.value), form(limit.form)));
+    }
+    for (on, name) in [(measures.undumpable, "undumpable"), (measures.landlock, "landlock")] {
+        if on {
+            text.push_str(", ");
+            text.push_str(name);
+        }
+    }
+    text
+}
+
+/// Who sees processes come and go.
+pub(crate) fn observer(observer: Observer) -> &'static str {
+    match observer {
+        Observer::Connector => "the proc connector",
+        Observer::Polling => "polling",
+    }
+}
+
+/// A limit's value, or what was measured, in its unit.
+pub(crate) fn amount(limit: LimitKind, value: u64) -> String {
+    match limit {
+        LimitKind::Memory | LimitKind::FileSize => bytes(value),
+        LimitKind::Processes | LimitKind::OpenFiles => value.to_string(),
+        LimitKind::CpuPercent => format!("{value}%"),
+        LimitKind::CpuTime | LimitKind::WallClock => duration(Duration::from_millis(value)),
+    }
+}
+
+/// What enforces a limit.
+pub(crate) fn form(form: LimitForm) -> &'static str {
+    match form {
+        LimitForm::Cgroup => "cgroup controller",
+        LimitForm::Rlimit => "rlimit",
+        LimitForm::Clock => "clock",
+        LimitForm::Watchdog => "watchdog",
     }
 }
 
@@ -113,6 +165,8 @@ pub(crate) fn output_size(output: &str) -> String {
 mod tests {
     use std::{sync::Arc, time::UNIX_EPOCH};
 
+    use proxy_manager::{Layer, LimitAction, LimitExceeded, LimitInForce, ProcessId};
+
     use super::*;
 
     #[test]
@@ -130,5 +184,40 @@ mod tests {
         assert_eq!(text, "     7  00:00:00.000    1  session:idle");
         let text = line(&envelope(Event::ActionFailed { action: "x\ny".into(), error: "z".into() }), Style::PLAIN);
         assert_eq!(text.lines().count(), 1);
+    }
+
+    #[test]
+    fn limits_have_their_units() {
+        let passed = LimitExceeded {
+            limit: LimitKind::Memory,
+            value: 2 << 30,
+            measured: 3 << 30,
+            form: LimitForm::Watchdog,
+            action: LimitAction::KillProcess,
+            process: Some(ProcessId { pid: 7, start_time: 1 }),
+        };
+        assert_eq!(
+            detail(&Event::LimitExceeded(Box::new(passed))),
+            "memory: 3.0 GiB of 2.0 GiB, most of it by 7; noticed by watchdog; kill_process"
+        );
+        assert_eq!(amount(LimitKind::CpuPercent, 150), "150%");
+        assert_eq!(amount(LimitKind::WallClock, 600_000), "600.0 s");
+    }
+
+    #[test]
+    fn measures_say_what_holds() {
+        let limits = vec![LimitInForce { limit: LimitKind::Processes, value: 200, form: LimitForm::Cgroup }];
+        let held = Measures {
+            layers: vec![Layer::Baseline, Layer::Cgroup],
+            observer: Observer::Connector,
+            limits,
+            undumpable: true,
+            landlock: false,
+        };
+        assert_eq!(
+            measures(&held),
+            "baseline + cgroup, seen by the proc connector, pids 200 (cgroup controller), undumpable"
+        );
+        assert_eq!(measures(&Measures::default()), "baseline, seen by polling");
     }
 }

@@ -76,6 +76,7 @@ impl Live {
             Event::Error { .. } | Event::ActionFailed { .. } | Event::SessionGap(_) | Event::Log { .. } => {
                 self.note("!", &detail(event))
             }
+            Event::LimitExceeded(_) => self.note("!", &format!("limit: {}", detail(event))),
             _ => {}
         }
         Ok(())

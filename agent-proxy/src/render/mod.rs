@@ -2,6 +2,7 @@
 
 pub(crate) mod event;
 pub(crate) mod live;
+pub(crate) mod marks;
 pub(crate) mod receipt;
 pub(crate) mod sessions;
 pub(crate) mod tree;

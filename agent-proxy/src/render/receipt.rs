@@ -22,6 +22,9 @@ pub(crate) fn render_named(
     if !receipt.processes.is_empty() {
         text.push_str(&entries(&receipt.processes, style, width, name));
     }
+    if receipt.omitted > 0 {
+        text.push_str(&style.dim(format_args!("and {} more, too many to list\n", receipt.omitted)));
+    }
     if !receipt.unattributed.is_empty() {
         text.push_str(&style.yellow("of this session or of another whose proxy died at the same moment:\n"));
         text.push_str(&entries(&receipt.unattributed, style, width, name));
@@ -30,7 +33,7 @@ pub(crate) fn render_named(
     text
 }
 
-/// The two lines that matter.
+/// The lines that matter: how many, how long, and the proof with all that it rests on.
 pub(crate) fn verdict(receipt: &Receipt, style: Style) -> String {
     let summary = format!(
         "{}, {} in {} ({}, {})",
@@ -38,9 +41,27 @@ pub(crate) fn verdict(receipt: &Receipt, style: Style) -> String {
         ended(receipt),
         duration(receipt.duration()),
         count(usize::try_from(receipt.rounds).unwrap_or(usize::MAX), "round", "rounds"),
-        receipt.layers.iter().map(|layer| layer_name(*layer)).collect::<Vec<_>>().join(" + "),
+        layers(&receipt.layers),
     );
-    format!("{summary}\n{} {}\n", style.dim("proof:"), proof(receipt.proof, style))
+    let mut text = format!("{summary}\n{} {}\n", style.dim("proof:"), proof(receipt.proof, style));
+    let more = [
+        told(receipt.cgroup_empty, "its cgroup has no member left", "its cgroup still has MEMBERS", style),
+        told(receipt.unmarked, "no process carries its marker", "a process still carries its MARKER", style),
+    ];
+    for line in more.into_iter().flatten() {
+        text.push_str(&format!("       {line}\n"));
+    }
+    text
+}
+
+/// What was looked for, if it was.
+fn told(found: Option<bool>, good: &str, bad: &str, style: Style) -> Option<String> {
+    found.map(|is_good| if is_good { good.to_owned() } else { style.red(bad) })
+}
+
+/// Layers of containment, the weakest first.
+pub(crate) fn layers(layers: &[Layer]) -> String {
+    layers.iter().map(|layer| layer_name(*layer)).collect::<Vec<_>>().join(" + ")
 }
 
 /// One line a receipt, for the end of a daemon.
@@ -51,12 +72,18 @@ pub(crate) fn summaries(receipts: &[Receipt]) -> String {
 
 /// What came of it, in one line.
 pub(crate) fn summary(receipt: &Receipt, style: Style) -> String {
-    let proven = if receipt.proof == Proof::None { ", NOT proven" } else { "" };
+    let proven = if is_proven(receipt) { "" } else { ", NOT proven" };
     format!("{}, {} in {}{proven}", survivors(receipt, style), ended(receipt), duration(receipt.duration()))
 }
 
+/// Whether everything that was looked for says that nothing is left.
+fn is_proven(receipt: &Receipt) -> bool {
+    receipt.proof != Proof::None && receipt.cgroup_empty != Some(false) && receipt.unmarked != Some(false)
+}
+
 fn ended(receipt: &Receipt) -> String {
-    let ended = receipt.processes.iter().filter(|entry| entry.outcome != Outcome::Survived).count();
+    let listed = receipt.processes.iter().filter(|entry| entry.outcome != Outcome::Survived).count();
+    let ended = listed.saturating_add(usize::try_from(receipt.omitted).unwrap_or(usize::MAX));
     format!("{} ended", count(ended, "process", "processes"))
 }
 
@@ -67,7 +94,7 @@ fn survivors(receipt: &Receipt, style: Style) -> String {
 
 fn layer_name(layer: Layer) -> &'static str {
     match layer {
-        Layer::Baseline => "baseline layer",
+        Layer::Baseline => "baseline",
         Layer::Cgroup => "cgroup",
         Layer::Strict => "namespaces",
     }
@@ -82,7 +109,7 @@ fn proof(proof: Proof, style: Style) -> String {
         Proof::QuietRounds(rounds) => {
             format!("{rounds} rounds of the fork server with no process of the session left")
         }
-        Proof::ProcessGone => "its pidfd says that it is gone".into(),
+        Proof::ProcessGone => "the pidfds of all that was to end say that they are gone".into(),
         Proof::None => style.red("NONE: something survived, or the kill ran out of time"),
     }
 }
@@ -116,7 +143,7 @@ fn entries(
 fn outcome(outcome: Outcome) -> String {
     match outcome {
         Outcome::Ended(exit) => exit.to_string(),
-        Outcome::Gone => "itself".into(),
+        Outcome::Gone => "gone".into(),
         Outcome::Survived => "STILL ALIVE".into(),
     }
 }
@@ -166,12 +193,39 @@ mod tests {
 PID  ENDED BY  REAPED BY  COMMAND
  10  SIGTERM   proxy      sleep 300
  11  SIGKILL   proxy      sleep 300
- 12  itself    proxy      sleep 300
-0 survivors, 3 processes ended in 12.3 ms (2 rounds, baseline layer)
+ 12  gone      proxy      sleep 300
+0 survivors, 3 processes ended in 12.3 ms (2 rounds, baseline)
 proof: the kernel says that the session's subreaper has no child left
        (waitpid(-1, __WALL) is ECHILD)
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn all_that_the_proof_rests_on_is_said() {
+        let entries = vec![entry(10, Outcome::Ended(ExitStatus::Signal(9)))];
+        let receipt = Receipt {
+            layers: vec![Layer::Baseline, Layer::Cgroup],
+            omitted: 2000,
+            cgroup_empty: Some(true),
+            unmarked: Some(true),
+            ..receipt(entries, Proof::NoChildren)
+        };
+        let text = render(&receipt, Style::PLAIN, Some(80));
+        let expected = "\
+PID  ENDED BY  REAPED BY  COMMAND
+ 10  SIGKILL   proxy      sleep 300
+and 2000 more, too many to list
+0 survivors, 2001 processes ended in 12.3 ms (2 rounds, baseline + cgroup)
+proof: the kernel says that the session's subreaper has no child left
+       (waitpid(-1, __WALL) is ECHILD)
+       its cgroup has no member left
+       no process carries its marker
+";
+        assert_eq!(text, expected);
+        let bad = Receipt { unmarked: Some(false), ..receipt };
+        assert!(render(&bad, Style::PLAIN, None).contains("still carries its MARKER"));
+        assert!(summary(&bad, Style::PLAIN).contains("NOT proven"));
     }
 
     #[test]

@@ -4,7 +4,11 @@ use std::collections::{HashMap, HashSet};
 
 use proxy_manager::{ProcessInfo, ProcessStatus};
 
-use super::{bytes, table};
+use super::{
+    bytes,
+    marks::{Mark, Marks},
+    table,
+};
 use crate::term::{Style, clip, printable};
 
 /// Deeper than this the tree is not indented any further.
@@ -17,8 +21,6 @@ pub(crate) struct Node<'a> {
     pub(crate) process: &'a ProcessInfo,
     /// The lines that lead to it.
     pub(crate) lead: String,
-    /// Whether its parent is not among the processes, and the agent's proxy adopted it.
-    pub(crate) adopted: bool,
     /// The lines that lead on to its children.
     below: String,
 }
@@ -35,7 +37,7 @@ pub(crate) fn arrange(processes: &[ProcessInfo]) -> Vec<Node<'_>> {
     for siblings in children.values_mut() {
         siblings.sort_by_key(|p| (p.id.start_time, p.id.pid));
     }
-    let root = |process| Node { process, lead: String::new(), adopted: !process.tracked, below: String::new() };
+    let root = |process| Node { process, lead: String::new(), below: String::new() };
     let mut waiting: Vec<Node<'_>> = roots.into_iter().rev().map(root).collect();
     let mut nodes = Vec::with_capacity(processes.len());
     while let Some(node) = waiting.pop() {
@@ -45,7 +47,7 @@ pub(crate) fn arrange(processes: &[ProcessInfo]) -> Vec<Node<'_>> {
         for (at, process) in siblings.iter().enumerate().rev() {
             let (branch, trunk) = if at + 1 == siblings.len() { ("└─ ", "   ") } else { ("├─ ", "│  ") };
             let below = if indent { format!("{}{trunk}", node.below) } else { node.below.clone() };
-            waiting.push(Node { process, lead: format!("{}{branch}", node.below), adopted: false, below });
+            waiting.push(Node { process, lead: format!("{}{branch}", node.below), below });
         }
         nodes.push(node);
     }
@@ -54,29 +56,15 @@ pub(crate) fn arrange(processes: &[ProcessInfo]) -> Vec<Node<'_>> {
     nodes
 }
 
-/// What sets a process apart from the agent that started it, for people.
-pub(crate) fn traits(node: &Node<'_>, agent: Option<&ProcessInfo>) -> Vec<&'static str> {
-    let mut traits = Vec::new();
-    let process = node.process;
-    if let Some(agent) = agent
-        && agent.id != process.id
-    {
-        if process.sid != agent.sid {
-            traits.push("own session");
-        } else if process.pgid != agent.pgid {
-            traits.push("own group");
-        }
-    }
-    if node.adopted && process.status == ProcessStatus::Running {
-        traits.push("re-parented");
-    }
-    traits
+/// The tree with pid, CPU and memory, one process a line, clipped to `width` columns. What left the agent's group or
+/// session, or has lost its parent, is marked so.
+pub(crate) fn render(processes: &[ProcessInfo], style: Style, width: Option<usize>) -> String {
+    render_marked(processes, &Marks::of(processes), style, width)
 }
 
-/// The tree with pid, CPU and memory, one process a line, clipped to `width` columns.
-pub(crate) fn render(processes: &[ProcessInfo], style: Style, width: Option<usize>) -> String {
+/// As [`render`], with marks made from more than is shown.
+pub(crate) fn render_marked(processes: &[ProcessInfo], marks: &Marks, style: Style, width: Option<usize>) -> String {
     let nodes = arrange(processes);
-    let agent = processes.iter().find(|process| process.tracked);
     let pid_width = nodes.iter().map(|node| node.process.id.pid.to_string().len()).max().unwrap_or(0).max(3);
     // PID, CPU% and RSS with what is between them.
     let room = width.map(|width| width.saturating_sub(pid_width + 2 + 5 + 2 + 9 + 2));
@@ -88,24 +76,28 @@ pub(crate) fn render(processes: &[ProcessInfo], style: Style, width: Option<usiz
                 process.id.pid.to_string(),
                 process.cpu_percent.map_or_else(|| "-".into(), |cpu| format!("{cpu:.1}")),
                 process.rss_bytes.map_or_else(|| "-".into(), bytes),
-                describe(node, agent, style, room),
+                describe(node, notes(process, marks.get(process.id)), style, room),
             ]
         })
         .collect();
     table(style, &["PID", "CPU%", "RSS", "COMMAND"], &[0, 1, 2], rows)
 }
 
-/// The command at its place in the tree, and what sets it apart.
-fn describe(node: &Node<'_>, agent: Option<&ProcessInfo>, style: Style, room: Option<usize>) -> String {
-    let process = node.process;
-    let mut notes: Vec<String> = traits(node, agent).into_iter().map(str::to_owned).collect();
+/// What sets a process apart, and how it ended.
+fn notes(process: &ProcessInfo, marks: &[Mark]) -> Vec<String> {
+    let mut notes: Vec<String> = marks.iter().map(ToString::to_string).collect();
     match (process.status, process.exit) {
         (ProcessStatus::Running, _) => {}
         (_, Some(exit)) => notes.push(exit.to_string()),
         (_, None) => notes.push("ended".into()),
     }
+    notes
+}
+
+/// The command at its place in the tree, with notes, in `room` columns.
+pub(crate) fn describe(node: &Node<'_>, notes: Vec<String>, style: Style, room: Option<usize>) -> String {
     let notes = if notes.is_empty() { String::new() } else { format!("  [{}]", notes.join(", ")) };
-    let command = printable(&process.command_line(), false);
+    let command = printable(&node.process.command_line(), false);
     let command = match room {
         Some(room) => {
             let taken = node.lead.chars().count() + notes.chars().count();
@@ -165,8 +157,8 @@ PID  CPU%      RSS  COMMAND
  10   0.2  1.0 MiB  agent
  11   0.2  1.0 MiB  ├─ sh -c sleep\\u{1b}
  12   0.2  1.0 MiB  │  └─ sleep 1
- 13   0.2  1.0 MiB  └─ sleep 2  [own session]
- 14   0.2  1.0 MiB  sleep 5  [own session, re-parented]
+ 13   0.2  1.0 MiB  └─ sleep 2  [left session]
+ 14   0.2  1.0 MiB  sleep 5  [left session, re-parented]
 ";
         assert_eq!(text, expected);
     }
@@ -177,7 +169,7 @@ PID  CPU%      RSS  COMMAND
         family[4].args = vec!["x".repeat(300)];
         let text = render(&family, Style::PLAIN, Some(60));
         assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
-        assert!(text.contains("…  [own session]"), "{text}");
+        assert!(text.contains("…  [left session]"), "{text}");
     }
 
     #[test]

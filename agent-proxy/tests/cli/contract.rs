@@ -1,5 +1,7 @@
 //! Exit codes and errors.
 
+use ipc_protocol::LimitKind;
+
 use crate::harness::Place;
 
 #[test]
@@ -37,11 +39,32 @@ fn a_command_line_that_makes_no_sense_exits_2() {
         &["start", "--agent", "command", "--env", "=x", "--", "cat"],
         &["start", "--agent", "command", "--env", "AGENT_PROXY_TEST_NOT_SET", "--", "cat"],
         &["prompt", "s", "hi", "--queue", "--steer"],
+        &["kill", "s", "--tree"],
+        &["start", "--agent", "command", "--containment", "jail", "--", "cat"],
+        &["start", "--agent", "command", "--limit", "ram=2GiB", "--", "cat"],
+        &["start", "--agent", "command", "--limit", "memory=2", "--", "cat"],
+        &["start", "--agent", "command", "--limit", "pids=2", "--limit", "pids=3", "--", "cat"],
+        &["start", "--agent", "command", "--on-limit", "cry", "--", "cat"],
+        &["run", "hi", "--landlock", "maybe"],
+        &["leaktest"],
+        &["leaktest", "--timeout", "soon", "--", "true"],
+        &["serve", "--containment", "jail"],
     ] {
         place.run(args).exits(2);
         if !args.is_empty() {
             assert_eq!(place.run(&[&["--json"], args].concat()).exits(2).problem()["type"], "usage", "{args:?}");
         }
+    }
+    let unknown =
+        |flag: &str, value: &str| place.run(&["start", "--agent", "command", flag, value, "--", "cat"]).exits(2).stderr;
+    for (flag, value, offered) in [
+        ("--containment", "jail", "auto, baseline, cgroup, strict"),
+        ("--limit", "ram=2GiB", "memory=2GiB, pids=200, cpu-time=30s, cpu=150%, open-files=256, file-size=100MiB"),
+        ("--limit", "memory=2G", "B KiB MiB GiB TiB KB MB GB TB"),
+        ("--on-limit", "cry", "warn, kill_process, kill_session"),
+    ] {
+        let said = unknown(flag, value);
+        assert!(said.contains(offered), "{flag} {value}: {said}");
     }
     let long = format!("/tmp/{}", "x".repeat(200));
     place.run(&["sessions", "--socket", &long]).exits(2);
@@ -53,6 +76,9 @@ fn help_and_version_exit_0() {
     assert!(place.run(&["--help"]).exits(0).stdout.contains("Exit codes:"));
     assert!(place.run(&["--version"]).exits(0).stdout.starts_with("agent-proxy "));
     assert!(place.run(&["start", "--help"]).exits(0).stdout.contains("Examples:"));
+    let leaktest = place.run(&["leaktest", "--help"]).exits(0).stdout;
+    assert!(leaktest.contains("Examples:") && leaktest.contains("Exit codes: 0"), "{leaktest}");
+    assert!(place.run(&["completions", "zsh"]).exits(0).stdout.contains("--kill-turn"));
     assert!(place.run(&["completions", "bash"]).exits(0).stdout.contains("complete -F"));
 }
 
@@ -88,6 +114,37 @@ fn what_the_daemon_refuses_has_the_code_of_its_kind() {
 }
 
 #[test]
+fn a_layer_that_cannot_be_had_is_refused_and_one_that_can_is_shown() {
+    let place = Place::new();
+    let checks = place.run(&["doctor", "--json"]).exits(0).json();
+    let available = |layer: &str| {
+        let name = format!("layer {layer}");
+        checks.as_array().expect("an array").iter().any(|check| check["name"] == *name && check["verdict"] == "ok")
+    };
+    let daemon = place.serve();
+    for (layer, shown) in [("baseline", "baseline"), ("cgroup", "cgroup"), ("strict", "namespaces")] {
+        let start = ["start", "--json", "--id", layer, "--agent", "command", "--containment", layer, "--", "cat"];
+        let ran = daemon.run(&start);
+        if !available(layer) {
+            println!("NOT RUN: layer {layer}");
+            continue;
+        }
+        ran.exits(0);
+        let events = daemon.run(&["events", layer]).exits(0).stdout;
+        let started = events.lines().find(|line| line.contains("session:started")).expect("it started");
+        assert!(started.contains(shown), "{started}");
+        let receipt = daemon.run(&["kill", layer]).exits(0).stdout;
+        assert!(receipt.lines().any(|line| line.contains("rounds") && line.contains(shown)), "{receipt}");
+    }
+    // Below something that is no cgroup there are none, and that is said.
+    let path = place.directory.to_str().expect("UTF-8").to_owned();
+    let other = Place::new();
+    let flags = ["serve", "--json", "--cgroup-parent", &path, "--containment", "cgroup"];
+    let problem = other.run(&flags).exits(6).problem();
+    assert_eq!(problem["type"], "containment-unavailable", "{problem}");
+}
+
+#[test]
 fn doctor_finds_the_baseline_without_a_daemon() {
     let place = Place::new();
     let checks = place.run(&["doctor", "--json"]).exits(0).json();
@@ -96,8 +153,24 @@ fn doctor_finds_the_baseline_without_a_daemon() {
         let check = checks.iter().find(|check| check["name"] == name);
         check.unwrap_or_else(|| panic!("{name} is there"))["verdict"].clone()
     };
-    for name in ["kernel", "pidfd", "subreaper", "test session"] {
+    for name in ["kernel", "pidfd", "subreaper", "test session", "layer baseline", "observer polling"] {
         assert_eq!(verdict(name), "ok", "{name}");
+    }
+    // Each is there whatever came out, and what is missing says what would help.
+    let layers = ["layer cgroup", "layer strict", "observer connector"];
+    let controllers = ["controller memory", "controller pids", "controller cpu"];
+    let limits = LimitKind::ALL.map(|(_, name)| format!("limit {name}"));
+    let hardening = ["undumpable proxy", "landlock scope", "no_new_privs"];
+    let names = [&layers[..], &controllers, &hardening].concat();
+    for name in names.into_iter().chain(limits.iter().map(String::as_str)) {
+        match verdict(name).as_str() {
+            Some("ok" | "note") => {}
+            Some("missing") => println!("NOT RUN: {name}"),
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+    for check in checks.iter().filter(|check| check["verdict"] == "missing") {
+        assert!(check["advice"].is_string() && check["found"] != "", "{check}");
     }
     let text = place.run(&["doctor"]).exits(0).stdout;
     assert!(text.contains("layer A (baseline) is usable"), "{text}");

@@ -2,10 +2,10 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
-use ipc_protocol::Event;
+use ipc_protocol::{Event, ProcessId};
 use nix::sys::signal::Signal;
 
-use crate::harness::{Place, gone, is_there, names, process, signalled};
+use crate::harness::{Place, gone, is_there, names, parent, process, signalled};
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).expect("it is there").permissions().mode() & 0o7777
@@ -50,10 +50,49 @@ fn a_killed_daemon_leaves_no_process_and_its_socket_is_replaced() {
 }
 
 #[test]
+fn what_a_crash_of_everything_left_is_ended_by_the_next_daemon() {
+    let place = Place::new();
+    let state = place.directory.join("state");
+    let flags = ["--state-dir", state.to_str().expect("UTF-8")];
+    let daemon = place.serve_with(&flags);
+    let mut events = daemon.start("s", &["sh", "-c", "setsid sh -c 'echo $$; exec sleep 300' & exec cat"]);
+    let sleeper = events.until(|envelope| match &envelope.event {
+        Event::Text { text } => Some(process(text.trim().parse().expect("a pid"))),
+        _ => None,
+    });
+    let other = Place::new();
+    let refused = other.run(&[&["serve", "--json"], &flags[..]].concat()).exits(2).problem();
+    assert!(refused["detail"].as_str().is_some_and(|detail| detail.contains("state")), "{refused}");
+
+    let session = &daemon.run(&["sessions", "--json"]).exits(0).json()[0];
+    let proxy: ProcessId = serde_json::from_value(session["proxy"].clone()).expect("a process");
+    let fork_server = process(parent(proxy.pid));
+    let held = [fork_server, proxy].map(|id| registry::PidFd::open(id).expect("alive"));
+    // Stopped first: none sees the others die.
+    daemon.signal(Signal::SIGSTOP);
+    held.iter().for_each(|held| held.signal(ipc_protocol::Signal::Stop).expect("stopped"));
+    held.iter().for_each(|held| held.signal(ipc_protocol::Signal::Kill).expect("killed"));
+    daemon.end(Signal::SIGKILL);
+    gone(fork_server);
+    gone(proxy);
+    assert!(is_there(sleeper), "nobody was left to end it");
+
+    let daemon = place.serve_with(&flags);
+    gone(sleeper);
+    let ran = daemon.end(Signal::SIGTERM).exits(0);
+    assert!(ran.stderr.contains("recovered session s: 0 survivors, "), "{}", ran.stderr);
+    drop(events);
+}
+
+#[test]
 fn sigterm_ends_every_session_and_says_how() {
     let place = Place::new();
     let daemon = place.serve();
-    let followers = [daemon.start("one", &["cat"]), daemon.start("two", &["sh", "-c", "sleep 300 & cat"])];
+    let mut followers = [daemon.start("one", &["cat"]), daemon.start("two", &["sh", "-c", "sleep 300 & cat"])];
+    for follower in &mut followers {
+        // It follows; one that came after the signal would be refused.
+        follower.until(|e| matches!(e.event, Event::SessionStarted { .. }).then_some(()));
+    }
     let pids = daemon.run(&["ps", "--pids"]).exits(0).stdout;
     let processes: Vec<_> = pids.lines().map(|pid| process(pid.parse().expect("a pid"))).collect();
     assert!(processes.len() >= 2, "{pids}");

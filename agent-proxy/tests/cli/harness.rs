@@ -116,7 +116,12 @@ impl Place {
 
     /// Starts a daemon, and returns once it answers.
     pub(crate) fn serve(&self) -> Daemon<'_> {
-        let mut running = self.spawn(&["serve"]);
+        self.serve_with(&[])
+    }
+
+    /// Starts a daemon with these flags, and returns once it answers.
+    pub(crate) fn serve_with(&self, flags: &[&str]) -> Daemon<'_> {
+        let mut running = self.spawn(&[&["serve"], flags].concat());
         let line = running.line();
         assert_eq!(line, Some(format!("listening on {}", self.socket().display())), "{}", running.end().stderr);
         Daemon { place: self, running: Some(running) }
@@ -235,6 +240,11 @@ impl Drop for Running {
 pub(crate) struct Stderr(mpsc::Receiver<String>);
 
 impl Stderr {
+    /// The next line; `None` at its end.
+    pub(crate) fn line(&mut self) -> Option<String> {
+        self.0.recv_timeout(DEADLINE).ok()
+    }
+
     /// Whether a line with this in it comes.
     pub(crate) fn until(&mut self, wanted: &str) -> bool {
         while let Ok(line) = self.0.recv_timeout(DEADLINE) {
@@ -293,6 +303,10 @@ impl Daemon<'_> {
         self.running.as_ref().expect("it runs").pid()
     }
 
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.running.as_ref().expect("it runs").signal(signal);
+    }
+
     /// Ends it by a signal.
     #[track_caller]
     pub(crate) fn end(mut self, signal: Signal) -> Ran {
@@ -315,6 +329,15 @@ impl Drop for Daemon<'_> {
 #[track_caller]
 pub(crate) fn process(pid: u32) -> ProcessId {
     registry::identify(pid).expect("it is alive")
+}
+
+/// The pid of a process's parent.
+#[track_caller]
+pub(crate) fn parent(pid: u32) -> u32 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it is there");
+    // The name before the last parenthesis may hold anything; then come the state and the parent.
+    let (_, fields) = stat.rsplit_once(')').expect("a name");
+    fields.split_whitespace().nth(1).expect("a parent").parse().expect("a pid")
 }
 
 /// Waits until a process is dead.

@@ -4,5 +4,7 @@ mod contract;
 mod daemon;
 mod demo;
 mod harness;
+mod leaktest;
+mod peers;
 mod run;
 mod sessions;

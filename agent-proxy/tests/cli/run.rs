@@ -74,6 +74,31 @@ fn an_agent_without_turns_runs_until_it_exits() {
 }
 
 #[test]
+fn a_limit_that_ends_the_session_is_told_and_is_a_refusal() {
+    let place = Place::new();
+    let ran = place.run(&args(&["--limit", "wall-clock=300ms"], "say up\nwait")).exits(8);
+    assert_eq!(ran.stdout, "up\n");
+    for part in ["! limit: wall-clock", "kill_session", "session ended: 0 survivors", "its limit on wall-clock"] {
+        assert!(ran.stderr.contains(part), "{part} in {}", ran.stderr);
+    }
+    let command = ["run", "--json", "--limit", "wall-clock=300ms", "--agent", "command", "x", "--", "sleep", "300"];
+    let ran = place.run(&command).exits(8);
+    assert_eq!(ran.problem()["type"], "ended");
+    let passed = |e: &ipc_protocol::Envelope| matches!(&e.event, Event::LimitExceeded(l) if l.measured >= l.value);
+    assert!(ran.envelopes().iter().any(passed), "{}", ran.stdout);
+}
+
+#[test]
+fn interrupts_add_nothing_to_json() {
+    let place = Place::new();
+    let mut running = place.spawn(&args(&["--json"], "say up\nhang"));
+    running.until(|e| matches!(&e.event, Event::Text { .. }).then_some(()));
+    running.signal(Signal::SIGTERM);
+    let ran = running.end().exits(130);
+    assert_eq!(ran.stderr, "");
+}
+
+#[test]
 fn nobody_to_ask_is_a_denial() {
     let place = Place::new();
     let ran = place.run(&args(&[], "ask May I?")).exits(0);

@@ -17,7 +17,7 @@ fn from_start_to_receipt() {
     let tree = daemon.run(&["ps", "s"]).exits(0).stdout;
     assert!(tree.starts_with("s  command  idle"), "{tree}");
     assert!(tree.contains("├─ "), "{tree}");
-    assert!(tree.lines().any(|line| line.contains("sleep 302") && line.ends_with("[own session]")), "{tree}");
+    assert!(tree.lines().any(|line| line.contains("sleep 302") && line.ends_with("[left session]")), "{tree}");
     let listed = daemon.run(&["ps", "s", "--json"]).exits(0).json();
     let listed: BTreeSet<u64> =
         listed.as_array().expect("an array").iter().filter_map(|p| p["id"]["pid"].as_u64()).collect();
@@ -73,6 +73,151 @@ fn one_process_can_be_killed() {
     assert_eq!(daemon.run(&["sessions", "--json"]).exits(0).json()[0]["state"], "idle");
     daemon.run(&["kill", "s"]).exits(0);
     events.end();
+}
+
+#[test]
+fn a_process_can_be_killed_with_all_below_it() {
+    let place = Place::new();
+    let daemon = place.serve();
+    let script = "sh -c 'echo $$; sleep 301 & exec sleep 302' & exec cat";
+    let mut events = daemon.start("s", &["sh", "-c", script]);
+    let top = events.until(|envelope| match &envelope.event {
+        Event::Text { text } => Some(text.trim().to_owned()),
+        _ => None,
+    });
+    // Both sleeps, before they are to go.
+    let mut below = BTreeSet::new();
+    let begin = std::time::Instant::now();
+    while below.len() < 2 {
+        assert!(begin.elapsed() < crate::harness::DEADLINE, "{below:?}");
+        let listed = daemon.run(&["ps", "s", "--json"]).exits(0).json();
+        let sleeps = listed.as_array().expect("an array").iter().filter(|p| p["command"] == "sleep");
+        below = sleeps.filter_map(|p| p["id"]["pid"].as_u64()).collect();
+    }
+    let processes: Vec<_> = below.iter().map(|pid| process(u32::try_from(*pid).expect("a pid"))).collect();
+    let receipt = daemon.run(&["kill", "s", "--pid", &top, "--tree", "--json"]).exits(0).json();
+    for field in ["layers", "omitted", "proof", "unattributed", "cgroupEmpty", "unmarked"] {
+        assert!(receipt.get(field).is_some(), "{field} in {receipt}");
+    }
+    let receipt: Receipt = serde_json::from_value(receipt).expect("a receipt");
+    for process in processes {
+        assert!(receipt.processes.iter().any(|entry| entry.id == process), "{process} in {receipt:?}");
+        gone(process);
+    }
+    assert_eq!(daemon.run(&["ps", "s", "--pids"]).exits(0).stdout.lines().count(), 1, "the agent stays");
+    daemon.run(&["kill", "s"]).exits(0);
+    events.end();
+}
+
+#[test]
+fn an_abort_can_end_what_the_turn_has_started() {
+    let place = Place::new();
+    let daemon = place.serve();
+    let events = daemon.start_fake("s");
+    let started = |text: &str, word: &str| {
+        let pid = text.strip_prefix(word).expect("its pid");
+        process(pid.trim().parse().expect("a pid"))
+    };
+    let before = daemon.run(&["prompt", "s", "spawn exec sleep 301"]).exits(0).stdout;
+    let before = started(&before, "spawn ");
+    let mut turn = daemon.spawn(&["prompt", "s", "setsid exec sleep 302\nwait"]);
+    let during = started(&turn.line().expect("its pid"), "setsid ");
+    let receipt = daemon.run(&["abort", "s", "--kill-turn", "--json"]).exits(0).json();
+    let receipt: Receipt = serde_json::from_value(receipt).expect("a receipt");
+    turn.end().exits(130);
+    assert!(receipt.is_empty(), "{receipt:?}");
+    assert!(receipt.processes.iter().any(|entry| entry.id == during), "{receipt:?}");
+    assert_eq!(receipt.cause, ipc_protocol::KillCause::AbortTurn);
+    assert!(receipt.processes.iter().all(|entry| entry.id != before), "{receipt:?}");
+    assert!(is_there(before));
+    gone(during);
+    daemon.run(&["kill", "s"]).exits(0);
+    events.end();
+}
+
+#[test]
+fn ps_marks_what_left_the_agent() {
+    let place = Place::new();
+    let daemon = place.serve();
+    // A job of its own group, a session of its own, and a daemon: its parent is gone.
+    let script = "set -m; sleep 301 & set +m; setsid sh -c 'echo b; exec sleep 302' & \
+                  (setsid sh -c 'echo c; exec sleep 303' &); echo a; exec cat";
+    let mut events = daemon.start("s", &["bash", "-c", script]);
+    events.until_printed(&["a", "b", "c"]);
+    let marks = || {
+        let listed = daemon.run(&["ps", "s", "--json"]).exits(0).json();
+        let listed = listed.as_array().expect("an array").clone();
+        move |arg: &str| {
+            let found = listed.iter().find(|p| p["args"].as_array().is_some_and(|args| args.iter().any(|a| a == arg)));
+            found.map(|process| process["marks"].clone()).unwrap_or_default()
+        }
+    };
+    // They print before the exec that gives them their last name.
+    let begin = std::time::Instant::now();
+    let mut of = marks();
+    while ["301", "302", "303"].iter().any(|arg| of(arg).is_null()) {
+        assert!(begin.elapsed() < crate::harness::DEADLINE, "{}", daemon.run(&["ps", "s"]).stdout);
+        of = marks();
+    }
+    assert_eq!(of("301"), serde_json::json!(["leftGroup"]));
+    assert_eq!(of("302"), serde_json::json!(["leftSession"]));
+    assert_eq!(of("303"), serde_json::json!(["leftSession", "reParented"]));
+    let tree = daemon.run(&["ps", "s"]).exits(0).stdout;
+    for (command, mark) in
+        [("sleep 301", "[left group]"), ("sleep 302", "[left session]"), ("sleep 303", "[left session, re-parented]")]
+    {
+        assert!(tree.lines().any(|line| line.contains(command) && line.ends_with(mark)), "{command} {mark}: {tree}");
+    }
+    daemon.run(&["kill", "s"]).exits(0);
+    events.end();
+}
+
+#[test]
+fn a_session_that_keeps_what_its_agent_left_says_that_it_is_gone() {
+    let place = Place::new();
+    let daemon = place.serve();
+    let argv = ["start", "--id", "s", "--agent", "command", "--on-agent-exit", "keep", "--", "sh", "-c", "sleep 300 &"];
+    daemon.run(&argv).exits(0);
+    let mut events = daemon.spawn(&["events", "s", "--follow", "--json"]);
+    events.until(|e| matches!(&e.event, Event::SessionStatus { status, .. } if status == "agentExited").then_some(()));
+    let listing = daemon.run(&["sessions"]).exits(0).stdout;
+    assert!(listing.contains("idle (agent exited)"), "{listing}");
+    assert_eq!(daemon.run(&["sessions", "--json"]).exits(0).json()[0]["state"], "idle");
+    let tree = daemon.run(&["ps", "s"]).exits(0).stdout;
+    assert!(tree.contains("idle (agent exited)") && tree.contains("sleep 300  [re-parented]"), "{tree}");
+    daemon.run(&["kill", "s"]).exits(0);
+    events.end();
+}
+
+#[test]
+fn a_limit_that_warns_is_an_event_and_the_session_goes_on() {
+    let place = Place::new();
+    let daemon = place.serve();
+    let start = ["start", "--id", "s", "--agent", "acp", "--limit", "pids=3", "--on-limit", "warn", "--"];
+    daemon.run(&[&start[..], &[crate::harness::PROGRAM, "fake-agent"]].concat()).exits(0);
+    let mut events = daemon.spawn(&["events", "s", "--follow", "--json"]);
+    daemon.run(&["prompt", "s", "spawn sleep 300\nspawn sleep 300\nspawn sleep 300\nspawn sleep 300"]).exits(0);
+    events.until(|e| matches!(&e.event, Event::LimitExceeded(_)).then_some(()));
+    let history = daemon.run(&["events", "s"]).exits(0).stdout;
+    let line = |kind: &str| history.lines().find(|line| line.contains(kind)).unwrap_or_else(|| panic!("{history}"));
+    assert!(line("limit:exceeded").contains(" of 3") && line("limit:exceeded").ends_with("warn"), "{history}");
+    assert!(line("session:started").contains("pids 3 ("), "{history}");
+    assert!(daemon.run(&["sessions"]).exits(0).stdout.contains("idle"));
+    daemon.run(&["kill", "s"]).exits(0);
+    events.end();
+}
+
+#[test]
+fn a_failed_start_is_listed_in_little_room() {
+    let place = Place::new();
+    let daemon = place.serve();
+    let program = format!("/no/such/{}", "x".repeat(300));
+    daemon.run(&["start", "--id", "s", "--agent", "command", "--", &program]).exits(1);
+    let listing = daemon.run(&["sessions"]).exits(0).stdout;
+    let line = listing.lines().find(|line| line.starts_with("s ")).expect("it is listed");
+    assert!(line.contains("ended: failed") && line.contains('…'), "{line}");
+    let full = daemon.run(&["sessions", "--json"]).exits(0).stdout;
+    assert!(full.contains(&program), "{full}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::{
 };
 
 use ipc_protocol::{
+    ProcessInfo,
     codec::{Assembler, encode_packets},
     message::{FromForkServer, ToForkServer},
     packet::{recv_packet, send_packet},
@@ -16,11 +17,14 @@ use ipc_protocol::{
 /// pile up has stopped, and is treated as gone.
 const MAX_UNSENT: usize = 64 * 1024;
 
+/// Processes of a list that would be too long with all that is known of them.
+const MAX_LISTED: usize = 2048;
+
 pub(crate) struct Control {
     socket: OwnedFd,
     assembler: Assembler,
     buffer: Vec<u8>,
-    unsent: VecDeque<(Vec<u8>, Option<OwnedFd>)>,
+    unsent: VecDeque<Vec<u8>>,
     broken: bool,
 }
 
@@ -33,12 +37,13 @@ impl Control {
         self.socket.as_fd()
     }
 
-    pub(crate) fn has_unsent(&self) -> bool {
-        !self.unsent.is_empty()
+    /// Packets that wait for the host to read.
+    pub(crate) fn unsent(&self) -> usize {
+        self.unsent.len()
     }
 
-    /// Queues a message, a descriptor beside its last packet.
-    pub(crate) fn send(&mut self, message: &FromForkServer, fd: Option<OwnedFd>) {
+    /// Queues a message.
+    pub(crate) fn send(&mut self, message: &FromForkServer) {
         let packets = match (encode_packets(message), message) {
             // Too long with all its command lines.
             (Err(_), FromForkServer::ProxyGone { session, process, exit, receipt }) => {
@@ -46,24 +51,29 @@ impl Control {
                 let (session, process, exit) = (session.clone(), *process, *exit);
                 encode_packets(&FromForkServer::ProxyGone { session, process, exit, receipt })
             }
+            // As many as fit without their arguments.
+            (Err(_), FromForkServer::Listed { session, processes }) => {
+                let bare = |info: &ProcessInfo| ProcessInfo { args: Vec::new(), ..info.clone() };
+                let processes = processes.iter().take(MAX_LISTED).map(bare).collect();
+                encode_packets(&FromForkServer::Listed { session: session.clone(), processes })
+            }
             (packets, _) => packets,
         };
         match packets {
             Ok(packets) if self.unsent.len() + packets.len() <= MAX_UNSENT => {
-                self.unsent.extend(packets.into_iter().map(|packet| (packet, None)));
-                if let Some(last) = self.unsent.back_mut() {
-                    last.1 = fd;
-                }
+                self.unsent.extend(packets);
                 self.flush();
             }
-            _ => self.broken = true,
+            Ok(_) => self.broken = true,
+            // Something of a session that is too long to be said, which is no fault of the host's.
+            Err(_) => {}
         }
     }
 
     /// Sends what can be sent.
     pub(crate) fn flush(&mut self) {
-        while let Some((packet, fd)) = self.unsent.front() {
-            match send_packet(&self.socket, packet, fd.as_ref().map(AsFd::as_fd)) {
+        while let Some(packet) = self.unsent.front() {
+            match send_packet(&self.socket, packet, None) {
                 Ok(()) => drop(self.unsent.pop_front()),
                 Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
                     self.broken = true;

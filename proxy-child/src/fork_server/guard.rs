@@ -2,14 +2,15 @@
 
 use std::{
     collections::BTreeSet,
+    path::Path,
     time::{Duration, Instant},
 };
 
 use ipc_protocol::{
-    Enclosure, ExitStatus, KillCause, KillOptions, MARKER, Outcome, Pid, ProcessId, ReapedBy, Receipt, ReceiptEntry,
-    SessionId, Signal,
+    Enclosure, ExitStatus, KillCause, KillOptions, Outcome, Pid, ProcessId, ReapedBy, Receipt, ReceiptEntry, SessionId,
+    Signal,
 };
-use registry::{Kill, KillScope, KillStep, PidFd, ProcessRegistry, Reaped};
+use registry::{Group, Hold, Kill, KillScope, KillStep, PidFd, ProcessRegistry, Reaped};
 
 /// A step's share of the fork server's one thread: forking and observing never wait longer for a kill.
 const SLICE: Duration = Duration::from_millis(5);
@@ -76,10 +77,19 @@ impl Guard {
     }
 
     fn new(session: &SessionId, enclosure: &Enclosure, proxy: ProcessId, kill: Kill, stage: Stage) -> Self {
+        let mut registry = ProcessRegistry::guard(session.clone());
+        registry.hold(Hold {
+            marker: enclosure.marker.clone(),
+            since: proxy.start_time,
+            // It is not there any more where the proxy has proven its end, and not yet where it never began.
+            group: enclosure.cgroup.as_ref().and_then(|path| Group::open(Path::new(path)).ok()),
+            strict: enclosure.strict,
+            init: if enclosure.strict { registry::init_below(proxy.pid) } else { None },
+        });
         Self {
             proxy,
             marker: enclosure.marker.clone(),
-            registry: ProcessRegistry::guard(session.clone()),
+            registry,
             kill,
             stage,
             next: Instant::now(),
@@ -209,18 +219,21 @@ pub(crate) fn share_out_orphans(
 ) {
     let dying: Vec<_> = (0..guards.len()).filter(|at| guards[*at].has_orphans()).collect();
     let mut roots = vec![Vec::new(); guards.len()];
-    let Ok(children) = registry::own_children() else {
-        for at in dying {
-            guards[at].registry.set_roots(None);
-        }
-        return;
-    };
+    let mut is_blind = false;
+    let children = registry::own_children().unwrap_or_else(|_| {
+        is_blind = true;
+        Vec::new()
+    });
     for pid in children {
         if is_proxy(pid) {
             continue;
         }
-        let Ok(id) = registry::identify(pid) else { continue };
-        let marker = registry::environment_value(pid, MARKER);
+        // Nobody else reaps it, so it is there: what cannot be looked at may be anybody's, and alive.
+        let Ok(id) = registry::identify(pid) else {
+            is_blind = true;
+            continue;
+        };
+        let marker = registry::look_for_marker(pid).ok().flatten().and_then(|(_, marker)| marker);
         let marked = |at: &&usize| marker.as_deref() == Some(guards[**at].marker.as_str());
         let owner = dying.iter().find(|at| guards[**at].knows(id)).or_else(|| dying.iter().find(marked));
         // A living proxy has no orphans here, whatever a marker says.
@@ -240,6 +253,7 @@ pub(crate) fn share_out_orphans(
         }
     }
     for at in dying {
-        guards[at].registry.set_roots(Some(std::mem::take(&mut roots[at])));
+        let roots = std::mem::take(&mut roots[at]);
+        guards[at].registry.set_roots((!is_blind).then_some(roots));
     }
 }

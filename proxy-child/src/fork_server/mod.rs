@@ -4,10 +4,12 @@
 
 mod control;
 mod guard;
+mod newcomers;
+mod observer;
 
 use std::{
     collections::BTreeMap,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
     time::{Duration, Instant},
 };
 
@@ -26,9 +28,10 @@ use nix::{
         time::TimeSpec,
     },
 };
-use registry::{Input, Output, PidFd, ProcessRegistry, Reaped, Spawn, Title};
+use registry::{Hold, Input, Output, PidFd, ProcessRegistry, Reaped, Spawn, Title};
 
-use self::{control::Control, guard::Guard};
+pub(crate) use self::newcomers::LOOK_INTERVAL;
+use self::{control::Control, guard::Guard, newcomers::Newcomers, observer::Observer};
 use crate::{PROXY_ARG, padded_argv, proxy};
 
 /// Grace of what a dead proxy leaves.
@@ -50,6 +53,8 @@ struct Proxy {
     session: SessionId,
     enclosure: Enclosure,
     process: PidFd,
+    /// To nudge it, if it has to look for its processes itself.
+    nudge: Option<OwnedFd>,
 }
 
 /// A proxy that was forked ahead and waits for its session: a start then costs no fork.
@@ -65,6 +70,8 @@ struct ForkServer<'a> {
     title: Title,
     control: Option<Control>,
     host: OwnedFd,
+    /// Directories whose locks are held until host and fork server are both gone.
+    held: Vec<OwnedFd>,
     sigchld: SignalFd,
     spare: Option<Spare>,
     /// When the next spare is to be forked: not while the last one is starting its agent.
@@ -73,13 +80,21 @@ struct ForkServer<'a> {
     leaving: Vec<Pid>,
     proxies: BTreeMap<Pid, Proxy>,
     guards: Vec<Guard>,
+    observer: Observer,
+    newcomers: Newcomers,
     /// When the host died, or closed its end.
     host_gone: Option<Instant>,
 }
 
-/// Runs until the host and all sessions are gone; the result is the exit code.
-pub(crate) fn main(adapters: &Adapters) -> u8 {
-    match ForkServer::new(adapters).and_then(|mut server| server.run()) {
+/// Runs until the host and all sessions are gone, and keeps `held` more descriptors open till then; the result is the exit
+/// code.
+pub(crate) fn main(adapters: &Adapters, held: usize) -> u8 {
+    let run = |mut server: ForkServer<'_>| {
+        let result = server.run();
+        server.remove_held();
+        result
+    };
+    match ForkServer::new(adapters, held).and_then(run) {
         Ok(()) => 0,
         Err(error) => {
             // Standard error is the host's; nobody else is there to be told.
@@ -91,12 +106,14 @@ pub(crate) fn main(adapters: &Adapters) -> u8 {
 }
 
 impl<'a> ForkServer<'a> {
-    fn new(adapters: &'a Adapters) -> std::io::Result<Self> {
-        let mut fds = registry::inherited_fds(2)?.into_iter();
+    fn new(adapters: &'a Adapters, held: usize) -> std::io::Result<Self> {
+        let mut fds = registry::inherited_fds(2 + held)?.into_iter();
         let (Some(control), Some(host)) = (fds.next(), fds.next()) else {
             return Err(std::io::Error::other("started without its descriptors"));
         };
         nix::sys::prctl::set_child_subreaper(true)?;
+        // Else any process of the same user, a session's among them, can take its descriptors and its memory.
+        registry::set_dumpable(false)?;
         let mut mask = SigSet::empty();
         mask.add(NixSignal::SIGCHLD);
         mask.add(NixSignal::SIGPIPE);
@@ -107,20 +124,25 @@ impl<'a> ForkServer<'a> {
         let title = Title::locate()?;
         title.set("ap fork server", "agent-proxy: fork server")?;
         let own = PidFd::open(registry::identify(std::process::id())?)?;
+        // Before the hello, so that the first session is observed.
+        let observer = Observer::new();
         let mut control = Control::new(control);
-        control.send(&FromForkServer::Hello(Hello { version: VERSION, process: own.id() }), None);
+        control.send(&FromForkServer::Hello(Hello { version: VERSION, process: own.id() }));
         Ok(Self {
             adapters,
             own,
             title,
             control: Some(control),
             host,
+            held: fds.collect(),
             sigchld,
             spare: None,
             spare_due: Instant::now(),
             leaving: Vec::new(),
             proxies: BTreeMap::new(),
             guards: Vec::new(),
+            observer,
+            newcomers: Newcomers::new(),
             host_gone: None,
         })
     }
@@ -136,7 +158,9 @@ impl<'a> ForkServer<'a> {
             self.step_guards();
             if let Some(control) = &mut self.control {
                 control.flush();
+                self.observer.turn(control);
             }
+            self.nudge_proxies();
             self.keep_a_spare();
             let idle = self.proxies.is_empty() && self.guards.is_empty() && self.leaving.is_empty();
             if self.host_gone.is_some() && idle {
@@ -145,9 +169,19 @@ impl<'a> ForkServer<'a> {
         }
     }
 
+    /// Removes what it held the lock of, if it is empty: a host that was killed never will.
+    fn remove_held(&self) {
+        for directory in &self.held {
+            let path = std::fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+            // Gone with the host's end already, or not empty: then the next manager sweeps it.
+            let _ = path.and_then(std::fs::remove_dir);
+        }
+    }
+
     /// Waits for a packet, a death, the host's death, or the next step of a kill.
-    fn wait(&self) -> std::io::Result<()> {
-        let mut next = self.guards.iter().map(Guard::next).min();
+    fn wait(&mut self) -> std::io::Result<()> {
+        let nudges = self.proxies.values().any(|proxy| proxy.nudge.is_some()).then(|| self.newcomers.next());
+        let mut next = self.guards.iter().map(Guard::next).chain(self.observer.next()).chain(nudges).min();
         if let Some(gone) = self.host_gone
             && !self.proxies.is_empty()
         {
@@ -168,11 +202,20 @@ impl<'a> ForkServer<'a> {
         let timeout = next.map(|next| TimeSpec::from_duration(next.saturating_duration_since(Instant::now())));
         let mut fds = vec![PollFd::new(self.sigchld.as_fd(), PollFlags::POLLIN)];
         if let Some(control) = &self.control {
-            let write = if control.has_unsent() { PollFlags::POLLOUT } else { PollFlags::empty() };
+            let write = if control.unsent() > 0 { PollFlags::POLLOUT } else { PollFlags::empty() };
             fds.push(PollFd::new(control.as_fd(), PollFlags::POLLIN | write));
             fds.push(PollFd::new(self.host.as_fd(), PollFlags::POLLIN));
         }
-        match ppoll(&mut fds, timeout, None) {
+        if let Some(events) = self.observer.as_fd() {
+            fds.push(PollFd::new(events, PollFlags::POLLIN));
+        }
+        let mut polled = ppoll(&mut fds, timeout, None);
+        if polled == Err(nix::errno::Errno::EINVAL) {
+            // More than the limit on open files, which somebody has lowered: without the observer it may do.
+            fds.truncate(3);
+            polled = ppoll(&mut fds, timeout, None);
+        }
+        match polled {
             Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -191,7 +234,7 @@ impl<'a> ForkServer<'a> {
                 Ok(Some((ToForkServer::Fork { session, .. }, None))) => {
                     // Hosts always send one: the table of this process was full when it came.
                     let error = WireError::FdsExhausted { operation: "receiving a proxy's socket".into() };
-                    control.send(&FromForkServer::ForkFailed { session, error }, None);
+                    control.send(&FromForkServer::ForkFailed { session, error });
                 }
                 Ok(Some((ToForkServer::Kill { session, options }, _))) => self.kill(&session, options),
                 Ok(Some((ToForkServer::List { session }, _))) => self.list(session),
@@ -205,6 +248,7 @@ impl<'a> ForkServer<'a> {
 
     fn lose_host(&mut self) {
         self.control = None;
+        self.observer.stop();
         self.host_gone.get_or_insert_with(Instant::now);
         if let Some(spare) = self.spare.take() {
             self.retire(spare);
@@ -231,38 +275,67 @@ impl<'a> ForkServer<'a> {
     fn fork(&mut self, session: SessionId, enclosure: Enclosure, socket: &OwnedFd) {
         self.spare_due = Instant::now() + SPARE_DELAY;
         let answer = match self.start_proxy(&session, socket) {
-            Ok(process) => {
+            Ok((process, nudge)) => {
                 let id = process.id();
                 let message = FromForkServer::Forked { session: session.clone(), process: id };
-                let beside = process.as_fd().try_clone_to_owned().ok();
-                self.proxies.insert(id.pid, Proxy { session, enclosure, process });
-                (message, beside)
+                self.proxies.insert(id.pid, Proxy { session, enclosure, process, nudge });
+                message
             }
-            Err(error) => (FromForkServer::ForkFailed { session, error }, None),
+            Err(error) => FromForkServer::ForkFailed { session, error },
         };
         if let Some(control) = &mut self.control {
-            control.send(&answer.0, answer.1);
+            control.send(&answer);
         }
     }
 
-    fn start_proxy(&mut self, session: &SessionId, socket: &OwnedFd) -> Result<PidFd, WireError> {
-        let message = Handover { session: session.clone(), observed: false };
+    /// A proxy with its session, and what it is nudged by if nobody observes that.
+    fn start_proxy(&mut self, session: &SessionId, socket: &OwnedFd) -> Result<(PidFd, Option<OwnedFd>), WireError> {
+        let observed = self.observer.prepare(SPARE_DELAY);
+        let (Spare { process, handover }, since) = self.hand_over(session, observed, socket)?;
+        if observed {
+            self.observer.add(session, process.id().pid, since);
+        }
+        Ok((process, (!observed).then_some(handover)))
+    }
+
+    /// Gives a proxy its session; says when, on the observer's clock. Nothing of the session happened before, and the proxy
+    /// was there by then.
+    fn hand_over(&mut self, session: &SessionId, observed: bool, socket: &OwnedFd) -> Result<(Spare, u64), WireError> {
+        let message = Handover { session: session.clone(), observed };
         let packets = encode_packets(&message).map_err(|error| failed(&std::io::Error::other(error)))?;
         // A session's name is short: there is one packet.
         let packet = packets.first().map(Vec::as_slice).unwrap_or_default();
-        let hand_over = |spare: &Spare| send_packet(&spare.handover, packet, Some(socket.as_fd()));
+        let hand_over = |spare: &Spare| {
+            let now = observer::monotonic();
+            send_packet(&spare.handover, packet, Some(socket.as_fd())).map(|()| now)
+        };
         if let Some(spare) = self.spare.take() {
-            if hand_over(&spare).is_ok() {
-                return Ok(spare.process);
+            if let Ok(since) = hand_over(&spare) {
+                return Ok((spare, since));
             }
             self.retire(spare);
         }
         let spare = self.fork_ahead()?;
         match hand_over(&spare) {
-            Ok(()) => Ok(spare.process),
+            Ok(since) => Ok((spare, since)),
             Err(error) => {
                 self.retire(spare);
                 Err(failed(&error))
+            }
+        }
+    }
+
+    /// Has those proxies look that have to look themselves, and below which something came or went.
+    fn nudge_proxies(&mut self) {
+        let mut nudged = self.proxies.iter().filter_map(|(pid, proxy)| Some((*pid, proxy.nudge.as_ref()?))).peekable();
+        if nudged.peek().is_none() || self.newcomers.next() > Instant::now() {
+            return;
+        }
+        let concerned = self.newcomers.look(|pid| self.proxies.contains_key(&pid));
+        for (pid, nudge) in nudged {
+            if concerned.as_ref().is_none_or(|concerned| concerned.contains(&pid)) {
+                // It fails for one that is dead, or has so many nudges waiting that one more makes no difference.
+                let _ = send_packet(nudge, b"!", None);
             }
         }
     }
@@ -315,11 +388,14 @@ impl<'a> ForkServer<'a> {
         let proxy = self.proxies.values().find(|proxy| proxy.session == session);
         let processes = proxy.map_or_else(Vec::new, |proxy| {
             let mut registry = ProcessRegistry::guard(session.clone());
-            registry.set_roots_below(proxy.process.id().pid);
+            let pid = proxy.process.id().pid;
+            let init = if proxy.enclosure.strict { registry::init_below(pid) } else { None };
+            registry.hold(Hold { init, ..Hold::default() });
+            registry.set_roots_below(pid);
             registry.list()
         });
         if let Some(control) = &mut self.control {
-            control.send(&FromForkServer::Listed { session, processes }, None);
+            control.send(&FromForkServer::Listed { session, processes });
         }
     }
 
@@ -410,14 +486,10 @@ impl<'a> ForkServer<'a> {
                 None => at += 1,
                 Some((process, exit, receipt)) => {
                     let session = self.guards.swap_remove(at).into_session();
-                    if let Some(control) = &mut self.control {
-                        let message = FromForkServer::ProxyGone {
-                            session,
-                            process,
-                            exit: Some(exit),
-                            receipt: Box::new(receipt),
-                        };
-                        control.send(&message, None);
+                    if self.control.is_some() {
+                        let (exit, receipt) = (Some(exit), Box::new(receipt));
+                        let message = FromForkServer::ProxyGone { session: session.clone(), process, exit, receipt };
+                        self.observer.end(process.pid, session, message);
                     }
                 }
             }

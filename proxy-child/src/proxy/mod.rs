@@ -4,7 +4,10 @@
 //! deaths, and the clock. Nothing here waits but [`Proxy::wait`].
 
 mod agent;
+mod enclose;
+mod limits;
 mod link;
+mod polling;
 mod session;
 
 use std::{
@@ -20,7 +23,7 @@ use nix::sys::{
     signalfd::{SfdFlags, SignalFd},
 };
 use registry::Title;
-use tokio::io::unix::AsyncFd;
+use tokio::io::{Interest, unix::AsyncFd};
 
 use self::{link::Link, session::Session};
 
@@ -48,6 +51,8 @@ pub(crate) fn main(title: Title, fds: Vec<OwnedFd>, adapters: &Adapters) -> u8 {
 }
 
 fn run(title: Title, fds: Vec<OwnedFd>, adapters: &Adapters) -> std::io::Result<bool> {
+    // Who was forked has this from the fork server; not who had to be executed.
+    registry::set_dumpable(false)?;
     title.set("ap spare", "agent-proxy: waits for a session")?;
     // SIGCHLD is read from a descriptor; SIGPIPE shall be an error, and never SIG_IGN, which the agent would inherit.
     let mut mask = SigSet::empty();
@@ -79,6 +84,7 @@ fn watch<T: AsFd + AsRawFd>(owner: T) -> std::io::Result<AsyncFd<T>> {
 /// What a proxy has before it has a session.
 struct Supervision {
     process: ProcessId,
+    /// Brings the session; after that, if this proxy has to look for its processes itself, a packet whenever it should.
     handover: Option<AsyncFd<OwnedFd>>,
     sigchld: AsyncFd<SignalFd>,
     guard: AsyncFd<OwnedFd>,
@@ -101,6 +107,19 @@ impl Supervision {
         })
     }
 
+    /// Takes what nudges there are; `false` if there will be none any more.
+    fn take_nudges(&self) -> bool {
+        let Some(handover) = &self.handover else { return false };
+        let mut packet = Vec::new();
+        loop {
+            match handover.try_io(Interest::READABLE, |handover| recv_packet(handover, &mut packet)) {
+                Ok(Some(_)) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return true,
+                Ok(None) | Err(_) => return false,
+            }
+        }
+    }
+
     /// What the fork server hands over, and the socket to the host; `None` when there will be none.
     async fn wait_for_session(mut self) -> std::io::Result<Option<(Self, Handover, OwnedFd)>> {
         let Some(handover) = self.handover.take() else { return Ok(None) };
@@ -111,8 +130,11 @@ impl Supervision {
                     let received = ready?.try_io(|handover| recv_packet(handover.get_ref(), &mut packet));
                     match received {
                         Ok(Ok(Some(Some(socket)))) => {
-                            let handover = Assembler::default().frame(&packet).map_err(std::io::Error::other)?;
-                            return Ok(handover.map(|handover| (self, handover, socket)));
+                            let message = Assembler::default().frame(&packet).map_err(std::io::Error::other)?;
+                            let Some(message) = message else { return Ok(None) };
+                            let is_nudged = |message: &Handover| !message.observed;
+                            self.handover = Some(handover).filter(|_| is_nudged(&message));
+                            return Ok(Some((self, message, socket)));
                         }
                         Ok(Ok(_)) => return Ok(None),
                         Ok(Err(error)) => return Err(error),
@@ -122,6 +144,14 @@ impl Supervision {
                 _ = self.guard.readable() => return Ok(None),
             }
         }
+    }
+}
+
+/// When the fork server has something to say.
+async fn nudge(handover: Option<&AsyncFd<OwnedFd>>) {
+    match handover {
+        Some(handover) if handover.readable().await.is_ok() => {}
+        _ => pending().await,
     }
 }
 
@@ -141,6 +171,7 @@ enum Wake {
     Stdin,
     ChildDied,
     GuardDied,
+    Nudged,
     Timer,
 }
 
@@ -197,6 +228,7 @@ impl Proxy<'_> {
             }
             () = link.readable() => Wake::HostSpoke,
             _ = self.supervision.guard.readable(), if !self.session.lost_guard() => Wake::GuardDied,
+            () = nudge(self.supervision.handover.as_ref()) => Wake::Nudged,
             () = timer => Wake::Timer,
             () = link.writable(), if link.has_unsent() => Wake::HostReads,
             () = agent::writable(agent) => Wake::Stdin,
@@ -218,6 +250,12 @@ impl Proxy<'_> {
             Wake::Stdin => self.session.write_stdin(&mut self.link),
             Wake::ChildDied => {
                 self.session.reap();
+            }
+            Wake::Nudged => {
+                if !self.supervision.take_nudges() {
+                    self.supervision.handover = None;
+                }
+                self.session.nudged();
             }
             Wake::GuardDied => {
                 self.session.guard_died();

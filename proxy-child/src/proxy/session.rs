@@ -7,28 +7,29 @@ use std::{
 
 use agents::{Action, Adapter, AdapterSetup, Adapters};
 use ipc_protocol::{
-    AbortPolicy, AgentSessionConfig, Enclosure, EndReason, Event, ExitStatus, KillCause, KillOptions, Measures,
-    OnAgentExit, ProcessId, Receipt, SessionId, WireError,
+    AbortPolicy, AgentSessionConfig, Enclosure, EndReason, Event, ExitStatus, KillCause, KillOptions, LimitAction,
+    Measures, Observer, OnAgentExit, ProcessId, Receipt, SessionId, Signal, WireError,
     message::{AgentCommand, FromProxy, Hello, RequestId, ToProxy, VERSION},
 };
-use registry::{Input, Kill, KillScope, KillStep, Output as SpawnOutput, ProcessRegistry, RegistryEvent, Spawn};
+use registry::{
+    Input, Kill, KillScope, KillStep, Output as SpawnOutput, ProcessRegistry, RegistryEvent, Spawn, Verdict,
+};
+
+use crate::fork_server::LOOK_INTERVAL;
 
 use super::{
     HIGH_WATER,
     agent::{Agent, Output},
+    enclose::enclose,
+    limits::{self, Limiter},
     link::Link,
+    polling::{FAST, Polling},
 };
 
 /// A kill's share of the proxy's one thread.
 const KILL_SLICE: Duration = Duration::from_millis(20);
 /// Grace of what an agent leaves when it exits by itself.
 const AGENT_EXIT_GRACE: Duration = Duration::from_millis(500);
-/// Time between looks at the processes while a turn runs, or something has just happened.
-const FAST: Duration = Duration::from_millis(10);
-/// Time between looks at the processes of an idle session.
-const SLOW: Duration = Duration::from_millis(250);
-/// How long after a prompt or a start an agent without turns counts as working.
-const AFTERGLOW: Duration = Duration::from_secs(2);
 /// Finished processes are remembered this long.
 const REMEMBER: Duration = Duration::from_secs(600);
 /// Kills at once; more are refused.
@@ -68,6 +69,10 @@ pub(crate) struct Session<'a> {
     proxy: ProcessId,
     registry: ProcessRegistry,
     running: Option<Running>,
+    /// What looks after its limits, if it has any.
+    limiter: Option<Limiter>,
+    /// What holds it.
+    measures: Measures,
     turn: Option<u64>,
     /// What was alive when the last turn began.
     before_turn: BTreeSet<ProcessId>,
@@ -76,8 +81,7 @@ pub(crate) struct Session<'a> {
     ending: Option<EndReason>,
     /// Whether its processes are proven gone, once it has ended.
     ended: Option<bool>,
-    next_scan: Instant,
-    working_until: Instant,
+    polling: Polling,
     lost_guard: bool,
 }
 
@@ -89,20 +93,20 @@ impl<'a> Session<'a> {
         proxy: ProcessId,
         adapters: &'a Adapters,
     ) -> std::io::Result<Self> {
-        let now = Instant::now();
         Ok(Self {
             adapters,
             observed,
             proxy,
             registry: ProcessRegistry::new(session)?,
             running: None,
+            limiter: None,
+            measures: Measures::default(),
             turn: None,
             before_turn: BTreeSet::new(),
             kills: Vec::new(),
             ending: None,
             ended: None,
-            next_scan: now,
-            working_until: now,
+            polling: Polling::new(),
             lost_guard: false,
         })
     }
@@ -126,8 +130,16 @@ impl<'a> Session<'a> {
     /// When something is due without anybody's doing.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         // A kill looks at the processes itself.
-        let scan = (self.running.is_some() && self.kills.is_empty()).then_some(self.next_scan);
-        self.kills.iter().map(|kill| kill.next).chain(scan).min()
+        let polls = !self.observed && self.running.is_some() && self.kills.is_empty();
+        let scan = polls.then(|| self.polling.next());
+        let limits = self.limiter.as_ref().filter(|_| self.ending.is_none());
+        let limits = limits.and_then(|limiter| limiter.next(self.is_working(Instant::now())));
+        self.kills.iter().map(|kill| kill.next).chain(scan).chain(limits).min()
+    }
+
+    /// Whether a turn runs, or something has just begun.
+    fn is_working(&self, now: Instant) -> bool {
+        self.polling.is_working(now, self.turn.is_some())
     }
 
     pub(crate) fn greet(&mut self, link: &mut Link) {
@@ -197,8 +209,7 @@ impl<'a> Session<'a> {
     ) {
         match self.try_start(request, config, command, enclosure) {
             Ok(()) => {
-                self.working_until = Instant::now() + AFTERGLOW;
-                self.next_scan = Instant::now() + FAST;
+                self.polling.work_begins();
                 let mut actions = Vec::new();
                 if let Some(running) = &mut self.running {
                     running.adapter.start(&mut actions);
@@ -231,7 +242,7 @@ impl<'a> Session<'a> {
         let Some(program) = argv.first() else {
             return Err(WireError::Protocol { reason: "a start without a program".into() });
         };
-        let program = Spawn {
+        let mut program = Spawn {
             argv: argv.iter().map(Into::into).collect(),
             env: env.0.iter().map(|(name, value)| (name.into(), value.into())).collect(),
             cwd: config.cwd.as_ref().map(Into::into),
@@ -240,9 +251,14 @@ impl<'a> Session<'a> {
             stderr: SpawnOutput::Pipe,
             ..Spawn::new(program)
         };
+        self.measures = enclose(&mut self.registry, &mut program, self.proxy, &config, enclosure)?;
         let on_exit = config.on_agent_exit;
+        let limits = config.limits.clone();
         let adapter = make(AdapterSetup { config, agent, steer_by_prompt })?;
+        let in_force = limits::put_in_force(&limits, self.registry.held().group.as_ref());
+        program.rlimits = limits::rlimits(&limits, &in_force);
         let spawned = self.registry.spawn(program)?;
+        self.limiter = Limiter::new(limits, in_force, spawned.id());
         let agent_io = Agent::new(spawned).map_err(|error| WireError::System {
             operation: "taking the agent's pipes".into(),
             reason: error.to_string(),
@@ -263,8 +279,7 @@ impl<'a> Session<'a> {
             return Err(WireError::Busy);
         }
         let has_turns = self.running.as_ref().is_some_and(|running| running.adapter.has_turns());
-        self.working_until = Instant::now() + AFTERGLOW;
-        self.next_scan = Instant::now() + FAST;
+        self.polling.work_begins();
         self.turn = has_turns.then_some(turn);
         self.registry.scan();
         self.before_turn = self.registry.living().collect();
@@ -314,19 +329,26 @@ impl<'a> Session<'a> {
                     if let Some(request) = running.starting.take() {
                         let process = running.agent.id();
                         let turns = running.adapter.has_turns();
+                        let observer = if self.observed { Observer::Connector } else { Observer::Polling };
                         link.send(&FromProxy::Started {
                             request,
                             process,
                             native_session_id,
                             turns,
-                            measures: Box::new(Measures::default()),
+                            measures: Box::new(Measures {
+                                observer,
+                                limits: self.limiter.as_ref().map(Limiter::in_force).unwrap_or_default(),
+                                ..self.measures.clone()
+                            }),
                         });
-                        let reason = format!(
-                            "process events come from looking every {} to {} ms: what lives shorter can be missed",
-                            FAST.as_millis(),
-                            SLOW.as_millis()
-                        );
-                        link.send(&FromProxy::Event { turn: 0, event: Event::SessionLossy { reason } });
+                        if !self.observed {
+                            let reason = format!(
+                                "process events come from looking every {} to {} ms: what lives shorter can be missed",
+                                FAST.as_millis(),
+                                LOOK_INTERVAL.as_millis()
+                            );
+                            link.send(&FromProxy::Event { turn: 0, event: Event::SessionLossy { reason } });
+                        }
                     }
                 }
                 Action::TurnEnded => {
@@ -408,29 +430,75 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// The fork server saw that something came or went.
+    pub(crate) fn nudged(&mut self) {
+        self.polling.hurry();
+    }
+
     /// Collects the dead.
     pub(crate) fn reap(&mut self) {
-        // What more there is, is found by the scan that is now due.
+        // What more there is, is found by the look that is now due.
         let _ = self.registry.reap(REAP_BOUND);
-        self.next_scan = Instant::now();
+        self.registry.cleanup(REMEMBER);
+        self.polling.hurry();
         for kill in &mut self.kills {
-            kill.next = self.next_scan;
+            kill.next = Instant::now();
         }
     }
 
     /// Does what is due, after every wake.
     pub(crate) fn after(&mut self, link: &mut Link) {
         let now = Instant::now();
-        if self.running.is_some() && now >= self.next_scan && self.kills.is_empty() {
+        let has_scanned = self.check_limits(now, link);
+        let polls = !self.observed && self.running.is_some() && self.kills.is_empty();
+        if polls && self.polling.is_due(now, self.turn.is_some()) && !has_scanned {
             let _ = self.registry.reap(REAP_BOUND);
             self.registry.scan();
             self.registry.cleanup(REMEMBER);
-            let working = self.turn.is_some() || now < self.working_until;
-            self.next_scan = now + if working { FAST } else { SLOW };
         }
         self.step_kills(now, link);
         self.tell_process_events(link, HIGH_WATER);
         self.check_agent(link);
+    }
+
+    /// Looks after the limits, when that is due; says whether all processes were looked at.
+    fn check_limits(&mut self, now: Instant, link: &mut Link) -> bool {
+        let working = self.is_working(now);
+        let limiter = self.limiter.as_ref().filter(|_| self.ending.is_none());
+        let is_due = limiter.and_then(|limiter| limiter.next(working)).is_some_and(|next| next <= now);
+        is_due && self.look_at_limits(now, link)
+    }
+
+    fn look_at_limits(&mut self, now: Instant, link: &mut Link) -> bool {
+        let Some(limiter) = &mut self.limiter else { return false };
+        let verdicts = limiter.look(now, &mut self.registry);
+        let has_scanned = limiter.scans();
+        for verdict in verdicts {
+            self.enforce(&verdict, link);
+        }
+        has_scanned
+    }
+
+    /// A limit is passed: says so, and does what is to be done.
+    fn enforce(&mut self, verdict: &Verdict, link: &mut Link) {
+        if verdict.announce {
+            let event = Event::LimitExceeded(Box::new(verdict.exceeded));
+            link.send(&FromProxy::Event { turn: self.turn.unwrap_or(0), event });
+        }
+        for victim in &verdict.victims {
+            // One that is gone by now needs no killing.
+            if let Err(error) = self.registry.kill(*victim, Signal::Kill)
+                && error.kind() != std::io::ErrorKind::NotFound
+            {
+                let action = format!("ending process {victim}, which takes more than the limit allows");
+                let event = Event::ActionFailed { action, error: error.to_string() };
+                link.send(&FromProxy::Event { turn: self.turn.unwrap_or(0), event });
+            }
+        }
+        if verdict.exceeded.action == LimitAction::KillSession {
+            let kind = verdict.exceeded.limit;
+            self.end(EndReason::LimitExceeded(kind), limits::grace(kind));
+        }
     }
 
     fn step_kills(&mut self, now: Instant, link: &mut Link) {
@@ -536,6 +604,11 @@ impl<'a> Session<'a> {
             return;
         }
         let Some(exit) = self.registry.exit_of(running.agent.id()) else { return };
+        if self.ending.is_none() && exit == ExitStatus::Signal(Signal::Kill.number()) {
+            // It may have been the kernel, for want of memory in the session's cgroup.
+            self.look_at_limits(Instant::now(), link);
+        }
+        let Some(running) = &mut self.running else { return };
         if self.ending.is_some() {
             // It was ended; that is told as such.
             running.exited = Some(exit);
@@ -563,24 +636,38 @@ impl<'a> Session<'a> {
     }
 
     /// Passes on what the registry has seen. While the host is behind it waits there, in a bounded queue that counts what
-    /// it loses.
+    /// it loses. Where the fork server tells of the processes this does not.
     fn tell_process_events(&mut self, link: &mut Link, high_water: usize) {
         let turn = self.turn.unwrap_or(0);
+        let mut waiting = self.polling.take_held().map(RegistryEvent::Spawned);
         while link.unsent() < high_water
-            && let Some(event) = self.registry.next_event()
+            && let Some(event) = waiting.take().or_else(|| self.registry.next_event())
         {
             let event = match event {
-                RegistryEvent::Spawned(info) => Event::ProcessSpawned(info),
+                RegistryEvent::Error { operation, error } => Event::ActionFailed { action: operation, error },
+                _ if self.observed => continue,
+                RegistryEvent::Spawned(info) => match self.polling.ready(info, high_water < usize::MAX) {
+                    Some(info) => Event::ProcessSpawned(info),
+                    None => return,
+                },
                 RegistryEvent::Exited { process, command, exit } => Event::ProcessExited { process, command, exit },
                 RegistryEvent::Killed { process, command, signal } => {
-                    Event::ProcessExited { process, command, exit: Some(ExitStatus::Signal(signal)) }
+                    let exit = ExitStatus::Signal(signal);
+                    // Where the fork server observes, the host sees every end, and judges it.
+                    let limiter = self.limiter.as_mut().filter(|_| !self.observed && self.ending.is_none());
+                    if let Some(verdict) = limiter.and_then(|limiter| limiter.note_exit(process, exit)) {
+                        self.enforce(&verdict, link);
+                    }
+                    Event::ProcessExited { process, command, exit: Some(exit) }
                 }
-                RegistryEvent::Error { operation, error } => Event::ActionFailed { action: operation, error },
                 RegistryEvent::Lost(lost) => {
                     Event::SessionLossy { reason: format!("{lost} process events were not taken in time") }
                 }
             };
             link.send(&FromProxy::Event { turn, event });
+        }
+        if let Some(RegistryEvent::Spawned(info)) = waiting {
+            self.polling.hold(info);
         }
     }
 }

@@ -4,6 +4,7 @@ mod core;
 mod ending;
 mod handle;
 mod info;
+mod listing;
 mod pending;
 mod prompts;
 mod task;
@@ -18,6 +19,7 @@ use std::{
 
 use ipc_protocol::{
     AbortPolicy, EndReason, KillOptions, PermissionAnswer, ProcessId, ProcessInfo, ProcessStatus, Receipt, SessionId,
+    Signal,
 };
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -34,6 +36,8 @@ pub use info::{SessionInfo, SessionState};
 pub(crate) use task::{Fork, Task};
 pub use turn::{PromptMode, Turn, TurnEnd};
 
+/// How long a proxy may not answer before it is looked whether somebody has stopped it.
+const STOPPED: Duration = Duration::from_millis(500);
 /// Commands of each lane that may wait for the session's task.
 const LANE: usize = 64;
 
@@ -242,7 +246,7 @@ impl Session {
             AbortPolicy::KillTurnProcesses => {
                 let command = |reply| Control::Abort { policy, reply: AbortReply::Receipt(reply) };
                 let grace = KillOptions::default().grace;
-                proven(self.call(WHAT, grace, &self.control, command).await?).map(Some)
+                proven(self.waking_proxy(self.call(WHAT, grace, &self.control, command)).await?).map(Some)
             }
         }
     }
@@ -263,9 +267,31 @@ impl Session {
         if listed.is_err() && self.ended().is_some() { Ok(Vec::new()) } else { listed }
     }
 
+    /// Waits for an answer that only the proxy can give: if somebody stops it, it is continued.
+    async fn waking_proxy<T>(&self, answer: impl Future<Output = T>) -> T {
+        let mut answer = std::pin::pin!(answer);
+        loop {
+            self.wake_proxy();
+            // The answer has a deadline of its own.
+            if let Ok(answer) = timeout(STOPPED, &mut answer).await {
+                return answer;
+            }
+        }
+    }
+
+    fn wake_proxy(&self) {
+        let Some(proxy) = self.info().proxy else { return };
+        if registry::look(proxy.pid).is_ok_and(|seen| seen.is_some_and(|seen| seen.is_stopped && seen.id == proxy)) {
+            tracing::warn!(%proxy, "the proxy was stopped by somebody: it is continued");
+            // It fails only for one that is gone.
+            let _ = registry::PidFd::open(proxy).and_then(|proxy| proxy.signal(Signal::Cont));
+        }
+    }
+
     pub(crate) async fn kill_all(&self, options: KillOptions) -> Result<Receipt> {
         let command = |reply| Control::KillAll { options, reply };
-        proven(self.call("killing the agent's processes", options.grace, &self.control, command).await?)
+        let call = self.call("killing the agent's processes", options.grace, &self.control, command);
+        proven(self.waking_proxy(call).await?)
     }
 
     pub(crate) async fn kill_process(&self, pid: u32, tree: bool, options: KillOptions) -> Result<Receipt> {
@@ -276,7 +302,8 @@ impl Session {
             return Err(Error::UnknownProcess { session: self.id().clone(), pid });
         };
         let command = |reply| Control::KillProcess { process, tree, options, reply };
-        proven(self.call("killing a process", options.grace, &self.control, command).await?)
+        let call = self.call("killing a process", options.grace, &self.control, command);
+        proven(self.waking_proxy(call).await?)
     }
 
     /// Asks the session to end. It will, whoever waits for it.

@@ -94,6 +94,11 @@ impl Pending {
         self.waiting.remove(&request)
     }
 
+    /// Whether the answer named `request` has not come.
+    pub(crate) fn is_waiting(&self, request: RequestId) -> bool {
+        self.waiting.contains_key(&request)
+    }
+
     /// Whether a prompt is on its way that the proxy has not answered.
     pub(crate) fn has_prompt(&self) -> bool {
         self.waiting.values().any(|waiting| matches!(waiting, Waiting::Prompt { .. } | Waiting::Ticket { .. }))

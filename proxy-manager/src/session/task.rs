@@ -15,7 +15,7 @@ use ipc_protocol::{
 use tokio::{
     io::AsyncReadExt,
     net::{UnixStream, unix::WriteHalf},
-    sync::oneshot,
+    sync::{mpsc, oneshot},
     task::yield_now,
     time::{Instant, sleep_until},
 };
@@ -25,7 +25,7 @@ use super::{Inlets, Session, core::Core};
 use crate::{
     Error, Result,
     directory::Directory,
-    fork_server::{ForkServer, Order, ProxyWatch},
+    fork_server::{ForkServer, Order, Word},
     history::Writer,
     launch::Launch,
 };
@@ -93,12 +93,13 @@ impl Task {
     async fn drive(self, Fork { server, socket }: Fork) -> Result<()> {
         let Self { session, mut core, inlets, mut stream, enclosure } = self;
         let Inlets { mut demand, mut control, mut say } = inlets;
-        let ProxyWatch { mut forked, mut gone } = server.watch(session.id());
-        let (mut awaits_fork, mut awaits_gone) = (true, true);
+        let mut words = server.watch(session.id());
+        let mut listens_to_server = true;
         let mut order =
             Some(Order::new(&ToForkServer::Fork { session: session.id().clone(), enclosure }, Some(socket))?);
         let (mut reader, writer) = stream.split();
         let mut inbox = Inbox::default();
+        core.write_journal();
         loop {
             send_orders(&server, &mut order, &mut core)?;
             flush(&writer, &mut core);
@@ -116,15 +117,7 @@ impl Task {
                     let wanted = demand.borrow_and_update().clone();
                     core.demand(wanted, Instant::now());
                 }
-                Some(command) = control.recv() => core.control(command),
-                answer = &mut forked, if awaits_fork => {
-                    awaits_fork = false;
-                    core.forked(answer);
-                }
-                answer = &mut gone, if awaits_gone => {
-                    awaits_gone = false;
-                    core.gone(answer, Instant::now());
-                }
+                Some(command) = control.recv() => core.control(command, Instant::now()),
                 () = sleep_until(due.unwrap_or_else(|| Instant::now() + FAR)), if due.is_some() => {
                     core.tick(Instant::now());
                 }
@@ -134,6 +127,11 @@ impl Task {
                     large = take(read, &mut inbox, &mut core);
                 }
                 Some(command) = say.recv(), if takes_prompts => core.say(command),
+                word = words.recv(), if listens_to_server => listens_to_server = hear(word, &mut core),
+            }
+            // Neither a flood from the proxy nor one from the fork server holds up the other.
+            if listens_to_server {
+                listens_to_server = hear_more(&mut words, &mut core);
             }
             core.settle(Instant::now());
             if large {
@@ -141,6 +139,32 @@ impl Task {
             }
         }
     }
+}
+
+/// Gives the core a word of the fork server's. `false` after the last.
+fn hear(word: Option<Word>, core: &mut Core) -> bool {
+    let is_last = matches!(word, None | Some(Word::Gone(_) | Word::Forked(Err(_))));
+    match word {
+        Some(word) => core.word(word, Instant::now()),
+        None => core.guard_died(Instant::now()),
+    }
+    !is_last
+}
+
+/// What else the fork server has said, and shows it. `false` after the last.
+fn hear_more(words: &mut mpsc::Receiver<Word>, core: &mut Core) -> bool {
+    for _ in 0..LARGE {
+        let word = match words.try_recv() {
+            Ok(word) => Some(word),
+            Err(mpsc::error::TryRecvError::Disconnected) => None,
+            Err(mpsc::error::TryRecvError::Empty) => break,
+        };
+        if !hear(word, core) {
+            return false;
+        }
+    }
+    core.commit();
+    true
 }
 
 /// Gives the core what was read. `true` if it was much.

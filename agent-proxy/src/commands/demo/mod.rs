@@ -7,7 +7,7 @@ mod stage;
 use std::time::{Duration, Instant};
 
 use proxy_manager::{
-    AgentSessionConfig, AgentSpec, Child, Error, Event, KillOptions, ProcessInfo, ProcessStatus, PromptMode,
+    AgentSessionConfig, AgentSpec, Child, Error, Event, KillOptions, Measures, ProcessInfo, ProcessStatus, PromptMode,
     ProxyManager, Receipt, SessionHandle,
 };
 use serde_json::json;
@@ -62,6 +62,12 @@ async fn show(manager: &ProxyManager, as_json: bool) -> Result<(), Failure> {
     let ready = render::duration(begin.elapsed());
     stage.say(&format!("ready in {ready}; it speaks ACP, and follows a script instead of a model"))?;
     stage.aside(&line_of_descent(manager, &session))?;
+    let measures = measures(&session).await?;
+    stage.aside(&format!(
+        "held by {}; {} sees its processes",
+        render::receipt::layers(&measures.layers),
+        render::event::observer(measures.observer)
+    ))?;
 
     stage.heading(2, "Prompt it: it starts what agents' tools start")?;
     let kinds = turn(&session, &stage).await?;
@@ -80,7 +86,9 @@ async fn show(manager: &ProxyManager, as_json: bool) -> Result<(), Failure> {
     judge(&processes, &kinds, &receipt)?;
     stage.verdict(&format!("checked once more, one by one: all {} are gone", processes.len()))?;
     if as_json {
-        crate::term::json(&json!({ "processes": processes, "spared": spared, "receipt": receipt }))?;
+        crate::term::json(
+            &json!({ "measures": measures, "processes": processes, "spared": spared, "receipt": receipt }),
+        )?;
     }
     Ok(())
 }
@@ -96,6 +104,17 @@ fn line_of_descent(manager: &ProxyManager, session: &SessionHandle) -> String {
         pid(info.proxy),
         pid(info.agent_process)
     )
+}
+
+/// What holds and sees the session, as its events say.
+async fn measures(session: &SessionHandle) -> Result<Measures, Failure> {
+    let mut events = session.subscribe();
+    while let Some(envelope) = events.next().await {
+        if let Event::SessionStarted { measures, .. } = &envelope.event {
+            return Ok((**measures).clone());
+        }
+    }
+    Err(Problem::failed("the session ended before it said what holds it").into())
 }
 
 /// Runs the turn, printing what comes, and learns from it which process is which.

@@ -90,6 +90,9 @@ impl Core {
 
     fn started(&mut self, process: ProcessId, native_session_id: Option<String>, turns: bool, measures: Box<Measures>) {
         self.session.show(|view| view.agent = Some(process));
+        if let Some(journal) = &mut self.journal {
+            journal.spawned(process);
+        }
         let Some(proxy) = self.proxy else { return };
         if !matches!(self.phase, Phase::Starting { .. }) {
             return;
@@ -110,7 +113,7 @@ impl Core {
         self.next_turn();
     }
 
-    fn event(&mut self, turn: u64, event: Event) {
+    pub(super) fn event(&mut self, turn: u64, event: Event) {
         if let Phase::Busy(busy) = &mut self.phase
             && busy.turn == turn
         {
@@ -122,6 +125,9 @@ impl Core {
                 Event::Error { message, .. } => busy.end.error = Some(message.clone()),
                 _ => {}
             }
+        }
+        if let Some(journal) = &mut self.journal {
+            journal.note(&event);
         }
         self.log.push(turn, event);
     }

@@ -1,11 +1,11 @@
 //! Calls of the host: what they send to the proxy, and when they are refused.
 
 use ipc_protocol::{
-    Event, KillOptions,
+    Event, KillOptions, ProcessInfo,
     codec::{CodecError, MAX_MESSAGE},
-    message::{RequestId, ToProxy},
+    message::{RequestId, ToForkServer, ToProxy},
 };
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 
 use super::{Busy, Core, Phase};
 use crate::{
@@ -32,7 +32,7 @@ enum Lane {
 
 impl Core {
     /// A call of the control lane.
-    pub(crate) fn control(&mut self, control: Control) {
+    pub(crate) fn control(&mut self, control: Control, now: Instant) {
         let (lane, waiting, make): (_, _, Box<dyn FnOnce(RequestId) -> ToProxy>) = match control {
             Control::Abort { policy, reply } => {
                 // It must not overtake the prompt that it is to cancel.
@@ -67,7 +67,29 @@ impl Core {
         if let Some(error) = &self.closing {
             return waiting.fail(error.clone());
         }
-        self.send(lane, waiting, make);
+        if let Some(ToProxy::ListProcesses { request }) = self.send(lane, waiting, make) {
+            self.listing.asked(request, now);
+        }
+    }
+
+    /// Asks the fork server for the lists that the proxy has not given in time: one that is stopped or wedged never will.
+    pub(super) fn list_without_proxy(&mut self, now: Instant) {
+        if self.listing.is_late(now, |request| self.pending.is_waiting(request)) {
+            self.orders.push_back(ToForkServer::List { session: self.session.id().clone() });
+        }
+    }
+
+    /// The fork server has listed the session's processes.
+    pub(super) fn listed(&mut self, processes: &[ProcessInfo]) {
+        self.log.commit();
+        for request in self.listing.answered() {
+            if let Some(Waiting::Processes(reply)) = self.pending.take(request) {
+                // The fork server does not know which of them is the agent.
+                let agent = self.session.info().agent_process;
+                let of_host = |info: &ProcessInfo| ProcessInfo { tracked: Some(info.id) == agent, ..info.clone() };
+                Pending::answer(reply, Ok(processes.iter().map(of_host).collect()));
+            }
+        }
     }
 
     /// Sends a request; its answer is for `waiting`. Gives the message back if it was queued.

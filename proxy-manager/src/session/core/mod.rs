@@ -7,23 +7,21 @@ mod calls;
 use std::{collections::VecDeque, sync::Arc};
 
 use ipc_protocol::{
-    EndReason, Event, KillOptions, ProcessId, WireError,
+    EndReason, Event, KillOptions, LimitAction, Limits, ProcessId,
     codec::Outbox,
     message::{Hello, ToForkServer, ToProxy, VERSION},
 };
-use tokio::{
-    sync::oneshot::{self, error::RecvError},
-    time::Instant,
-};
+use tokio::{sync::oneshot, time::Instant};
 
 use super::{
     Demand, Session, SessionState, Task, TurnEnd,
     ending::{End, Ending, Step},
+    listing::Listing,
     pending::{Pending, Waiting},
     prompts::Queue,
     turn::TurnSender,
 };
-use crate::{Error, Result, fork_server::Gone, history::Writer, launch::Launch};
+use crate::{Error, Result, fork_server::Word, history::Writer, launch::Launch, state::Journal};
 
 /// The running turn.
 #[derive(Debug)]
@@ -51,9 +49,12 @@ enum Phase {
 pub(crate) struct Core {
     session: Arc<Session>,
     log: Writer,
+    /// Where its processes are written down, if they are.
+    journal: Option<Journal>,
     outbox: Outbox,
     orders: VecDeque<ToForkServer>,
     pending: Pending,
+    listing: Listing,
     queue: Queue,
     phase: Phase,
     ending: Ending,
@@ -65,6 +66,7 @@ pub(crate) struct Core {
     /// Prompts taken.
     turns: u64,
     max_turns: Option<u32>,
+    limits: Limits,
 }
 
 impl Core {
@@ -82,11 +84,14 @@ impl Core {
         let deadlines = *session.deadlines();
         let (ready, is_ready) = oneshot::channel();
         let max_turns = launch.config.max_turns;
+        let limits = launch.config.limits.clone();
         let mut core = Self {
             log,
+            journal: launch.journal,
             outbox: Outbox::default(),
             orders: VecDeque::new(),
             pending: Pending::default(),
+            listing: Listing::default(),
             queue: Queue::default(),
             phase: Phase::Starting { ready, deadline: now.checked_add(deadlines.start) },
             ending: Ending::new(deadlines.wedged, deadlines.kill),
@@ -95,6 +100,7 @@ impl Core {
             has_turns: true,
             turns: 0,
             max_turns,
+            limits,
             session,
         };
         let request = core.pending.mint();
@@ -136,7 +142,16 @@ impl Core {
 
     /// Appends what has happened, under one lock.
     pub(crate) fn commit(&mut self) {
+        self.write_journal();
         self.log.commit();
+    }
+
+    /// Writes down which processes there are. Called before the proxy is asked for anything: nothing shall run unrecorded.
+    pub(crate) fn write_journal(&mut self) {
+        if let Some(error) = self.journal.as_mut().and_then(Journal::commit) {
+            let action = "writing down the session's processes in the state directory".to_owned();
+            self.log.push(0, Event::ActionFailed { action, error: error.to_string() });
+        }
     }
 
     /// What the manager wants of the session.
@@ -191,33 +206,56 @@ impl Core {
         self.take(step);
     }
 
-    /// The fork server's answer to `Fork`.
-    pub(crate) fn forked(&mut self, answer: Result<Result<ProcessId, WireError>, RecvError>) {
-        match answer {
-            Ok(Ok(process)) => self.session.show(|view| view.proxy = Some(process)),
-            Ok(Err(error)) => {
+    /// The fork server says something of this session.
+    pub(crate) fn word(&mut self, word: Word, now: Instant) {
+        match word {
+            Word::Forked(Ok(process)) => {
+                self.session.show(|view| view.proxy = Some(process));
+                if let Some(journal) = &mut self.journal {
+                    journal.proxy(process);
+                }
+                self.write_journal();
+            }
+            Word::Forked(Err(error)) => {
+                // Nothing was started.
+                self.journal.take().into_iter().for_each(Journal::remove);
                 let error = Error::from_wire(self.session.id(), error);
                 let reason = EndReason::Failed(error.to_string());
                 self.stop(error);
                 self.finish(End { reason, receipt: None });
             }
-            // `gone` says the same.
-            Err(RecvError { .. }) => {}
-        }
-    }
-
-    /// The fork server said that the proxy is gone, or it will never say anything again.
-    pub(crate) fn gone(&mut self, gone: Result<Gone, RecvError>, now: Instant) {
-        match gone {
-            Ok(gone) => {
+            Word::Observed(event) => self.observed(event, now),
+            Word::Listed(processes) => self.listed(&processes),
+            Word::Gone(gone) => {
                 tracing::debug!(exit = ?gone.exit, receipt = %gone.receipt, "the proxy is gone");
                 self.ending.gone(gone, now);
             }
-            Err(RecvError { .. }) => {
-                self.ending.guard_dead(now);
-                self.stop(Error::ForkServerDied);
+        }
+    }
+
+    /// The fork server saw something of the session's processes. How each ends is seen here only: one end tells of a limit.
+    fn observed(&mut self, event: Event, now: Instant) {
+        let turn = if let Phase::Busy(busy) = &self.phase { busy.turn } else { 0 };
+        let passed = match &event {
+            Event::ProcessExited { process, exit: Some(exit), .. } => {
+                registry::file_size_exceeded(&self.limits, *process, *exit)
+            }
+            _ => None,
+        };
+        self.event(turn, event);
+        if let Some(passed) = passed {
+            let (limit, action) = (passed.limit, passed.action);
+            self.log.push(turn, Event::LimitExceeded(Box::new(passed)));
+            if action == LimitAction::KillSession && self.closing.is_none() {
+                self.end(KillOptions::NOW, EndReason::LimitExceeded(limit), now);
             }
         }
+    }
+
+    /// The fork server will never say anything again.
+    pub(crate) fn guard_died(&mut self, now: Instant) {
+        self.ending.guard_dead(now);
+        self.stop(Error::ForkServerDied);
     }
 
     /// The connection to the proxy is at its end.
@@ -235,10 +273,8 @@ impl Core {
 
     /// When [`Core::tick`] is due.
     pub(crate) fn next(&self) -> Option<Instant> {
-        match self.phase {
-            Phase::Starting { deadline, .. } => [deadline, self.ending.next()].into_iter().flatten().min(),
-            _ => self.ending.next(),
-        }
+        let start = if let Phase::Starting { deadline, .. } = self.phase { deadline } else { None };
+        [start, self.listing.next(), self.ending.next()].into_iter().flatten().min()
     }
 
     /// Time has passed.
@@ -252,6 +288,7 @@ impl Core {
             self.stop(error);
             self.end(Task::FAILED, reason, now);
         }
+        self.list_without_proxy(now);
         let step = self.ending.tick(now);
         self.take(step);
     }
@@ -292,6 +329,12 @@ impl Core {
         self.stop(self.error_of(&reason));
         self.phase = Phase::Over;
         tracing::debug!(%reason, receipt = receipt.as_ref().map(ToString::to_string), "ended");
+        match self.journal.take() {
+            Some(journal) if receipt.as_ref().is_some_and(|receipt| receipt.is_empty()) => journal.remove(),
+            // What is left, or may be, is for the next manager.
+            Some(mut journal) => _ = journal.commit(),
+            None => {}
+        }
         self.log.push(0, Event::SessionEnded { reason: reason.clone(), receipt: receipt.clone() });
         self.log.commit();
         self.session.show(|view| view.state = SessionState::Ended { reason, receipt });

@@ -1,11 +1,6 @@
-//! What this system offers, found out by trying it.
+//! What can be tried without a session.
 
-use std::{
-    fs,
-    os::unix::fs::MetadataExt,
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
 use agents::Catalog;
 use nix::{
@@ -15,72 +10,21 @@ use nix::{
     },
     unistd::{AccessFlags, access},
 };
-use proxy_manager::{AgentSessionConfig, Child, KillOptions, ProxyManager};
-use serde::Serialize;
 
-use crate::{environment, render, socket_path::SocketPath};
+use super::Check;
+use crate::{environment, socket_path::SocketPath};
 
 /// Descriptors per session in the host, roughly: what the advice about the limit counts with.
 const FDS_PER_SESSION: u64 = 4;
 
-/// How long the whole test session may take.
-const DEADLINE: Duration = Duration::from_secs(15);
-
-/// How a check came out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) enum Verdict {
-    /// It is there.
-    Ok,
-    /// It is not there, and nothing depends on it.
-    Note,
-    /// It is not there, and should be.
-    Missing,
+/// What sessions stand on.
+pub(super) fn before() -> Vec<Check> {
+    vec![kernel(), pidfd(), subreaper(), children()]
 }
 
-/// One thing that was tried.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Check {
-    /// What.
-    pub(crate) name: &'static str,
-    /// How it came out.
-    pub(crate) verdict: Verdict,
-    /// Whether no session can run without it.
-    pub(crate) needed: bool,
-    /// What was found.
-    pub(crate) found: String,
-    /// What to do, if anything.
-    pub(crate) advice: Option<String>,
-}
-
-impl Check {
-    fn ok(name: &'static str, found: impl Into<String>) -> Self {
-        Self { name, verdict: Verdict::Ok, needed: false, found: found.into(), advice: None }
-    }
-
-    fn missing(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { name, verdict: Verdict::Missing, needed: false, found: found.into(), advice: Some(advice.into()) }
-    }
-
-    fn note(name: &'static str, found: impl Into<String>, advice: Option<String>) -> Self {
-        Self { name, verdict: Verdict::Note, needed: false, found: found.into(), advice }
-    }
-
-    fn needed(self) -> Self {
-        Self { needed: true, ..self }
-    }
-}
-
-/// Whether sessions can run, contained by layer A.
-pub(crate) fn baseline_is_usable(checks: &[Check]) -> bool {
-    checks.iter().all(|check| !check.needed || check.verdict == Verdict::Ok)
-}
-
-/// Tries everything. Starts and ends one session; leaves nothing.
-pub(crate) async fn examine(child: Child, socket: &SocketPath) -> Vec<Check> {
-    let mut checks = vec![kernel(), pidfd(), subreaper(), children(), session(child).await];
-    checks.extend([descriptors(), pids(), socket_directory(socket)]);
+/// What there is beside sessions.
+pub(super) fn after(socket: &SocketPath) -> Vec<Check> {
+    let mut checks = vec![descriptors(), pids(), socket_directory(socket)];
     checks.extend(agents());
     checks
 }
@@ -140,40 +84,6 @@ fn children() -> Check {
             Some("kills scan all of /proc, which is slower; CONFIG_PROC_CHILDREN would help".into()),
         ),
     }
-}
-
-/// Starts the fork server and a session that runs `cat`, and kills it.
-async fn session(child: Child) -> Check {
-    const NAME: &str = "test session";
-    let failed = |what: &str| Check::missing(NAME, what, "run `agent-proxy -vv doctor` for details").needed();
-    match tokio::time::timeout(DEADLINE, try_session(child)).await {
-        Ok(Ok(found)) => Check::ok(NAME, found).needed(),
-        Ok(Err(error)) => failed(&error.to_string()),
-        Err(_) => failed(&format!("not done within {DEADLINE:?}")),
-    }
-}
-
-async fn try_session(child: Child) -> proxy_manager::Result<String> {
-    let begin = Instant::now();
-    let manager = ProxyManager::builder(child).base_env(environment::base()).build().await?;
-    let built = begin.elapsed();
-    let tried: proxy_manager::Result<_> = async {
-        let begin = Instant::now();
-        let config = AgentSessionConfig { command: vec!["cat".into()], ..AgentSessionConfig::new("command") };
-        let session = manager.start_session(config).await?;
-        let ready = begin.elapsed();
-        let receipt = session.kill(KillOptions::default()).await?;
-        Ok((ready, receipt))
-    }
-    .await;
-    manager.shutdown().await;
-    let (ready, receipt) = tried?;
-    Ok(format!(
-        "fork server {}, `cat` ready in {}, killed and proven in {}",
-        render::duration(built),
-        render::duration(ready),
-        render::duration(receipt.duration())
-    ))
 }
 
 fn descriptors() -> Check {
@@ -258,6 +168,7 @@ fn agents() -> Vec<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::doctor::Verdict;
 
     #[test]
     fn what_the_tests_run_on_is_enough() {
@@ -265,13 +176,6 @@ mod tests {
             assert_ne!(check.verdict, Verdict::Missing, "{check:?}");
         }
         assert_eq!(prctl::get_child_subreaper(), Ok(false), "it was put back");
-    }
-
-    #[test]
-    fn only_what_is_needed_decides() {
-        let missing = Check::missing("x", "", "do");
-        assert!(baseline_is_usable(&[Check::ok("a", "").needed(), missing.clone()]));
-        assert!(!baseline_is_usable(&[Check::ok("a", ""), missing.needed()]));
     }
 
     #[test]

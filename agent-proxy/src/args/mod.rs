@@ -1,10 +1,14 @@
 //! The command line.
 
+mod measures;
+
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, builder::ArgAction};
 use clap_complete::Shell;
 use proxy_manager::{KillOptions, PermissionMode, SessionId};
+
+pub(crate) use measures::{ContainmentArgs, MeasureArgs};
 
 use crate::{exit, problem::Problem};
 
@@ -14,7 +18,8 @@ use crate::{exit, problem::Problem};
 #[command(after_help = "Start here:\n  \
     agent-proxy demo                         a session from prompt to proven kill, in seconds\n  \
     agent-proxy run 'fix the failing test'   one turn of an agent, in this terminal\n  \
-    agent-proxy doctor                       what this system offers\n\n\
+    agent-proxy doctor                       what this system offers\n  \
+    agent-proxy leaktest -- COMMAND          what a command leaves behind\n\n\
     With a daemon:\n  \
     agent-proxy serve &\n  \
     agent-proxy start --id s-1 --agent command -- cat\n  \
@@ -61,7 +66,7 @@ pub(crate) enum Command {
     /// SIGTERM or Ctrl-C ends every session and prints how. Only one daemon has a socket; the socket is 0600, and its
     /// directory is created 0700, so it is yours alone. Agents get PATH, HOME, USER, SHELL, LANG, LC_*, TZ and TMPDIR of
     /// the daemon's environment, and what `start --env` adds.
-    Serve,
+    Serve(ServeArgs),
     /// Start a session; prints its id when the agent is ready
     Start(StartArgs),
     /// List the daemon's sessions
@@ -73,22 +78,79 @@ pub(crate) enum Command {
     /// Print a session's events
     Events(EventsArgs),
     /// Cancel the running turn of a session
-    Abort(IdArgs),
+    Abort(AbortArgs),
     /// End a session and all it started, or one process; print the receipt
     Kill(KillArgs),
     /// Answer an agent's permission request
     Permit(PermitArgs),
+    /// Run a command as a session, and report what it leaves behind
+    Leaktest(LeaktestArgs),
     /// Try what this system offers, and say what is missing
     Doctor,
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
 }
 
-/// Names a session.
+/// `abort`.
 #[derive(Debug, Args)]
-pub(crate) struct IdArgs {
+pub(crate) struct AbortArgs {
     /// The session's id
     pub(crate) id: SessionId,
+    /// End what the turn has started too, and print the receipt
+    ///
+    /// What ran before the turn began goes on. What ignores SIGTERM gets SIGKILL after 2 s.
+    #[arg(long)]
+    pub(crate) kill_turn: bool,
+}
+
+/// `serve`.
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Which layers, where a session does not say itself.
+    #[command(flatten)]
+    pub(crate) containment: ContainmentArgs,
+    /// Keep a record of the processes here, so that the next daemon finds what this one's crash leaves
+    ///
+    /// If daemon, guard and proxies are all killed at once, the next `serve` with the same directory ends what they left
+    /// and says so. One daemon at a time has the directory.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// Make the sessions' cgroups below this one [default: the daemon's own, or the nearest above it that is writable]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cgroup_parent: Option<PathBuf>,
+    /// Answer processes of the daemon's own sessions too
+    ///
+    /// They are refused otherwise: an agent that can reach the socket could drive its own manager.
+    #[arg(long)]
+    pub(crate) allow_sessions: bool,
+}
+
+/// `leaktest`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    agent-proxy leaktest -- my-agent --one-shot 'run the tests'\n  \
+    agent-proxy leaktest --timeout 60s --json -- npm test\n  \
+    agent-proxy leaktest -- sh -c 'setsid sleep 300 & true'      # leaks: exits 1\n\n\
+    The command runs in your environment and directory. Its standard input stays open\n\
+    and silent; what it prints goes to standard error, the report to standard output.\n\n\
+    Exit codes: 0 it left nothing behind after its own exit; 1 it leaks: something had to\n\
+    be killed, itself if it ran into the timeout; 5 something survived the kill.\n")]
+pub(crate) struct LeaktestArgs {
+    /// Which layers.
+    #[command(flatten)]
+    pub(crate) containment: ContainmentArgs,
+    /// How long the command may run; then it is killed with all it started
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "10s")]
+    pub(crate) timeout: Duration,
+    /// How long what it started may outlive it before that counts as a leak
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "200ms")]
+    pub(crate) settle: Duration,
+    /// Time between SIGTERM and SIGKILL for what it leaves
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "2s")]
+    pub(crate) grace: Duration,
+    /// The command
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
 }
 
 /// What an agent is started with.
@@ -109,6 +171,9 @@ pub(crate) struct AgentArgs {
     /// Who answers the agent's permission requests
     #[arg(long, value_name = "MODE", value_enum, default_value_t = Permission::Ask)]
     pub(crate) permission: Permission,
+    /// What holds and limits it.
+    #[command(flatten)]
+    pub(crate) measures: MeasureArgs,
     /// Program and arguments of the agents `command` and `acp`; added to the arguments of others
     #[arg(last = true, value_name = "ARGV")]
     pub(crate) argv: Vec<String>,
@@ -140,7 +205,8 @@ pub(crate) struct RunArgs {
 #[command(after_help = "Examples:\n  \
     agent-proxy start --agent command -- cat\n  \
     agent-proxy start --id build-7 --agent codex-acp --cwd ~/project --permission allow\n  \
-    agent-proxy start --agent acp --env API_KEY --user user-1 --type execution -- my-agent --acp\n")]
+    agent-proxy start --agent acp --env API_KEY --user user-1 --type execution -- my-agent --acp\n  \
+    agent-proxy start --agent codex-acp --containment cgroup --limit memory=2GiB --limit pids=200\n")]
 pub(crate) struct StartArgs {
     /// Name of the session: 1 to 64 characters of A-Z a-z 0-9 . _ - [default: a fresh UUIDv7]
     #[arg(long)]
@@ -224,6 +290,9 @@ pub(crate) struct KillArgs {
     /// End this process of it only; the session goes on
     #[arg(long)]
     pub(crate) pid: Option<u32>,
+    /// With --pid: everything below it too
+    #[arg(long, requires = "pid")]
+    pub(crate) tree: bool,
     /// TERM ends politely and sends SIGKILL after the grace; KILL sends that at once
     #[arg(long, value_name = "TERM|KILL", value_parser = kill_signal, default_value = "TERM")]
     pub(crate) signal: KillSignal,

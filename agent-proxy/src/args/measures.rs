@@ -1,0 +1,254 @@
+//! What holds, limits and hardens a session, on the command line.
+
+use std::{str::FromStr, time::Duration};
+
+use clap::{
+    Args, ValueEnum,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
+use proxy_manager::{AgentSessionConfig, Containment, Hardening, LimitAction, LimitKind, Limits};
+
+use crate::problem::Problem;
+
+/// Units of memory and file sizes, with their bytes.
+const SIZES: [(&str, u64); 9] = [
+    ("B", 1),
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+    ("TiB", 1 << 40),
+    ("KB", 1_000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("TB", 1_000_000_000_000),
+];
+
+/// `--containment` alone.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub(crate) struct ContainmentArgs {
+    /// What holds a session together; a layer that cannot be had is an error
+    ///
+    /// auto: a cgroup where one can be had, else the baseline. baseline: process group, subreaper, a kill loop to a proof.
+    /// cgroup: the baseline and a cgroup (version 2) of the session's own. strict: PID and mount namespaces too, so that
+    /// the kernel ends everything with the proxy. `agent-proxy doctor` says which can be had here.
+    #[arg(long, value_name = "LAYER", value_parser = containment())]
+    pub(crate) containment: Option<Containment>,
+}
+
+fn containment() -> impl TypedValueParser<Value = Containment> {
+    PossibleValuesParser::new(Containment::ALL.map(|(_, name)| name)).try_map(|name| name.parse::<Containment>())
+}
+
+fn action() -> impl TypedValueParser<Value = LimitAction> {
+    PossibleValuesParser::new(LimitAction::ALL.map(|(_, name)| name)).try_map(|name| name.parse::<LimitAction>())
+}
+
+/// What holds, limits and hardens a session.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Containment and limits")]
+pub(crate) struct MeasureArgs {
+    /// Which layers.
+    #[command(flatten)]
+    pub(crate) containment: ContainmentArgs,
+    /// Limit of the session, as in memory=2GiB; repeatable
+    ///
+    /// memory=2GiB and pids=200 of all its processes together; cpu-time=30s in all; cpu=150% of one core; open-files=256
+    /// of each process; file-size=100MiB of each file; wall-clock=10m since its start.
+    #[arg(long = "limit", value_name = "KIND=VALUE")]
+    pub(crate) limits: Vec<Limit>,
+    /// What is done when a limit is passed
+    #[arg(long, value_name = "ACTION", value_parser = action(), default_value = "kill_session")]
+    pub(crate) on_limit: LimitAction,
+    /// Let a crash leave a core file
+    #[arg(long)]
+    pub(crate) core_dumps: bool,
+    /// Keep the agent from signalling and tracing anything outside its session
+    ///
+    /// auto: on for root, where the kernel can. For other users it takes no_new_privs, which disables sudo.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = Landlock::Auto)]
+    pub(crate) landlock: Landlock,
+    /// Let processes of your user trace the session's proxy and read its memory (for debugging)
+    #[arg(long)]
+    pub(crate) dumpable: bool,
+}
+
+impl MeasureArgs {
+    /// Sets them in a session's configuration.
+    ///
+    /// # Errors
+    /// `usage` for a limit that is given twice.
+    pub(crate) fn apply(self, config: &mut AgentSessionConfig) -> Result<(), Problem> {
+        config.containment = self.containment.containment;
+        config.limits = limits(&self.limits)?;
+        config.limits.core_dumps = self.core_dumps;
+        config.limits.on_limit = self.on_limit;
+        config.hardening = Hardening { undumpable: !self.dumpable, landlock: self.landlock.into() };
+        Ok(())
+    }
+}
+
+/// `--landlock`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Landlock {
+    /// Always; a session that cannot have it is refused
+    On,
+    /// Never
+    Off,
+    /// On for root, where the kernel can
+    Auto,
+}
+
+impl From<Landlock> for Option<bool> {
+    fn from(when: Landlock) -> Self {
+        match when {
+            Landlock::On => Some(true),
+            Landlock::Off => Some(false),
+            Landlock::Auto => None,
+        }
+    }
+}
+
+/// One `--limit`, in the unit of its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limit {
+    kind: LimitKind,
+    value: u64,
+}
+
+impl FromStr for Limit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, value) = text.split_once('=').ok_or_else(|| format!("write KIND=VALUE; {}", kinds()))?;
+        let known = LimitKind::ALL.iter().find(|(_, known)| *known == name);
+        let (kind, _) = known.ok_or_else(|| format!("unknown limit {name:?}; {}", kinds()))?;
+        let value = match kind {
+            LimitKind::Memory | LimitKind::FileSize => size(value)?,
+            LimitKind::Processes | LimitKind::OpenFiles => number(value, "a whole number")?,
+            LimitKind::CpuPercent => {
+                let percent =
+                    value.strip_suffix('%').ok_or("write percent of one core, as in 150% for one and a half")?;
+                number(percent, "a whole number before the %")?
+            }
+            LimitKind::CpuTime | LimitKind::WallClock => milliseconds(value)?,
+        };
+        if value == 0 {
+            return Err(format!("a limit of nothing lets no agent run: leave {name} out for none"));
+        }
+        Ok(Self { kind: *kind, value })
+    }
+}
+
+/// The limits there are, each with an example.
+fn kinds() -> String {
+    let example = |kind| match kind {
+        LimitKind::Memory => "2GiB",
+        LimitKind::Processes => "200",
+        LimitKind::CpuTime => "30s",
+        LimitKind::CpuPercent => "150%",
+        LimitKind::OpenFiles => "256",
+        LimitKind::FileSize => "100MiB",
+        LimitKind::WallClock => "10m",
+    };
+    let all: Vec<String> = LimitKind::ALL.iter().map(|(kind, name)| format!("{name}={}", example(*kind))).collect();
+    format!("there are {}", all.join(", "))
+}
+
+fn number(text: &str, what: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("{text:?} is not {what}"))
+}
+
+fn milliseconds(text: &str) -> Result<u64, String> {
+    let duration: Duration =
+        humantime::parse_duration(text).map_err(|error| format!("{error}; units are ms, s, m, h, as in 30s or 10m"))?;
+    u64::try_from(duration.as_millis()).map_err(|_| format!("{text} is longer than can be counted"))
+}
+
+/// Bytes from a whole number and one of the units.
+fn size(text: &str) -> Result<u64, String> {
+    let at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(at);
+    let unit = SIZES.iter().find(|(name, _)| *name == unit);
+    let (Ok(number), Some((_, bytes))) = (number.parse::<u64>(), unit) else {
+        let names: Vec<&str> = SIZES.iter().map(|(name, _)| *name).collect();
+        return Err(format!("{text:?} is not a whole number and one of the units {}", names.join(" ")));
+    };
+    number.checked_mul(*bytes).ok_or_else(|| format!("{text} is more than can be counted"))
+}
+
+fn limits(given: &[Limit]) -> Result<Limits, Problem> {
+    let mut limits = Limits::default();
+    for Limit { kind, value } in given {
+        let field = match kind {
+            LimitKind::Memory => &mut limits.memory_bytes,
+            LimitKind::Processes => &mut limits.processes,
+            LimitKind::CpuTime => &mut limits.cpu_time_ms,
+            LimitKind::CpuPercent => &mut limits.cpu_percent,
+            LimitKind::OpenFiles => &mut limits.open_files,
+            LimitKind::FileSize => &mut limits.file_size_bytes,
+            LimitKind::WallClock => &mut limits.wall_clock_ms,
+        };
+        if field.replace(*value).is_some() {
+            return Err(Problem::usage(format!("--limit {kind} is given twice: which one is meant?")));
+        }
+    }
+    Ok(limits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(text: &str) -> Result<u64, String> {
+        text.parse::<Limit>().map(|limit| limit.value)
+    }
+
+    #[test]
+    fn amounts_in_the_units_of_their_kind() {
+        for (text, expected) in [
+            ("memory=2GiB", 2 << 30),
+            ("memory=250KB", 250_000),
+            ("file-size=100MiB", 100 << 20),
+            ("pids=200", 200),
+            ("open-files=256", 256),
+            ("cpu-time=30s", 30_000),
+            ("cpu=150%", 150),
+            ("wall-clock=1m 500ms", 60_500),
+        ] {
+            assert_eq!(value(text), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_says_what_would() {
+        for (text, part) in [
+            ("memory", "memory=2GiB"),
+            ("ram=2GiB", "cpu-time=30s, cpu=150%"),
+            ("memory=2", "KiB MiB GiB"),
+            ("memory=2G", "KiB MiB GiB"),
+            ("memory=GiB", "whole number"),
+            ("memory=1.5GiB", "whole number"),
+            ("memory=99999999TiB", "counted"),
+            ("pids=many", "whole number"),
+            ("pids=-1", "whole number"),
+            ("pids=0", "leave pids out"),
+            ("cpu=2", "150%"),
+            ("cpu=1.5%", "whole number"),
+            ("cpu-time=30", "30s"),
+            ("wall-clock=soon", "10m"),
+        ] {
+            let error = value(text).expect_err(text);
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn every_limit_has_its_field() {
+        let all = ["memory=1B", "pids=2", "cpu-time=3ms", "cpu=4%", "open-files=5", "file-size=6B", "wall-clock=7ms"];
+        let given: Vec<Limit> = all.iter().map(|text| text.parse().expect("valid")).collect();
+        let set: Vec<(LimitKind, u64)> = limits(&given).expect("each once").set().collect();
+        assert_eq!(set.len(), LimitKind::ALL.len());
+        assert!(given.iter().all(|limit| set.contains(&(limit.kind, limit.value))), "{set:?}");
+        assert!(limits(&[given[0], given[0]]).expect_err("twice").detail.contains("memory"));
+    }
+}

@@ -1,0 +1,157 @@
+//! `leaktest`: what a command spawns, what of it slips out of reach, and what it leaves behind.
+
+mod record;
+mod report;
+
+use std::time::{Duration, Instant};
+
+use proxy_manager::{
+    AgentSessionConfig, Child, Error, Event, KillOptions, OnAgentExit, ProxyManager, Receipt, SessionHandle,
+    Subscription,
+};
+
+use self::{
+    record::Record,
+    report::{Report, Verdict},
+};
+use super::interrupts::Interrupts;
+use crate::{
+    args::LeaktestArgs,
+    environment,
+    exit::Exit,
+    problem::{Failure, Problem},
+    term::{self, Style},
+};
+
+/// Between looks at the live processes while the command runs: groups and sessions are left after a process was seen
+/// first.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Between looks while what it started may still end by itself.
+const SETTLING: Duration = Duration::from_millis(10);
+
+/// How long the last events may take after the kill.
+const LAST_EVENTS: Duration = Duration::from_secs(10);
+
+/// Runs the command, kills what it leaves, and reports.
+pub(super) async fn run(child: Child, args: LeaktestArgs, as_json: bool) -> Result<(), Failure> {
+    let mut interrupts = Interrupts::new()?;
+    let manager = ProxyManager::builder(child).base_env(environment::all()).build().await?;
+    let tested = tokio::select! {
+        tested = test(&manager, &args) => tested,
+        _ = interrupts.next() => Err(Failure::Exit(Exit::Interrupted)),
+    };
+    // Whatever happened above: nothing stays.
+    let left = manager.shutdown().await;
+    let report = tested?;
+    if as_json {
+        term::json(&report.json())?;
+    } else {
+        term::out(report.text(Style::stdout(), term::columns()))?;
+    }
+    let survived = std::iter::once(&report.receipt).chain(&left).find(|receipt| !receipt.is_empty());
+    match (survived, report.verdict()) {
+        (Some(receipt), _) => Err(Error::Survivors(Box::new(receipt.clone())).into()),
+        (None, Verdict::Clean) => Ok(()),
+        (None, _) => Err(Failure::Exit(Exit::Failed)),
+    }
+}
+
+async fn test(manager: &ProxyManager, args: &LeaktestArgs) -> Result<Report, Failure> {
+    let config = AgentSessionConfig {
+        command: args.command.clone(),
+        cwd: Some(environment::cwd(None)?),
+        on_agent_exit: OnAgentExit::Keep,
+        containment: args.containment.containment,
+        ..AgentSessionConfig::new("command")
+    };
+    let begin = Instant::now();
+    let session = manager.start_session(config).await?;
+    let mut test = Test { events: session.subscribe(), session, record: Record::default() };
+    let exited = match tokio::time::timeout(args.timeout, test.until_exit()).await {
+        Ok(done) => done.map(|()| true)?,
+        Err(_) => false,
+    };
+    let ran = begin.elapsed();
+    if exited {
+        test.settle(args.settle).await?;
+    } else {
+        test.look().await?;
+    }
+    test.record.kill_begins();
+    let receipt = test.kill(KillOptions::grace(args.grace)).await?;
+    test.record.receipt(&receipt);
+    Ok(Report { command: args.command.clone(), exited, ran, settle: args.settle, record: test.record, receipt })
+}
+
+struct Test {
+    session: SessionHandle,
+    events: Subscription,
+    record: Record,
+}
+
+impl Test {
+    /// Takes note of everything until the command has exited.
+    async fn until_exit(&mut self) -> Result<(), Failure> {
+        let mut look = tokio::time::interval(LOOK);
+        loop {
+            let mut batch = Vec::new();
+            tokio::select! {
+                more = self.events.next_batch(&mut batch) => {
+                    batch.iter().for_each(|envelope| self.event(&envelope.event));
+                    if !more || self.record.agent_exited() {
+                        return Ok(());
+                    }
+                }
+                _ = look.tick() => {
+                    self.look().await?;
+                }
+            }
+        }
+    }
+
+    /// Waits until nothing is left, or as long as is granted.
+    async fn settle(&mut self, granted: Duration) -> Result<(), Failure> {
+        let until = tokio::time::Instant::now() + granted;
+        while self.look().await? > 0 && tokio::time::Instant::now() < until {
+            let mut batch = Vec::new();
+            // An event is worth another look; without one the next is due all the same.
+            let pause = SETTLING.min(until.saturating_duration_since(tokio::time::Instant::now()));
+            let _ = tokio::time::timeout(pause, self.events.next_batch(&mut batch)).await;
+            batch.iter().for_each(|envelope| self.event(&envelope.event));
+        }
+        Ok(())
+    }
+
+    /// Looks at the live processes. Returns how many there are, beside the command itself.
+    async fn look(&mut self) -> Result<usize, Failure> {
+        let listing = self.session.processes().await?;
+        Ok(self.record.listing(&listing))
+    }
+
+    async fn kill(&mut self, options: KillOptions) -> Result<Receipt, Failure> {
+        let receipt = match self.session.kill(options).await {
+            Ok(receipt) => receipt,
+            Err(Error::Survivors(receipt)) => *receipt,
+            Err(error) => return Err(error.into()),
+        };
+        let last = async {
+            let mut batch = Vec::new();
+            while self.events.next_batch(&mut batch).await {
+                batch.drain(..).for_each(|envelope| self.event(&envelope.event));
+            }
+        };
+        if tokio::time::timeout(LAST_EVENTS, last).await.is_err() {
+            return Err(Problem::new("deadline", "the session's last events did not come after its kill").into());
+        }
+        Ok(receipt)
+    }
+
+    fn event(&mut self, event: &Event) {
+        if let Event::Text { text } | Event::Log { text, .. } = event {
+            // The user's own command, in the user's own terminal: as it came.
+            term::part(text);
+        }
+        self.record.event(event);
+    }
+}

@@ -1,0 +1,417 @@
+//! What is known of every process that a command has started, from all that was seen of it.
+
+use std::collections::{BTreeSet, HashMap};
+
+use ipc_protocol::Outcome;
+use proxy_manager::{
+    EndReason, Event, ExitStatus, Measures, Observer, Pid, ProcessId, ProcessInfo, ProcessStatus, Receipt, ReceiptEntry,
+};
+
+use crate::render::marks::{Agent, Mark};
+
+/// Processes that are remembered one by one; of more only the number is.
+const MAX_PROCESSES: usize = 20_000;
+
+/// Reasons to doubt that everything was seen; more are not told.
+const MAX_DOUBTS: usize = 16;
+
+/// One process.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    /// As it was seen first, with the group, session and status it was seen with last.
+    pub(super) info: ProcessInfo,
+    /// Whether it was ever seen alive; else only its events came.
+    pub(super) seen_alive: bool,
+    /// How it had slipped out of reach before the command exited.
+    pub(super) marks: BTreeSet<Mark>,
+    /// Whether it was alive when the kill began.
+    pub(super) left: bool,
+    /// Whether it outlived the kill.
+    pub(super) survived: bool,
+}
+
+/// Every process of the session, the command itself included.
+#[derive(Debug, Default)]
+pub(super) struct Record {
+    agent: Option<Agent>,
+    agent_process: Option<ProcessId>,
+    agent_exited: bool,
+    agent_exit: Option<ExitStatus>,
+    measures: Option<Measures>,
+    doubts: Vec<String>,
+    processes: Vec<Known>,
+    places: HashMap<ProcessId, usize>,
+    /// By their parent, as they were seen first.
+    children: HashMap<Pid, Vec<ProcessId>>,
+    omitted: u64,
+    /// Alive at the last look, beside the command.
+    alive: Vec<ProcessId>,
+}
+
+impl Record {
+    /// Takes note of an event.
+    pub(super) fn event(&mut self, event: &Event) {
+        match event {
+            Event::SessionStarted { process, measures, .. } => {
+                self.agent_process = Some(*process);
+                self.measures = Some((**measures).clone());
+            }
+            Event::ProcessSpawned(info) => {
+                self.see(info, false);
+                if self.is_in_order() {
+                    self.set_parent(info.id, info.ppid);
+                }
+            }
+            Event::ProcessExited { process, exit, .. } => {
+                if self.agent_process == Some(*process) {
+                    self.agent_exit = self.agent_exit.or(*exit);
+                }
+                self.orphans_of(*process);
+                self.ended(*process, *exit);
+            }
+            Event::SessionStatus { status, .. } if status == "agentExited" => self.agent_exited = true,
+            Event::SessionEnded { reason: EndReason::AgentExited(exit), .. } => {
+                self.agent_exit = self.agent_exit.or(*exit);
+                self.agent_exited = true;
+            }
+            Event::SessionLossy { reason } => self.doubt(reason.clone()),
+            Event::SessionGap(gap) => self.doubt(format!("events {} to {} are lost", gap.from, gap.to)),
+            _ => {}
+        }
+    }
+
+    /// Takes note of a listing. Returns how many processes are alive, beside the command itself.
+    pub(super) fn listing(&mut self, listing: &[ProcessInfo]) -> usize {
+        if self.agent.is_none() {
+            self.agent = Agent::among(listing);
+        }
+        let pids: BTreeSet<_> =
+            listing.iter().filter(|process| is_alive(process)).map(|process| process.id.pid).collect();
+        let agent_lives = listing.iter().any(|process| process.tracked && is_alive(process));
+        self.alive.clear();
+        for process in listing {
+            self.see(process, is_alive(process));
+            if !is_alive(process) {
+                self.ended(process.id, process.exit);
+                continue;
+            }
+            // Once the agent is dead all that it started has lost its parent, and that says nothing.
+            self.mark(process, |pid| !agent_lives || pids.contains(&pid), agent_lives);
+            if !self.is_ours(process.id) {
+                self.alive.push(process.id);
+            }
+        }
+        self.alive.len()
+    }
+
+    /// What is alive now has to be killed.
+    pub(super) fn kill_begins(&mut self) {
+        for process in std::mem::take(&mut self.alive) {
+            if let Some(known) = self.places.get(&process).and_then(|place| self.processes.get_mut(*place)) {
+                known.left = true;
+            }
+        }
+    }
+
+    /// Takes note of what the kill found.
+    pub(super) fn receipt(&mut self, receipt: &Receipt) {
+        for entry in &receipt.processes {
+            if !self.places.contains_key(&entry.id) {
+                self.insert(described(receipt, entry), true);
+            }
+            let is_ours = self.is_ours(entry.id);
+            let Some(known) = self.places.get(&entry.id).and_then(|place| self.processes.get_mut(*place)) else {
+                continue;
+            };
+            known.seen_alive = true;
+            known.survived = entry.outcome == Outcome::Survived;
+            // It may have come after the last look.
+            known.left = !is_ours;
+            if let Outcome::Ended(exit) = entry.outcome {
+                self.ended(entry.id, Some(exit));
+            } else if entry.outcome == Outcome::Gone {
+                self.ended(entry.id, None);
+            }
+        }
+        self.omitted += receipt.omitted;
+    }
+
+    /// Whether the command is known to have exited.
+    pub(super) fn agent_exited(&self) -> bool {
+        self.agent_exited
+    }
+
+    /// How the command ended.
+    pub(super) fn agent_exit(&self) -> Option<ExitStatus> {
+        self.agent_exit
+    }
+
+    /// What held and saw the session.
+    pub(super) fn measures(&self) -> Option<&Measures> {
+        self.measures.as_ref()
+    }
+
+    /// Why something may not have been seen.
+    pub(super) fn doubts(&self) -> &[String] {
+        &self.doubts
+    }
+
+    /// Every process, in the order seen, the command among them.
+    pub(super) fn processes(&self) -> &[Known] {
+        &self.processes
+    }
+
+    /// What is known of one process.
+    pub(super) fn known(&self, process: ProcessId) -> Option<&Known> {
+        self.places.get(&process).and_then(|place| self.processes.get(*place))
+    }
+
+    /// What the command has started.
+    pub(super) fn spawned(&self) -> impl Iterator<Item = &Known> {
+        self.processes.iter().filter(|known| !self.is_ours(known.info.id))
+    }
+
+    /// Whether a process is the command, or the init of the namespace that holds it.
+    fn is_ours(&self, process: ProcessId) -> bool {
+        self.agent_process == Some(process) || self.agent.is_some_and(|agent| agent.is_above(process))
+    }
+
+    /// Processes that were seen and are in no list.
+    pub(super) fn omitted(&self) -> u64 {
+        self.omitted
+    }
+
+    fn see(&mut self, info: &ProcessInfo, alive: bool) {
+        let Some(known) = self.places.get(&info.id).and_then(|place| self.processes.get_mut(*place)) else {
+            return self.insert(info.clone(), alive);
+        };
+        known.seen_alive |= alive;
+        if alive {
+            (known.info.pgid, known.info.sid) = (info.pgid, info.sid);
+        }
+        if info.command.is_some() {
+            known.info.command.clone_from(&info.command);
+            known.info.args.clone_from(&info.args);
+        }
+        known.info.tracked |= info.tracked;
+    }
+
+    fn insert(&mut self, info: ProcessInfo, seen_alive: bool) {
+        if self.processes.len() >= MAX_PROCESSES {
+            self.omitted += 1;
+            return;
+        }
+        if info.tracked && self.agent.is_none() {
+            self.agent = Some(Agent::from(&info));
+        }
+        self.places.insert(info.id, self.processes.len());
+        self.children.entry(info.ppid).or_default().push(info.id);
+        let known = Known { info: info.clone(), seen_alive, marks: BTreeSet::new(), left: false, survived: false };
+        self.processes.push(known);
+        // Whether its parent is that which started it, the caller knows.
+        self.mark(&info, |_| true, false);
+    }
+
+    /// Adds what a process has left. Who has lost its parent counts only where `orphans` says so.
+    fn mark(&mut self, process: &ProcessInfo, known: impl Fn(u32) -> bool, orphans: bool) {
+        let Some(agent) = self.agent else { return };
+        let ids = [process.ppid, process.pgid, process.sid];
+        let marks = agent.marks(process.id, ids, known).into_iter().filter(|mark| orphans || *mark != Mark::Reparented);
+        if let Some(known) = self.places.get(&process.id).and_then(|place| self.processes.get_mut(*place)) {
+            known.marks.extend(marks);
+            if known.marks.contains(&Mark::LeftSession) {
+                known.marks.remove(&Mark::LeftGroup);
+            }
+        }
+    }
+
+    /// Whether events come as the kernel tells them: a parent before its children, with the parent that started them.
+    fn is_in_order(&self) -> bool {
+        self.measures.as_ref().is_some_and(|measures| measures.observer == Observer::Connector)
+    }
+
+    /// Who started a process, where a look came too late to see that.
+    fn set_parent(&mut self, process: ProcessId, parent: Pid) {
+        let Some(known) = self.places.get(&process).and_then(|place| self.processes.get_mut(*place)) else { return };
+        let before = std::mem::replace(&mut known.info.ppid, parent);
+        if before != parent {
+            if let Some(children) = self.children.get_mut(&before) {
+                children.retain(|child| *child != process);
+            }
+            self.children.entry(parent).or_default().push(process);
+        }
+    }
+
+    /// Marks what a process leaves that has ended before the command did. Only the kernel tells that in its order.
+    fn orphans_of(&mut self, parent: ProcessId) {
+        let children = self.children.remove(&parent.pid).unwrap_or_default();
+        if !self.is_in_order() || self.is_ours(parent) || self.agent_exited {
+            return;
+        }
+        for child in children {
+            let known = self.places.get(&child).and_then(|place| self.processes.get_mut(*place));
+            if let Some(known) = known.filter(|known| is_alive(&known.info)) {
+                known.marks.insert(Mark::Reparented);
+            }
+        }
+    }
+
+    fn ended(&mut self, process: ProcessId, exit: Option<ExitStatus>) {
+        if let Some(known) = self.places.get(&process).and_then(|place| self.processes.get_mut(*place)) {
+            known.info.exit = known.info.exit.or(exit);
+            known.info.status = ProcessStatus::of_exit(known.info.exit);
+        }
+    }
+
+    fn doubt(&mut self, reason: String) {
+        if self.doubts.len() < MAX_DOUBTS && !self.doubts.contains(&reason) {
+            self.doubts.push(reason);
+        }
+    }
+}
+
+fn is_alive(process: &ProcessInfo) -> bool {
+    process.status == ProcessStatus::Running
+}
+
+/// A process that only the receipt knows.
+fn described(receipt: &Receipt, entry: &ReceiptEntry) -> ProcessInfo {
+    ProcessInfo {
+        id: entry.id,
+        ppid: entry.ppid,
+        pgid: entry.pgid,
+        sid: entry.sid,
+        session_id: receipt.session_id.clone(),
+        command: entry.command.clone(),
+        args: Vec::new(),
+        cwd: None,
+        started_at: std::time::SystemTime::UNIX_EPOCH,
+        status: ProcessStatus::Running,
+        exit: None,
+        cpu_percent: None,
+        rss_bytes: None,
+        tracked: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ipc_protocol::{KillCause, ReapedBy};
+
+    use super::*;
+    use crate::render::tree::tests::process;
+
+    fn id(pid: Pid) -> ProcessId {
+        ProcessId { pid, start_time: u64::from(pid) }
+    }
+
+    /// The command (10) below its proxy (2).
+    fn agent() -> ProcessInfo {
+        ProcessInfo { tracked: true, ..process(10, 2, 10, 10, "agent") }
+    }
+
+    fn spawned(process: ProcessInfo) -> Event {
+        Event::ProcessSpawned(Box::new(process))
+    }
+
+    fn exited(pid: Pid) -> Event {
+        Event::ProcessExited { process: id(pid), command: None, exit: Some(ExitStatus::Code(0)) }
+    }
+
+    fn record(observer: Observer) -> Record {
+        let mut record = Record::default();
+        record.event(&Event::SessionStarted {
+            agent: "command".into(),
+            process: id(10),
+            proxy: id(2),
+            native_session_id: None,
+            measures: Box::new(Measures { observer, ..Measures::default() }),
+        });
+        record.event(&spawned(agent()));
+        record
+    }
+
+    fn marks(record: &Record, pid: Pid) -> Vec<Mark> {
+        record.known(id(pid)).expect("known").marks.iter().copied().collect()
+    }
+
+    #[test]
+    fn what_nobody_saw_alive_counts() {
+        let mut record = record(Observer::Connector);
+        // Gone before /proc could be read: no group, no session.
+        record.event(&spawned(process(11, 10, 0, 0, "")));
+        record.event(&exited(11));
+        assert_eq!(record.listing(&[agent()]), 0);
+        assert_eq!(record.spawned().count(), 1);
+        let known = record.known(id(11)).expect("known");
+        assert!(!known.seen_alive && !known.left && known.marks.is_empty(), "{known:?}");
+        assert_eq!(known.info.exit, Some(ExitStatus::Code(0)));
+    }
+
+    #[test]
+    fn a_daemon_has_left_its_session_and_lost_its_parent() {
+        let mut record = record(Observer::Connector);
+        record.event(&spawned(process(11, 10, 10, 10, "sh")));
+        record.event(&spawned(process(12, 11, 10, 10, "sh")));
+        record.event(&exited(11));
+        assert_eq!(marks(&record, 12), [Mark::Reparented]);
+        record.listing(&[agent(), process(12, 2, 12, 12, "daemon")]);
+        assert_eq!(marks(&record, 12), [Mark::LeftSession, Mark::Reparented]);
+        assert_eq!(record.known(id(12)).expect("known").info.ppid, 11, "the tree shows who started it");
+    }
+
+    #[test]
+    fn only_the_kernel_s_order_tells_who_outlived_its_parent() {
+        let mut record = record(Observer::Polling);
+        record.event(&spawned(process(11, 10, 10, 10, "sh")));
+        record.event(&spawned(process(12, 11, 10, 10, "sh")));
+        record.event(&exited(11));
+        assert!(marks(&record, 12).is_empty());
+    }
+
+    #[test]
+    fn what_the_command_leaves_at_its_exit_has_not_slipped_away() {
+        let mut record = record(Observer::Connector);
+        record.event(&spawned(process(11, 10, 10, 10, "sleep 9")));
+        record.event(&exited(10));
+        record.event(&Event::SessionStatus { status: "agentExited".into(), detail: String::new() });
+        assert!(record.agent_exited() && record.agent_exit() == Some(ExitStatus::Code(0)));
+        let dead = ProcessInfo { status: ProcessStatus::Completed, ..agent() };
+        assert_eq!(record.listing(&[dead, process(11, 2, 10, 10, "sleep 9")]), 1);
+        record.kill_begins();
+        let known = record.known(id(11)).expect("known");
+        assert!(known.left && known.seen_alive && known.marks.is_empty(), "{known:?}");
+    }
+
+    #[test]
+    fn an_event_corrects_a_look_that_came_too_late() {
+        let mut record = record(Observer::Connector);
+        let dead = ProcessInfo { status: ProcessStatus::Completed, ..agent() };
+        // The command is dead, which nobody was told yet; its child is the proxy's now.
+        record.listing(&[dead, process(11, 2, 11, 11, "sleep 9")]);
+        record.event(&spawned(process(11, 10, 10, 10, "sleep 9")));
+        assert_eq!(marks(&record, 11), [Mark::LeftSession]);
+        assert_eq!(record.known(id(11)).expect("known").info.ppid, 10);
+    }
+
+    #[test]
+    fn the_receipt_brings_what_came_last_and_not_the_init() {
+        let mut record = record(Observer::Connector);
+        let entry = |pid, outcome| ReceiptEntry {
+            id: id(pid),
+            ppid: 10,
+            pgid: 10,
+            sid: 10,
+            command: Some("late".into()),
+            outcome,
+            reaped_by: Some(ReapedBy::Proxy),
+        };
+        let mut receipt = Receipt::begin("s-1".parse().expect("a valid id"), KillCause::KillSession);
+        receipt.processes =
+            vec![entry(2, Outcome::Gone), entry(10, Outcome::Gone), entry(13, Outcome::Ended(ExitStatus::Signal(9)))];
+        receipt.omitted = 4;
+        record.receipt(&receipt);
+        let left: Vec<_> = record.spawned().filter(|known| known.left).map(|known| known.info.id.pid).collect();
+        assert_eq!((left, record.omitted()), (vec![13], 4));
+    }
+}

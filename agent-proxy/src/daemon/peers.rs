@@ -1,0 +1,253 @@
+//! Who may talk to the daemon: whoever reaches its socket, except the processes of its own sessions. An agent that
+//! could would be its own manager.
+//!
+//! A connection carries the pid of the process that made it. Whatever a session starts stays below the fork server, so
+//! the parents of that process tell. One that is gone, or whose parents cannot be read, is refused too.
+
+use std::{io, sync::Arc, time::Duration};
+
+use interprocess::local_socket::{tokio::Stream, traits::StreamCommon as _};
+use procfs::{FromRead, process::Stat};
+use proxy_manager::{Pid, ProcessId};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::Semaphore,
+};
+
+use crate::problem::Problem;
+
+/// Refused clients that are told so at once. More are cut off without a word: a session must not use up descriptors.
+const MAX_TOLD: usize = 16;
+
+/// How long a refused client may take to listen.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Longest head of a request from a client that is refused.
+const MAX_HEAD: usize = 16 * 1024;
+
+/// Walks from a process to its top that may be spoilt by a parent that dies meanwhile.
+const ATTEMPTS: usize = 8;
+
+/// More parents than any client of ours has: whoever connects must not keep us walking.
+const MAX_DEPTH: usize = 1000;
+
+/// Tells processes of our sessions from all others.
+#[derive(Clone, Debug)]
+pub(super) struct Guard {
+    fork_server: ProcessId,
+    told: Arc<Semaphore>,
+}
+
+impl Guard {
+    /// Refuses what is below this fork server.
+    pub(super) fn new(fork_server: ProcessId) -> Self {
+        Self { fork_server, told: Arc::new(Semaphore::new(MAX_TOLD)) }
+    }
+
+    /// Hands the connection back if whoever made it may talk to us; else tells it why not, and closes it.
+    pub(super) fn admit(&self, stream: Stream) -> Option<Stream> {
+        let why = match peer(&stream).and_then(|pid| judge(pid, self.fork_server, look)) {
+            Ok(()) => return Some(stream),
+            Err(why) => why,
+        };
+        tracing::info!(why, "a client is refused");
+        if let Ok(place) = self.told.clone().try_acquire_owned() {
+            tokio::spawn(async move {
+                // Whether it has listened is not our concern.
+                let _ = tokio::time::timeout(PATIENCE, tell(stream, &why)).await;
+                drop(place);
+            });
+        }
+        None
+    }
+}
+
+fn peer(stream: &Stream) -> Result<Pid, String> {
+    let pid = stream.peer_creds().map(|peer| peer.pid().and_then(|pid| Pid::try_from(pid).ok()));
+    // 0 is a process of another PID namespace.
+    pid.ok().flatten().filter(|pid| *pid != 0).ok_or_else(|| "the kernel does not say which process you are".to_owned())
+}
+
+/// What is needed of a process.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    id: ProcessId,
+    ppid: Pid,
+}
+
+fn look(pid: Pid) -> io::Result<Seen> {
+    let file = std::fs::File::open(format!("/proc/{pid}/stat"))?;
+    let stat = Stat::from_read(file).map_err(io::Error::other)?;
+    Ok(Seen { id: ProcessId { pid, start_time: stat.starttime }, ppid: stat.ppid.unsigned_abs() })
+}
+
+/// Walks up from `pid`; the reason if it is, or may be, below the fork server.
+fn judge(pid: Pid, fork_server: ProcessId, look: impl Fn(Pid) -> io::Result<Seen>) -> Result<(), String> {
+    let mut failure = String::new();
+    'attempt: for _ in 0..ATTEMPTS {
+        let mut seen = look(pid).map_err(|error| format!("your process {pid} is gone, or cannot be seen ({error})"))?;
+        for _ in 0..MAX_DEPTH {
+            if seen.id == fork_server {
+                return Err(format!("your process {pid} belongs to one of this daemon's own sessions"));
+            }
+            if seen.ppid == 0 || seen.id.pid == 1 {
+                return Ok(());
+            }
+            let above = match look(seen.ppid) {
+                Ok(above) => above,
+                Err(error) => {
+                    failure = format!("{}, above your process {pid}, cannot be seen ({error})", seen.ppid);
+                    continue 'attempt;
+                }
+            };
+            if above.id.start_time > seen.id.start_time {
+                // No parent is younger than its child: it died, and its pid is another's now.
+                failure = format!("the parents of your process {pid} change while they are looked at");
+                continue 'attempt;
+            }
+            seen = above;
+        }
+        return Err(format!("your process {pid} has more than {MAX_DEPTH} parents"));
+    }
+    Err(failure)
+}
+
+/// Answers whatever is asked with the reason.
+async fn tell(mut stream: Stream, why: &str) -> io::Result<()> {
+    let mut head = Vec::new();
+    while !head.windows(4).any(|bytes| bytes == b"\r\n\r\n") && head.len() < MAX_HEAD {
+        if stream.read_buf(&mut head).await? == 0 {
+            return Ok(());
+        }
+    }
+    let detail =
+        format!("{why}, and such clients are refused: start the daemon with `serve --allow-sessions` to answer them");
+    let problem = Problem::new("refused", detail);
+    let body = serde_json::to_string(&problem)?;
+    let answer = format!(
+        "HTTP/1.1 {} Forbidden\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        problem.status,
+        body.len()
+    );
+    stream.write_all(answer.as_bytes()).await?;
+    let Stream::UdSocket(socket) = &stream;
+    rustix::net::shutdown(socket, rustix::net::Shutdown::Write)?;
+    // A close with something unread would be a reset, which can overtake the answer.
+    while stream.read(&mut [0; 4096]).await? > 0 {}
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use interprocess::local_socket::{
+        GenericFilePath, ListenerOptions, ToFsName,
+        tokio::Listener,
+        traits::tokio::{Listener as _, Stream as _},
+    };
+
+    use super::*;
+
+    fn seen(pid: Pid, start_time: u64, ppid: Pid) -> Seen {
+        Seen { id: ProcessId { pid, start_time }, ppid }
+    }
+
+    const FORK_SERVER: ProcessId = ProcessId { pid: 50, start_time: 5 };
+
+    fn judged(pid: Pid, table: &[Seen]) -> Result<(), String> {
+        let find = |pid| table.iter().find(|seen| seen.id.pid == pid).copied();
+        judge(pid, FORK_SERVER, |pid| find(pid).ok_or_else(|| io::ErrorKind::NotFound.into()))
+    }
+
+    #[test]
+    fn what_is_below_the_fork_server_is_refused() {
+        let table = [seen(1, 0, 0), seen(10, 1, 1), seen(50, 5, 10), seen(60, 6, 50), seen(70, 7, 60), seen(80, 8, 10)];
+        assert!(judged(70, &table).expect_err("an agent").contains("own sessions"));
+        assert!(judged(50, &table).is_err(), "the fork server itself has no business here");
+        assert_eq!(judged(80, &table), Ok(()));
+        assert_eq!(judged(1, &table), Ok(()));
+    }
+
+    #[test]
+    fn another_process_with_the_fork_server_s_pid_is_none() {
+        assert_eq!(judged(70, &[seen(1, 0, 0), seen(50, 4, 1), seen(70, 7, 50)]), Ok(()));
+    }
+
+    #[test]
+    fn who_cannot_be_identified_is_refused() {
+        assert!(judged(99, &[seen(1, 0, 0)]).expect_err("gone").contains("gone"));
+        assert!(judged(70, &[seen(70, 7, 60)]).expect_err("hidden").contains("60, above"));
+        assert!(judged(70, &[seen(1, 0, 0), seen(60, 9, 1), seen(70, 7, 60)]).expect_err("torn").contains("change"));
+        assert!(judged(70, &[seen(70, 7, 70)]).expect_err("a loop").contains("parents"));
+    }
+
+    #[test]
+    fn a_parent_that_dies_during_the_walk_is_looked_for_again() {
+        // 70's parent 60 is gone when it is looked at; by then 70 has gone to the proxy 55.
+        let looks = RefCell::new(0);
+        let judged = judge(70, FORK_SERVER, |pid| {
+            *looks.borrow_mut() += 1;
+            match (pid, *looks.borrow()) {
+                (70, 1) => Ok(seen(70, 7, 60)),
+                (70, _) => Ok(seen(70, 7, 55)),
+                (55, _) => Ok(seen(55, 6, 50)),
+                (50, _) => Ok(seen(50, 5, 1)),
+                _ => Err(io::ErrorKind::NotFound.into()),
+            }
+        });
+        assert!(judged.expect_err("of a session").contains("own sessions"));
+    }
+
+    /// A listener whose clients are all refused: the tests' own process stands for the fork server.
+    struct Refusing {
+        path: std::path::PathBuf,
+        listener: Listener,
+        guard: Guard,
+    }
+
+    impl Refusing {
+        fn new(test: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("agent-proxy-peers-{test}-{}", std::process::id()));
+            let name = path.as_path().to_fs_name::<GenericFilePath>().expect("a name");
+            let listener = ListenerOptions::new().name(name).create_tokio().expect("binds");
+            let ourselves = look(std::process::id()).expect("alive").id;
+            Self { path, listener, guard: Guard::new(ourselves) }
+        }
+
+        /// A client's end of a connection that was refused.
+        async fn connect(&self) -> Stream {
+            let name = self.path.as_path().to_fs_name::<GenericFilePath>().expect("a name");
+            let (client, server) = tokio::join!(Stream::connect(name), self.listener.accept());
+            assert!(self.guard.admit(server.expect("accepted")).is_none());
+            client.expect("connected")
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refused_client_is_told_how_to_be_answered() {
+        let refusing = Refusing::new("told");
+        let mut client = refusing.connect().await;
+        client.write_all(b"GET /v1/sessions HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("written");
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 403 Forbidden\r\n") && answer.contains("--allow-sessions"), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn silent_clients_keep_no_more_than_so_many_connections() {
+        let refusing = Refusing::new("silent");
+        let mut told = Vec::new();
+        for _ in 0..MAX_TOLD {
+            told.push(refusing.connect().await);
+        }
+        let mut cut_off = refusing.connect().await;
+        assert_eq!(cut_off.read(&mut [0; 1]).await.expect("its end"), 0);
+        assert_eq!(refusing.guard.told.available_permits(), 0, "the others may still ask");
+    }
+
+    #[test]
+    fn this_process_is_no_session_s() {
+        assert_eq!(judge(std::process::id(), FORK_SERVER, look), Ok(()));
+    }
+}

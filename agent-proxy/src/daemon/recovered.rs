@@ -1,0 +1,65 @@
+//! What a daemon found of sessions whose supervisors had all died before them.
+
+use proxy_manager::{Recovered, Recovery};
+use serde_json::{Value, json};
+
+use crate::{
+    render::{self, count},
+    term::{Style, printable},
+};
+
+/// One line for people.
+pub(super) fn line(found: &Recovered, style: Style) -> String {
+    let what = match &found.session_id {
+        Some(id) => format!("session {id}"),
+        None => printable(&found.found.display().to_string(), false),
+    };
+    let outcome = match &found.outcome {
+        Recovery::Ended(receipt) => render::receipt::summary(receipt, style),
+        Recovery::Swept { ended, left, failure } => {
+            let mut text = format!("{} ended in its cgroup", count(ended.len(), "process", "processes"));
+            if !left.is_empty() {
+                text.push_str(&style.red(format_args!(", {} left", left.len())));
+            }
+            if let Some(failure) = failure {
+                text.push_str(&style.red(format_args!(", {}", printable(failure, false))));
+            }
+            text
+        }
+        Recovery::Dropped { reason } => printable(reason, false),
+        _ => String::from("see the log"),
+    };
+    let supervisors = match found.supervisors.len() {
+        0 => String::new(),
+        n => format!(", with {}", count(n, "supervisor", "supervisors")),
+    };
+    format!("recovered {what}: {outcome}{supervisors}")
+}
+
+/// The same as JSON: `{"sessionId","found","empty","receipt","ended","left","failure","supervisors"}`.
+pub(super) fn json(found: &Recovered) -> Value {
+    let mut value = json!({
+        "sessionId": found.session_id,
+        "found": found.found,
+        "empty": found.is_empty(),
+        "supervisors": found.supervisors,
+        "receipt": null,
+        "ended": [],
+        "left": [],
+        "failure": null,
+    });
+    match &found.outcome {
+        Recovery::Ended(receipt) => {
+            value["receipt"] = json!(receipt);
+            value["left"] = json!(receipt.survivors);
+        }
+        Recovery::Swept { ended, left, failure } => {
+            value["ended"] = ended.iter().map(|(id, command)| json!({ "id": id, "command": command })).collect();
+            value["left"] = json!(left);
+            value["failure"] = json!(failure);
+        }
+        Recovery::Dropped { reason } => value["failure"] = json!(reason),
+        _ => {}
+    }
+    value
+}

@@ -1,0 +1,80 @@
+//! What this system offers, found out by trying it.
+
+mod sessions;
+mod system;
+
+use proxy_manager::Child;
+use serde::Serialize;
+
+use crate::socket_path::SocketPath;
+
+/// How a check came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Verdict {
+    /// It is there.
+    Ok,
+    /// It is not there, and nothing depends on it.
+    Note,
+    /// It is not there, and should be.
+    Missing,
+}
+
+/// One thing that was tried.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Check {
+    /// What.
+    pub(crate) name: &'static str,
+    /// How it came out.
+    pub(crate) verdict: Verdict,
+    /// Whether no session can run without it.
+    pub(crate) needed: bool,
+    /// What was found.
+    pub(crate) found: String,
+    /// What to do, if anything.
+    pub(crate) advice: Option<String>,
+}
+
+impl Check {
+    fn ok(name: &'static str, found: impl Into<String>) -> Self {
+        Self { name, verdict: Verdict::Ok, needed: false, found: found.into(), advice: None }
+    }
+
+    fn missing(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { name, verdict: Verdict::Missing, needed: false, found: found.into(), advice: Some(advice.into()) }
+    }
+
+    fn note(name: &'static str, found: impl Into<String>, advice: Option<String>) -> Self {
+        Self { name, verdict: Verdict::Note, needed: false, found: found.into(), advice }
+    }
+
+    fn needed(self) -> Self {
+        Self { needed: true, ..self }
+    }
+}
+
+/// Whether sessions can run, contained by layer A.
+pub(crate) fn baseline_is_usable(checks: &[Check]) -> bool {
+    checks.iter().all(|check| !check.needed || check.verdict == Verdict::Ok)
+}
+
+/// Tries everything. Starts and ends some sessions; leaves nothing.
+pub(crate) async fn examine(child: Child, socket: &SocketPath) -> Vec<Check> {
+    let mut checks = system::before();
+    checks.extend(sessions::examine(child).await);
+    checks.extend(system::after(socket));
+    checks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_needed_decides() {
+        let missing = Check::missing("x", "", "do");
+        assert!(baseline_is_usable(&[Check::ok("a", "").needed(), missing.clone()]));
+        assert!(!baseline_is_usable(&[Check::ok("a", ""), missing.needed()]));
+    }
+}

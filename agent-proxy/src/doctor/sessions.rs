@@ -1,0 +1,307 @@
+//! What is tried with real sessions of `cat`: each layer, who sees processes, each limit, each hardening measure.
+
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+use proxy_manager::{
+    AgentSessionConfig, Capabilities, Child, Containment, Error, Event, Hardening, KillOptions, LimitForm, LimitKind,
+    Limits, Measures, Observer, ProxyManager, Receipt, Unavailable,
+};
+
+use super::Check;
+use crate::{environment, render};
+
+/// How long each session may take, from its start to its proof.
+const DEADLINE: Duration = Duration::from_secs(15);
+
+/// The session that shows that the baseline can be had.
+const BASELINE: &str = "test session";
+
+/// Tries everything that takes a manager.
+pub(super) async fn examine(child: Child) -> Vec<Check> {
+    let begin = Instant::now();
+    let manager = match ProxyManager::builder(child).base_env(environment::base()).build().await {
+        Ok(manager) => manager,
+        Err(error) => return vec![broken(&error.to_string())],
+    };
+    let built = begin.elapsed();
+    let capabilities = manager.capabilities().await;
+    let mut checks = Vec::new();
+    match capabilities {
+        Ok(capabilities) => {
+            let baseline = Tried::new(&manager, with(Containment::Baseline)).await;
+            checks.push(test_session(built, &baseline));
+            checks.extend(layers(&manager, &capabilities, &baseline).await);
+            checks.extend(observers(&baseline).await);
+            checks.extend(controllers(&capabilities));
+        }
+        Err(error) => checks.push(broken(&error.to_string())),
+    }
+    checks.extend(limits(&manager).await);
+    checks.extend(hardening(&manager).await);
+    manager.shutdown().await;
+    checks
+}
+
+fn broken(what: &str) -> Check {
+    Check::missing(BASELINE, what, "run `agent-proxy -vv doctor` for details").needed()
+}
+
+fn with(containment: Containment) -> AgentSessionConfig {
+    AgentSessionConfig {
+        command: vec!["cat".into()],
+        containment: Some(containment),
+        ..AgentSessionConfig::new("command")
+    }
+}
+
+/// What a session of `cat` showed.
+#[derive(Debug)]
+struct Tried {
+    ready: Duration,
+    measures: Measures,
+    /// Whether the agent could gain no privileges: `NoNewPrivs` of its `/proc/PID/status`.
+    no_new_privs: Option<bool>,
+    receipt: Receipt,
+}
+
+impl Tried {
+    /// Starts a session and kills it.
+    async fn new(manager: &ProxyManager, config: AgentSessionConfig) -> Result<Self, Error> {
+        let late = || Error::Deadline { operation: "a test session".into(), after: DEADLINE };
+        tokio::time::timeout(DEADLINE, Self::run(manager, config)).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    async fn run(manager: &ProxyManager, config: AgentSessionConfig) -> Result<Self, Error> {
+        let begin = Instant::now();
+        let session = manager.start_session(config).await?;
+        let ready = begin.elapsed();
+        let no_new_privs = session.info().agent_process.and_then(|agent| no_new_privs(agent.pid));
+        let mut events = session.subscribe();
+        let receipt = session.kill(KillOptions::default()).await?;
+        let mut measures = Measures::default();
+        while let Some(envelope) = events.next().await {
+            if let Event::SessionStarted { measures: told, .. } = &envelope.event {
+                measures = (**told).clone();
+            }
+        }
+        Ok(Self { ready, measures, no_new_privs, receipt })
+    }
+
+    fn figures(&self) -> String {
+        let killed = render::duration(self.receipt.duration());
+        format!("`cat` ready in {}, killed and proven in {killed}", render::duration(self.ready))
+    }
+}
+
+fn no_new_privs(pid: u32) -> Option<bool> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| Some(line.strip_prefix("NoNewPrivs:")?.trim() == "1"))
+}
+
+fn test_session(built: Duration, tried: &Result<Tried, Error>) -> Check {
+    match tried {
+        Ok(tried) => {
+            Check::ok(BASELINE, format!("fork server {}, {}", render::duration(built), tried.figures())).needed()
+        }
+        Err(error) => broken(&error.to_string()),
+    }
+}
+
+async fn layers(manager: &ProxyManager, found: &Capabilities, baseline: &Result<Tried, Error>) -> Vec<Check> {
+    let default = match found.default {
+        Containment::Auto if found.cgroup.is_ok() => "sessions get this and a cgroup unless they ask for less",
+        Containment::Auto => "sessions get this unless they ask for more",
+        _ => "sessions get this at least",
+    };
+    let baseline = match baseline {
+        Ok(_) => Check::ok("layer baseline", format!("process group, subreaper, proof, guard; {default}")),
+        Err(error) => Check::missing("layer baseline", error.to_string(), "see the test session"),
+    };
+    let cgroup = match &found.cgroup {
+        Ok(path) => layer(manager, "layer cgroup", Containment::Cgroup, &path.display().to_string()).await,
+        Err(why) => unavailable("layer cgroup", why),
+    };
+    let strict = match &found.strict {
+        Ok(()) => layer(manager, "layer strict", Containment::Strict, "PID and mount namespace").await,
+        Err(why) => unavailable("layer strict", why),
+    };
+    vec![baseline, cgroup, strict]
+}
+
+/// A layer that should be there, tried.
+async fn layer(manager: &ProxyManager, name: &'static str, containment: Containment, found: &str) -> Check {
+    let layer =
+        if containment == Containment::Strict { ipc_protocol::Layer::Strict } else { ipc_protocol::Layer::Cgroup };
+    match Tried::new(manager, with(containment)).await {
+        Ok(tried) if tried.receipt.layers.contains(&layer) => Check::ok(name, format!("{found}; {}", tried.figures())),
+        Ok(tried) => {
+            let held = render::receipt::layers(&tried.receipt.layers);
+            Check::missing(name, format!("asked for, and its receipt names only {held}"), "report this: it is a defect")
+        }
+        Err(error) => Check::missing(name, error.to_string(), "run `agent-proxy -vv doctor` for details"),
+    }
+}
+
+fn unavailable(name: &'static str, why: &Unavailable) -> Check {
+    Check::missing(name, format!("{}: {}", why.what, why.why), why.advice.clone())
+}
+
+/// Who sees processes come and go.
+async fn observers(baseline: &Result<Tried, Error>) -> Vec<Check> {
+    const CONNECTOR: &str = "observer connector";
+    let polling = Check::ok(
+        "observer polling",
+        "looks at /proc every 10 ms while a turn runs, else every 250 ms; what lives shorter can be missed",
+    );
+    let observer = baseline.as_ref().ok().map(|tried| tried.measures.observer);
+    let connector = match observer {
+        Some(Observer::Connector) => {
+            Check::ok(CONNECTOR, "netlink proc connector: every process, with its exit status")
+        }
+        _ => match tokio::task::spawn_blocking(registry::Connector::probe).await {
+            Ok(Err(why)) => unavailable(CONNECTOR, &why),
+            _ => {
+                Check::missing(CONNECTOR, "it works here, and the test session had none", "report this: it is a defect")
+            }
+        },
+    };
+    vec![connector, polling]
+}
+
+fn controllers(found: &Capabilities) -> Vec<Check> {
+    let has = found.controllers;
+    [("controller memory", has.memory), ("controller pids", has.pids), ("controller cpu", has.cpu)]
+        .into_iter()
+        .map(|(name, has)| match (&found.cgroup, has) {
+            (_, true) => Check::ok(name, "the kernel limits the whole session"),
+            (Ok(path), false) => Check::missing(
+                name,
+                format!("{} cannot give it to its sessions", path.display()),
+                "delegate it (systemd: Delegate=yes), and on hybrid hosts unbind it from cgroup v1; until then a \
+                 watchdog samples",
+            ),
+            (Err(why), false) => Check::missing(name, "no cgroup, see there", why.advice.clone()),
+        })
+        .collect()
+}
+
+/// Tries each kind of limit, with values that nothing passes, and says what would enforce it.
+async fn limits(manager: &ProxyManager) -> Vec<Check> {
+    const HOUR: u64 = 3_600_000;
+    let limits = Limits {
+        memory_bytes: Some(1 << 40),
+        processes: Some(10_000),
+        cpu_time_ms: Some(HOUR),
+        cpu_percent: Some(10_000),
+        open_files: Some(256),
+        file_size_bytes: Some(1 << 40),
+        wall_clock_ms: Some(HOUR),
+        ..Limits::default()
+    };
+    let tried = Tried::new(manager, AgentSessionConfig { limits, ..with(Containment::Auto) }).await;
+    let check = |(kind, _)| {
+        let name = limit_name(kind);
+        let tried = match &tried {
+            Ok(tried) => tried,
+            Err(error) => return Check::missing(name, error.to_string(), "start sessions without it"),
+        };
+        match tried.measures.limits.iter().find(|limit| limit.limit == kind) {
+            Some(limit) => Check::ok(name, enforced(limit.form)),
+            None => Check::missing(name, "asked for, and not in force", "report this: it is a defect"),
+        }
+    };
+    LimitKind::ALL.into_iter().map(check).collect()
+}
+
+fn limit_name(kind: LimitKind) -> &'static str {
+    match kind {
+        LimitKind::Memory => "limit memory",
+        LimitKind::Processes => "limit pids",
+        LimitKind::CpuTime => "limit cpu-time",
+        LimitKind::CpuPercent => "limit cpu",
+        LimitKind::OpenFiles => "limit open-files",
+        LimitKind::FileSize => "limit file-size",
+        LimitKind::WallClock => "limit wall-clock",
+    }
+}
+
+fn enforced(form: LimitForm) -> &'static str {
+    match form {
+        LimitForm::Cgroup => "cgroup controller: the kernel, for the whole session",
+        LimitForm::Rlimit => "rlimit: the kernel, for each process",
+        LimitForm::Clock => "the proxy's clock",
+        LimitForm::Watchdog => "watchdog: the proxy samples the whole tree",
+    }
+}
+
+/// What protects everybody else from an agent.
+async fn hardening(manager: &ProxyManager) -> Vec<Check> {
+    let plain = Tried::new(manager, with(Containment::Baseline)).await;
+    let hardening = Hardening { landlock: Some(true), ..Hardening::default() };
+    let locked = Tried::new(manager, AgentSessionConfig { hardening, ..with(Containment::Baseline) }).await;
+    let undumpable = match &plain {
+        Ok(tried) if tried.measures.undumpable => {
+            Check::ok("undumpable proxy", "processes of your user can neither trace it nor read its memory")
+        }
+        Ok(_) => Check::missing("undumpable proxy", "asked for, and not in force", "report this: it is a defect"),
+        Err(error) => Check::missing("undumpable proxy", error.to_string(), "see the test session"),
+    };
+    let by_default = plain.as_ref().is_ok_and(|tried| tried.measures.landlock);
+    let landlock = match &locked {
+        Ok(tried) if tried.measures.landlock => Check::ok(
+            "landlock scope",
+            format!(
+                "agents signal and trace nothing outside their session; {} by default",
+                if by_default { "on" } else { "off" }
+            ),
+        ),
+        Ok(_) => Check::missing("landlock scope", "asked for, and not in force", "report this: it is a defect"),
+        Err(error) => match registry::landlock_scope_is_available() {
+            Err(why) => unavailable("landlock scope", &why),
+            Ok(()) => Check::missing("landlock scope", error.to_string(), "run `agent-proxy -vv doctor` for details"),
+        },
+    };
+    let word = |tried: &Result<Tried, Error>| match tried.as_ref().ok().and_then(|tried| tried.no_new_privs) {
+        Some(true) => "on: sudo does not work",
+        Some(false) => "off: sudo works",
+        None => "not known",
+    };
+    let found = format!("{}; with --landlock on: {}", word(&plain), word(&locked));
+    let no_new_privs = match plain.as_ref().ok().and_then(|tried| tried.no_new_privs) {
+        Some(_) => Check::ok("no_new_privs", found),
+        None => Check::note("no_new_privs", found, None),
+    };
+    vec![undumpable, landlock, no_new_privs]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Verdict;
+
+    #[test]
+    fn what_cannot_be_had_says_why_and_what_would_help() {
+        let why =
+            Unavailable { what: "a cgroup".into(), why: "nothing is writable".into(), advice: "delegate one".into() };
+        let check = unavailable("layer cgroup", &why);
+        assert_eq!((check.verdict, check.needed), (Verdict::Missing, false));
+        assert_eq!(check.found, "a cgroup: nothing is writable");
+        assert_eq!(check.advice.as_deref(), Some("delegate one"));
+    }
+
+    #[test]
+    fn the_kernel_says_whether_privileges_can_be_gained() {
+        assert!(no_new_privs(std::process::id()).is_some());
+    }
+
+    #[test]
+    fn every_limit_has_its_line() {
+        let names: Vec<_> = LimitKind::ALL.iter().map(|(kind, _)| limit_name(*kind)).collect();
+        for ((_, name), line) in LimitKind::ALL.iter().zip(names) {
+            assert_eq!(line, format!("limit {name}"));
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What sets a process apart from the agent that started it: the ways out of reach of an ordinary kill.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+};
+
+use proxy_manager::{Pid, ProcessId, ProcessInfo};
+use serde::Serialize;
+
+/// One way in which a process has left the agent that started it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Mark {
+    /// It is in another process group: a signal to the agent's group does not reach it.
+    LeftGroup,
+    /// It is in another POSIX session, and so in another group too.
+    LeftSession,
+    /// The process that started it is gone: it is no descendant of the agent any more.
+    #[serde(rename = "reParented")]
+    Reparented,
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LeftGroup => "left group",
+            Self::LeftSession => "left session",
+            Self::Reparented => "re-parented",
+        })
+    }
+}
+
+/// Where the agent of a session stands, to compare the others with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Agent {
+    id: ProcessId,
+    ppid: Pid,
+    pgid: Pid,
+    sid: Pid,
+}
+
+impl Agent {
+    /// The agent among the processes of a session: the one that was started, not found.
+    pub(crate) fn among(processes: &[ProcessInfo]) -> Option<Self> {
+        processes.iter().find(|process| process.tracked).map(Self::from)
+    }
+
+    /// Whether the agent's parent is that process. In a namespace of its own that is the init there, which is listed with
+    /// the session.
+    pub(crate) fn is_above(&self, process: ProcessId) -> bool {
+        process.pid == self.ppid
+    }
+
+    /// What a process with this parent, group and POSIX session has left. `known` says whether a pid is of the session.
+    pub(crate) fn marks(&self, process: ProcessId, ids: [Pid; 3], known: impl Fn(Pid) -> bool) -> Vec<Mark> {
+        let [ppid, pgid, sid] = ids;
+        if process == self.id || self.is_above(process) {
+            return Vec::new();
+        }
+        // 0 is what nobody could read any more.
+        let differs = |id: Pid, agent: Pid| id != 0 && id != agent;
+        let mut marks = Vec::new();
+        if differs(sid, self.sid) {
+            marks.push(Mark::LeftSession);
+        } else if differs(pgid, self.pgid) {
+            marks.push(Mark::LeftGroup);
+        }
+        if ppid != 0 && (ppid == self.ppid || !known(ppid)) {
+            marks.push(Mark::Reparented);
+        }
+        marks
+    }
+}
+
+impl From<&ProcessInfo> for Agent {
+    fn from(process: &ProcessInfo) -> Self {
+        Self { id: process.id, ppid: process.ppid, pgid: process.pgid, sid: process.sid }
+    }
+}
+
+/// The marks of a session's processes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Marks(HashMap<ProcessId, Vec<Mark>>);
+
+impl Marks {
+    /// Of a whole listing, ended processes included: it has the agent even where that has ended.
+    pub(crate) fn of(processes: &[ProcessInfo]) -> Self {
+        let Some(agent) = Agent::among(processes) else { return Self::default() };
+        let pids: HashSet<Pid> = processes.iter().map(|process| process.id.pid).collect();
+        let marks = |process: &ProcessInfo| {
+            let ids = [process.ppid, process.pgid, process.sid];
+            (process.id, agent.marks(process.id, ids, |pid| pids.contains(&pid)))
+        };
+        Self(processes.iter().map(marks).collect())
+    }
+
+    /// Those of one process.
+    pub(crate) fn get(&self, process: ProcessId) -> &[Mark] {
+        self.0.get(&process).map_or(&[], Vec::as_slice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::tree::tests::{family, process};
+
+    fn pids(marks: &Marks, wanted: Mark) -> Vec<Pid> {
+        let mut pids: Vec<_> =
+            marks.0.iter().filter(|(_, marks)| marks.contains(&wanted)).map(|(id, _)| id.pid).collect();
+        pids.sort_unstable();
+        pids
+    }
+
+    #[test]
+    fn who_left_what() {
+        let mut family = family();
+        family.push(process(15, 10, 15, 10, "sleep 3"));
+        // Gone before it could be read.
+        family.push(process(16, 0, 0, 0, ""));
+        let marks = Marks::of(&family);
+        assert_eq!(pids(&marks, Mark::LeftSession), [13, 14]);
+        assert_eq!(pids(&marks, Mark::LeftGroup), [15], "who left the session is not said to have left the group too");
+        assert_eq!(pids(&marks, Mark::Reparented), [14]);
+    }
+
+    #[test]
+    fn the_init_of_a_namespace_adopts_and_has_left_nothing() {
+        let init = process(2, 99, 2, 2, "init");
+        let marks = Marks::of(&[family(), vec![init]].concat());
+        assert_eq!(pids(&marks, Mark::Reparented), [14]);
+        assert_eq!(pids(&marks, Mark::LeftSession), [13, 14]);
+    }
+
+    #[test]
+    fn without_an_agent_nothing_is_claimed() {
+        assert!(Marks::of(&[process(5, 4, 5, 5, "x")]).get(ProcessId { pid: 5, start_time: 5 }).is_empty());
+    }
+}

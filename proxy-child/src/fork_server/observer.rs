@@ -1,0 +1,445 @@
+//! Tells the host of every process of every session, as the kernel's proc connector tells of it.
+//!
+//! One subscription for all sessions, read in the fork server's loop, so that a wedged proxy hides nothing. It takes
+//! part in that loop a slice at a time: forking and kills never wait for it. While there is no session it is paused.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io,
+    os::fd::{AsFd, BorrowedFd},
+    time::{Duration, Instant},
+};
+
+use ipc_protocol::{Event, Pid, SessionId, message::FromForkServer};
+use registry::{Connector, Drained, Lineage, ProcEvent, ProcFs, Root, Told, Unavailable};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::control::Control;
+
+/// Its share of the fork server's one thread at a time.
+const SLICE: Duration = Duration::from_millis(2);
+/// How long reading can be put off for the sake of starts.
+const LONGEST_DELAY: Duration = Duration::from_millis(5);
+/// So many ends in a row, and nothing that begins: a kill. No hurry is needed then, and to be woken for each end would take
+/// the processors from those that die.
+const MASSACRE: u32 = 16;
+/// How long ends are then left to gather.
+const GATHER: Duration = Duration::from_millis(2);
+/// Events that wait for a host that does not read; what is beyond is counted and lost.
+const MAX_WAITING: usize = 8192;
+/// Packets given to the socket's own queue at a time: what waits, waits here, where it is counted.
+const MAX_UNSENT: usize = 64;
+/// Between two resynchronizations: each looks at every process of every session.
+const RESYNC_INTERVAL: Duration = Duration::from_millis(100);
+/// A process can be reaped before the kernel tells of its end; how long the end of its session waits for that.
+const LAST_WORDS: Duration = Duration::from_millis(20);
+/// Events come from several processors, and so in almost the order of their times: nanoseconds.
+const DISORDER: u64 = 1_000_000;
+
+/// The observer of all sessions.
+pub(crate) struct Observer {
+    /// Where the connector does not work, why.
+    source: Result<Source, Unavailable>,
+    /// Of living and dead proxies whose session is not over.
+    roots: BTreeMap<Pid, Root>,
+    over: VecDeque<Over>,
+    queue: Queue,
+    /// Not to be read before: a session starts.
+    not_before: Instant,
+    last_read: Instant,
+}
+
+/// A session that is over, and what its host is to be told after its last process.
+struct Over {
+    root: Root,
+    session: SessionId,
+    message: FromForkServer,
+    /// When it was: monotonic nanoseconds. What happened before has to be read first.
+    at: u64,
+    /// What is missing by then is given up.
+    until: Instant,
+}
+
+impl Observer {
+    /// Subscribes and proves that it works: some 0.5 ms.
+    pub(crate) fn new() -> Self {
+        let now = Instant::now();
+        let source = Connector::open().map(Source::new);
+        let (roots, over, queue) = (BTreeMap::new(), VecDeque::new(), Queue::default());
+        Self { source, roots, over, queue, not_before: now, last_read: now }
+    }
+
+    /// Whether it will observe a session that starts now. To be called before anything of that session runs. Reading is
+    /// put off by `delay`: the start itself shall have the processors.
+    pub(crate) fn prepare(&mut self, delay: Duration) -> bool {
+        let Ok(source) = &mut self.source else { return false };
+        let now = Instant::now();
+        if matches!(source.reading, Reading::Paused) {
+            if source.connector.resume().is_err() {
+                return false;
+            }
+            source.reading = Reading::Following;
+            self.last_read = now;
+        }
+        self.not_before = (now + delay).min(self.last_read + LONGEST_DELAY);
+        true
+    }
+
+    /// A session has got this proxy. To be called before the next [`Observer::turn`]. `since` is after the proxy's fork and
+    /// before anything that it does for the session.
+    pub(crate) fn add(&mut self, session: &SessionId, proxy: Pid, since: u64) {
+        if let Ok(source) = &mut self.source {
+            self.roots.insert(proxy, source.lineage.add(session.clone(), proxy, since));
+        }
+    }
+
+    /// The session of `proxy` is over. `message`, which tells the host so, is sent after its last process event.
+    pub(crate) fn end(&mut self, proxy: Pid, session: SessionId, message: FromForkServer) {
+        match (self.roots.remove(&proxy), &self.source) {
+            (Some(root), Ok(_)) => {
+                let (at, until) = (monotonic(), Instant::now() + LAST_WORDS);
+                self.over.push_back(Over { root, session, message, at, until });
+            }
+            _ => self.queue.message(&session, message),
+        }
+    }
+
+    /// The host is gone: nobody is to be told of anything.
+    pub(crate) fn stop(&mut self) {
+        if let Ok(source) = &mut self.source {
+            source.pause();
+        }
+        self.roots.clear();
+        self.over.clear();
+        self.queue = Queue::default();
+    }
+
+    fn is_put_off(&self, now: Instant) -> bool {
+        self.over.is_empty() && now < self.not_before
+    }
+
+    /// What to poll for reading, if anything.
+    pub(crate) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        let source = self.source.as_ref().ok()?;
+        let follows = matches!(source.reading, Reading::Following);
+        (follows && !self.is_put_off(Instant::now())).then(|| source.connector.as_fd())
+    }
+
+    /// When [`Observer::turn`] is due with nothing to read.
+    pub(crate) fn next(&mut self) -> Option<Instant> {
+        let now = Instant::now();
+        let is_put_off = self.is_put_off(now);
+        let source = self.source.as_mut().ok()?;
+        match &source.reading {
+            Reading::Paused => None,
+            Reading::Lost { .. } => Some(source.resync_due()),
+            Reading::Resynchronizing { .. } => Some(now),
+            Reading::Following if is_put_off => Some(self.not_before),
+            Reading::Following if source.has_more => Some(now),
+            Reading::Following => {
+                let quiet = source.lineage.due().map(|due| now + Duration::from_nanos(due.saturating_sub(monotonic())));
+                quiet.into_iter().chain(self.over.front().map(|over| over.until)).min()
+            }
+        }
+    }
+
+    /// Reads what there is, for a slice, and passes on what it comes to.
+    pub(crate) fn turn(&mut self, control: &mut Control) {
+        let now = Instant::now();
+        if !self.is_put_off(now) {
+            self.last_read = now;
+            self.read(now);
+            self.settle();
+            if self.source.as_ref().is_ok_and(|source| source.ends_in_a_row >= MASSACRE) {
+                self.not_before = now + GATHER;
+            }
+        }
+        self.queue.pass_on(control);
+    }
+
+    fn read(&mut self, began: Instant) {
+        let Ok(source) = &mut self.source else { return };
+        let mut told = Told::new();
+        let result = source.step(began, &mut told);
+        if let Err(error) = &result {
+            for root in source.lineage.roots() {
+                let reason = format!("the kernel's proc connector failed ({error}): no process event comes any more");
+                told.push((root, Event::SessionLossy { reason }));
+            }
+        }
+        for (root, event) in told {
+            if let Some(session) = source.lineage.session(root) {
+                self.queue.event(session, event);
+            }
+        }
+        if let Err(error) = result {
+            self.source = Err(Unavailable {
+                what: "the kernel's proc connector".into(),
+                why: format!("reading it failed: {error}"),
+                advice: "start another manager".into(),
+            });
+            for over in std::mem::take(&mut self.over) {
+                self.queue.message(&over.session, over.message);
+            }
+        }
+    }
+
+    /// Ends the sessions whose last process was told of, or will not be.
+    fn settle(&mut self) {
+        let Ok(source) = &mut self.source else { return };
+        while let Some(over) = self.over.front()
+            && source.has_read_until(over.at)
+            && (source.lineage.is_empty(over.root) || over.until <= Instant::now())
+            && let Some(over) = self.over.pop_front()
+        {
+            let mut told = Told::new();
+            source.lineage.remove(over.root, &mut ProcFs, &mut told);
+            for (_, event) in told {
+                self.queue.event(&over.session, event);
+            }
+            self.queue.message(&over.session, over.message);
+        }
+        if source.lineage.roots().next().is_none() {
+            source.pause();
+        }
+    }
+}
+
+/// Where the reading is.
+enum Reading {
+    /// There are no sessions.
+    Paused,
+    /// Events are read as they come.
+    Following,
+    /// Events were lost. The kernel is told to stop until `/proc` is looked at.
+    Lost { since: Instant },
+    /// These sessions are still to be looked at.
+    Resynchronizing { todo: Vec<Root> },
+}
+
+/// The connector, and what its events mean.
+struct Source {
+    connector: Connector,
+    lineage: Lineage,
+    reading: Reading,
+    last_resync: Option<Instant>,
+    /// Ends that were read since something began.
+    ends_in_a_row: u32,
+    /// Whether the last read left something.
+    has_more: bool,
+    /// What happened before was read: monotonic nanoseconds.
+    read_until: u64,
+}
+
+impl Source {
+    fn new(connector: Connector) -> Self {
+        Self {
+            connector,
+            lineage: Lineage::default(),
+            reading: Reading::Paused,
+            last_resync: None,
+            ends_in_a_row: 0,
+            has_more: false,
+            read_until: 0,
+        }
+    }
+
+    fn pause(&mut self) {
+        // It fails only if the socket is of no use any more, which the next resume will say.
+        let _ = self.connector.pause();
+        self.reading = Reading::Paused;
+    }
+
+    fn resync_due(&self) -> Instant {
+        match (&self.reading, self.last_resync) {
+            (Reading::Lost { since }, None) => *since,
+            (_, last) => last.map_or_else(Instant::now, |last| last + RESYNC_INTERVAL),
+        }
+    }
+
+    fn has_read_until(&self, at: u64) -> bool {
+        matches!(self.reading, Reading::Following) && self.read_until >= at
+    }
+
+    /// Does what is due, for a slice.
+    fn step(&mut self, began: Instant, told: &mut Told) -> io::Result<()> {
+        match &mut self.reading {
+            Reading::Paused => {}
+            Reading::Following => self.follow(began, told)?,
+            Reading::Lost { .. } => {
+                if self.resync_due() <= began {
+                    self.last_resync = Some(began);
+                    // From here on what happens is told again, also what /proc will show already.
+                    self.connector.resume()?;
+                    self.reading = Reading::Resynchronizing { todo: self.lineage.roots().collect() };
+                }
+            }
+            Reading::Resynchronizing { todo } => {
+                while let Some(root) = todo.pop() {
+                    self.lineage.resynchronize(root, &mut ProcFs, told);
+                    let reason = "the kernel told more than could be read in time: of the processes that came and went \
+                                  just now some are missing";
+                    told.push((root, Event::SessionLossy { reason: reason.into() }));
+                    if began.elapsed() >= SLICE {
+                        break;
+                    }
+                }
+                if todo.is_empty() {
+                    self.reading = Reading::Following;
+                    self.has_more = true;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn follow(&mut self, began: Instant, told: &mut Told) -> io::Result<()> {
+        let slept = nanoseconds(ClockId::Boottime).saturating_sub(monotonic());
+        self.lineage.set_slept(slept);
+        loop {
+            let before = monotonic();
+            let mut last = 0;
+            let (lineage, ends) = (&mut self.lineage, &mut self.ends_in_a_row);
+            let drained = self.connector.read(|event| {
+                last = event.at();
+                *ends = if matches!(event, ProcEvent::LeaderExited { .. }) { ends.saturating_add(1) } else { 0 };
+                lineage.apply(event, &mut ProcFs, told);
+            })?;
+            match drained {
+                Drained::All => {
+                    (self.has_more, self.read_until) = (false, before);
+                    self.lineage.tick(before, &mut ProcFs, told);
+                    return Ok(());
+                }
+                Drained::More => {
+                    self.read_until = self.read_until.max(last.saturating_sub(DISORDER));
+                    if began.elapsed() >= SLICE {
+                        self.has_more = true;
+                        return Ok(());
+                    }
+                }
+                Drained::Overrun => {
+                    self.connector.pause()?;
+                    self.has_more = false;
+                    self.reading = Reading::Lost { since: began };
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// What waits for the host, in order.
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<FromForkServer>,
+    /// Of these.
+    events: usize,
+    /// Events of each session for which there was no room.
+    lost: BTreeMap<SessionId, u64>,
+}
+
+impl Queue {
+    fn event(&mut self, session: &SessionId, event: Event) {
+        if self.events >= MAX_WAITING {
+            match self.lost.get_mut(session) {
+                Some(lost) => *lost += 1,
+                None => drop(self.lost.insert(session.clone(), 1)),
+            }
+            return;
+        }
+        self.own_up(session);
+        self.push(session, event);
+    }
+
+    fn push(&mut self, session: &SessionId, event: Event) {
+        self.events += 1;
+        self.waiting.push_back(FromForkServer::Observed { session: session.clone(), event });
+    }
+
+    /// Says what was lost of a session, before more is said of it.
+    fn own_up(&mut self, session: &SessionId) {
+        if let Some(lost) = self.lost.remove(session) {
+            let reason = format!("the host did not read for a while, and {lost} process events were lost");
+            self.push(session, Event::SessionLossy { reason });
+        }
+    }
+
+    /// The last word on a session. Never lost.
+    fn message(&mut self, session: &SessionId, message: FromForkServer) {
+        self.own_up(session);
+        self.waiting.push_back(message);
+    }
+
+    fn pass_on(&mut self, control: &mut Control) {
+        while control.unsent() < MAX_UNSENT {
+            match self.waiting.pop_front() {
+                Some(message) => {
+                    self.events -= usize::from(matches!(message, FromForkServer::Observed { .. }));
+                    control.send(&message);
+                }
+                None => match self.lost.keys().next().cloned() {
+                    Some(session) => self.own_up(&session),
+                    None => return,
+                },
+            }
+        }
+    }
+}
+
+/// The clock of the kernel's events, in nanoseconds.
+pub(super) fn monotonic() -> u64 {
+    nanoseconds(ClockId::Monotonic)
+}
+
+fn nanoseconds(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use ipc_protocol::{
+        ProcessId,
+        codec::Assembler,
+        packet::{packet_pair, recv_packet},
+    };
+
+    use super::*;
+
+    fn exited(pid: Pid) -> Event {
+        Event::ProcessExited { process: ProcessId { pid, start_time: 0 }, command: None, exit: None }
+    }
+
+    /// Of what a host does not read a bounded part waits; the rest is counted, told of where it is missing, and the last
+    /// word is not lost.
+    #[test]
+    fn what_a_host_does_not_read_is_bounded_and_counted() {
+        let (ours, theirs) = packet_pair().expect("a pair");
+        let mut control = Control::new(theirs);
+        let mut queue = Queue::default();
+        let session: SessionId = "slow".parse().expect("an id");
+        let most = Pid::try_from(MAX_WAITING).expect("it fits");
+        for pid in 0..most + 100 {
+            queue.event(&session, exited(pid));
+        }
+        assert_eq!(queue.waiting.len(), MAX_WAITING);
+        let listed = FromForkServer::Listed { session: session.clone(), processes: Vec::new() };
+        queue.message(&session, listed.clone());
+        let mut heard = Vec::new();
+        let (mut assembler, mut buffer) = (Assembler::default(), Vec::new());
+        while heard.last() != Some(&listed) {
+            queue.pass_on(&mut control);
+            assert!(control.unsent() <= MAX_UNSENT);
+            control.flush();
+            while let Ok(Some(_)) = recv_packet(&ours, &mut buffer) {
+                heard.extend(assembler.frame(&buffer).expect("a message"));
+            }
+        }
+        assert_eq!((heard.len(), queue.events, queue.lost.len()), (MAX_WAITING + 2, 0, 0));
+        let FromForkServer::Observed { event: Event::SessionLossy { reason }, .. } = &heard[MAX_WAITING] else {
+            panic!("{:?}", heard[MAX_WAITING])
+        };
+        assert!(reason.contains("100 process events"), "{reason}");
+    }
+}

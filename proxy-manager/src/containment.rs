@@ -1,0 +1,222 @@
+//! Which layers sessions are held by: what was asked for against what the machine offers.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
+
+use ipc_protocol::{Containment, ProcessId, SessionId};
+use registry::{Controllers, Groups, Swept, Unavailable};
+
+use crate::{Error, Recovered, Recovery, Result, blocking::blocking};
+
+/// What this machine offers to sessions, as tried by the manager; each thing that cannot be had with the reason.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// What a session gets that asks for nothing.
+    pub default: Containment,
+    /// The directory of this manager's session groups.
+    pub cgroup: Result<PathBuf, Unavailable>,
+    /// The controllers that session groups have; none where there are no groups.
+    pub controllers: Controllers,
+    /// Why these are not all, where there are groups.
+    pub lacking: Option<String>,
+    /// PID and mount namespaces.
+    pub strict: Result<(), Unavailable>,
+    /// The proc connector, by which every process of a session is seen; without it the proxies look every now and then.
+    pub connector: Result<(), Unavailable>,
+    /// A landlock scope, by which a session can neither signal nor ptrace what is outside.
+    pub landlock: Result<(), Unavailable>,
+}
+
+/// What resolves a session's wish.
+#[derive(Debug)]
+pub(crate) struct Containing {
+    default: Containment,
+    /// `None` after a shutdown.
+    groups: Mutex<Option<Arc<Groups>>>,
+    cgroup: Result<PathBuf, Unavailable>,
+    controllers: Controllers,
+    lacking: Option<String>,
+    /// Tried when it is first asked for: it takes a process.
+    strict: OnceLock<Result<(), Unavailable>>,
+}
+
+/// What a session is held by, no choice left.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) cgroup: Option<String>,
+    pub(crate) strict: bool,
+}
+
+impl Containing {
+    /// Tries what there is. Blocks for some milliseconds.
+    ///
+    /// # Errors
+    /// [`Error::ContainmentUnavailable`] if the default cannot be had.
+    pub(crate) fn probe(default: Containment, parent: Option<&Path>, host: ProcessId) -> Result<Self> {
+        let groups = Groups::create(parent, host).and_then(|groups| match groups.path().to_str() {
+            Some(_) => Ok(groups),
+            None => Err(Unavailable {
+                what: "a cgroup".into(),
+                why: format!("its directory {:?} is not UTF-8", groups.path()),
+                advice: "name another parent".into(),
+            }),
+        });
+        match &groups {
+            Ok(groups) => tracing::debug!(path = %groups.path().display(), "sessions can have a cgroup"),
+            Err(error) => tracing::debug!(%error, "sessions have no cgroup"),
+        }
+        let controllers = groups.as_ref().map_or_else(|_| Controllers::default(), Groups::controllers);
+        let lacking = groups.as_ref().ok().and_then(Groups::lacking).map(str::to_owned);
+        let cgroup = groups.as_ref().map(|groups| groups.path().to_owned()).map_err(Clone::clone);
+        let containing = Self {
+            default,
+            groups: Mutex::new(groups.ok().map(Arc::new)),
+            cgroup,
+            controllers,
+            lacking,
+            strict: OnceLock::new(),
+        };
+        match default {
+            Containment::Auto | Containment::Baseline => {}
+            Containment::Cgroup => containing.require_cgroup(default)?,
+            Containment::Strict => containing.require_strict(default)?,
+        }
+        Ok(containing)
+    }
+
+    /// The groups, for who keeps their lock.
+    pub(crate) fn groups(&self) -> Option<Arc<Groups>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Lets go of the groups: their directory is removed with the last who holds them.
+    pub(crate) fn close(&self) {
+        let groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(groups);
+    }
+
+    fn require_cgroup(&self, containment: Containment) -> Result<()> {
+        self.cgroup.as_ref().map(|_| ()).map_err(|missing| unavailable(containment, missing))
+    }
+
+    fn require_strict(&self, containment: Containment) -> Result<()> {
+        self.strict().map_err(|missing| unavailable(containment, &missing))
+    }
+
+    /// Whether there are namespaces. Blocks for some milliseconds the first time.
+    fn strict(&self) -> Result<(), Unavailable> {
+        self.strict.get_or_init(registry::strict_is_available).clone()
+    }
+
+    /// What holds `session`, which asks for `wanted` or takes the default.
+    ///
+    /// # Errors
+    /// [`Error::ContainmentUnavailable`]; [`Error::ShutDown`].
+    pub(crate) async fn hold(self: &Arc<Self>, wanted: Option<Containment>, session: &SessionId) -> Result<Held> {
+        let wanted = wanted.unwrap_or(self.default);
+        let cgroup = match wanted {
+            Containment::Baseline => None,
+            Containment::Cgroup => {
+                self.require_cgroup(wanted)?;
+                self.group_of(session)?
+            }
+            Containment::Auto | Containment::Strict => self.group_of(session)?,
+        };
+        let strict = wanted == Containment::Strict;
+        if strict {
+            if self.strict.get().is_none() {
+                let this = self.clone();
+                // What it comes to is asked for below.
+                let _ = blocking("trying namespaces", move || this.strict()).await?;
+            }
+            self.require_strict(wanted)?;
+        }
+        Ok(Held { cgroup, strict })
+    }
+
+    fn group_of(&self, session: &SessionId) -> Result<Option<String>> {
+        if self.cgroup.is_err() {
+            return Ok(None);
+        }
+        let groups = self.groups().ok_or(Error::ShutDown)?;
+        Ok(groups.session(session).to_str().map(str::to_owned))
+    }
+
+    /// Ends what is in the groups of dead managers.
+    pub(crate) fn sweep(&self) -> Vec<Recovered> {
+        let Some(groups) = self.groups() else { return Vec::new() };
+        // An empty directory that a manager did not come to remove is not worth a word.
+        let swept = groups.sweep_stale().into_iter().filter(|swept| !swept.ended.is_empty() || swept.failure.is_some());
+        let recovered = swept.map(|Swept { path, ended, left, failure }| Recovered {
+            session_id: None,
+            found: path,
+            outcome: Recovery::Swept { ended, left, failure },
+            supervisors: Vec::new(),
+            damaged_lines: 0,
+        });
+        recovered.collect()
+    }
+
+    /// What there is. Blocks for some milliseconds the first time.
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            default: self.default,
+            cgroup: self.cgroup.clone(),
+            controllers: self.controllers,
+            lacking: self.lacking.clone(),
+            strict: self.strict(),
+            connector: registry::Connector::probe(),
+            landlock: registry::landlock_scope_is_available(),
+        }
+    }
+}
+
+fn unavailable(containment: Containment, missing: &Unavailable) -> Error {
+    Error::ContainmentUnavailable { containment, reason: missing.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn missing(what: &str) -> Unavailable {
+        Unavailable { what: what.into(), why: "not here".into(), advice: "go elsewhere".into() }
+    }
+
+    /// As on a machine without cgroups, with or without namespaces.
+    fn containing(default: Containment, strict: Result<(), Unavailable>) -> Arc<Containing> {
+        Arc::new(Containing {
+            default,
+            groups: Mutex::default(),
+            cgroup: Err(missing("a cgroup")),
+            controllers: Controllers::default(),
+            lacking: None,
+            strict: OnceLock::from(strict),
+        })
+    }
+
+    #[tokio::test]
+    async fn nothing_is_stepped_down_in_silence() {
+        let session = SessionId::mint();
+        let bare = containing(Containment::Auto, Err(missing("a PID namespace")));
+        for weak in [None, Some(Containment::Auto), Some(Containment::Baseline)] {
+            assert_eq!(bare.hold(weak, &session).await.expect("the baseline"), Held::default());
+        }
+        for (strong, what) in [(Containment::Cgroup, "a cgroup"), (Containment::Strict, "a PID namespace")] {
+            match bare.hold(Some(strong), &session).await {
+                Err(Error::ContainmentUnavailable { containment, reason }) => {
+                    assert_eq!(containment, strong);
+                    assert!(reason.contains(what) && reason.contains("go elsewhere"), "{reason}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        let spaced = containing(Containment::Strict, Ok(()));
+        let strict = Held { cgroup: None, strict: true };
+        assert_eq!(spaced.hold(None, &session).await.expect("strict"), strict);
+        assert_eq!(spaced.hold(Some(Containment::Auto), &session).await.expect("never strict"), Held::default());
+    }
+}

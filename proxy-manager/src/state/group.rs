@@ -1,0 +1,111 @@
+//! The cgroup of a session whose manager may be dead.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io,
+    path::{Path, PathBuf},
+};
+
+use ipc_protocol::Pid;
+use registry::Group;
+use rustix::{
+    fs::{FlockOperation, Mode, OFlags},
+    io::Errno,
+};
+
+/// The locks of dead managers' directories, each of which has the groups of several sessions.
+#[derive(Debug, Default)]
+pub(super) struct Locks(BTreeMap<PathBuf, File>);
+
+impl Locks {
+    /// Takes the lock of a manager's directory; `false` if somebody alive has it.
+    fn take(&mut self, manager: &Path) -> io::Result<bool> {
+        if self.0.contains_key(manager) {
+            return Ok(true);
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = File::from(rustix::fs::open(manager, flags, Mode::empty())?);
+        match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {
+                self.0.insert(manager.to_owned(), directory);
+                Ok(true)
+            }
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Drop for Locks {
+    /// What this process forks has the descriptors too until it executes something: closing them would not do.
+    fn drop(&mut self) {
+        for directory in self.0.values() {
+            let _ = rustix::fs::flock(directory, FlockOperation::Unlock);
+        }
+    }
+}
+
+/// A group that was recorded in a journal.
+#[derive(Debug)]
+pub(super) enum StaleGroup {
+    /// The session had none, or it is gone.
+    None { had: bool },
+    /// Somebody alive holds the lock of its manager's directory.
+    Locked(PathBuf),
+    /// Ours to empty, as long as the lock is held.
+    Taken(Group),
+}
+
+impl StaleGroup {
+    pub(super) fn new(path: Option<&str>) -> Self {
+        path.map_or(Self::None { had: false }, |path| Self::Locked(PathBuf::from(path)))
+    }
+
+    /// Tries to take a group that is still somebody's.
+    pub(super) fn take(&mut self, locks: &mut Locks) {
+        let Self::Locked(path) = self else { return };
+        let manager = path.parent().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
+        let taken = manager.and_then(|manager| locks.take(manager));
+        match taken.and_then(|taken| taken.then(|| Group::open(path)).transpose()) {
+            Ok(Some(group)) => *self = Self::Taken(group),
+            Ok(None) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => *self = Self::None { had: true },
+            Err(error) => tracing::debug!(?path, %error, "a session's cgroup cannot be taken over"),
+        }
+    }
+
+    /// Appends the members of a group that is ours.
+    pub(super) fn members(&self, out: &mut Vec<Pid>) -> io::Result<()> {
+        match self {
+            Self::Taken(group) => group.members(out),
+            Self::None { .. } | Self::Locked(_) => Ok(()),
+        }
+    }
+
+    /// Kills the members of a group that is ours; whether it may have some left.
+    pub(super) fn kill(&self) -> bool {
+        let Self::Taken(group) = self else { return false };
+        let populated = group.is_populated().unwrap_or(true);
+        if populated && let Err(error) = group.kill() {
+            // Its members are killed one by one as well.
+            tracing::debug!(%error, "a cgroup cannot be killed as a whole");
+        }
+        populated
+    }
+
+    /// Removes the group; whether it is empty, `None` where the session had none or it is a living manager's.
+    pub(super) fn remove(self) -> Option<bool> {
+        match self {
+            Self::None { had } => had.then_some(true),
+            Self::Locked(_) => None,
+            Self::Taken(group) => {
+                let empty = group.is_populated().is_ok_and(|populated| !populated);
+                if empty && let Err(error) = group.remove() {
+                    tracing::debug!(%error, "an empty cgroup stays");
+                }
+                Some(empty)
+            }
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The state directory: what a manager leaves for the next one in case that it dies together with all other supervisors.
+//!
+//! ```text
+//! DIR/lock                 held (flock) while a manager uses the directory; its text names that process
+//! DIR/sessions/ID.journal  one for each session that runs
+//! ```
+
+mod group;
+mod journal;
+mod record;
+mod recover;
+mod sweep;
+
+use std::{
+    fs::{DirBuilder, File},
+    io::{self, Read, Write},
+    os::{
+        fd::OwnedFd,
+        unix::fs::{DirBuilderExt, MetadataExt},
+    },
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use ipc_protocol::ProcessId;
+use rustix::{
+    fs::{AtFlags, FlockOperation, Mode, OFlags},
+    io::Errno,
+};
+
+use crate::{Error, Result};
+
+pub(crate) use journal::Journal;
+pub(crate) use record::{Header, Place};
+pub(crate) use recover::recover;
+pub use recover::{Recovered, Recovery};
+
+/// Ending of a journal's name.
+const JOURNAL: &str = ".journal";
+
+/// The directory of the journals.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    dir: OwnedFd,
+}
+
+/// A state directory that this manager has for itself.
+#[derive(Debug)]
+pub(crate) struct StateDir {
+    /// Whoever has it locked has the directory.
+    lock: File,
+    pub(crate) path: PathBuf,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) place: Place,
+}
+
+impl StateDir {
+    /// Makes the directory where there is none, and takes it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfig`] if it is another's, or others may write to it, or another manager has it;
+    /// [`Error::System`].
+    pub(crate) fn open(path: &Path, owner: ProcessId) -> Result<Self> {
+        let path = std::path::absolute(path).map_err(|error| system("finding", path, &error))?;
+        let dir = own_directory(&path)?;
+        let sessions = own_directory(&path.join("sessions"))?;
+        let lock = lock(&dir, &path, owner)?;
+        let place = Place::here().map_err(|error| Error::system("reading the boot's id", &error))?;
+        Ok(Self { lock, path, sessions: Arc::new(Sessions { dir: sessions }), place })
+    }
+}
+
+impl StateDir {
+    fn journal_path(&self, name: &str) -> PathBuf {
+        self.path.join("sessions").join(name)
+    }
+}
+
+impl Drop for StateDir {
+    /// What this process forks has the descriptor too until it executes something: closing it would not do.
+    fn drop(&mut self) {
+        let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
+    }
+}
+
+fn system(doing: &str, path: &Path, error: &io::Error) -> Error {
+    Error::system(&format!("{doing} the state directory {path:?}"), error)
+}
+
+fn refused(reason: String) -> Error {
+    Error::InvalidConfig { field: "state directory", reason }
+}
+
+/// Makes a directory that only we can use, or opens one and checks that nobody else can write there.
+fn own_directory(path: &Path) -> Result<OwnedFd> {
+    let made = DirBuilder::new().mode(0o700).recursive(true).create(path);
+    made.map_err(|error| system("making", path, &error))?;
+    let open = || {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+        Ok((dir.metadata()?, dir))
+    };
+    let (metadata, dir) = open().map_err(|error| system("opening", path, &error))?;
+    let us = rustix::process::geteuid().as_raw();
+    if metadata.uid() != us {
+        let owner = metadata.uid();
+        return Err(refused(format!("{path:?} is user {owner}'s and this is user {us}: name a directory of your own")));
+    }
+    if metadata.mode() & 0o022 != 0 {
+        let mode = metadata.mode() & 0o7777;
+        return Err(refused(format!(
+            "others may write to {path:?} (mode {mode:o}), and could have any process killed: chmod it to 700"
+        )));
+    }
+    Ok(dir.into())
+}
+
+fn lock(dir: &OwnedFd, path: &Path, owner: ProcessId) -> Result<File> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let opened = rustix::fs::openat(dir, "lock", flags, Mode::from_raw_mode(0o600));
+    let mut file = File::from(opened.map_err(|error| system("locking", path, &error.into()))?);
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => {
+            let mut text = String::new();
+            // Who it is, is said for people only: it may have just begun to write it.
+            let _ = (&mut file).take(64).read_to_string(&mut text);
+            let owner =
+                text.split_once('@').map_or_else(|| "another process".to_owned(), |(pid, _)| format!("process {pid}"));
+            return Err(refused(format!(
+                "{path:?} is in use by {owner}: stop that manager, or name another directory"
+            )));
+        }
+        Err(error) => return Err(system("locking", path, &error.into())),
+    }
+    // Without the name the lock is as good.
+    if let Err(error) = file.set_len(0).and_then(|()| file.write_all(format!("{owner}\n").as_bytes())) {
+        tracing::warn!(?path, %error, "the state directory's owner cannot be written down");
+    }
+    Ok(file)
+}
+
+impl Sessions {
+    /// A name that no journal has.
+    fn free_name(&self, header: &Header) -> io::Result<String> {
+        let name = format!("{}{JOURNAL}", header.session);
+        match rustix::fs::statat(&self.dir, &name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => Ok(name),
+            Ok(_) => Ok(format!("{}.{}{JOURNAL}", header.session, header.marker)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The names of all journals, and of nothing else.
+    fn journals(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.dir)? {
+            let entry = entry?;
+            if let Ok(name) = entry.file_name().to_str()
+                && name.ends_with(JOURNAL)
+            {
+                names.push(name.to_owned());
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        /// Far beyond what a journal grows to.
+        const MAX: u64 = 64 << 20;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = File::from(rustix::fs::openat(&self.dir, name, flags, Mode::empty())?);
+        let mut bytes = Vec::new();
+        file.take(MAX).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.dir, name, AtFlags::empty())?)
+    }
+
+    /// Keeps a file that is no journal out of the way of the next look.
+    fn set_aside(&self, name: &str) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.dir, name, &self.dir, format!("{name}.damaged"))?)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,182 @@
+//! Ends what the sessions of a dead manager left, from their journals.
+
+use std::{
+    collections::BTreeSet,
+    path::PathBuf,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use ipc_protocol::{ProcessId, Receipt, SessionId};
+use registry::PidFd;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::{StateDir, record::Record, sweep::Sweep};
+
+/// What was found of a session whose supervisors had all died before its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Recovered {
+    /// Which session; `None` where what was found does not say.
+    pub session_id: Option<SessionId>,
+    /// Its journal, or the directory of its cgroup.
+    pub found: PathBuf,
+    /// What became of it.
+    pub outcome: Recovery,
+    /// What else was ended: its proxy and its manager's fork server, where these still lived (stopped, say), and with the
+    /// fork server whatever was below that and is of no session known.
+    pub supervisors: Vec<ProcessId>,
+    /// Lines of the journal that made no sense and were passed over.
+    pub damaged_lines: usize,
+}
+
+/// What became of a session that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Recovery {
+    /// What it had left was ended, or was gone. A receipt that is not empty names what could not be ended; the journal is
+    /// then kept for the next manager.
+    Ended(Box<Receipt>),
+    /// The cgroup of a dead manager's sessions, of which no journal was found.
+    Swept {
+        /// What was in it and was ended, with the command lines that could be read.
+        ended: Vec<(ProcessId, Option<String>)>,
+        /// What is still in it.
+        left: Vec<ProcessId>,
+        /// What went wrong; `None` when the group is gone with all that was in it.
+        failure: Option<String>,
+    },
+    /// There was nothing to be ended by it.
+    Dropped {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Recovered {
+    /// Whether nothing is left.
+    pub fn is_empty(&self) -> bool {
+        match &self.outcome {
+            Recovery::Ended(receipt) => receipt.is_empty(),
+            Recovery::Swept { left, failure, .. } => left.is_empty() && failure.is_none(),
+            Recovery::Dropped { .. } => true,
+        }
+    }
+}
+
+/// How long it may take until nothing is alive.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// How much longer it may be looked for a proof of that: with tens of thousands of processes a look takes seconds.
+const PROOF: Duration = Duration::from_secs(10);
+/// How long supervisors that outlived their host may take to end their sessions themselves, in order.
+const IN_ORDER: Duration = Duration::from_secs(2);
+/// Between looks.
+const INTERVAL: Duration = Duration::from_millis(2);
+/// How long processes may be made to stand still before they are killed all the same.
+const STILL: Duration = Duration::from_secs(1);
+
+/// Ends what the journals of `state` tell of, and removes those of which nothing is left. Blocks for as long as that takes,
+/// [`DEADLINE`] and [`PROOF`] at most.
+pub(crate) fn recover(state: &StateDir) -> Vec<Recovered> {
+    let mut done = Vec::new();
+    let mut found = Vec::new();
+    let names = state.sessions.journals().unwrap_or_else(|error| {
+        tracing::warn!(directory = ?state.path, %error, "the journals cannot be listed");
+        Vec::new()
+    });
+    for name in names {
+        match read(state, &name) {
+            Ok(record) => found.push((name, record)),
+            Err(dropped) => done.push(*dropped),
+        }
+    }
+    if found.is_empty() {
+        return done;
+    }
+    let began = Instant::now();
+    let (names, records): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+    await_supervisors(&records, began + IN_ORDER);
+    let mut sweep = Sweep::new(records);
+    // What is killed gives its children away, and what is then below nobody of ours may not be found again. So all stand
+    // still first, until a look finds nothing new.
+    let still_by = Instant::now() + STILL;
+    while sweep.look_and_stop() && Instant::now() < still_by {
+        sleep(INTERVAL);
+    }
+    let until = |sweep: &Sweep| if sweep.is_quiet() { DEADLINE + PROOF } else { DEADLINE };
+    while sweep.look_and_kill() && began.elapsed() < until(&sweep) {
+        sleep(INTERVAL);
+    }
+    for (name, ended) in names.into_iter().zip(sweep.finish(began)) {
+        if ended.receipt.is_empty() {
+            discard(state, &name);
+        }
+        done.push(Recovered {
+            session_id: Some(ended.receipt.session_id.clone()),
+            found: state.journal_path(&name),
+            outcome: Recovery::Ended(Box::new(ended.receipt)),
+            supervisors: ended.supervisors,
+            damaged_lines: ended.damaged_lines,
+        });
+    }
+    done
+}
+
+/// Reads one journal; what it comes to where there is nothing to be ended by it.
+fn read(state: &StateDir, name: &str) -> Result<Record, Box<Recovered>> {
+    let dropped = |session_id, damaged_lines, reason| {
+        Box::new(Recovered {
+            session_id,
+            found: state.journal_path(name),
+            outcome: Recovery::Dropped { reason },
+            supervisors: Vec::new(),
+            damaged_lines,
+        })
+    };
+    let bytes = match state.sessions.read(name) {
+        Ok(bytes) => bytes,
+        Err(error) => return Err(dropped(None, 0, format!("it cannot be read: {error}"))),
+    };
+    let Some(mut record) = Record::read(&bytes) else {
+        if let Err(error) = state.sessions.set_aside(name) {
+            tracing::warn!(name, %error, "a file that is no journal cannot be set aside");
+        }
+        let reason = "it does not begin as a journal does, and was set aside as .damaged: it names nothing to be ended";
+        return Err(dropped(None, bytes.iter().filter(|b| **b == b'\n').count(), reason.to_owned()));
+    };
+    let (there, here) = (&record.header.place, &state.place);
+    if there.boot != here.boot {
+        discard(state, name);
+        let reason = "the machine was started again since, and nothing outlives that".to_owned();
+        return Err(dropped(Some(record.header.session), record.damaged, reason));
+    }
+    if there.pid_namespace != here.pid_namespace {
+        // Its pids are others' here. Marker and cgroup mean the same everywhere.
+        record.forget_pids();
+    }
+    Ok(record)
+}
+
+fn discard(state: &StateDir, name: &str) {
+    if let Err(error) = state.sessions.remove(name) {
+        tracing::warn!(name, %error, "a journal that is of no more use cannot be removed");
+    }
+}
+
+/// Fork servers and proxies whose host has just died are about to end their sessions, with a grace. One that is stopped never
+/// will.
+fn await_supervisors(records: &[Record], until: Instant) {
+    let supervisors = records.iter().flat_map(|record| [record.fork_server, record.proxy]).flatten();
+    for supervisor in supervisors.collect::<BTreeSet<_>>() {
+        let Ok(process) = PidFd::open(supervisor) else { continue };
+        while matches!(registry::look(supervisor.pid), Ok(Some(seen)) if seen.id == supervisor && !seen.is_stopped) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            // It may be stopped meanwhile: looked at again now and then.
+            let pause = Timespec::try_from(left.min(Duration::from_millis(50))).unwrap_or_default();
+            let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&pause));
+        }
+    }
+}

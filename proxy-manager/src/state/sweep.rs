@@ -1,0 +1,366 @@
+//! Finding and killing what has no supervisor any more.
+//!
+//! A process is of a session, and is killed, if one of these holds; each is about a process with its start time, never
+//! about a number:
+//! * the journal names it, and pid and start time are the same;
+//! * it is a member of the session's cgroup, whose manager is dead: the lock on its directory could be taken;
+//! * the session's marker is in its environment, and it is not older than the session;
+//! * its parent is of the session;
+//! * it is in the POSIX session (`setsid`) of a process that is of the session by its journal or its parent. One gets into a
+//!   POSIX session by fork only, its first process was a process of ours, so all of it descends from that. This does not
+//!   hold for what was found by marker or cgroup alone, which can be handed to strangers (`at` keeps the environment), nor
+//!   for process groups: these are not looked at.
+//!
+//! The last two are read from `/proc`, where a number can change its owner between two reads. They count if they still hold
+//! in a second look at the one, followed by one at the other: that one was there before and after, so the number was its.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    time::{Duration, Instant},
+};
+
+use ipc_protocol::{KillCause, Layer, Outcome, Pid, ProcessId, Proof, ReapedBy, Receipt, ReceiptEntry, Signal};
+use registry::{PidFd, Seen};
+
+use super::{
+    group::{Locks, StaleGroup},
+    record::Record,
+};
+
+/// Looks without anything alive or new that count as a proof.
+const QUIET_ROUNDS: u32 = 3;
+/// How long the newest process is watched after something was forked during a look.
+const CHASE: Duration = Duration::from_millis(20);
+/// A process that SIGKILL does not end in this time may be frozen.
+const FROZEN: Duration = Duration::from_millis(100);
+
+/// What came of one session.
+pub(super) struct Ended {
+    pub(super) receipt: Receipt,
+    pub(super) supervisors: Vec<ProcessId>,
+    pub(super) damaged_lines: usize,
+}
+
+/// Whose a process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    /// Of this session.
+    Session(usize),
+    /// The proxy of this session: what is below it is the session's.
+    Proxy(usize),
+    /// A fork server, or below it a proxy that waits for a session.
+    ForkServer,
+}
+
+struct Member {
+    owner: Owner,
+    /// As it was first seen.
+    seen: Seen,
+    command: Option<String>,
+    /// Known from the journal or by its parent: its POSIX session is all ours.
+    by_descent: bool,
+    alive: bool,
+}
+
+struct Case {
+    record: Record,
+    group: StaleGroup,
+    quiet: u32,
+    rounds: u32,
+    unmarked: bool,
+    proven_at: Option<Instant>,
+}
+
+pub(super) struct Sweep {
+    cases: Vec<Case>,
+    /// Of the directories that their groups are in.
+    locks: Locks,
+    /// By marker.
+    markers: BTreeMap<String, usize>,
+    /// What the journals name.
+    named: BTreeMap<ProcessId, Owner>,
+    members: BTreeMap<ProcessId, Member>,
+    /// Start time below which nothing is of any of the sessions.
+    since: u64,
+    own: Pid,
+    began: Instant,
+    /// The last look found nothing alive.
+    quiet: bool,
+}
+
+/// What one look found.
+struct Look {
+    /// Members never seen before.
+    new: Vec<ProcessId>,
+    /// Whether all could be looked at.
+    whole: bool,
+}
+
+impl Sweep {
+    pub(super) fn new(records: Vec<Record>) -> Self {
+        let mut named = BTreeMap::new();
+        let mut markers = BTreeMap::new();
+        for (at, record) in records.iter().enumerate() {
+            named.extend(record.living.iter().map(|id| (*id, Owner::Session(at))));
+            named.extend(record.proxy.map(|id| (id, Owner::Proxy(at))));
+            named.extend(record.fork_server.map(|id| (id, Owner::ForkServer)));
+            markers.insert(record.header.marker.clone(), at);
+        }
+        let since = records.iter().map(|record| record.header.since).min().unwrap_or(u64::MAX);
+        let case = |record: Record| Case {
+            group: StaleGroup::new(record.header.cgroup.as_deref()),
+            record,
+            quiet: 0,
+            rounds: 0,
+            unmarked: false,
+            proven_at: None,
+        };
+        let cases = records.into_iter().map(case).collect();
+        let own = std::process::id();
+        Self {
+            cases,
+            locks: Locks::default(),
+            markers,
+            named,
+            members: BTreeMap::new(),
+            since,
+            own,
+            began: Instant::now(),
+            quiet: false,
+        }
+    }
+
+    /// Stops what is found; whether something new was.
+    pub(super) fn look_and_stop(&mut self) -> bool {
+        let look = self.look();
+        for id in &look.new {
+            signal(*id, Signal::Stop);
+        }
+        !look.whole || !look.new.is_empty()
+    }
+
+    /// Kills what is found; whether it has to be done again.
+    pub(super) fn look_and_kill(&mut self) -> bool {
+        let look = self.look();
+        // The youngest first: with its parent dead a stopped process group is woken (SIGHUP, SIGCONT).
+        let mut living: Vec<_> = self.members.iter().filter(|(_, m)| m.alive).map(|(id, m)| (*id, m.owner)).collect();
+        living.sort_unstable_by_key(|(id, _)| std::cmp::Reverse((id.start_time, id.pid)));
+        let frozen = self.began.elapsed() > FROZEN;
+        for (id, _) in &living {
+            signal(*id, Signal::Kill);
+            if frozen {
+                registry::thaw_v1(id.pid);
+            }
+        }
+        for (at, case) in self.cases.iter_mut().enumerate() {
+            let populated = case.group.kill();
+            if case.proven_at.is_some() {
+                continue;
+            }
+            case.rounds += 1;
+            let of_case = |owner: Owner| owner == Owner::Session(at) || owner == Owner::Proxy(at);
+            let alive = living.iter().any(|(_, owner)| of_case(*owner));
+            let new = look.new.iter().any(|id| self.members.get(id).is_some_and(|member| of_case(member.owner)));
+            case.quiet = if !look.whole || alive || new || populated || !case.unmarked { 0 } else { case.quiet + 1 };
+            if case.quiet >= QUIET_ROUNDS {
+                case.proven_at = Some(Instant::now());
+            }
+        }
+        self.quiet = look.whole && living.is_empty();
+        let servers = living.iter().any(|(_, owner)| *owner == Owner::ForkServer);
+        servers || self.cases.iter().any(|case| case.proven_at.is_none())
+    }
+
+    /// Whether nothing was alive in the last look: what is missing is only the proof.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
+    /// One look at all processes.
+    fn look(&mut self) -> Look {
+        let mut look = Look { new: Vec::new(), whole: true };
+        for case in &mut self.cases {
+            // Once the fork server is dead, which has had its lock.
+            case.group.take(&mut self.locks);
+        }
+        let newest = registry::newest_pid();
+        let found = match registry::all_processes(self.since) {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::debug!(%error, "a look at /proc was not whole");
+                look.whole = false;
+                return look;
+            }
+        };
+        let all: BTreeMap<Pid, Seen> = found.iter().map(|(seen, _)| (seen.id.pid, *seen)).collect();
+        for member in self.members.values_mut() {
+            member.alive = all.get(&member.seen.id.pid).is_some_and(|now| now.id == member.seen.id);
+        }
+        for seen in all.values() {
+            if let Some(owner) = self.named.get(&seen.id).copied() {
+                self.add(seen, owner, true, &mut look);
+            }
+        }
+        self.cases.iter_mut().for_each(|case| case.unmarked = true);
+        for (seen, marker) in &found {
+            let Some(at) = marker.as_ref().and_then(|marker| self.markers.get(marker)).copied() else { continue };
+            if seen.id.start_time >= self.cases[at].record.header.since {
+                self.cases[at].unmarked = false;
+                self.add(seen, Owner::Session(at), false, &mut look);
+            }
+        }
+        for at in 0..self.cases.len() {
+            let mut pids = Vec::new();
+            // A pid that was there before it was in the group is the same process, or has another start time by now.
+            look.whole &= self.cases[at].group.members(&mut pids).is_ok();
+            for seen in pids.iter().filter_map(|pid| all.get(pid)) {
+                self.add(seen, Owner::Session(at), false, &mut look);
+            }
+        }
+        self.follow(&all, &mut look);
+        if registry::newest_pid() != newest {
+            self.chase(&mut look);
+        }
+        look
+    }
+
+    /// What forks at every step, and ends, is over before `/proc` is read: it is met at the newest pid, and stopped there.
+    fn chase(&mut self, look: &mut Look) {
+        let until = Instant::now() + CHASE;
+        let mut last = None;
+        while Instant::now() < until {
+            let newest = registry::newest_pid();
+            if newest == last {
+                std::thread::yield_now();
+                continue;
+            }
+            last = newest;
+            let Some(Ok(Some((seen, Some(marker))))) = newest.map(registry::look_for_marker) else { continue };
+            let Some(at) = self.markers.get(&marker).copied() else { continue };
+            if seen.id.start_time >= self.cases[at].record.header.since {
+                signal(seen.id, Signal::Stop);
+                self.cases[at].unmarked = false;
+                self.add(&seen, Owner::Session(at), false, look);
+            }
+        }
+    }
+
+    /// Adds what is a child of a member, or in the POSIX session of one, until there is nothing to add.
+    fn follow(&mut self, all: &BTreeMap<Pid, Seen>, look: &mut Look) {
+        loop {
+            let mut sessions = BTreeMap::new();
+            for member in self.members.values().filter(|member| member.alive && member.by_descent) {
+                if let (Owner::Session(_), Some(now)) = (member.owner, all.get(&member.seen.id.pid)) {
+                    sessions.entry(now.sid).or_insert(now.id);
+                }
+            }
+            let mut more = Vec::new();
+            for seen in all.values().filter(|seen| !self.members.contains_key(&seen.id)) {
+                let parent = all.get(&seen.ppid).map(|parent| parent.id).filter(|id| self.is_alive(*id));
+                let by_parent = parent.filter(|parent| holds(seen, |now| now.ppid == parent.pid) && is_same(*parent));
+                let mate = sessions.get(&seen.sid).copied().filter(|_| seen.sid != 0);
+                let by_session = || {
+                    let still = |mate: &ProcessId| matches!(registry::look(mate.pid), Ok(Some(now)) if now.id == *mate && now.sid == seen.sid);
+                    mate.filter(|mate| holds(seen, |now| now.sid == seen.sid) && still(mate))
+                };
+                if let Some(relative) = by_parent.or_else(by_session) {
+                    more.push((*seen, relative));
+                }
+            }
+            let before = look.new.len();
+            for (seen, relative) in more {
+                let Some(member) = self.members.get(&relative) else { continue };
+                let by_descent = member.by_descent;
+                let owner = match member.owner {
+                    Owner::Session(at) | Owner::Proxy(at) => Owner::Session(at),
+                    Owner::ForkServer => Owner::ForkServer,
+                };
+                self.add(&seen, owner, by_descent, look);
+            }
+            if look.new.len() == before {
+                return;
+            }
+        }
+    }
+
+    fn is_alive(&self, id: ProcessId) -> bool {
+        self.members.get(&id).is_some_and(|member| member.alive)
+    }
+
+    fn add(&mut self, seen: &Seen, owner: Owner, by_descent: bool, look: &mut Look) {
+        if let Some(known) = self.members.get_mut(&seen.id) {
+            known.by_descent |= by_descent;
+            return;
+        }
+        // This manager may itself have been started from what is to be ended; and a journal is no reason to end init.
+        if seen.id.pid == self.own || seen.id.pid == 1 {
+            return;
+        }
+        let command = registry::command_line(seen.id.pid).map(|words| words.join(" "));
+        self.members.insert(seen.id, Member { owner, seen: *seen, command, by_descent, alive: true });
+        look.new.push(seen.id);
+    }
+
+    /// The receipts, in the order of the records.
+    pub(super) fn finish(self, began: Instant) -> Vec<Ended> {
+        // The locks are kept till the groups are removed.
+        let Self { cases, members, locks: _locks, .. } = self;
+        let mut told = BTreeSet::new();
+        let end = |(at, case): (usize, Case)| {
+            let Case { record, group, rounds, unmarked, proven_at, .. } = case;
+            let mut receipt = Receipt::begin(record.header.session.clone(), KillCause::Recovery);
+            receipt.rounds = rounds;
+            let took = proven_at.unwrap_or_else(Instant::now).saturating_duration_since(began);
+            receipt.duration_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+            for member in members.values().filter(|member| member.owner == Owner::Session(at)) {
+                let Seen { id, ppid, pgid, sid, .. } = member.seen;
+                if member.alive {
+                    receipt.survivors.push(id);
+                }
+                let outcome = if member.alive { Outcome::Survived } else { Outcome::Gone };
+                let reaped_by = (!member.alive).then_some(ReapedBy::System);
+                let command = member.command.clone();
+                receipt.processes.push(ReceiptEntry { id, ppid, pgid, sid, command, outcome, reaped_by });
+            }
+            receipt.processes.sort_by_key(|entry| (entry.id.start_time, entry.id.pid));
+            receipt.unmarked = Some(unmarked);
+            receipt.cgroup_empty = group.remove();
+            if receipt.cgroup_empty.is_some() {
+                receipt.layers.push(Layer::Cgroup);
+            }
+            if record.header.strict {
+                receipt.layers.push(Layer::Strict);
+            }
+            receipt.proof = match proven_at {
+                Some(_) => Proof::QuietRounds(QUIET_ROUNDS),
+                None => Proof::None,
+            };
+            let ours = |owner: Owner| owner == Owner::Proxy(at) || owner == Owner::ForkServer;
+            let supervisors = members.iter().filter(|(_, member)| ours(member.owner)).map(|(id, _)| *id);
+            // A fork server had several sessions: it is named with the first.
+            let supervisors = supervisors.filter(|id| told.insert(*id)).collect();
+            Ended { receipt, supervisors, damaged_lines: record.damaged }
+        };
+        cases.into_iter().enumerate().map(end).collect()
+    }
+}
+
+/// Whether `seen` is still there and `relation` holds.
+fn holds(seen: &Seen, relation: impl FnOnce(&Seen) -> bool) -> bool {
+    matches!(registry::look(seen.id.pid), Ok(Some(now)) if now.id == seen.id && relation(&now))
+}
+
+fn is_same(id: ProcessId) -> bool {
+    registry::identify(id.pid).is_ok_and(|now| now == id)
+}
+
+fn signal(id: ProcessId, signal: Signal) {
+    let sent = PidFd::open(id).and_then(|process| process.signal(signal));
+    match sent {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        // Another user's, or no descriptor is left: it is tried again, and named as a survivor in the end.
+        Err(error) => tracing::debug!(%id, %error, "a process of a session without supervisors cannot be signalled"),
+    }
+}

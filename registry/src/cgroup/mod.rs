@@ -1,0 +1,81 @@
+//! Cgroups (version 2): membership that no fork, `setsid` or double fork gets out of.
+//!
+//! A manager has a directory of its own, `agent-proxy.<pid>.<start time>`, and holds a lock on it for as long as anybody
+//! lives who guards its sessions ([`Groups`]). Each session is a directory in there ([`Group`]). What a dead manager left
+//! is known by its lock, which anybody can take.
+//!
+//! A session's processes may write to their own group when they are of the same user: they make sub-groups, freeze them,
+//! take away rights, and as root mount things over them. What is read from there is therefore never trusted further than
+//! the tree: see `dir`.
+
+mod dir;
+#[cfg(test)]
+mod fake;
+mod freezer;
+mod group;
+mod groups;
+mod limits;
+mod mounts;
+mod place;
+mod stale;
+
+pub use freezer::thaw_v1;
+pub use group::Group;
+pub use groups::Groups;
+pub use limits::GroupUsage;
+pub use stale::Swept;
+
+/// The controllers that limit a session's group as a whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Controllers {
+    /// Memory of all its processes together.
+    pub memory: bool,
+    /// Number of its tasks.
+    pub pids: bool,
+    /// CPU time per period of all its processes together.
+    pub cpu: bool,
+}
+
+impl Controllers {
+    /// All there are.
+    pub const ALL: Self = Self { memory: true, pids: true, cpu: true };
+
+    /// From the words of `cgroup.controllers` or `cgroup.subtree_control`.
+    fn parse(text: &str) -> Self {
+        let has = |name: &str| text.split_ascii_whitespace().any(|word| word == name);
+        Self { memory: has("memory"), pids: has("pids"), cpu: has("cpu") }
+    }
+
+    /// Those of `self` that `other` has not.
+    fn without(self, other: Self) -> Self {
+        Self { memory: self.memory && !other.memory, pids: self.pids && !other.pids, cpu: self.cpu && !other.cpu }
+    }
+
+    /// How many.
+    fn count(self) -> usize {
+        self.names().count()
+    }
+
+    /// The kernel's names of those that are there.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        [(self.memory, "memory"), (self.pids, "pids"), (self.cpu, "cpu")]
+            .into_iter()
+            .filter_map(|(has, name)| has.then_some(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controllers_are_read() {
+        assert_eq!(Controllers::parse("cpuset cpu io memory hugetlb pids rdma misc\n"), Controllers::ALL);
+        // cpuset is not cpu.
+        assert_eq!(Controllers::parse("cpuset hugetlb"), Controllers::default());
+        let some = Controllers::parse("memory pids");
+        assert_eq!(some, Controllers { memory: true, pids: true, cpu: false });
+        assert_eq!(Controllers::ALL.without(some).names().collect::<Vec<_>>(), ["cpu"]);
+        assert_eq!((some.count(), Controllers::ALL.count()), (2, 3));
+    }
+}

@@ -1,0 +1,138 @@
+//! What dead managers left.
+
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use ipc_protocol::{Pid, ProcessId, Signal};
+use rustix::event::{PollFd, PollFlags};
+
+use super::{
+    Group,
+    dir::is_gone,
+    groups::{is_manager_name, lock},
+};
+use crate::{PidFd, proc};
+
+/// What a dead manager had left, and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Swept {
+    /// The manager's directory.
+    pub path: PathBuf,
+    /// Processes that were found in it and ended, each with its command line where that could be read.
+    pub ended: Vec<(ProcessId, Option<String>)>,
+    /// Processes that are still there.
+    pub left: Vec<ProcessId>,
+    /// What went wrong; `None` when the directory is gone with all that was in it.
+    pub failure: Option<String>,
+}
+
+/// How long the end of what one manager left is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a change is waited for before everything is looked at again.
+const ROUND: Duration = Duration::from_millis(20);
+
+/// Sweeps the directories of dead managers beside `own`.
+pub(super) fn sweep(own: &Path) -> Vec<Swept> {
+    let Some(parent) = own.parent() else { return Vec::new() };
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    let managers =
+        entries.filter(|entry| entry.file_name().to_str().is_some_and(is_manager_name)).map(|entry| entry.path());
+    managers.filter(|path| path != own).filter_map(|path| sweep_one(&path)).collect()
+}
+
+/// `None` when its manager lives, or somebody else sweeps it.
+fn sweep_one(path: &Path) -> Option<Swept> {
+    let mut swept = Swept { path: path.to_owned(), ended: Vec::new(), left: Vec::new(), failure: None };
+    // Held until the end: nobody else sweeps it.
+    let _lock = match lock(path) {
+        Ok(lock) => lock?,
+        // Another user's, most likely: not ours to look at.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return None,
+        Err(error) => {
+            swept.failure = Some(error.to_string());
+            return Some(swept);
+        }
+    };
+    if let Err(error) = Group::open(path).and_then(|group| end(&group, &mut swept)) {
+        swept.failure = Some(error.to_string());
+    }
+    Some(swept)
+}
+
+/// Kills all members until there is none, and removes the group.
+fn end(group: &Group, swept: &mut Swept) -> io::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut known = BTreeSet::new();
+    let mut pids = Vec::new();
+    loop {
+        pids.clear();
+        group.members(&mut pids)?;
+        if pids.contains(&std::process::id()) {
+            return Err(io::Error::other("this very process is in it"));
+        }
+        for id in pids.iter().filter_map(|pid| proc::identify(*pid).ok()) {
+            if known.insert(id) {
+                swept.ended.push((id, proc::command_line(id.pid).map(|words| words.join(" "))));
+            }
+        }
+        let killed = group.kill();
+        sweep_members(group, &mut pids)?;
+        if !group.is_populated()? {
+            break;
+        }
+        if Instant::now() > deadline {
+            let is_there = |id: &ProcessId| proc::identify(id.pid).is_ok_and(|now| now == *id);
+            swept.left = known.into_iter().filter(|id| pids.contains(&id.pid) && is_there(id)).collect();
+            swept.ended.retain(|(id, _)| !swept.left.contains(id));
+            killed?;
+            return Err(io::Error::new(io::ErrorKind::TimedOut, format!("still populated after {PATIENCE:?}")));
+        }
+        wait_for_change(group)?;
+    }
+    group.remove()
+}
+
+/// SIGKILL to each that is a member still: threads without their leader escape the group's kill. `pids` are those there.
+fn sweep_members(group: &Group, pids: &mut Vec<Pid>) -> io::Result<()> {
+    /// So many descriptors at once.
+    const CHUNK: usize = 64;
+    pids.clear();
+    group.members(pids)?;
+    let mut now = Vec::new();
+    for chunk in pids.chunks(CHUNK) {
+        let open = |pid: &Pid| proc::identify(*pid).and_then(PidFd::open).ok();
+        let processes: Vec<_> = chunk.iter().filter_map(open).collect();
+        // A number may have been recycled between listing and opening: what is listed once more is a member, or dead.
+        now.clear();
+        group.members(&mut now)?;
+        for process in processes.iter().filter(|process| now.contains(&process.id().pid)) {
+            if let Err(error) = process.signal(Signal::Kill)
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                tracing::debug!(process = %process.id(), %error, "a member of a dead manager's group could not be killed");
+            }
+            super::thaw_v1(process.id().pid);
+        }
+    }
+    Ok(())
+}
+
+fn wait_for_change(group: &Group) -> io::Result<()> {
+    let events = match group.dir().watch("cgroup.events") {
+        Err(error) if is_gone(&error) => return Ok(()),
+        events => events?,
+    };
+    // A change after this reading wakes the poll.
+    if !group.is_populated()? {
+        return Ok(());
+    }
+    let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: i64::from(ROUND.subsec_nanos()) };
+    match rustix::event::poll(&mut [PollFd::new(&events, PollFlags::PRI)], Some(&timeout)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

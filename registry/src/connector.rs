@@ -1,0 +1,415 @@
+//! The kernel's proc connector: a netlink socket that tells of every fork, exec and exit on the machine.
+//!
+//! It speaks to the first PID and user namespace only: elsewhere a subscription is taken without an error and nothing
+//! is ever delivered, and in another network namespace there is no such socket. So nothing but a look at a real fork and
+//! a real exit shows whether it works.
+
+use std::{
+    fs,
+    io::{self, IoSliceMut},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    os::linux::fs::MetadataExt,
+    time::{Duration, Instant},
+};
+
+use ipc_protocol::{ExitStatus, Pid, Signal};
+use nix::{
+    poll::{PollFd, PollFlags, poll},
+    sys::socket::{MsgFlags, MultiHeaders, NetlinkAddr, recvmmsg},
+};
+use rustix::net::{
+    AddressFamily, SendFlags, SocketFlags, SocketType, bind,
+    netlink::{self, SocketAddrNetlink},
+    sendto, socket_with, sockopt,
+};
+
+use crate::{PidFd, Spawn, Unavailable, fork_child, is_single_threaded, proc, spawn};
+
+/// Of `linux/connector.h`: index and value of the proc connector, and its multicast group.
+const CN_IDX_PROC: u32 = 1;
+const CN_VAL_PROC: u32 = 1;
+/// Of `linux/cn_proc.h`.
+const LISTEN: u32 = 1;
+const IGNORE: u32 = 2;
+const EVENT_FORK: u32 = 0x0000_0001;
+const EVENT_EXEC: u32 = 0x0000_0002;
+const EVENT_EXIT: u32 = 0x8000_0000;
+/// Of `linux/netlink.h`.
+const NLMSG_DONE: u16 = 3;
+/// A netlink header and the connector's.
+const HEADERS: usize = 16 + 20;
+/// What, cpu and time of an event, before its own fields.
+const EVENT_HEADER: usize = 16;
+/// Longer than any event.
+const DATAGRAM: usize = 128;
+/// Events taken by one call.
+const BATCH: usize = 64;
+/// What the kernel is asked to keep for a slow reader: some 20,000 events.
+const BUFFER: usize = 16 * 1024 * 1024;
+/// The inodes that the kernel gives to the first PID and user namespace (`PROC_PID_INIT_INO`, `PROC_USER_INIT_INO`).
+const FIRST_NAMESPACES: [(&str, &str, u64); 2] = [("pid", "PID", 0xEFFF_FFFC), ("user", "user", 0xEFFF_FFFD)];
+/// For the self-test's fork and exit to be seen. Some 0.5 ms do on a quiet machine.
+const PROOF_DEADLINE: Duration = Duration::from_millis(500);
+/// Exit code of the self-test's child: one that nothing returns by accident.
+const PROOF_CODE: u8 = 107;
+
+/// Something that happened to a process or a thread, anywhere on the machine. `at` is the monotonic clock's, in
+/// nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProcEvent {
+    /// A process was forked.
+    Fork {
+        /// Its parent: with `CLONE_PARENT` that of the process that forked it.
+        parent: Pid,
+        /// The process.
+        child: Pid,
+        /// When.
+        at: u64,
+    },
+    /// A thread began, beside the first of its process.
+    ThreadStarted {
+        /// Of this process.
+        process: Pid,
+        /// Its id.
+        thread: Pid,
+        /// When.
+        at: u64,
+    },
+    /// A process executed a program. It has one thread now, which has the process's pid.
+    Exec {
+        /// The process.
+        pid: Pid,
+        /// When.
+        at: u64,
+    },
+    /// The first thread of a process ended. With it the process, unless other threads live on.
+    LeaderExited {
+        /// The process.
+        pid: Pid,
+        /// How.
+        exit: ExitStatus,
+        /// When.
+        at: u64,
+    },
+    /// A thread ended that is not the first of its process.
+    ThreadExited {
+        /// Of this process.
+        process: Pid,
+        /// Its id.
+        thread: Pid,
+        /// How.
+        exit: ExitStatus,
+        /// When.
+        at: u64,
+    },
+}
+
+impl ProcEvent {
+    /// When it happened: monotonic clock, nanoseconds.
+    pub fn at(&self) -> u64 {
+        match *self {
+            Self::Fork { at, .. }
+            | Self::ThreadStarted { at, .. }
+            | Self::Exec { at, .. }
+            | Self::LeaderExited { at, .. }
+            | Self::ThreadExited { at, .. } => at,
+        }
+    }
+
+    /// Reads one datagram; `None` for what is none of these.
+    fn parse(datagram: &[u8]) -> Option<Self> {
+        let event = datagram.get(HEADERS..)?;
+        let word = |at: usize| Some(u32::from_ne_bytes(event.get(at..at + 4)?.try_into().ok()?));
+        let field = |index: usize| word(EVENT_HEADER + 4 * index);
+        let at = u64::from_ne_bytes(event.get(8..16)?.try_into().ok()?);
+        let exit = |status: u32| proc::exit_of_wait_status(status.cast_signed());
+        Some(match word(0)? {
+            EVENT_FORK => {
+                let (parent, thread, process) = (field(1)?, field(2)?, field(3)?);
+                if thread == process {
+                    Self::Fork { parent, child: process, at }
+                } else {
+                    Self::ThreadStarted { process, thread, at }
+                }
+            }
+            EVENT_EXEC => Self::Exec { pid: field(1)?, at },
+            EVENT_EXIT => {
+                let (thread, process, exit) = (field(0)?, field(1)?, exit(field(2)?));
+                if thread == process {
+                    Self::LeaderExited { pid: process, exit, at }
+                } else {
+                    Self::ThreadExited { process, thread, exit, at }
+                }
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// What a read came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drained {
+    /// There was nothing more.
+    All,
+    /// There may be more.
+    More,
+    /// The reader was too slow, and events are lost.
+    Overrun,
+}
+
+/// A subscription to the proc connector.
+#[derive(Debug)]
+pub struct Connector {
+    socket: OwnedFd,
+    headers: MultiHeaders<NetlinkAddr>,
+    buffers: Box<[[u8; DATAGRAM]]>,
+    is_listening: bool,
+    has_mask: bool,
+}
+
+impl Connector {
+    /// Subscribes, and proves by a child's fork and exit that events come. The subscription is paused then.
+    ///
+    /// It takes as long as a fork does where the connector works, and up to 500 ms where it is silent. The child is
+    /// reaped here, by its pid.
+    ///
+    /// # Errors
+    /// [`Unavailable`] with what failed.
+    pub fn open() -> Result<Self, Unavailable> {
+        for (file, name, first) in FIRST_NAMESPACES {
+            // Where this cannot be read, the proof tells.
+            if fs::metadata(format!("/proc/self/ns/{file}")).is_ok_and(|found| found.st_ino() != first) {
+                return Err(unavailable(format!(
+                    "this process is in a {name} namespace of its own, where the kernel delivers no events"
+                )));
+            }
+        }
+        let failed = |what: &str, error: io::Error| unavailable(format!("{what}: {error}"));
+        let mut connector = Self::subscribe().map_err(|error| failed("subscribing failed", error))?;
+        let proven = connector.prove().map_err(|error| failed("its self-test failed", error))?;
+        connector.pause().map_err(|error| failed("pausing failed", error))?;
+        match proven {
+            true => Ok(connector),
+            false => Err(unavailable(format!("neither fork nor exit of a child was told within {PROOF_DEADLINE:?}"))),
+        }
+    }
+
+    /// Whether it works here: [`Connector::open`], and nothing kept.
+    ///
+    /// # Errors
+    /// [`Unavailable`] with what failed.
+    pub fn probe() -> Result<(), Unavailable> {
+        Self::open().map(drop)
+    }
+
+    fn subscribe() -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, Some(netlink::CONNECTOR))?;
+        // Beyond the system's bound for those who may, else up to it.
+        sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER)
+            .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, BUFFER))?;
+        bind(&socket, &SocketAddrNetlink::new(0, CN_IDX_PROC))?;
+        let headers = MultiHeaders::preallocate(BATCH, None);
+        let buffers = vec![[0; DATAGRAM]; BATCH].into_boxed_slice();
+        let mut connector = Self { socket, headers, buffers, is_listening: false, has_mask: has_mask() };
+        connector.resume()?;
+        Ok(connector)
+    }
+
+    /// Sends one order.
+    fn order(&self, order: u32) -> io::Result<()> {
+        // An older kernel drops a message of the length that has a mask.
+        let words = [order, EVENT_FORK | EVENT_EXEC | EVENT_EXIT];
+        let data = if self.has_mask { words.as_slice() } else { &words[..1] };
+        let length = 4 * data.len();
+        let mut message = Vec::with_capacity(HEADERS + length);
+        message.extend(u32::try_from(HEADERS + length).unwrap_or(0).to_ne_bytes());
+        message.extend(NLMSG_DONE.to_ne_bytes());
+        message.extend([0; 10]);
+        message.extend([CN_IDX_PROC, CN_VAL_PROC, 0, 0].iter().flat_map(|word| word.to_ne_bytes()));
+        message.extend(u16::try_from(length).unwrap_or(0).to_ne_bytes());
+        message.extend([0; 2]);
+        message.extend(data.iter().flat_map(|word| word.to_ne_bytes()));
+        sendto(&self.socket, &message, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
+        Ok(())
+    }
+
+    /// Has the kernel send nothing more; what it has sent stays to be read.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn pause(&mut self) -> io::Result<()> {
+        if std::mem::replace(&mut self.is_listening, false) {
+            self.order(IGNORE)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets what is unread and has the kernel send again.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn resume(&mut self) -> io::Result<()> {
+        if !self.is_listening {
+            // Nothing comes while it is paused, so this ends.
+            while self.read(|_| ())? != Drained::All {}
+            self.order(LISTEN)?;
+            self.is_listening = true;
+        }
+        Ok(())
+    }
+
+    /// Whether the kernel sends.
+    pub fn is_listening(&self) -> bool {
+        self.is_listening
+    }
+
+    /// Takes what there is, up to a bound, oldest first.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn read(&mut self, mut sink: impl FnMut(ProcEvent)) -> io::Result<Drained> {
+        let mut slices: Vec<_> = self.buffers.iter_mut().map(|buffer| [IoSliceMut::new(buffer)]).collect();
+        let received =
+            recvmmsg(self.socket.as_raw_fd(), &mut self.headers, slices.iter_mut(), MsgFlags::MSG_DONTWAIT, None);
+        let mut count = 0;
+        match received {
+            Ok(received) => {
+                for message in received {
+                    count += 1;
+                    // Root could send here too: only port 0 is the kernel.
+                    if message.address.is_some_and(|from| from.pid() != 0) {
+                        continue;
+                    }
+                    if let Some(event) = message.iovs().next().and_then(ProcEvent::parse) {
+                        sink(event);
+                    }
+                }
+            }
+            Err(nix::errno::Errno::EAGAIN) => return Ok(Drained::All),
+            Err(nix::errno::Errno::ENOBUFS) => return Ok(Drained::Overrun),
+            Err(nix::errno::Errno::EINTR) => return Ok(Drained::More),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(if count < BATCH { Drained::All } else { Drained::More })
+    }
+
+    /// Whether the fork of a child and its exit, with its code, are told.
+    fn prove(&mut self) -> io::Result<bool> {
+        let deadline = Instant::now() + PROOF_DEADLINE;
+        let child = if is_single_threaded() {
+            PidFd::of_child(fork_child(Vec::new(), |_| PROOF_CODE)?)?
+        } else {
+            let argv = ["sh", "-c", &format!("exit {PROOF_CODE}")].map(Into::into).to_vec();
+            spawn(Spawn { argv, ..Spawn::new("/bin/sh") }).map_err(io::Error::other)?.process
+        };
+        let pid = child.id().pid;
+        let (mut forked, mut exited) = (false, false);
+        let mut result = Ok(());
+        while !(forked && exited) && result.is_ok() && wait_readable(&self.socket, deadline) {
+            let read = self.read(|event| match event {
+                ProcEvent::Fork { child, .. } => forked |= child == pid,
+                ProcEvent::LeaderExited { pid: gone, exit, .. } => {
+                    exited |= gone == pid && exit == ExitStatus::Code(PROOF_CODE.into());
+                }
+                _ => {}
+            });
+            result = read.map(drop);
+        }
+        reap(&child);
+        result.map(|()| forked && exited)
+    }
+}
+
+/// Whether the kernel takes a mask of events, as it does since 6.6.
+fn has_mask() -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.trim().parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(6))
+}
+
+impl Drop for Connector {
+    fn drop(&mut self) {
+        // The kernel goes on counting a listener that only closes its socket, and then makes events for nobody.
+        let _ = self.pause();
+    }
+}
+
+impl AsFd for Connector {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn unavailable(why: String) -> Unavailable {
+    Unavailable {
+        what: "the kernel's proc connector".into(),
+        why,
+        advice: "run in the host's PID, user and network namespaces on a kernel with CONFIG_PROC_EVENTS \
+                 (unprivileged since 6.6); until then processes are observed by polling"
+            .into(),
+    }
+}
+
+fn wait_readable(fd: &impl AsFd, deadline: Instant) -> bool {
+    let left = deadline.saturating_duration_since(Instant::now()).as_millis();
+    let left = u16::try_from(left).unwrap_or(u16::MAX);
+    let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
+    matches!(poll(&mut fds, left), Ok(1..) | Err(nix::errno::Errno::EINTR)) && left > 0
+}
+
+/// Takes the self-test's child, which has ended or is about to.
+fn reap(child: &PidFd) {
+    if !wait_readable(child, Instant::now() + PROOF_DEADLINE) {
+        // Fails only if it is dead after all.
+        let _ = child.signal(Signal::Kill);
+        wait_readable(child, Instant::now() + PROOF_DEADLINE);
+    }
+    // Fails only if somebody else has reaped it.
+    let _ = child.try_reap();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn datagram(what: u32, fields: &[u32]) -> Vec<u8> {
+        let mut bytes = vec![0; HEADERS];
+        bytes.extend(what.to_ne_bytes());
+        bytes.extend(0_u32.to_ne_bytes());
+        bytes.extend(5_000_000_000_u64.to_ne_bytes());
+        bytes.extend(fields.iter().flat_map(|field| field.to_ne_bytes()));
+        bytes
+    }
+
+    #[test]
+    fn datagrams_are_read() {
+        let at = 5_000_000_000;
+        let cases = [
+            (EVENT_FORK, vec![11, 10, 20, 20], ProcEvent::Fork { parent: 10, child: 20, at }),
+            (EVENT_FORK, vec![1, 1, 21, 20], ProcEvent::ThreadStarted { process: 20, thread: 21, at }),
+            (EVENT_EXEC, vec![20, 20], ProcEvent::Exec { pid: 20, at }),
+            (
+                EVENT_EXIT,
+                vec![20, 20, 7 << 8, 17, 10, 10],
+                ProcEvent::LeaderExited { pid: 20, exit: ExitStatus::Code(7), at },
+            ),
+            (
+                EVENT_EXIT,
+                vec![21, 20, 9, 17, 10, 10],
+                ProcEvent::ThreadExited { process: 20, thread: 21, exit: ExitStatus::Signal(9), at },
+            ),
+        ];
+        for (what, fields, event) in cases {
+            assert_eq!(ProcEvent::parse(&datagram(what, &fields)), Some(event));
+            assert_eq!(event.at(), at);
+        }
+        // An acknowledgement, another kind, and bytes that end early.
+        assert_eq!(ProcEvent::parse(&datagram(0, &[0])), None);
+        assert_eq!(ProcEvent::parse(&datagram(4, &[1, 1, 1, 1])), None);
+        let whole = datagram(EVENT_EXEC, &[20, 20]);
+        for length in 0..whole.len() {
+            assert_eq!(ProcEvent::parse(&whole[..length]), None);
+        }
+    }
+}

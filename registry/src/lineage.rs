@@ -1,0 +1,427 @@
+//! Whose process is it: from the kernel's events on all processes to `process:spawned` and `process:exited` of sessions.
+//!
+//! A pure state machine. A process belongs to the session of the process that forked it, whatever became of that one, so
+//! daemons and orphans stay with their session. The rules:
+//!
+//! * **Spawned** is told when a process first executes a program; or when it ends without having done so; or when it has
+//!   lived [`QUIET`] without. Always after its parent's. What `/proc` says no more stays out (`command` is `None`), and
+//!   the start time is taken from the event.
+//! * **Exited** is told when the first thread *and* all others have ended. A first thread may end long before: what counts
+//!   is the set of threads, which the events tell exactly. The status is that of the thread that ended last, which is the
+//!   one the kernel gives the process (since Linux 6.0; before, that of a first thread which ended early by itself). A
+//!   program executed by another thread is an end of the first thread, and then an exec of the same pid: it lives.
+//! * **Before the first exec** of a session all that exists is the proxy's own work: the init of a namespace, a go-between
+//!   on the way to the agent, an attempt that failed. Such a process is told of only once it executes a program. From the
+//!   first exec on everything new is the session's, also a child of the proxy itself: by `CLONE_PARENT` the agent can make
+//!   one.
+//! * **A pid's reuse** is told by the events, which come in order: a fork of a known pid means that its end was missed.
+//!   What happened before a process was born is an earlier one's. What `/proc` says counts only if the process there is
+//!   not younger than the one meant.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    io,
+    time::Duration,
+};
+
+use ipc_protocol::{Event, ExitStatus, Pid, ProcessId, ProcessInfo, ProcessStatus, SessionId};
+
+use crate::{Look, ProcEvent, Sight, proc};
+
+/// How long a process may live without an exec before it is told of as it is. Most that will execute something have
+/// within a millisecond.
+pub const QUIET: Duration = Duration::from_millis(50);
+
+/// One session's tree: minted when its proxy is added, never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Root(u64);
+
+/// What is to be told, of which session, in order.
+pub type Told = Vec<(Root, Event)>;
+
+#[derive(Debug)]
+struct Session {
+    id: SessionId,
+    proxy: Pid,
+    /// What happened before is none of its.
+    since: u64,
+    /// Whether anything has been executed in it.
+    has_started: bool,
+    /// Whether a newer session has its name: nothing can be told under it any more.
+    is_superseded: bool,
+}
+
+#[derive(Debug)]
+struct Process {
+    root: Root,
+    parent: Pid,
+    /// When it was forked: monotonic nanoseconds.
+    born: u64,
+    /// The same in ticks since the boot: its start time is not later.
+    start: u64,
+    executed: u64,
+    threads: BTreeSet<Pid>,
+    /// How its first thread ended.
+    leader_exit: Option<ExitStatus>,
+    /// The proxy's own, as long as it does not execute anything.
+    is_helper: bool,
+    /// Who it is and what it runs, once that was told.
+    told: Option<(ProcessId, Option<String>)>,
+}
+
+/// The living processes of all sessions.
+#[derive(Debug)]
+pub struct Lineage {
+    sessions: BTreeMap<Root, Session>,
+    proxies: BTreeMap<Pid, Root>,
+    processes: BTreeMap<Pid, Process>,
+    /// Forked and not told of when they were put here, oldest first: pid and birth.
+    quiet: VecDeque<(Pid, u64)>,
+    minted: u64,
+    /// From the monotonic clock to the one that counts from the boot, in nanoseconds: a machine that slept has one.
+    slept: u64,
+    ticks_per_second: u64,
+}
+
+impl Default for Lineage {
+    fn default() -> Self {
+        Self {
+            sessions: BTreeMap::new(),
+            proxies: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            quiet: VecDeque::new(),
+            minted: 0,
+            slept: 0,
+            ticks_per_second: proc::ticks_per_second(),
+        }
+    }
+}
+
+impl Lineage {
+    /// Says by how much the clock that counts from the boot is ahead of the monotonic one, in nanoseconds.
+    pub fn set_slept(&mut self, nanoseconds: u64) {
+        self.slept = nanoseconds;
+    }
+
+    /// A session begins, whose processes will be `proxy`'s descendants. `since` is a time after the proxy's fork and before
+    /// its first of the session. To be called before any event of these is applied.
+    pub fn add(&mut self, id: SessionId, proxy: Pid, since: u64) -> Root {
+        self.minted += 1;
+        let root = Root(self.minted);
+        for session in self.sessions.values_mut().filter(|session| session.id == id) {
+            session.is_superseded = true;
+        }
+        self.sessions.insert(root, Session { id, proxy, since, has_started: false, is_superseded: false });
+        self.proxies.insert(proxy, root);
+        root
+    }
+
+    /// Every session, and whether it may be told of.
+    pub fn roots(&self) -> impl Iterator<Item = Root> + use<'_> {
+        self.sessions.keys().copied()
+    }
+
+    /// The name of a session; `None` for one that has none of its own any more.
+    pub fn session(&self, root: Root) -> Option<&SessionId> {
+        self.sessions.get(&root).filter(|session| !session.is_superseded).map(|session| &session.id)
+    }
+
+    /// Whether a session has no process, as far as is known. Its proxy does not count.
+    pub fn is_empty(&self, root: Root) -> bool {
+        !self.processes.values().any(|process| process.root == root)
+    }
+
+    /// Applies what has happened.
+    pub fn apply(&mut self, event: ProcEvent, look: &mut impl Look, told: &mut Told) {
+        match event {
+            ProcEvent::Fork { parent, child, at } => self.forked(parent, child, at, look, told),
+            ProcEvent::ThreadStarted { process, thread, at } => {
+                if let Some(process) = self.alive_at(process, at) {
+                    process.threads.insert(thread);
+                }
+            }
+            ProcEvent::Exec { pid, at } => self.executed(pid, at, look, told),
+            ProcEvent::LeaderExited { pid, exit, at } => {
+                self.proxy_gone(pid, at);
+                let Some(process) = self.alive_at(pid, at) else { return };
+                // A program that another thread executed takes over the pid; the thread that had it may report late.
+                if at < process.executed {
+                    return;
+                }
+                process.leader_exit = Some(exit);
+                if process.threads.is_empty() {
+                    self.ended(pid, Some(exit), look, told);
+                }
+            }
+            ProcEvent::ThreadExited { process: pid, thread, exit, at } => {
+                let Some(process) = self.alive_at(pid, at) else { return };
+                let was_last = process.threads.remove(&thread) && process.threads.is_empty();
+                if was_last && process.leader_exit.is_some() {
+                    self.ended(pid, Some(exit), look, told);
+                }
+            }
+        }
+    }
+
+    fn alive_at(&mut self, pid: Pid, at: u64) -> Option<&mut Process> {
+        self.processes.get_mut(&pid).filter(|process| process.born <= at)
+    }
+
+    fn proxy_gone(&mut self, pid: Pid, at: u64) {
+        if let Some(root) = self.proxies.get(&pid)
+            && self.sessions.get(root).is_none_or(|session| session.since <= at)
+        {
+            self.proxies.remove(&pid);
+        }
+    }
+
+    fn forked(&mut self, parent: Pid, child: Pid, at: u64, look: &mut impl Look, told: &mut Told) {
+        if let Some(known) = self.processes.get(&child) {
+            let start = known.start;
+            let is_the_same =
+                self.ticks(at) <= start + 1 || look.see(child).is_ok_and(|seen| seen.start_time <= start + 1);
+            // Found by a resynchronization before its fork was read.
+            if is_the_same {
+                return;
+            }
+            self.ended(child, None, look, told);
+        }
+        self.proxy_gone(child, at);
+        let root = match (self.proxies.get(&parent), self.processes.get(&parent)) {
+            (Some(root), _) if self.sessions.get(root).is_some_and(|session| session.since <= at) => *root,
+            (_, Some(parent)) if parent.born <= at => parent.root,
+            _ => return,
+        };
+        let is_helper = self.sessions.get(&root).is_some_and(|session| !session.has_started);
+        self.insert(child, Process::new(root, parent, at, self.ticks(at), is_helper));
+    }
+
+    fn insert(&mut self, pid: Pid, process: Process) {
+        self.quiet.push_back((pid, process.born));
+        self.processes.insert(pid, process);
+    }
+
+    fn executed(&mut self, pid: Pid, at: u64, look: &mut impl Look, told: &mut Told) {
+        let Some(process) = self.alive_at(pid, at) else { return };
+        process.executed = at;
+        process.threads.clear();
+        process.leader_exit = None;
+        process.is_helper = false;
+        let root = process.root;
+        self.tell_started(pid, root, look, told);
+    }
+
+    /// Tells of a process that has executed something: with the first one its session has started.
+    fn tell_started(&mut self, pid: Pid, root: Root, look: &mut impl Look, told: &mut Told) {
+        self.tell(pid, look, told);
+        if let Some(session) = self.sessions.get_mut(&root) {
+            session.has_started = true;
+        }
+    }
+
+    /// Tells of a process that was not told of yet, and before it of those it descends from.
+    fn tell(&mut self, pid: Pid, look: &mut impl Look, told: &mut Told) {
+        let mut line = Vec::new();
+        let mut next = Some(pid);
+        while let Some(pid) = next
+            && let Some(process) = self.processes.get(&pid)
+            && process.told.is_none()
+        {
+            line.push(pid);
+            // A parent is older; one that is younger only has the pid that the parent had.
+            let parent = self.processes.get(&process.parent);
+            next = parent.filter(|p| p.root == process.root && p.born <= process.born).map(|_| process.parent);
+        }
+        for pid in line.into_iter().rev() {
+            self.tell_one(pid, look, told);
+        }
+    }
+
+    fn tell_one(&mut self, pid: Pid, look: &mut impl Look, told: &mut Told) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let Some(session) = self.sessions.get(&process.root) else { return };
+        if process.is_helper {
+            return;
+        }
+        let seen = look.see(pid).ok().filter(|seen| seen.start_time <= process.start + 1);
+        let (mut words, mut cwd) = (Vec::new(), None);
+        if seen.is_some_and(|seen| !seen.is_dead) {
+            words = look.command_line(pid);
+            cwd = look.cwd(pid);
+        }
+        let start_time = seen.map_or(process.start, |seen| seen.start_time);
+        process.start = start_time;
+        let id = ProcessId { pid, start_time };
+        let mut words = words.into_iter();
+        let command = words.next();
+        process.told = Some((id, command.clone()));
+        if session.is_superseded {
+            return;
+        }
+        let info = ProcessInfo {
+            id,
+            ppid: process.parent,
+            pgid: seen.map_or(0, |seen| seen.pgid),
+            sid: seen.map_or(0, |seen| seen.sid),
+            session_id: session.id.clone(),
+            command,
+            args: words.collect(),
+            cwd,
+            started_at: proc::started_at(start_time),
+            status: ProcessStatus::Running,
+            exit: None,
+            cpu_percent: None,
+            rss_bytes: None,
+            // The agent: what the session executes first.
+            tracked: !session.has_started,
+        };
+        told.push((process.root, Event::ProcessSpawned(Box::new(info))));
+    }
+
+    /// Tells of a process's end, and before that of its start if need be.
+    fn ended(&mut self, pid: Pid, exit: Option<ExitStatus>, look: &mut impl Look, told: &mut Told) {
+        self.tell(pid, look, told);
+        let Some(process) = self.processes.remove(&pid) else { return };
+        if let Some((process_id, command)) = process.told
+            && self.session(process.root).is_some()
+        {
+            told.push((process.root, Event::ProcessExited { process: process_id, command, exit }));
+        }
+    }
+
+    /// When [`Lineage::tick`] is due, in monotonic nanoseconds.
+    pub fn due(&mut self) -> Option<u64> {
+        while let Some((pid, born)) = self.quiet.front() {
+            let waits = |process: &Process| process.born == *born && process.told.is_none();
+            if self.processes.get(pid).is_some_and(waits) {
+                return Some(born + QUIET.as_nanos() as u64);
+            }
+            self.quiet.pop_front();
+        }
+        None
+    }
+
+    /// Time has passed: tells of what has lived without an exec for long enough.
+    pub fn tick(&mut self, now: u64, look: &mut impl Look, told: &mut Told) {
+        while self.due().is_some_and(|due| due <= now)
+            && let Some((pid, _)) = self.quiet.pop_front()
+        {
+            // Not of a helper: that stays quiet until it executes something.
+            self.tell(pid, look, told);
+        }
+    }
+
+    /// Events of this session were lost: finds out from `/proc` what there is below its proxy, and below what is known of
+    /// it. What is gone has ended, nobody saw how. One session at a time, since it may take some milliseconds.
+    pub fn resynchronize(&mut self, root: Root, look: &mut impl Look, told: &mut Told) {
+        let known: Vec<Pid> =
+            self.processes.iter().filter(|(_, process)| process.root == root).map(|(pid, _)| *pid).collect();
+        for pid in known {
+            let Some(process) = self.processes.get_mut(&pid) else { continue };
+            match look.see(pid) {
+                Ok(seen) if seen.start_time <= process.start + 1 && !seen.is_dead => {
+                    process.take_in(pid, seen, look);
+                    if seen.has_execed {
+                        self.tell_started(pid, root, look, told);
+                    }
+                }
+                // Nothing is known of it, so nothing has changed.
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {}
+                _ => self.ended(pid, None, look, told),
+            }
+        }
+        let proxy = self.proxies.iter().find(|(_, of)| **of == root).map(|(pid, _)| *pid);
+        let known = self.processes.iter().filter(|(_, process)| process.root == root).map(|(pid, _)| *pid);
+        let mut todo: VecDeque<Pid> = proxy.into_iter().chain(known).collect();
+        let mut visited = BTreeSet::new();
+        while let Some(parent) = todo.pop_front() {
+            if !visited.insert(parent) {
+                continue;
+            }
+            for child in look.children(parent) {
+                if let Ok(seen) = look.see(child)
+                    && seen.parent == parent
+                {
+                    self.found(root, parent, child, seen, look, told);
+                    todo.push_back(child);
+                }
+            }
+        }
+    }
+
+    /// A process was found in the tree.
+    fn found(&mut self, root: Root, parent: Pid, pid: Pid, seen: Sight, look: &mut impl Look, told: &mut Told) {
+        if let Some(known) = self.processes.get(&pid) {
+            if seen.start_time <= known.start + 1 {
+                return;
+            }
+            self.ended(pid, None, look, told);
+        }
+        if seen.is_dead {
+            // The rest of it is still to come, as an event, or has been lost.
+            return;
+        }
+        let Some(session) = self.sessions.get_mut(&root) else { return };
+        let is_helper = !session.has_started && !seen.has_execed;
+        let born = self.monotonic(seen.start_time);
+        let mut process = Process::new(root, parent, born, seen.start_time, is_helper);
+        process.take_in(pid, seen, look);
+        self.insert(pid, process);
+        if seen.has_execed {
+            self.tell_started(pid, root, look, told);
+        }
+    }
+
+    /// A session is over, proven so: what is not known to have ended has.
+    pub fn remove(&mut self, root: Root, look: &mut impl Look, told: &mut Told) {
+        let left: Vec<Pid> =
+            self.processes.iter().filter(|(_, process)| process.root == root).map(|(pid, _)| *pid).collect();
+        for pid in left {
+            self.ended(pid, None, look, told);
+        }
+        if let Some(session) = self.sessions.remove(&root)
+            && self.proxies.get(&session.proxy) == Some(&root)
+        {
+            self.proxies.remove(&session.proxy);
+        }
+    }
+
+    /// Start time of a process that was forked at `at`, to the tick.
+    fn ticks(&self, at: u64) -> u64 {
+        let since_boot = u128::from(at) + u128::from(self.slept);
+        u64::try_from(since_boot * u128::from(self.ticks_per_second) / 1_000_000_000).unwrap_or(u64::MAX)
+    }
+
+    /// The monotonic time at which a tick began.
+    fn monotonic(&self, ticks: u64) -> u64 {
+        let since_boot = u128::from(ticks) * 1_000_000_000 / u128::from(self.ticks_per_second);
+        u64::try_from(since_boot).unwrap_or(u64::MAX).saturating_sub(self.slept)
+    }
+}
+
+impl Process {
+    fn new(root: Root, parent: Pid, born: u64, start: u64, is_helper: bool) -> Self {
+        Self {
+            root,
+            parent,
+            born,
+            start,
+            executed: 0,
+            threads: BTreeSet::new(),
+            leader_exit: None,
+            is_helper,
+            told: None,
+        }
+    }
+
+    /// Takes from `/proc` what events would have told.
+    fn take_in(&mut self, pid: Pid, seen: Sight, look: &mut impl Look) {
+        self.threads = look.threads(pid).into_iter().collect();
+        // How it ended is lost with its event. It counts only if no other thread ends after it.
+        self.leader_exit = seen.leader_is_dead.then(|| self.leader_exit.unwrap_or(ExitStatus::Code(0)));
+        self.is_helper &= !seen.has_execed;
+    }
+}
+
+#[cfg(test)]
+mod tests;

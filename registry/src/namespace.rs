@@ -1,0 +1,167 @@
+//! A PID and mount namespace whose end is the end of everything in it.
+
+use std::{
+    fs::File,
+    io::{self, Read, Write},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    time::{Duration, Instant},
+};
+
+use ipc_protocol::{Pid, ProcessId, Signal};
+
+use crate::{
+    PidFd, Unavailable,
+    proc::{self, identify},
+    sys::{self, Exec, IdMaps, Init, Step},
+};
+
+/// How long an init may take to be ready.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A PID and a mount namespace (for others than root a user namespace too) with a `/proc` of its own, and the init in it.
+///
+/// The init is a child of this process, and is killed by the kernel when the thread that made it ends; with the init, the
+/// kernel kills everything inside. A program comes inside by [`crate::Spawn::namespace`].
+#[derive(Debug)]
+pub struct Namespace {
+    init: PidFd,
+    /// In the order in which they have to be entered.
+    fds: Vec<OwnedFd>,
+}
+
+impl Namespace {
+    /// Makes it. The init is a member of `group`, the directory of a cgroup, if one is given.
+    ///
+    /// # Errors
+    /// What the system does not allow here, and what would help.
+    pub fn create(group: Option<BorrowedFd<'_>>) -> Result<Self, Unavailable> {
+        Self::create_with(group, libc::SIGCHLD)
+    }
+
+    fn create_with(group: Option<BorrowedFd<'_>>, exit_signal: i32) -> Result<Self, Unavailable> {
+        let needs_user = !rustix::process::geteuid().is_root();
+        let own = |error| refused(Step::Clone, &error, needs_user);
+        let (ours, theirs) = UnixStream::pair().map_err(own)?;
+        let maps = needs_user.then(|| {
+            let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+            IdMaps { user: format!("{uid} {uid} 1").into_bytes(), group: format!("{gid} {gid} 1").into_bytes() }
+        });
+        let init = sys::clone_init(group, maps, &theirs.into(), exit_signal).map_err(own)?;
+        match take_over(&init, ours, needs_user) {
+            Ok((id, fds)) => Ok(Self { init: PidFd::from_parts(init.pidfd, id), fds }),
+            Err(error) => {
+                let (step, error) = init.failure().unwrap_or((Step::Enter, error));
+                destroy(&init.pidfd);
+                Err(refused(step, &error, needs_user))
+            }
+        }
+    }
+
+    /// The init.
+    pub fn init(&self) -> &PidFd {
+        &self.init
+    }
+
+    pub(crate) fn into_fds(self) -> Vec<OwnedFd> {
+        self.fds
+    }
+}
+
+/// The init of the namespaces that a proxy has made: its child that is the first process of a PID namespace right below
+/// the proxy's own. What a session makes itself is deeper.
+pub fn init_below(proxy: Pid) -> Option<PidFd> {
+    let levels = pids_by_level(proxy)?.len();
+    let mut children = Vec::new();
+    proc::children(proxy, &mut children).ok()?;
+    let init = children.into_iter().find(|pid| {
+        pids_by_level(*pid).is_some_and(|pids| pids.len() == levels + 1 && pids.last().is_some_and(|pid| *pid == 1))
+    })?;
+    PidFd::open(identify(init).ok()?).ok()
+}
+
+/// The numbers that a process has in its PID namespace and in those around it, outermost first.
+fn pids_by_level(pid: Pid) -> Option<Vec<Pid>> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    Some(numbers.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect())
+}
+
+/// Waits for the init, opens its namespaces, and lets it go on.
+fn take_over(init: &Init, mut socket: UnixStream, with_user: bool) -> io::Result<(ProcessId, Vec<OwnedFd>)> {
+    let deadline = Instant::now() + PATIENCE;
+    hear(&mut socket, deadline)?.ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "the init has ended"))?;
+    // While it is dumpable: then they are hidden from others than root.
+    let names: &[&str] = if with_user { &["user", "pid", "mnt"] } else { &["pid", "mnt"] };
+    let open = |name: &&str| File::open(format!("/proc/{}/ns/{name}", init.pid)).map(OwnedFd::from);
+    let fds = names.iter().map(open).collect::<io::Result<_>>()?;
+    socket.write_all(&[0])?;
+    // It closes its end once it is not dumpable.
+    while hear(&mut socket, deadline)?.is_some() {}
+    Ok((identify(init.pid)?, fds))
+}
+
+/// The next byte; `None` when the other end is closed.
+fn hear(socket: &mut UnixStream, deadline: Instant) -> io::Result<Option<u8>> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        socket.set_read_timeout(Some(left))?;
+        let mut byte = [0];
+        match socket.read(&mut byte) {
+            Ok(0) => return Ok(None),
+            Ok(_) => return Ok(Some(byte[0])),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted && Instant::now() < deadline => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, format!("the init was not ready in {PATIENCE:?}")));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Kills a child and reaps it.
+fn destroy(child: &OwnedFd) {
+    // It can only fail for one that is dead.
+    let _ = rustix::process::pidfd_send_signal(child, rustix::process::Signal::KILL);
+    let _ = sys::wait_for(child);
+}
+
+fn refused(step: Step, error: &io::Error, with_user: bool) -> Unavailable {
+    let advice = match (step, error.raw_os_error()) {
+        (Step::MountProc, Some(libc::EPERM)) => {
+            "a container masks parts of /proc: run it with these unmasked (Docker: --security-opt systempaths=unconfined), \
+             or choose another containment"
+        }
+        (Step::Clone, Some(libc::ENOSPC | libc::EUSERS)) => {
+            "raise the limits in /proc/sys/user (max_user_namespaces, max_pid_namespaces, max_mnt_namespaces)"
+        }
+        (_, Some(libc::EPERM | libc::EACCES)) if with_user => {
+            "let ordinary users make user namespaces (sysctl kernel.unprivileged_userns_clone=1, \
+             kernel.apparmor_restrict_unprivileged_userns=0; in a container, its seccomp filter), or run as root"
+        }
+        (_, Some(libc::EPERM | libc::EACCES)) => "it needs CAP_SYS_ADMIN: in a container, --cap-add SYS_ADMIN",
+        _ => "choose another containment",
+    };
+    let what = if with_user { "a user, PID and mount namespace" } else { "a PID and mount namespace" };
+    Unavailable { what: what.into(), why: format!("{}: {error}", step.name()), advice: advice.into() }
+}
+
+/// Tries whether strict containment can be had: makes a namespace, sends a child inside, and leaves nothing. Any process
+/// may ask, with any number of threads; none of the children can be seen by a `wait` that does not say `__WALL`.
+///
+/// # Errors
+/// Why not.
+pub fn strict_is_available() -> Result<(), Unavailable> {
+    let with_user = !rustix::process::geteuid().is_root();
+    let namespace = Namespace::create_with(None, 0)?;
+    let init = namespace.init.try_clone();
+    let entered = sys::rehearsal()
+        .map_err(|error| (Step::Descriptors, error))
+        .and_then(|exec| sys::rehearse(Exec { namespaces: namespace.into_fds(), ..exec }));
+    let init = init.map_err(|error| refused(Step::Descriptors, &error, with_user))?;
+    let _ = init.signal(Signal::Kill);
+    let _ = sys::wait_for(&init.as_fd());
+    entered.map_err(|(step, error)| refused(step, &error, with_user))
+}

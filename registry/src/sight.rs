@@ -1,0 +1,87 @@
+//! What an observer has to look up about a process: a few questions to `/proc`, behind a trait so that who asks can be
+//! tested without processes.
+
+use std::io;
+
+use ipc_protocol::Pid;
+
+use crate::proc;
+
+/// A process, as it is at the moment of looking. Dead or alive, but not reaped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sight {
+    /// Its parent.
+    pub parent: Pid,
+    /// Its process group.
+    pub pgid: Pid,
+    /// Its session in the POSIX sense.
+    pub sid: Pid,
+    /// When it started: clock ticks since the boot.
+    pub start_time: u64,
+    /// Whether it has executed a program since it was forked.
+    pub has_execed: bool,
+    /// Whether its first thread is dead; with `is_dead` false others live on.
+    pub leader_is_dead: bool,
+    /// Whether all of it is dead.
+    pub is_dead: bool,
+}
+
+/// Questions to `/proc`. What cannot be read is absent.
+pub trait Look {
+    /// The process that has this pid now.
+    ///
+    /// # Errors
+    /// `NotFound` when there is none. Any other says nothing about it.
+    fn see(&mut self, pid: Pid) -> io::Result<Sight>;
+    /// Its command line, word by word; empty where it cannot be read.
+    fn command_line(&mut self, pid: Pid) -> Vec<String>;
+    /// Its working directory.
+    fn cwd(&mut self, pid: Pid) -> Option<String>;
+    /// Its children.
+    fn children(&mut self, pid: Pid) -> Vec<Pid>;
+    /// Its threads, without the first.
+    fn threads(&mut self, pid: Pid) -> Vec<Pid>;
+}
+
+/// The real `/proc`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProcFs;
+
+/// Of the kernel: the process was forked and has not executed anything since.
+const PF_FORKNOEXEC: u32 = 0x40;
+
+impl Look for ProcFs {
+    fn see(&mut self, pid: Pid) -> io::Result<Sight> {
+        let stat = proc::stat(pid)?;
+        Ok(Sight {
+            parent: stat.ppid.unsigned_abs(),
+            pgid: stat.pgrp.unsigned_abs(),
+            sid: stat.session.unsigned_abs(),
+            start_time: stat.starttime,
+            has_execed: stat.flags & PF_FORKNOEXEC == 0,
+            leader_is_dead: matches!(stat.state, 'Z' | 'X' | 'x'),
+            is_dead: proc::is_dead(&stat),
+        })
+    }
+
+    fn command_line(&mut self, pid: Pid) -> Vec<String> {
+        proc::command_line(pid).unwrap_or_default()
+    }
+
+    fn cwd(&mut self, pid: Pid) -> Option<String> {
+        proc::cwd(pid)
+    }
+
+    fn children(&mut self, pid: Pid) -> Vec<Pid> {
+        let mut found = Vec::new();
+        // What could not be looked at is not seen; nobody takes this for a proof.
+        let _ = proc::children(pid, &mut found);
+        found
+    }
+
+    fn threads(&mut self, pid: Pid) -> Vec<Pid> {
+        let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+        let tids = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok());
+        tids.filter(|tid| *tid != pid).collect()
+    }
+}

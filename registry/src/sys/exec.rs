@@ -1,0 +1,318 @@
+//! Starting programs.
+
+use std::{
+    ffi::{CStr, CString, c_char, c_int, c_void},
+    io,
+    mem::MaybeUninit,
+    os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
+    ptr,
+};
+
+use ipc_protocol::Pid;
+use rustix::fs::{Mode, OFlags};
+
+use super::{
+    Step, above,
+    clone::{Blocked, Copied, Shared, clone_copy, clone_into, owned},
+    default_signals, errno, wait_for,
+};
+
+/// A program to execute, with everything allocated beforehand.
+pub(crate) struct Exec {
+    /// Paths to try in turn. With none, the child goes through all steps before the exec and exits with 0: a rehearsal.
+    pub programs: Vec<CString>,
+    pub argv: Vec<CString>,
+    pub env: Vec<CString>,
+    pub cwd: Option<CString>,
+    /// Become the standard streams.
+    pub stdio: [OwnedFd; 3],
+    /// Become 3, 4, …
+    pub fds: Vec<OwnedFd>,
+    /// Directory of the cgroup that it is to be a member of.
+    pub group: Option<OwnedFd>,
+    /// Namespaces that it is to be in, in the order in which they are entered.
+    pub namespaces: Vec<OwnedFd>,
+    /// Resources, each with what both its limits become.
+    pub rlimits: Vec<(u32, u64)>,
+    /// A landlock ruleset to be restricted by.
+    pub landlock: Option<OwnedFd>,
+    /// What its end is told by: SIGCHLD, or 0 for a child that nobody else may notice.
+    pub exit_signal: c_int,
+}
+
+/// What the child works on. It is the parent's own, or a copy of it.
+struct Plan {
+    programs: Vec<*const c_char>,
+    argv: Vec<*const c_char>,
+    env: Vec<*const c_char>,
+    cwd: *const c_char,
+    fds: Vec<RawFd>,
+    namespaces: Vec<RawFd>,
+    rlimits: Vec<(u32, u64)>,
+    landlock: RawFd,
+    report: *mut Report,
+}
+
+/// What comes back, through memory that parent and child share.
+#[derive(Clone, Copy)]
+struct Report {
+    /// Step and errno of the failure; `None` while there is none.
+    failed: Option<(Step, c_int)>,
+    /// A descriptor of the program's process; -1 while there is none.
+    pidfd: RawFd,
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const c_char> {
+    strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect()
+}
+
+/// Starts a program in a session of its own and returns once its exec is done: pid and pidfd.
+///
+/// The calling thread is suspended until the exec (vfork), so a failure is known at once. Without a cgroup or namespaces
+/// nothing is copied: the child runs in this process's memory.
+pub(crate) fn clone_exec(mut exec: Exec) -> Result<(Pid, OwnedFd), (Step, io::Error)> {
+    let fail = |error| (Step::Descriptors, error);
+    let mut fds: Vec<OwnedFd> = exec.stdio.into_iter().collect();
+    fds.append(&mut exec.fds);
+    // 3 is the least number that is out of the way of the first targets; `above` counts from 3, the targets from 0.
+    let fds = above(fds).map_err(fail)?;
+    let report = Shared::new(Report { failed: None, pidfd: -1 }).map_err(|error| (Step::Clone, error))?;
+    let mut plan = Plan {
+        programs: pointers(&exec.programs),
+        argv: pointers(&exec.argv),
+        env: pointers(&exec.env),
+        cwd: exec.cwd.as_deref().map_or(ptr::null(), CStr::as_ptr),
+        fds: fds.iter().map(AsRawFd::as_raw_fd).collect(),
+        namespaces: exec.namespaces.iter().map(AsRawFd::as_raw_fd).collect(),
+        rlimits: exec.rlimits,
+        landlock: exec.landlock.as_ref().map_or(-1, AsRawFd::as_raw_fd),
+        report: report.as_ptr(),
+    };
+    let blocked = Blocked::all();
+    let cloned = match (&exec.group, exec.namespaces.is_empty()) {
+        (None, true) => in_this_memory(&mut plan, exec.exit_signal),
+        (Some(group), true) => match in_this_memory_and_group(&mut plan, exec.exit_signal, group) {
+            Ok(None) => as_a_copy(&mut plan, exec.exit_signal, Some(group)),
+            cloned => cloned,
+        },
+        (group, false) => in_namespaces(&mut plan, exec.exit_signal, group.as_ref()),
+    };
+    drop(blocked);
+    let pid = cloned.map_err(|error| (Step::Clone, error))?;
+    let Report { failed, pidfd } = report.get();
+    // SAFETY: the kernel made this descriptor for us, in a clone that succeeded.
+    let pidfd = (pidfd >= 0).then(|| unsafe { owned(pidfd) });
+    if let Some((step, errno)) = failed {
+        if let Some(pidfd) = pidfd {
+            // It has exited; no one else may find its status.
+            let _ = wait_for(&pidfd);
+        }
+        return Err((step, io::Error::from_raw_os_error(errno)));
+    }
+    let gone = || (Step::Enter, io::Error::new(io::ErrorKind::Interrupted, "killed on the way"));
+    let pidfd = pidfd.ok_or_else(gone)?;
+    match pid {
+        Some(pid) => Ok((pid, pidfd)),
+        None => crate::proc::pid_of_pidfd(pidfd.as_fd()).map(|pid| (pid, pidfd)).map_err(|error| (Step::Enter, error)),
+    }
+}
+
+/// Nothing to execute, for a [`rehearse`] of what is added to it.
+pub(crate) fn rehearsal() -> io::Result<Exec> {
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    Ok(Exec {
+        programs: Vec::new(),
+        argv: Vec::new(),
+        env: Vec::new(),
+        cwd: None,
+        stdio: [null.try_clone()?, null.try_clone()?, null],
+        fds: Vec::new(),
+        group: None,
+        namespaces: Vec::new(),
+        rlimits: Vec::new(),
+        landlock: None,
+        exit_signal: 0,
+    })
+}
+
+/// Goes through all steps but the exec, in a child that is gone afterwards, and that only a `wait` with `__WALL` can see.
+/// Any process may do that, with any number of threads.
+pub(crate) fn rehearse(exec: Exec) -> Result<(), (Step, io::Error)> {
+    let (_, child) = clone_exec(Exec { programs: Vec::new(), exit_signal: 0, ..exec })?;
+    wait_for(&child).map_err(|error| (Step::Clone, error))
+}
+
+/// Of a child that runs in this process's memory, in bytes.
+const STACK: usize = 32 * 1024;
+
+/// The fast way: the child runs in this process's memory, on a stack of its own.
+fn in_this_memory(plan: &mut Plan, exit_signal: c_int) -> io::Result<Option<Pid>> {
+    // Never touched but by the child: left as it is.
+    let mut stack = Vec::<MaybeUninit<u128>>::with_capacity(STACK / size_of::<u128>());
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | exit_signal;
+    // SAFETY: CLONE_VFORK suspends this thread until the child has executed or exited, so `plan`, `stack` and what they
+    // point to outlive the child's use of them and are not touched meanwhile. The stack grows down from its aligned end.
+    // `exec_child` neither allocates, locks, unwinds nor returns. With CLONE_PIDFD the kernel writes to `pidfd`.
+    let pid = unsafe {
+        let top = stack.as_mut_ptr().add(stack.capacity()).cast::<c_void>();
+        let pidfd = &raw mut (*plan.report).pidfd;
+        libc::clone(exec_child, top, flags, ptr::from_mut(plan).cast::<c_void>(), pidfd)
+    };
+    if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(Some(pid.unsigned_abs())) }
+}
+
+/// As [`in_this_memory`], into a cgroup. `Ok(None)` where it cannot be done so.
+fn in_this_memory_and_group(plan: &mut Plan, exit_signal: c_int, group: &OwnedFd) -> io::Result<Option<Pid>> {
+    let mut stack = [const { MaybeUninit::<u128>::uninit() }; STACK / size_of::<u128>()];
+    // SAFETY: as in `in_this_memory`: the thread is suspended until `plan` and `stack` are not used any more.
+    let pid = unsafe {
+        let pidfd = &raw mut (*plan.report).pidfd;
+        let argument = ptr::from_mut(plan).cast::<c_void>();
+        clone_into(group.as_fd(), exit_signal, &mut stack, exec_child, argument, pidfd)
+    }?;
+    Ok(pid.map(|pid| pid.unsigned_abs()))
+}
+
+/// The other way into a cgroup: the child is a copy of this process.
+fn as_a_copy(plan: &mut Plan, exit_signal: c_int, group: Option<&OwnedFd>) -> io::Result<Option<Pid>> {
+    // SAFETY: the child only calls `exec_child` and `fail`, which keep to what is allowed; the pointer is into the report.
+    unsafe {
+        let pidfd = &raw mut (*plan.report).pidfd;
+        match clone_copy(libc::CLONE_VFORK, exit_signal, group.map(AsFd::as_fd), pidfd)? {
+            Copied::Parent(pid) => Ok(Some(pid.unsigned_abs())),
+            Copied::Child(Err(errno)) => fail(plan, Step::Group, errno),
+            Copied::Child(Ok(())) => {
+                exec_child(ptr::from_mut(plan).cast());
+                libc::_exit(127)
+            }
+        }
+    }
+}
+
+/// The way into namespaces, which only children of who enters them are in: a copy of this process enters them and clones
+/// the program's process as a sibling (CLONE_PARENT), so that it is a child of this one. It shares the descriptors of
+/// this process, which thus gets the pidfd. Its own pid for that process is not asked for: it may be killed before it says.
+fn in_namespaces(plan: &mut Plan, exit_signal: c_int, group: Option<&OwnedFd>) -> io::Result<Option<Pid>> {
+    let mut between: RawFd = -1;
+    let flags = libc::CLONE_VFORK | libc::CLONE_FILES;
+    // SAFETY: the child only calls `enter_and_exec` and `fail`, which keep to what is allowed.
+    let between = unsafe {
+        match clone_copy(flags, exit_signal, group.map(AsFd::as_fd), &raw mut between)? {
+            // SAFETY: the kernel made this descriptor for us.
+            Copied::Parent(_) => owned(between),
+            Copied::Child(Err(errno)) => fail(plan, Step::Group, errno),
+            Copied::Child(Ok(())) => enter_and_exec(plan),
+        }
+    };
+    // Suspended as this process was, the one between has ended. Were its status taken by another, that is no matter.
+    let _ = wait_for(&between);
+    Ok(None)
+}
+
+/// Runs in the process between.
+///
+/// # Safety
+/// As [`exec_child`], and this process is a copy.
+unsafe fn enter_and_exec(plan: &mut Plan) -> ! {
+    // SAFETY: system calls on numbers that are open; the pointer is into the report. An exit signal comes with
+    // CLONE_PARENT from the process between, which has the one that is wanted.
+    unsafe {
+        let mut at = 0;
+        while at < plan.namespaces.len() {
+            if libc::setns(*plan.namespaces.as_ptr().add(at), 0) < 0 {
+                fail(plan, Step::Enter, errno());
+            }
+            at += 1;
+        }
+        let pidfd = &raw mut (*plan.report).pidfd;
+        match clone_copy(libc::CLONE_PARENT | libc::CLONE_VFORK, 0, None, pidfd) {
+            Ok(Copied::Parent(_)) => libc::_exit(0),
+            Ok(Copied::Child(_)) => {
+                exec_child(ptr::from_mut(plan).cast());
+                libc::_exit(127)
+            }
+            Err(_) => fail(plan, Step::Clone, errno()),
+        }
+    }
+}
+
+/// Ends a child that could not do `step`.
+///
+/// # Safety
+/// Only in a child, whose parent will read the report.
+unsafe fn fail(plan: &Plan, step: Step, errno: c_int) -> ! {
+    // SAFETY: the report is mapped and the parent does not touch it before this process has ended.
+    unsafe {
+        ptr::write_volatile(&raw mut (*plan.report).failed, Some((step, errno)));
+        libc::_exit(127)
+    }
+}
+
+/// Runs in the child, on a small stack, in the parent's memory, while the parent's thread stands still; or in a copy. It
+/// must not allocate, lock, panic or return.
+extern "C" fn exec_child(plan: *mut c_void) -> c_int {
+    // SAFETY: callers pass a `Plan` that nobody else touches until this process has executed or exited. Everything called
+    // is async-signal-safe, and every pointer in the plan is to a C string or a null-ended array of such.
+    unsafe {
+        let plan = &mut *plan.cast::<Plan>();
+        let step = run_plan(plan);
+        fail(plan, step, errno())
+    }
+}
+
+/// Does all of it, up to the exec, and returns the step that failed.
+///
+/// # Safety
+/// As [`exec_child`].
+unsafe fn run_plan(plan: &Plan) -> Step {
+    // SAFETY: see `exec_child`.
+    unsafe {
+        default_signals();
+        if libc::setsid() < 0 {
+            return Step::Session;
+        }
+        if plan.landlock >= 0 {
+            let restrict = || libc::syscall(libc::SYS_landlock_restrict_self, plan.landlock, 0) == 0;
+            // Without CAP_SYS_ADMIN it takes the promise never to gain privileges by exec.
+            let promise = || errno() == libc::EPERM && libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
+            if !(restrict() || promise() && restrict()) {
+                return Step::Landlock;
+            }
+        }
+        let mut number = 0;
+        while (number as usize) < plan.fds.len() {
+            if libc::dup2(*plan.fds.as_ptr().add(number as usize), number) < 0 {
+                return Step::Descriptors;
+            }
+            number += 1;
+        }
+        if libc::syscall(libc::SYS_close_range, number, u32::MAX, 0) < 0 {
+            return Step::Descriptors;
+        }
+        let mut at = 0;
+        while at < plan.rlimits.len() {
+            let (resource, value) = *plan.rlimits.as_ptr().add(at);
+            let both = libc::rlimit64 { rlim_cur: value, rlim_max: value };
+            if libc::syscall(libc::SYS_prlimit64, 0, resource, &raw const both, ptr::null_mut::<c_void>()) < 0 {
+                return Step::Limits;
+            }
+            at += 1;
+        }
+        if !plan.cwd.is_null() && libc::chdir(plan.cwd) < 0 {
+            return Step::Cwd;
+        }
+        let mut program = plan.programs.as_ptr();
+        if (*program).is_null() {
+            libc::_exit(0);
+        }
+        while !(*program).is_null() {
+            libc::execve(*program, plan.argv.as_ptr(), plan.env.as_ptr());
+            // The next directory of PATH may have it; any other failure is about this very file.
+            if !matches!(errno(), libc::ENOENT | libc::ENOTDIR) {
+                break;
+            }
+            program = program.add(1);
+        }
+        Step::Exec
+    }
+}

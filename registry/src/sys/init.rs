@@ -1,0 +1,150 @@
+//! The first process of a PID namespace.
+
+use std::{
+    ffi::c_int,
+    io,
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    ptr,
+};
+
+use ipc_protocol::Pid;
+
+use super::{
+    Step,
+    clone::{Blocked, Copied, Shared, clone_copy, owned},
+    default_signals, errno,
+};
+
+/// What is to be written to the maps of a user namespace.
+pub(crate) struct IdMaps {
+    pub user: Vec<u8>,
+    pub group: Vec<u8>,
+}
+
+/// An init that was cloned. It says one byte on its socket when it is ready, takes one as leave to go on, closes the socket
+/// and then does nothing but be there, until its parent or itself is killed.
+pub(crate) struct Init {
+    pub pid: Pid,
+    pub pidfd: OwnedFd,
+    failed: Shared<Option<(Step, c_int)>>,
+}
+
+impl Init {
+    /// Why it has closed its socket without a word: step and error, where it failed and was not killed.
+    pub(crate) fn failure(&self) -> Option<(Step, io::Error)> {
+        self.failed.get().map(|(step, errno)| (step, io::Error::from_raw_os_error(errno)))
+    }
+}
+
+/// What the init works on: its own copy.
+struct Plan {
+    socket: RawFd,
+    maps: Option<IdMaps>,
+    failed: *mut Option<(Step, c_int)>,
+}
+
+/// Makes a PID and a mount namespace, with `maps` a user namespace that owns them, and the init in them. It is a copy of
+/// this process, which may have other threads, and ends when the calling thread does.
+pub(crate) fn clone_init(
+    group: Option<BorrowedFd<'_>>,
+    maps: Option<IdMaps>,
+    socket: &OwnedFd,
+    exit_signal: c_int,
+) -> io::Result<Init> {
+    let user = if maps.is_some() { libc::CLONE_NEWUSER } else { 0 };
+    let failed = Shared::new(None)?;
+    let plan = Plan { socket: socket.as_raw_fd(), maps, failed: failed.as_ptr() };
+    let mut pidfd: RawFd = -1;
+    let _blocked = Blocked::all();
+    let flags = libc::CLONE_NEWPID | libc::CLONE_NEWNS | user;
+    // SAFETY: the child only calls `fail` and `be_init`, which keep to what is allowed.
+    unsafe {
+        match clone_copy(flags, exit_signal, group, &raw mut pidfd)? {
+            // SAFETY: the kernel made this descriptor for us.
+            Copied::Parent(pid) => Ok(Init { pid: pid.unsigned_abs(), pidfd: owned(pidfd), failed }),
+            Copied::Child(Err(errno)) => fail(&plan, Step::Group, errno),
+            Copied::Child(Ok(())) => be_init(&plan),
+        }
+    }
+}
+
+/// # Safety
+/// Only in the child.
+unsafe fn fail(plan: &Plan, step: Step, errno: c_int) -> ! {
+    // SAFETY: the page is mapped, and the parent does not write to it.
+    unsafe {
+        ptr::write_volatile(plan.failed, Some((step, errno)));
+        libc::_exit(1)
+    }
+}
+
+/// Never returns. It must not allocate, lock or panic.
+///
+/// # Safety
+/// Only in the child.
+unsafe fn be_init(plan: &Plan) -> ! {
+    // SAFETY: system calls on what the plan holds, and on constants.
+    unsafe {
+        if let Err((step, errno)) = set_up(plan) {
+            fail(plan, step, errno);
+        }
+        let mut byte = 0_u8;
+        // A parent that died before the signal of its death was asked for has closed its end: the write or the read fails.
+        if libc::send(0, (&raw const byte).cast(), 1, libc::MSG_NOSIGNAL) != 1
+            || libc::read(0, (&raw mut byte).cast(), 1) != 1
+            || libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) < 0
+        {
+            libc::_exit(1);
+        }
+        libc::close(0);
+        // Its children are reaped by the kernel (SIGCHLD is ignored), and signals from inside do not reach it.
+        loop {
+            libc::pause();
+        }
+    }
+}
+
+/// # Safety
+/// As [`be_init`].
+unsafe fn set_up(plan: &Plan) -> Result<(), (Step, c_int)> {
+    // SAFETY: see `be_init`; every pointer is to a C string, or to as many bytes as are given.
+    unsafe {
+        let check = |step: Step, result: c_int| if result < 0 { Err((step, errno())) } else { Ok(()) };
+        default_signals();
+        // Ignored: children that it inherits are then reaped by the kernel. It starts no program that could inherit this.
+        let ignore = [libc::SIG_IGN as u64, 0, 0, 0];
+        libc::syscall(libc::SYS_rt_sigaction, libc::SIGCHLD, ignore.as_ptr(), ptr::null_mut::<u64>(), 8_usize);
+        check(Step::Descriptors, libc::dup2(plan.socket, 0))?;
+        check(Step::Descriptors, libc::syscall(libc::SYS_close_range, 1, u32::MAX, 0) as c_int)?;
+        check(Step::ParentDeath, libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0))?;
+        check(Step::Session, libc::setsid())?;
+        libc::prctl(libc::PR_SET_NAME, c"ap init".as_ptr(), 0, 0, 0);
+        if let Some(maps) = &plan.maps {
+            // Else its own files below /proc are not its own.
+            check(Step::Dumpable, libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0))?;
+            write_file(Step::DenySetgroups, c"/proc/self/setgroups".as_ptr(), b"deny")?;
+            write_file(Step::UserMap, c"/proc/self/uid_map".as_ptr(), &maps.user)?;
+            write_file(Step::GroupMap, c"/proc/self/gid_map".as_ptr(), &maps.group)?;
+        }
+        // What is mounted outside shows inside; what is mounted inside, /proc first of all, stays there.
+        let (none, root, proc) = (ptr::null(), c"/".as_ptr(), c"proc".as_ptr());
+        check(Step::PrivateMounts, libc::mount(none, root, none, libc::MS_REC | libc::MS_SLAVE, ptr::null()))?;
+        let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+        check(Step::MountProc, libc::mount(proc, c"/proc".as_ptr(), proc, flags, ptr::null()))?;
+        check(Step::Cwd, libc::chdir(root))
+    }
+}
+
+/// # Safety
+/// `path` is a C string.
+unsafe fn write_file(step: Step, path: *const libc::c_char, text: &[u8]) -> Result<(), (Step, c_int)> {
+    // SAFETY: the caller's promise; the descriptor is used by nobody else.
+    unsafe {
+        let fd = libc::open(path, libc::O_WRONLY | libc::O_CLOEXEC);
+        if fd < 0 || libc::write(fd, text.as_ptr().cast(), text.len()) < 0 {
+            return Err((step, errno()));
+        }
+        libc::close(fd);
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! Every unsafe line of the project: fork, clone for exec and for namespaces, a peek at the dead, a title.
+
+#![expect(unsafe_code, reason = "the system calls that have no safe wrapper; nothing else belongs here")]
+
+mod clone;
+mod exec;
+mod fork;
+mod init;
+mod reap;
+mod title;
+
+use std::{
+    ffi::c_int,
+    io,
+    os::fd::{AsRawFd, OwnedFd, RawFd},
+    ptr,
+};
+
+pub(crate) use self::{
+    exec::{Exec, clone_exec, rehearsal, rehearse},
+    init::{IdMaps, Init, clone_init},
+    reap::{Dead, peek_dead_child, reap, wait_for},
+};
+pub use self::{
+    fork::{fork_child, inherited_fds},
+    title::Title,
+};
+
+/// Descriptors from here on are a forked child's or a started program's own: 0 to 2 are the standard streams.
+pub(crate) const FIRST_FD: RawFd = 3;
+
+/// Whether this process has one thread only. A second one could hold a lock at a fork, for good.
+pub fn is_single_threaded() -> bool {
+    // SAFETY: with CLONE_THREAD alone, unshare changes nothing: it succeeds with one thread and is EINVAL with more.
+    unsafe { libc::unshare(libc::CLONE_THREAD) == 0 }
+}
+
+/// Duplicates of `fds` that are all out of the way of the numbers they are to get.
+pub(crate) fn above(fds: Vec<OwnedFd>) -> io::Result<Vec<OwnedFd>> {
+    let least = FIRST_FD + RawFd::try_from(fds.len()).unwrap_or(RawFd::MAX / 2);
+    let move_up = |fd: OwnedFd| {
+        if fd.as_raw_fd() >= least {
+            Ok(fd)
+        } else {
+            rustix::io::fcntl_dupfd_cloexec(&fd, least).map_err(io::Error::from)
+        }
+    };
+    fds.into_iter().map(move_up).collect()
+}
+
+/// Default dispositions and an empty mask: what is ignored or blocked survives fork and exec, and programs then ignore
+/// SIGTERM without knowing. Async-signal-safe.
+fn default_signals() {
+    // The kernel's own struct (handler, flags, restorer, mask), all zero: SIG_DFL. glibc's call refuses 32 and 33, which
+    // it keeps for itself and which a parent without glibc may well have ignored.
+    let default = [0_u64; 4];
+    // SAFETY: the kernel reads the struct, whose size of mask (8 bytes) is given, and refuses KILL and STOP. The set is
+    // plain data, zero is a valid value of it, and the calls fill it.
+    unsafe {
+        for number in 1..=64 {
+            libc::syscall(libc::SYS_rt_sigaction, number, default.as_ptr(), ptr::null_mut::<u64>(), 8_usize);
+        }
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
+    }
+}
+
+/// Which step of starting a program, or the init of a namespace, failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Clone,
+    Group,
+    Enter,
+    Session,
+    Landlock,
+    Descriptors,
+    Limits,
+    Cwd,
+    Exec,
+    ParentDeath,
+    Dumpable,
+    DenySetgroups,
+    UserMap,
+    GroupMap,
+    PrivateMounts,
+    MountProc,
+}
+
+impl Step {
+    /// What was done, for an error.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Clone => "clone",
+            Self::Group => "joining the cgroup",
+            Self::Enter => "entering the namespaces",
+            Self::Session => "setsid",
+            Self::Landlock => "entering the landlock domain",
+            Self::Descriptors => "descriptors",
+            Self::Limits => "setting resource limits",
+            Self::Cwd => "chdir",
+            Self::Exec => "exec",
+            Self::ParentDeath => "prctl PR_SET_PDEATHSIG",
+            Self::Dumpable => "prctl PR_SET_DUMPABLE",
+            Self::DenySetgroups => "writing /proc/self/setgroups",
+            Self::UserMap => "writing /proc/self/uid_map",
+            Self::GroupMap => "writing /proc/self/gid_map",
+            Self::PrivateMounts => "making the mounts private",
+            Self::MountProc => "mounting /proc",
+        }
+    }
+}
+
+/// errno, which only means something right after a call that failed.
+fn errno() -> c_int {
+    // SAFETY: the pointer is to this thread's own errno.
+    unsafe { *libc::__errno_location() }
+}

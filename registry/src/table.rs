@@ -1,0 +1,176 @@
+//! All processes of the machine, and which of them carry a session's marker.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read},
+};
+
+use ipc_protocol::{MARKER, Pid, ProcessId};
+
+use crate::{
+    proc::{self, is_shortage},
+    stat::Stat,
+};
+
+/// One process, as one look at `/proc` found it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Which process.
+    pub id: ProcessId,
+    /// Its parent's pid.
+    pub ppid: Pid,
+    /// Its process group.
+    pub pgid: Pid,
+    /// Its POSIX session.
+    pub sid: Pid,
+    /// Whether a signal has stopped it.
+    pub is_stopped: bool,
+}
+
+impl From<(Pid, &Stat)> for Seen {
+    fn from((pid, stat): (Pid, &Stat)) -> Self {
+        Self {
+            id: ProcessId { pid, start_time: stat.starttime },
+            ppid: stat.ppid.unsigned_abs(),
+            pgid: stat.pgrp.unsigned_abs(),
+            sid: stat.session.unsigned_abs(),
+            is_stopped: stat.state == 'T',
+        }
+    }
+}
+
+/// The living process that has `pid` now; `None` where it is dead or there is none.
+///
+/// # Errors
+/// When it could not be looked at, which says nothing about it.
+pub fn look(pid: Pid) -> io::Result<Option<Seen>> {
+    match proc::stat(pid) {
+        Ok(stat) => Ok((!proc::is_dead(&stat)).then(|| Seen::from((pid, &stat)))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Every living process on the machine, and the marker ([`MARKER`]) in the environment of those that started not before
+/// `not_before` (in clock ticks since boot): what an older process has in its environment says nothing of a later session.
+///
+/// One look is no proof. It is not of one moment: what is forked while it lasts may be missed, and a process in the middle of
+/// an exec shows no environment. Callers look until several looks find nothing. What this process may not read (another
+/// user's, or not dumpable, such as proxies) is taken for unmarked, and so is what has emptied its environment: the marker
+/// finds what left tree and cgroup, it does not replace them.
+///
+/// # Errors
+/// When the look was not whole (for want of descriptors or memory, say): what could not be looked at proves nothing.
+pub fn all_processes(not_before: u64) -> io::Result<Vec<(Seen, Option<String>)>> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse::<Pid>().ok()) else { continue };
+        let stat = match proc::stat(pid) {
+            Ok(stat) => stat,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        if proc::is_dead(&stat) {
+            continue;
+        }
+        let marker = match stat.state {
+            _ if stat.starttime < not_before => None,
+            // A dead leader has given up its memory; its threads have not.
+            'Z' => marker_of_threads(pid)?,
+            _ => marker_in(&format!("/proc/{pid}/environ"))?,
+        };
+        all.push((Seen::from((pid, &stat)), marker));
+    }
+    Ok(all)
+}
+
+/// The pid that was given out last in this PID namespace: while it stays the same, nothing was forked. `None` where the
+/// system does not say.
+pub fn newest_pid() -> Option<Pid> {
+    fs::read_to_string("/proc/loadavg").ok()?.split_ascii_whitespace().nth(4)?.parse().ok()
+}
+
+/// The living process that has `pid` now, and the marker in its environment.
+///
+/// # Errors
+/// As [`look`].
+pub fn look_for_marker(pid: Pid) -> io::Result<Option<(Seen, Option<String>)>> {
+    let Some(seen) = look(pid)? else { return Ok(None) };
+    Ok(Some((seen, marker_in(&format!("/proc/{pid}/environ"))?)))
+}
+
+/// Every living process that carries the marker of one run of one session, and is not older than `not_before`.
+///
+/// # Errors
+/// As [`all_processes`], whose words on what it does not see hold here too.
+pub fn marked(marker: &str, not_before: u64) -> io::Result<Vec<ProcessId>> {
+    let all = all_processes(not_before)?;
+    Ok(all.into_iter().filter_map(|(seen, value)| (value? == marker).then_some(seen.id)).collect())
+}
+
+/// The marker in an `environ`. Where several are, the first is what the process itself would find.
+///
+/// # Errors
+/// A shortage of ours. What cannot be read for any other reason holds none.
+fn marker_in(environ: &str) -> io::Result<Option<String>> {
+    /// The marker is placed near the front. A process can move the bounds of its environment (PR_SET_MM_MAP) and have
+    /// gigabytes shown for nothing: nobody shall be made to read them.
+    const MAX: u64 = 256 << 10;
+    let mut bytes = Vec::new();
+    match File::open(environ).and_then(|file| file.take(MAX).read_to_end(&mut bytes)) {
+        Err(error) if is_shortage(&error) => return Err(error),
+        _ => {}
+    }
+    let value = |variable: &[u8]| {
+        let value = variable.strip_prefix(MARKER.as_bytes())?.strip_prefix(b"=")?;
+        Some(String::from_utf8_lossy(value).into_owned())
+    };
+    Ok(bytes.split(|b| *b == 0).find_map(value))
+}
+
+fn marker_of_threads(pid: Pid) -> io::Result<Option<String>> {
+    let threads = match fs::read_dir(format!("/proc/{pid}/task")) {
+        Err(error) if is_shortage(&error) => return Err(error),
+        Err(_) => return Ok(None),
+        Ok(threads) => threads,
+    };
+    for thread in threads.flatten() {
+        if let Some(marker) = marker_in(&thread.path().join("environ").to_string_lossy())? {
+            return Ok(Some(marker));
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_marker_is_found_whole_and_not_in_what_is_older() {
+        let marker = format!("marked-{}", std::process::id());
+        let env = vec![("A".into(), "b".into()), (MARKER.into(), marker.clone().into())];
+        // It ends when its pipe is closed.
+        let cat = crate::Spawn { env, stdin: crate::Input::Pipe, ..crate::Spawn::new("/bin/cat") };
+        let child = crate::spawn(cat).expect("started");
+        let id = child.id();
+        // An exec is confirmed a moment before its environment is in place.
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while marked(&marker, id.start_time).expect("a look") != [id] {
+            assert!(std::time::Instant::now() < deadline, "never seen");
+        }
+        assert_eq!(marked(&marker, 0).expect("a look"), [id]);
+        assert_eq!(marked(&marker, id.start_time + 1).expect("a look"), []);
+        assert_eq!(marked(&marker[..marker.len() - 1], 0).expect("a look"), []);
+        assert!(all_processes(0).expect("a look").iter().any(|(seen, _)| seen.id == id && seen.sid == id.pid));
+        child.process.signal(ipc_protocol::Signal::Kill).expect("alive");
+        rustix::process::waitid(
+            rustix::process::WaitId::PidFd(std::os::fd::AsFd::as_fd(&child.process)),
+            rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOWAIT,
+        )
+        .expect("dead");
+        assert_eq!(marked(&marker, 0).expect("a look"), [], "a dead process that waits to be reaped");
+        assert_eq!(look(id.pid).expect("a look"), None);
+        child.process.try_reap().expect("reaped");
+    }
+}

@@ -1,0 +1,287 @@
+//! What a session's processes use, all together and each.
+//!
+//! Rests on the registry's own pass over the tree, which has read each process's `stat`; only where memory is wanted one
+//! more file per process is read.
+
+use std::{
+    fs::{self, File},
+    io::Read,
+    os::unix::fs::MetadataExt,
+    path::Path,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use ipc_protocol::{Pid, ProcessId};
+use rustix::fs::{AtFlags, CWD, StatxFlags};
+
+use crate::{GroupUsage, ProcessRegistry, proc, stat::Stat};
+
+/// Descriptors looked at in one process, and large files taken note of in all: more would let a session slow its proxy.
+const MAX_FDS: usize = 1024;
+const MAX_FILES: usize = 256;
+
+/// What a reading is to hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// The processes and their CPU time.
+    pub tree: bool,
+    /// The memory of each.
+    pub memory: bool,
+    /// The files of at least so many bytes that they write to.
+    pub file_size: Option<u64>,
+    /// What the session's cgroup says of itself.
+    pub group: bool,
+}
+
+/// What one process uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessUsage {
+    /// Which.
+    pub id: ProcessId,
+    /// Bytes of its own: resident, less what it shares with a file or by agreement. A page that a fork has in common with
+    /// its parent counts in both. 0 where it was not asked for.
+    pub memory_bytes: u64,
+    /// CPU time of its own and of the children that it has waited for.
+    pub cpu_time: Duration,
+}
+
+/// A file that a process has open for writing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LargeFile {
+    /// Who writes; where several have it open, the one farthest from the agent.
+    pub process: ProcessId,
+    /// Its device and inode.
+    pub file: (u64, u64),
+    /// Bytes.
+    pub size: u64,
+    /// Whether it was made since the meter was: then all of it was written since.
+    pub is_new: bool,
+}
+
+/// One reading of a session.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Its living processes (threads are none, and neither are the dead that wait to be reaped).
+    pub processes: Vec<ProcessUsage>,
+    /// CPU time of all it ever had, the dead included. Never falls. Its cgroup knows it exactly. Where it has none, what
+    /// processes used is missed that lived between two readings only, under a parent that waits for nobody.
+    pub cpu_time: Duration,
+    /// Large files that are written to; at most 256.
+    pub large_files: Vec<LargeFile>,
+    /// What its cgroup says; empty where it has none, or nobody asked.
+    pub group: GroupUsage,
+    /// CPU time that the reading took.
+    pub cost: Duration,
+}
+
+/// What a pass of the registry has read of one process.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    id: ProcessId,
+    /// Alive, and the session's own.
+    counts: bool,
+    has_dead_leader: bool,
+    cpu_time: Duration,
+}
+
+impl Reading {
+    /// `is_init`: of a namespace, ours and none of the session's.
+    pub(crate) fn new(id: ProcessId, stat: &Stat, is_init: bool) -> Self {
+        let waited_for = stat.cutime.unsigned_abs() + stat.cstime.unsigned_abs();
+        let ticks = stat.utime + stat.stime + waited_for;
+        Self {
+            id,
+            counts: !is_init && !proc::is_dead(stat),
+            has_dead_leader: stat.state == 'Z',
+            cpu_time: Duration::from_millis(ticks.saturating_mul(1000) / proc::ticks_per_second()),
+        }
+    }
+}
+
+/// Reads what a session uses.
+#[derive(Debug)]
+pub struct Meter {
+    made: SystemTime,
+    cpu: CpuTotal,
+}
+
+impl Default for Meter {
+    fn default() -> Self {
+        /// The clock of file systems ticks more slowly than ours: up to so far behind.
+        const COARSE: Duration = Duration::from_millis(10);
+        Self { made: SystemTime::now() - COARSE, cpu: CpuTotal::default() }
+    }
+}
+
+impl Meter {
+    /// Reads what everything below this process uses; what has died in the meantime is noticed on the way.
+    pub fn read(&mut self, registry: &mut ProcessRegistry, wanted: Wanted) -> Usage {
+        let began = thread_time();
+        let mut usage = Usage::default();
+        if wanted.group
+            && let Some(group) = &registry.held().group
+        {
+            usage.group = group.usage();
+        }
+        if wanted.tree {
+            // Before the pass: what dies during it is in neither, rather than in both.
+            let reaped = reaped_cpu_time();
+            let readings = registry.scan_with_readings();
+            let raw = reaped + readings.iter().map(|reading| reading.cpu_time).sum::<Duration>();
+            let by_group = usage.group.cpu_time_us.map(Duration::from_micros);
+            usage.cpu_time = by_group.unwrap_or_else(|| self.cpu.add(raw));
+            for reading in readings.iter().filter(|reading| reading.counts) {
+                let memory_bytes = if wanted.memory { own_memory(reading) } else { 0 };
+                usage.processes.push(ProcessUsage { id: reading.id, memory_bytes, cpu_time: reading.cpu_time });
+                if let Some(least) = wanted.file_size {
+                    self.large_files(reading.id, least, &mut usage.large_files);
+                }
+            }
+        }
+        usage.cost = thread_time().saturating_sub(began);
+        usage
+    }
+
+    /// Adds the regular files of at least `least` bytes that the process has open for writing. Where we may not look (the
+    /// process is another user's) there are none.
+    fn large_files(&self, process: ProcessId, least: u64, out: &mut Vec<LargeFile>) {
+        let Ok(fds) = fs::read_dir(format!("/proc/{}/fd", process.pid)) else { return };
+        for fd in fds.take(MAX_FDS).flatten() {
+            /// The owner's permission to write, which such a link has if the descriptor can be written to.
+            const WRITABLE: u32 = 0o200;
+            if out.len() >= MAX_FILES {
+                return;
+            }
+            if !fs::symlink_metadata(fd.path()).is_ok_and(|link| link.mode() & WRITABLE != 0) {
+                continue;
+            }
+            let Some((file, size, born)) = open_file(&fd.path()) else { continue };
+            if size < least {
+                continue;
+            }
+            match out.iter_mut().find(|known| known.file == file) {
+                // Parents come first: of those that share it, the child is more likely to be the one that writes.
+                Some(known) => known.process = process,
+                None => {
+                    let is_new = born.is_some_and(|born| born >= self.made);
+                    out.push(LargeFile { process, file, size, is_new });
+                }
+            }
+        }
+    }
+}
+
+/// Device and inode, size and time of birth of the file behind a descriptor of another process, if it is a regular one.
+/// What the system remembers is good enough: to ask a file system could take for ever, when the session itself serves it.
+fn open_file(path: &Path) -> Option<((u64, u64), u64, Option<SystemTime>)> {
+    let wanted = StatxFlags::TYPE | StatxFlags::SIZE | StatxFlags::INO | StatxFlags::BTIME;
+    let stat = rustix::fs::statx(CWD, path, AtFlags::STATX_DONT_SYNC, wanted).ok()?;
+    if rustix::fs::FileType::from_raw_mode(stat.stx_mode.into()) != rustix::fs::FileType::RegularFile {
+        return None;
+    }
+    let device = u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor);
+    let has_birth = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
+    let since_epoch = Duration::new(stat.stx_btime.tv_sec.unsigned_abs(), stat.stx_btime.tv_nsec);
+    Some(((device, stat.stx_ino), stat.stx_size, has_birth.then(|| UNIX_EPOCH + since_epoch)))
+}
+
+/// Resident less shared memory, in bytes.
+fn own_memory(reading: &Reading) -> u64 {
+    let pid = reading.id.pid;
+    let pages = if reading.has_dead_leader {
+        // The leader's own file says 0: it has given up the memory that its threads live in.
+        own_pages_of_a_thread(pid)
+    } else {
+        own_pages(Path::new(&format!("/proc/{pid}/statm")))
+    };
+    pages.unwrap_or(0).saturating_mul(rustix::param::page_size() as u64)
+}
+
+fn own_pages_of_a_thread(pid: Pid) -> Option<u64> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    tasks.flatten().filter_map(|task| own_pages(&task.path().join("statm"))).max()
+}
+
+/// `/proc/PID/statm`: size, resident, shared, … in pages.
+fn own_pages(statm: &Path) -> Option<u64> {
+    let mut bytes = [0; 128];
+    let read = File::open(statm).ok()?.read(&mut bytes).ok()?;
+    let text = std::str::from_utf8(&bytes[..read]).ok()?;
+    let mut words = text.split_ascii_whitespace().skip(1).map(str::parse::<u64>);
+    let (resident, shared) = (words.next()?.ok()?, words.next()?.ok()?);
+    Some(resident.saturating_sub(shared))
+}
+
+/// CPU time of the children that this process has reaped, and of theirs.
+fn reaped_cpu_time() -> Duration {
+    use nix::sys::{
+        resource::{UsageWho, getrusage},
+        time::TimeValLike,
+    };
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) else { return Duration::ZERO };
+    let time = usage.user_time() + usage.system_time();
+    Duration::from_micros(time.num_microseconds().unsigned_abs())
+}
+
+fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// Makes a sum that never falls from readings that may.
+///
+/// A reading is the time of the living, with what they have waited for, and of what was reaped here. It falls when a
+/// process dies between the visits to it and to its parent (the next reading has it again), or when a parent waits for
+/// nobody (then it is lost from all readings to come, and is remembered here).
+#[derive(Debug, Default)]
+struct CpuTotal {
+    highest: Duration,
+    lost: Duration,
+    has_fallen: bool,
+}
+
+impl CpuTotal {
+    fn add(&mut self, raw: Duration) -> Duration {
+        if raw >= self.highest {
+            self.highest = raw;
+            self.has_fallen = false;
+        } else if self.has_fallen {
+            self.lost += self.highest - raw;
+            self.highest = raw;
+            self.has_fallen = false;
+        } else {
+            self.has_fallen = true;
+        }
+        self.highest + self.lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn totals(readings: &[u64]) -> Vec<u64> {
+        let mut total = CpuTotal::default();
+        readings.iter().map(|raw| total.add(Duration::from_secs(*raw)).as_secs()).collect()
+    }
+
+    #[test]
+    fn cpu_time_never_falls_and_what_is_lost_still_counts() {
+        // One reading misses what died meanwhile.
+        assert_eq!(totals(&[5, 3, 6]), [5, 5, 6]);
+        // 4 seconds were used by a process that nobody waited for.
+        assert_eq!(totals(&[5, 1, 1, 3]), [5, 5, 5, 7]);
+        assert_eq!(totals(&[5, 1, 2, 3, 0, 0, 1]), [5, 5, 5, 6, 6, 6, 7]);
+    }
+
+    #[test]
+    fn memory_of_this_process_is_read() {
+        let pid = std::process::id();
+        let before = own_pages(Path::new(&format!("/proc/{pid}/statm"))).expect("readable");
+        let block = vec![1_u8; 8 << 20];
+        let after = own_pages(Path::new(&format!("/proc/{pid}/statm"))).expect("readable");
+        let pages = (8 << 20) / rustix::param::page_size() as u64;
+        assert!(after >= before + pages * 9 / 10, "{before} {after} {}", block.len());
+        assert!(own_pages_of_a_thread(pid).is_some());
+    }
+}

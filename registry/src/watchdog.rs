@@ -1,0 +1,527 @@
+//! Whether a limit is passed, and what is to be done about it: decisions only. Readings and the time go in; verdicts and
+//! the time of the next reading come out.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::{Duration, Instant},
+};
+
+use ipc_protocol::{ExitStatus, LimitAction, LimitExceeded, LimitForm, LimitInForce, LimitKind, Limits, ProcessId};
+
+use crate::usage::{LargeFile, ProcessUsage, Usage, Wanted};
+
+/// Between readings at the least: a runaway of 1 GiB/s takes 10 MiB in that time.
+const SHORTEST: Duration = Duration::from_millis(10);
+/// Between readings at the most.
+const LONGEST: Duration = Duration::from_millis(250);
+/// After a kill, if the limit is still passed.
+const AT_ONCE: Duration = Duration::from_millis(1);
+/// Bytes a second that a session is taken to be able to allocate at any moment while it works.
+const FASTEST_GROWTH: f64 = (1 << 30) as f64;
+/// Growth between two readings below this is noise.
+const NOISE: u64 = 1 << 20;
+/// The time in which a fork bomb is taken to double.
+const DOUBLING: Duration = Duration::from_millis(5);
+/// A reading may take this part of the time of one core.
+const COST_SHARE: u32 = 10;
+/// CPU percent are of at least this long.
+const WINDOW: Duration = Duration::from_secs(1);
+/// Between the readings that are kept for it.
+const WINDOW_STEP: Duration = Duration::from_millis(100);
+/// Between two warnings about one limit.
+const WARN_INTERVAL: Duration = Duration::from_secs(1);
+/// What was killed counts as gone for this long, even if it is still there: a large process takes its time to die.
+const DYING: Duration = Duration::from_secs(2);
+
+/// A limit that is passed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Which, and by how much. Its action is what is to be done: `KillSession`, too, where the process to be killed cannot
+    /// be named; `Warn` where there is nothing left to do.
+    pub exceeded: LimitExceeded,
+    /// Whether an event is due: once each time the limit is passed, however many processes have to be killed.
+    pub announce: bool,
+    /// What is to be killed now; empty unless the action is `KillProcess`.
+    pub victims: Vec<ProcessId>,
+}
+
+/// One limit that is looked after.
+#[derive(Debug)]
+struct Watched {
+    limit: LimitInForce,
+    /// Passed, and not yet below again.
+    above: bool,
+    /// Passed, and not said yet.
+    owed: bool,
+    said: Option<Instant>,
+    /// What cannot fall again (CPU time) is passed again here.
+    again_at: u64,
+    /// Reading of the cgroup's counter.
+    counter: u64,
+}
+
+/// A reading that CPU percent are counted from.
+#[derive(Debug)]
+struct Moment {
+    at: Instant,
+    total: Duration,
+    /// Periods in which the kernel made the session wait.
+    throttled: u64,
+    each: BTreeMap<ProcessId, Duration>,
+}
+
+/// What the last reading said, for the time of the next.
+#[derive(Debug)]
+struct Last {
+    at: Instant,
+    memory: u64,
+    processes: u64,
+    cpu_time: Duration,
+    /// Bytes a second.
+    memory_growth: f64,
+    more_memory: bool,
+    more_processes: bool,
+    more_cpu: bool,
+    cost: Duration,
+}
+
+/// Watches the limits of one session.
+#[derive(Debug)]
+pub struct Watchdog {
+    watched: Vec<Watched>,
+    action: LimitAction,
+    agent: ProcessId,
+    started: Instant,
+    cores: u32,
+    last: Last,
+    /// Killed, and when.
+    doomed: BTreeMap<ProcessId, Instant>,
+    window: VecDeque<Moment>,
+    /// Files over their limit, and how large each was: known by device and inode.
+    files: BTreeMap<(u64, u64), u64>,
+    /// Who wrote the file that was reported last.
+    writer: Option<ProcessId>,
+    /// Something was killed just now: it is to be seen at once whether that was enough.
+    in_haste: bool,
+    /// The session is being ended.
+    over: bool,
+}
+
+impl Watchdog {
+    /// Watches `limits` for a session whose agent started at `now`, on a machine with `cores`.
+    pub fn new(limits: &[LimitInForce], action: LimitAction, agent: ProcessId, cores: u32, now: Instant) -> Self {
+        let watched = |limit: &LimitInForce| Watched {
+            limit: *limit,
+            above: false,
+            owed: false,
+            said: None,
+            again_at: 0,
+            counter: 0,
+        };
+        Self {
+            // Nobody can open more files than the kernel lets it: there is nothing to see.
+            watched: limits.iter().filter(|limit| limit.limit != LimitKind::OpenFiles).map(watched).collect(),
+            action,
+            agent,
+            started: now,
+            cores: cores.max(1),
+            last: Last {
+                at: now,
+                memory: 0,
+                processes: 1,
+                cpu_time: Duration::ZERO,
+                memory_growth: FASTEST_GROWTH,
+                more_memory: true,
+                more_processes: true,
+                more_cpu: true,
+                cost: Duration::ZERO,
+            },
+            doomed: BTreeMap::new(),
+            window: VecDeque::new(),
+            files: BTreeMap::new(),
+            writer: None,
+            in_haste: false,
+            over: false,
+        }
+    }
+
+    /// What a reading has to hold.
+    pub fn wanted(&self) -> Wanted {
+        let has = |kind: LimitKind| self.watched.iter().find(|watched| watched.limit.limit == kind);
+        let sampled = |kind| has(kind).is_some_and(|watched| watched.limit.form != LimitForm::Cgroup);
+        let cpu = has(LimitKind::CpuTime).is_some() || has(LimitKind::CpuPercent).is_some();
+        Wanted {
+            tree: cpu
+                || sampled(LimitKind::Memory)
+                || sampled(LimitKind::Processes)
+                || has(LimitKind::FileSize).is_some(),
+            memory: sampled(LimitKind::Memory),
+            file_size: has(LimitKind::FileSize).map(|watched| watched.limit.value),
+            group: cpu || self.watched.iter().any(|watched| watched.limit.form == LimitForm::Cgroup),
+        }
+    }
+
+    /// When the next reading is due; `working`: a turn runs, or something has just begun. `None`: never.
+    pub fn next(&self, working: bool) -> Option<Instant> {
+        if self.over {
+            return None;
+        }
+        let clock = self.watched.iter().filter(|w| w.limit.limit == LimitKind::WallClock && !w.above);
+        let clock =
+            clock.filter_map(|w| self.started.checked_add(Duration::from_millis(w.limit.value.saturating_add(1))));
+        let interval = self.watched.iter().filter_map(|watched| self.interval(watched, working)).min();
+        let least = if self.in_haste { self.last.cost } else { self.last.cost * COST_SHARE };
+        let reading = interval.map(|interval| self.last.at + interval.min(LONGEST).max(least));
+        clock.chain(reading).min()
+    }
+
+    /// How long one limit can do without a reading.
+    fn interval(&self, watched: &Watched, working: bool) -> Option<Duration> {
+        let LimitInForce { limit: kind, value, form } = watched.limit;
+        let last = &self.last;
+        if kind == LimitKind::WallClock {
+            return None;
+        }
+        if self.in_haste {
+            return Some(AT_ONCE);
+        }
+        if form == LimitForm::Cgroup || (watched.above && self.action == LimitAction::Warn) {
+            return Some(LONGEST);
+        }
+        Some(match kind {
+            LimitKind::Memory => {
+                let headroom = value.saturating_sub(last.memory) as f64;
+                let growth = 2.0 * last.memory_growth;
+                let rate = if working || last.more_memory { growth.max(FASTEST_GROWTH) } else { growth };
+                time_for(headroom / rate.max(1.0))
+            }
+            LimitKind::Processes if working || last.more_processes => {
+                let doublings = (value.max(1) as f64 / last.processes.max(1) as f64).log2();
+                time_for(DOUBLING.as_secs_f64() * doublings)
+            }
+            LimitKind::CpuTime if working || last.more_cpu => {
+                let headroom = Duration::from_millis(value).saturating_sub(last.cpu_time);
+                (headroom / self.cores).clamp(SHORTEST, LONGEST)
+            }
+            // Who writes too much may not keep the file open for long.
+            LimitKind::FileSize if working => SHORTEST,
+            _ => LONGEST,
+        })
+    }
+
+    /// Takes a reading, and says which limits are passed.
+    pub fn look(&mut self, now: Instant, usage: &Usage) -> Vec<Verdict> {
+        if self.over {
+            return Vec::new();
+        }
+        let there: BTreeSet<_> = usage.processes.iter().map(|process| process.id).collect();
+        self.doomed.retain(|id, killed| there.contains(id) && now.duration_since(*killed) < DYING);
+        let stays = |process: &&ProcessUsage| !self.doomed.contains_key(&process.id);
+        let living: Vec<ProcessUsage> = usage.processes.iter().filter(stays).copied().collect();
+        self.remember(now, usage, &living);
+        self.in_haste = false;
+        let mut watched = std::mem::take(&mut self.watched);
+        let mut verdicts = Vec::new();
+        for watched in &mut watched {
+            if let Some(verdict) = self.judge(watched, now, usage, &living) {
+                self.over |= verdict.exceeded.action == LimitAction::KillSession;
+                self.in_haste |= !verdict.victims.is_empty();
+                self.doomed.extend(verdict.victims.iter().map(|victim| (*victim, now)));
+                verdicts.push(verdict);
+            }
+        }
+        self.watched = watched;
+        verdicts
+    }
+
+    fn remember(&mut self, now: Instant, usage: &Usage, living: &[ProcessUsage]) {
+        let memory = living.iter().map(|process| process.memory_bytes).sum::<u64>();
+        let processes = living.len() as u64;
+        let last = &self.last;
+        let elapsed = now.duration_since(last.at).max(Duration::from_millis(1));
+        let more = memory.saturating_sub(last.memory);
+        self.last = Last {
+            at: now,
+            memory,
+            processes,
+            cpu_time: usage.cpu_time,
+            memory_growth: if more < NOISE { 0.0 } else { more as f64 / elapsed.as_secs_f64() },
+            more_memory: more >= NOISE,
+            more_processes: processes > last.processes,
+            more_cpu: usage.cpu_time > last.cpu_time,
+            cost: usage.cost,
+        };
+    }
+
+    fn judge(
+        &mut self,
+        watched: &mut Watched,
+        now: Instant,
+        usage: &Usage,
+        living: &[ProcessUsage],
+    ) -> Option<Verdict> {
+        let LimitInForce { limit: kind, value, form } = watched.limit;
+        let taken: &dyn Fn(&ProcessUsage) -> u128;
+        let measured = match kind {
+            LimitKind::Memory | LimitKind::Processes if form == LimitForm::Cgroup => {
+                let counter =
+                    if kind == LimitKind::Memory { usage.group.oom_kills } else { usage.group.forks_refused }?;
+                let hit = counter > std::mem::replace(&mut watched.counter, counter);
+                return hit.then(|| self.stopped_by_kernel(watched, now, living)).flatten();
+            }
+            LimitKind::FileSize => return self.judge_files(watched, now, &usage.large_files, living),
+            LimitKind::Memory => {
+                taken = &|process| process.memory_bytes.into();
+                self.last.memory
+            }
+            LimitKind::Processes => {
+                taken = &|_| 0;
+                self.last.processes
+            }
+            LimitKind::CpuTime => {
+                taken = &|process| process.cpu_time.as_millis();
+                millis(usage.cpu_time)
+            }
+            LimitKind::CpuPercent => return self.judge_percent(watched, now, usage, living),
+            LimitKind::WallClock => {
+                taken = &|_| 0;
+                millis(now.duration_since(self.started))
+            }
+            LimitKind::OpenFiles => return None,
+        };
+        let announce = watched.pass(measured, now, self.action)?;
+        let mut order: Vec<_> = living.iter().map(|process| (taken(process), process.id)).collect();
+        // The one that takes most comes first; of those that take the same, the youngest.
+        order.sort_unstable_by_key(|(taken, id)| std::cmp::Reverse((*taken, id.start_time, id.pid)));
+        let order: Vec<_> = order.into_iter().map(|(_, id)| id).collect();
+        let excess = match kind {
+            LimitKind::WallClock => None,
+            LimitKind::Processes => Some(measured.saturating_sub(value)),
+            LimitKind::CpuTime => (announce || measured >= watched.again_at).then_some(1),
+            _ => Some(1),
+        };
+        if kind == LimitKind::CpuTime && self.action == LimitAction::KillProcess {
+            // It never falls again. Who goes on is ended when another tenth is used.
+            let excess = excess?;
+            watched.again_at = measured.saturating_add((value / 10).max(100));
+            return self.verdict(watched, measured, true, &order, Some(excess));
+        }
+        self.verdict(watched, measured, announce, &order, excess)
+    }
+
+    /// What is to be done; `order`: who takes most comes first; `excess`: how many of them are too many, `None` where it is
+    /// no process's doing.
+    fn verdict(
+        &self,
+        watched: &Watched,
+        measured: u64,
+        announce: bool,
+        order: &[ProcessId],
+        excess: Option<u64>,
+    ) -> Option<Verdict> {
+        let LimitInForce { limit, value, form } = watched.limit;
+        let mut action = self.action;
+        let mut victims = Vec::new();
+        match (action, excess) {
+            (LimitAction::KillProcess, None) => action = LimitAction::KillSession,
+            (LimitAction::KillProcess, Some(excess)) => {
+                let excess = usize::try_from(excess).unwrap_or(usize::MAX);
+                victims = order.iter().filter(|id| **id != self.agent).take(excess).copied().collect();
+                if victims.is_empty() && excess > 0 && order == [self.agent] {
+                    victims.push(self.agent);
+                }
+                if victims.is_empty() {
+                    action = LimitAction::Warn;
+                }
+            }
+            _ => {}
+        }
+        let process = victims.first().or_else(|| order.first().filter(|_| excess.is_some())).copied();
+        let exceeded = LimitExceeded { limit, value, measured, form, action, process };
+        (announce || !victims.is_empty() || action == LimitAction::KillSession).then_some(Verdict {
+            exceeded,
+            announce,
+            victims,
+        })
+    }
+
+    /// The kernel let nobody pass: it killed for memory, or refused a fork.
+    fn stopped_by_kernel(&self, watched: &mut Watched, now: Instant, living: &[ProcessUsage]) -> Option<Verdict> {
+        let LimitInForce { limit: kind, value, .. } = watched.limit;
+        let announce = watched.happened(now, self.action);
+        let mut order: Vec<_> = living.iter().map(|process| process.id).collect();
+        order.sort_unstable_by_key(|id| std::cmp::Reverse((id.start_time, id.pid)));
+        match kind {
+            // Who asked for one too many is not known; the youngest are of its kind.
+            LimitKind::Processes => self.verdict(watched, value, announce, &order, Some(1)),
+            // One is dead already, and nobody says which.
+            _ if self.action == LimitAction::KillProcess => Some(Verdict {
+                exceeded: LimitExceeded {
+                    limit: kind,
+                    value,
+                    measured: value,
+                    form: LimitForm::Cgroup,
+                    action: self.action,
+                    process: None,
+                },
+                announce,
+                victims: Vec::new(),
+            }),
+            _ => self.verdict(watched, value, announce, &[], Some(0)),
+        }
+    }
+
+    fn judge_percent(
+        &mut self,
+        watched: &mut Watched,
+        now: Instant,
+        usage: &Usage,
+        living: &[ProcessUsage],
+    ) -> Option<Verdict> {
+        // The first is the youngest of those that are old enough.
+        while self.window.get(1).is_some_and(|moment| now.duration_since(moment.at) >= WINDOW) {
+            self.window.pop_front();
+        }
+        let throttled = usage.group.cpu_throttled.unwrap_or(0);
+        let since = self.window.front().filter(|moment| now.duration_since(moment.at) >= WINDOW);
+        let reading = since.map(|since| {
+            let used = usage.cpu_time.saturating_sub(since.total).as_secs_f64();
+            let mut percent = (100.0 * used / now.duration_since(since.at).as_secs_f64()) as u64;
+            let LimitInForce { value, form, .. } = watched.limit;
+            if form == LimitForm::Cgroup && throttled > since.throttled && percent >= value.saturating_mul(95) / 100 {
+                // The kernel holds it at the limit, for a whole second by now: it would take more.
+                percent = percent.max(value.saturating_add(1));
+            }
+            let mut order: Vec<_> = living
+                .iter()
+                .map(|process| {
+                    let before = since.each.get(&process.id).copied().unwrap_or_default();
+                    (process.cpu_time.saturating_sub(before), process.id)
+                })
+                .collect();
+            order.sort_unstable_by(|a, b| b.cmp(a));
+            (percent, order.into_iter().map(|(_, id)| id).collect::<Vec<_>>())
+        });
+        if self.window.back().is_none_or(|moment| now.duration_since(moment.at) >= WINDOW_STEP) {
+            let each = living.iter().map(|process| (process.id, process.cpu_time)).collect();
+            self.window.push_back(Moment { at: now, total: usage.cpu_time, throttled, each });
+        }
+        let (percent, order) = reading?;
+        let announce = watched.pass(percent, now, self.action)?;
+        let verdict = self.verdict(watched, percent, announce, &order, Some(1));
+        if verdict.as_ref().is_some_and(|verdict| !verdict.victims.is_empty()) {
+            // What the dead one used would count for a second more.
+            self.window.clear();
+        }
+        verdict
+    }
+
+    /// A file that was stopped at its limit, or has grown beyond it where nothing stops it.
+    fn judge_files(
+        &mut self,
+        watched: &mut Watched,
+        now: Instant,
+        files: &[LargeFile],
+        living: &[ProcessUsage],
+    ) -> Option<Verdict> {
+        let LimitInForce { value, form, .. } = watched.limit;
+        let stopped = |file: &LargeFile| form == LimitForm::Rlimit && file.size == value;
+        let before = std::mem::take(&mut self.files);
+        let mut passed = None;
+        for file in files {
+            let known = before.get(&file.file).copied();
+            self.files.insert(file.file, file.size);
+            // One that was there before the session is passed by growing; one of its own by being too large at all.
+            let grown = match known {
+                None => file.is_new,
+                Some(known) => known < file.size && (known <= value || !file.is_new),
+            };
+            if (stopped(file) && known.is_none()) || (file.size > value && grown) {
+                passed.get_or_insert(file);
+            }
+        }
+        let file = passed?;
+        self.writer = Some(file.process);
+        let announce = watched.happened(now, self.action);
+        let others = living.iter().any(|process| process.id != self.agent);
+        // Nobody else's end would make the file smaller, but the agent is spared while there are others.
+        let excess = if file.process == self.agent && others { 0 } else { 1 };
+        self.verdict(watched, file.size, announce, &[file.process], Some(excess))
+    }
+
+    /// A process was ended by SIGXFSZ: the kernel stopped it from passing the limit on a file's size.
+    pub fn note_exit(
+        &mut self,
+        limits: &Limits,
+        process: ProcessId,
+        exit: ExitStatus,
+        now: Instant,
+    ) -> Option<Verdict> {
+        let mut exceeded = file_size_exceeded(limits, process, exit)?;
+        if self.over || self.writer == Some(process) {
+            return None;
+        }
+        let watched = self.watched.iter_mut().find(|watched| watched.limit.limit == LimitKind::FileSize)?;
+        let announce = watched.happened(now, self.action);
+        exceeded.value = watched.limit.value;
+        self.over |= exceeded.action == LimitAction::KillSession;
+        (announce || self.over).then_some(Verdict { exceeded, announce, victims: Vec::new() })
+    }
+}
+
+impl Watched {
+    /// Takes a measure. `None` while the limit is not passed; else whether that is to be said now.
+    fn pass(&mut self, measured: u64, now: Instant, action: LimitAction) -> Option<bool> {
+        let value = self.limit.value;
+        if measured <= value {
+            self.owed = false;
+            // Below 90 %; or, where one more is more than a tenth, at the limit.
+            self.above &= measured >= value.saturating_mul(9).div_ceil(10) && value >= 10;
+            return None;
+        }
+        self.owed |= !std::mem::replace(&mut self.above, true);
+        Some(self.owed && self.may_say(now, action))
+    }
+
+    /// The limit was hit; says whether that is to be said.
+    fn happened(&mut self, now: Instant, action: LimitAction) -> bool {
+        self.may_say(now, action)
+    }
+
+    fn may_say(&mut self, now: Instant, action: LimitAction) -> bool {
+        let quiet = self.said.is_none_or(|said| now.duration_since(said) >= WARN_INTERVAL);
+        let may = action != LimitAction::Warn || quiet;
+        if may {
+            self.owed = false;
+            self.said = Some(now);
+        }
+        may
+    }
+}
+
+/// What the end of a process says about a session's limit on the size of files: SIGXFSZ is how the kernel ends who writes
+/// beyond it. `None` for any other end, and for a session without that limit.
+///
+/// For whoever sees the session's processes end: the proxy where it looks itself, else the host, which sees every end that
+/// the fork server observes. It is to become a `limit:exceeded` event, and the session is to be ended if `action` says so;
+/// the process is dead already.
+pub fn file_size_exceeded(limits: &Limits, process: ProcessId, exit: ExitStatus) -> Option<LimitExceeded> {
+    let value = limits.file_size_bytes?;
+    (exit == ExitStatus::Signal(libc::SIGXFSZ)).then_some(LimitExceeded {
+        limit: LimitKind::FileSize,
+        value,
+        measured: value,
+        form: LimitForm::Rlimit,
+        action: limits.on_limit,
+        process: Some(process),
+    })
+}
+
+/// Seconds, as a time between readings.
+fn time_for(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds.clamp(SHORTEST.as_secs_f64(), LONGEST.as_secs_f64()))
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

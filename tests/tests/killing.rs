@@ -1,0 +1,204 @@
+//! Kills that are not of everything, and what has left the tree.
+
+use agent_proxy_tests::{
+    sessions::{builder, event, fake, said, shell, soon},
+    system::{is_alive, sleeping, unique_seconds, until},
+};
+use proxy_manager::{
+    AbortPolicy, AgentSessionConfig, Containment, Error, Event, KillCause, KillOptions, Outcome, PromptMode, Proof,
+    ProxyManager, Receipt, SessionHandle, Signal, Subscription,
+};
+use registry::Spawn;
+
+async fn manager() -> ProxyManager {
+    builder(env!("CARGO_BIN_EXE_proxy-child"), env!("CARGO_BIN_EXE_fake-agent")).build().await.expect("a manager")
+}
+
+/// Waits until `count` processes sleep for `seconds`; their pids.
+fn asleep(seconds: &str, count: usize) -> Vec<u32> {
+    until(&format!("{count} sleep {seconds}"), || Some(sleeping(seconds)).filter(|pids| pids.len() == count))
+}
+
+fn pids(receipt: &Receipt) -> Vec<u32> {
+    let mut pids: Vec<_> = receipt.processes.iter().map(|entry| entry.id.pid).collect();
+    pids.sort_unstable();
+    pids
+}
+
+/// What the agent writes after `prefix`, as a line of its own.
+async fn line(events: &mut Subscription, prefix: &str) -> String {
+    said(events, prefix).await.trim().to_owned()
+}
+
+#[tokio::test]
+async fn a_tree_is_ended_with_all_below_it_and_nothing_beside_it() {
+    let manager = manager().await;
+    let (inside, beside) = (unique_seconds(), unique_seconds());
+    let script = format!(
+        "(sleep {inside} & setsid sleep {inside} & (trap '' TERM; sleep {inside} & wait) & wait) & echo root $!\n\
+         sleep {beside} & wait"
+    );
+    let session = manager.start_session(shell(&script)).await.expect("started");
+    let mut events = session.subscribe();
+    let root: u32 = line(&mut events, "root ").await.parse().expect("a pid");
+    let (members, others) = (asleep(&inside, 3), asleep(&beside, 1));
+    let receipt = soon("the kill", session.kill_tree(root, KillOptions::NOW)).await.expect("proven");
+    assert_eq!((receipt.cause, receipt.proof), (KillCause::KillProcess, Proof::ProcessGone));
+    let named = pids(&receipt);
+    assert!(named.contains(&root) && members.iter().all(|pid| named.contains(pid)), "{receipt:?}");
+    assert_eq!(named.len(), 5, "the root, its subshell and three sleepers: {receipt:?}");
+    assert_eq!((sleeping(&inside), sleeping(&beside)), (vec![], others));
+    assert!(soon("the end", session.kill(KillOptions::NOW)).await.expect("proven").is_empty());
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn one_process_of_a_tree_can_be_ended_without_the_rest() {
+    let manager = manager().await;
+    let seconds = unique_seconds();
+    let script = format!("(sleep {seconds} & wait; sleep {seconds} & wait) & echo root $!\nwait");
+    let session = manager.start_session(shell(&script)).await.expect("started");
+    let mut events = session.subscribe();
+    let root: u32 = line(&mut events, "root ").await.parse().expect("a pid");
+    let [first] = asleep(&seconds, 1)[..] else { panic!("one sleeps") };
+    let receipt = soon("the kill", session.kill_process(first, KillOptions::NOW)).await.expect("proven");
+    assert_eq!(pids(&receipt), [first]);
+    let second = until("the next one sleeps", || sleeping(&seconds).into_iter().find(|pid| *pid != first));
+    assert!(is_alive(root) && is_alive(second));
+    manager.shutdown().await;
+    assert!(sleeping(&seconds).is_empty());
+}
+
+async fn start_in_turn(session: &SessionHandle, script: &str) -> proxy_manager::Turn {
+    session.prompt(script, PromptMode::Refuse).await.expect("prompted")
+}
+
+#[tokio::test]
+async fn an_abort_ends_what_its_turn_started_and_keeps_the_rest() {
+    let manager = manager().await;
+    let session = manager.start_session(fake()).await.expect("started");
+    let mut events = session.subscribe();
+    let (before, during) = (unique_seconds(), unique_seconds());
+    let turn = start_in_turn(&session, &format!("spawn exec sleep {before}\ndaemon exec sleep {before}")).await;
+    soon("the first turn", turn.wait()).await.expect("ended");
+    let kept = asleep(&before, 2);
+    let script = format!("spawn exec sleep {during}\nsetsid exec sleep {during}\ndaemon exec sleep {during}\nwait");
+    let turn = start_in_turn(&session, &script).await;
+    said(&mut events, "daemon ").await;
+    let started = asleep(&during, 3);
+    let receipt = soon("the abort", session.abort(AbortPolicy::KillTurnProcesses)).await.expect("proven");
+    let receipt = receipt.expect("a receipt");
+    assert_eq!(receipt.cause, KillCause::AbortTurn);
+    assert!(started.iter().all(|pid| pids(&receipt).contains(pid)), "{receipt:?}");
+    assert!(!kept.iter().any(|pid| pids(&receipt).contains(pid)), "{receipt:?}");
+    assert!(sleeping(&during).is_empty());
+    assert_eq!(asleep(&before, 2), kept);
+    soon("the aborted turn's end", turn.wait()).await.expect("ended");
+    let turn = start_in_turn(&session, "say still here").await;
+    soon("another turn", turn.wait()).await.expect("the agent lives");
+    // Without the policy nothing is ended.
+    let turn = start_in_turn(&session, &format!("spawn exec sleep {during}\nwait")).await;
+    let left = asleep(&during, 1);
+    assert_eq!(soon("the abort", session.abort(AbortPolicy::LeaveProcesses)).await.expect("aborted"), None);
+    soon("the turn's end", turn.wait()).await.expect("ended");
+    assert_eq!(sleeping(&during), left);
+    manager.shutdown().await;
+    assert_eq!((sleeping(&before), sleeping(&during)), (vec![], vec![]));
+}
+
+/// Something outside the session's tree carries its marker, as what an outside daemon starts on its behalf may.
+#[tokio::test]
+async fn what_carries_the_marker_is_ended_wherever_it_hangs() {
+    let manager = manager().await;
+    let (stray, stranger) = (unique_seconds(), unique_seconds());
+    let start = || shell("echo marker $AGENT_PROXY_RUN; exec sleep 1000");
+    let session = manager.start_session(start()).await.expect("started");
+    let other = manager.start_session(start()).await.expect("started");
+    let marker = line(&mut session.subscribe(), "marker ").await;
+    let others = line(&mut other.subscribe(), "marker ").await;
+    assert!(marker.len() > 30 && marker != others);
+    // Children of this test: no descendants of any session.
+    let outside = |seconds: &str, marker: &str| {
+        let spawned = registry::spawn(Spawn {
+            argv: vec!["sleep".into(), seconds.into()],
+            env: vec![("AGENT_PROXY_RUN".into(), marker.into())],
+            ..Spawn::new("/bin/sleep")
+        });
+        spawned.expect("started").process
+    };
+    let (marked, unmarked) = (outside(&stray, &marker), outside(&stranger, &format!("{marker}0")));
+    let receipt = soon("the kill", session.kill(KillOptions::NOW)).await.expect("proven");
+    assert_eq!((receipt.is_empty(), receipt.unmarked), (true, Some(true)));
+    let entry = receipt.processes.iter().find(|entry| entry.id == marked.id()).expect("in the receipt");
+    assert!(matches!(entry.outcome, Outcome::Ended(_) | Outcome::Gone), "{entry:?}");
+    assert!(until("reaped", || marked.try_reap().expect("our child")).to_string().contains("KILL"));
+    assert!(is_alive(unmarked.id().pid), "another marker is another session's");
+    assert!(soon("a ping", other.ping()).await.is_ok());
+    unmarked.signal(Signal::Kill).expect("ours");
+    until("reaped", || unmarked.try_reap().expect("our child"));
+    manager.shutdown().await;
+}
+
+/// A kill of everything that the session has, asked for while its agent floods.
+#[tokio::test]
+async fn a_flood_of_events_holds_up_no_kill() {
+    let manager = manager().await;
+    let session = manager.start_session(shell("exec yes")).await.expect("started");
+    let mut events = session.subscribe();
+    event(&mut events, "the flood", |envelope| matches!(&envelope.event, Event::Text { .. }).then_some(())).await;
+    let receipt = soon("the kill", session.kill(KillOptions::NOW)).await.expect("proven");
+    assert!(receipt.is_empty() && receipt.processes.len() == 1, "{receipt:?}");
+    manager.shutdown().await;
+}
+
+/// Sends a signal to the proxy of a session.
+fn signal_proxy(session: &SessionHandle, signal: Signal) {
+    let proxy = session.info().proxy.expect("it has one");
+    registry::PidFd::open(proxy).and_then(|proxy| proxy.signal(signal)).expect("signalled");
+}
+
+#[tokio::test]
+async fn a_part_of_a_session_can_be_ended_though_its_proxy_was_stopped() {
+    let manager = manager().await;
+    let seconds = unique_seconds();
+    let script = format!("sleep {seconds} & setsid sleep {seconds} & wait");
+    let session = manager.start_session(shell(&script)).await.expect("started");
+    let pids_of_two = asleep(&seconds, 2);
+    signal_proxy(&session, Signal::Stop);
+    let receipt = soon("one", session.kill_process(pids_of_two[0], KillOptions::NOW)).await.expect("proven");
+    assert_eq!(pids(&receipt), [pids_of_two[0]]);
+    signal_proxy(&session, Signal::Stop);
+    let receipt = soon("all", session.kill_all(KillOptions::NOW)).await.expect("proven");
+    assert!(receipt.is_empty() && pids(&receipt).contains(&pids_of_two[1]), "{receipt:?}");
+    assert!(sleeping(&seconds).is_empty());
+    manager.shutdown().await;
+}
+
+/// What holds a strict session is no process of it, whoever looks.
+#[tokio::test]
+async fn a_strict_session_whose_proxy_is_stopped_shows_its_own_processes_only() {
+    let manager = manager().await;
+    let seconds = unique_seconds();
+    let config = AgentSessionConfig {
+        containment: Some(Containment::Strict),
+        ..shell(&format!("setsid sleep {seconds} & exec sleep {seconds}"))
+    };
+    let session = match manager.start_session(config).await {
+        Ok(session) => session,
+        Err(error @ Error::ContainmentUnavailable { .. }) => {
+            println!("NOT RUN: a strict session: {error}");
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let mut both = asleep(&seconds, 2);
+    both.sort_unstable();
+    signal_proxy(&session, Signal::Stop);
+    let mut listed: Vec<_> =
+        soon("the list", session.processes()).await.expect("listed").iter().map(|info| info.id.pid).collect();
+    listed.sort_unstable();
+    assert_eq!(listed, both);
+    let receipt = soon("the kill", session.kill(KillOptions::default())).await.expect("proven");
+    assert_eq!((receipt.is_empty(), pids(&receipt)), (true, both));
+    manager.shutdown().await;
+}
