@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     error::{Error, Result},
+    kill::Method,
     programs,
 };
 
@@ -35,6 +36,8 @@ pub(crate) enum Request {
     Rtt { count: u32, warm_up: u32 },
     /// Texts of `length` bytes from the session's process to the host; answers `events_per_s_proxy`.
     Events { count: u64, warm_up: u64, length: usize },
+    /// A kill of a tree; answers `kill_ms` and `left`.
+    Kill { method: Method, count: u32 },
     /// Lines of `length` bytes from the agent, which is `program`, to the host; answers `events_per_s_stdout`.
     Stdout { count: u64, warm_up: u64, length: usize, program: Vec<String> },
 }

@@ -12,6 +12,7 @@ mod error;
 mod facts;
 mod flood;
 mod floor;
+mod kill;
 mod lines;
 mod ours;
 mod programs;
@@ -73,6 +74,14 @@ enum Part {
         /// Runtime of the host.
         runtime: Runtime,
     },
+    /// From a kill to its proof, beside killpg and a raw cgroup.kill.
+    Kill,
+    /// The tree that is killed.
+    #[command(hide = true)]
+    Tree {
+        /// Children of its root.
+        count: u32,
+    },
     /// The agent that writes lines.
     #[command(hide = true)]
     Lines {
@@ -96,6 +105,8 @@ fn run(args: &Args, token: ChildToken) -> Result<ExitCode> {
         Some(Part::Floor) => floor::serve()?,
         Some(Part::Ours { runtime }) => ours::serve(token, runtime)?,
         Some(Part::Lines { len }) => lines::serve(len)?,
+        Some(Part::Tree { count }) => kill::tree::serve(count)?,
+        Some(Part::Kill) => return kill::run(args.json, args.check, args.runtime),
         None => return compare(args),
     }
     Ok(ExitCode::SUCCESS)

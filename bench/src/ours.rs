@@ -8,14 +8,15 @@ use std::{
 use clap::ValueEnum;
 use proxy_child::ChildToken;
 use proxy_manager::{
-    AgentSessionConfig, AgentSpec, Child, EnvVars, Envelope, Event, KillOptions, PromptMode, ProxyManager, Subscription,
+    AgentSessionConfig, AgentSpec, Child, Containment, EnvVars, Envelope, Event, KillOptions, PromptMode, ProxyManager,
+    Subscription,
 };
 use tokio::runtime;
 
 use crate::{
     contestant::{self, Figures, Request},
     error::{Error, Result},
-    flood, programs,
+    flood, kill, programs,
     stats::{mean_pss_kib, median},
     text::Texts,
 };
@@ -69,10 +70,15 @@ async fn manager(token: ChildToken) -> Result<ProxyManager> {
 fn measure(runtime: &runtime::Runtime, manager: &ProxyManager, request: Request) -> Result<Figures> {
     let one = |name: &str, figure| Figures::from([(name.to_owned(), figure)]);
     Ok(match request {
-        Request::Start { count } => one("start_ms", runtime.block_on(start(manager, count))?),
+        Request::Start { count } => Figures::from([
+            // The floor and the peer have no cgroup either.
+            ("start_ms".to_owned(), runtime.block_on(start(manager, Containment::Baseline, count))?),
+            ("start_default_ms".to_owned(), runtime.block_on(start(manager, Containment::Auto, count))?),
+        ]),
         Request::Idle { count, settle_ms } => {
             runtime.block_on(idle(manager, count, Duration::from_millis(settle_ms)))?
         }
+        Request::Kill { method, count } => runtime.block_on(kill::session::measure(manager, method, count))?,
         Request::Rtt { count, warm_up } => one("rtt_us", runtime.block_on(rtt(manager, count, warm_up))?),
         Request::Events { count, warm_up, .. } => {
             let config = AgentSessionConfig::new(flood::PROTOCOL);
@@ -92,10 +98,10 @@ fn cat() -> Result<AgentSessionConfig> {
 }
 
 /// From `start_session` to its answer: the agent's exec is confirmed.
-async fn start(manager: &ProxyManager, count: u32) -> Result<f64> {
+async fn start(manager: &ProxyManager, containment: Containment, count: u32) -> Result<f64> {
     let mut times = Vec::new();
     for _ in 0..count {
-        let config = cat()?;
+        let config = AgentSessionConfig { containment: Some(containment), ..cat()? };
         let begin = Instant::now();
         let session = manager.start_session(config).await?;
         times.push(begin.elapsed().as_secs_f64() * 1e3);
