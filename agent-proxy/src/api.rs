@@ -1,25 +1,38 @@
 //! What crosses the daemon's socket, beside the library's own types.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, path::PathBuf};
 
-use proxy_manager::{AbortPolicy, EndReason, PermissionAnswer, ProcessId, PromptMode, Receipt, SessionId};
+use proxy_manager::{
+    AbortPolicy, EndReason, Json, PermissionAnswer, ProcessId, Prompt, PromptMode, PromptPart, Receipt, SessionId,
+};
 use serde::{Deserialize, Serialize};
 
 /// Media type of a stream of JSON lines.
 pub(crate) const NDJSON: &str = "application/x-ndjson";
 
-/// Body of `POST /v1/sessions/{id}/prompt`.
-#[derive(Debug, Serialize, Deserialize)]
+/// Body of `POST /v1/sessions/{id}/prompt`, and of `…/ask`.
+#[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct PromptRequest {
-    /// What to do.
+    /// What to do, in words alone; or as the first of the parts.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) text: String,
+    /// What to do: `[{"text":"…"},{"image":{"mimeType":"image/png","data":"…"}},{"file":{"path":"/…"}}]`.
+    #[serde(default)]
+    pub(crate) parts: Vec<PromptPart>,
     /// What becomes of it while a turn runs.
     #[serde(default)]
     pub(crate) mode: PromptMode,
     /// Whether to answer with the turn's events, to its end, as JSON lines; else with [`Accepted`] at once.
     #[serde(default)]
     pub(crate) wait: bool,
+}
+
+impl PromptRequest {
+    /// All that is said.
+    pub(crate) fn prompt(self) -> Prompt {
+        said(self.text, self.parts)
+    }
 }
 
 /// Answer to a prompt that is not waited for.
@@ -34,8 +47,25 @@ pub(crate) struct Accepted {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct SteerRequest {
-    /// What to say in the running turn.
+    /// What to say in the running turn, in words alone; or as the first of the parts.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) text: String,
+    /// What to say, as in [`PromptRequest`].
+    #[serde(default)]
+    pub(crate) parts: Vec<PromptPart>,
+}
+
+impl SteerRequest {
+    /// All that is said.
+    pub(crate) fn prompt(self) -> Prompt {
+        said(self.text, self.parts)
+    }
+}
+
+/// Words, and what else there is.
+fn said(text: String, parts: Vec<PromptPart>) -> Prompt {
+    let words = Some(text).filter(|text| !text.is_empty()).map(PromptPart::Text);
+    words.into_iter().chain(parts).collect::<Vec<_>>().into()
 }
 
 /// Body of `POST /v1/sessions/{id}/abort`: `{}`, `{"policy":"killTurnProcesses"}`. The answer to the second is a receipt.
@@ -60,12 +90,101 @@ pub(crate) struct KillRequest {
     pub(crate) grace_ms: Option<u64>,
 }
 
-/// Body of `POST /v1/sessions/{id}/permissions/{request}`: `{"answer":"allow"}`, `{"answer":{"option":"ID"}}`.
+/// Body of `POST /v1/sessions/{id}/permissions/{request}`: `{"answer":"allow"}`, `{"answer":{"option":"ID"},"by":"alice"}`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PermissionReply {
     /// The answer.
     pub(crate) answer: PermissionAnswer,
+    /// Who gives it; told in `permission:resolved`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) by: Option<String>,
+}
+
+/// Body of `POST /v1/sessions/{id}/suspend` and `…/hand-over`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub(crate) struct SuspendRequest {
+    /// Milliseconds between SIGTERM and SIGKILL; 2000 by default, 0 sends SIGKILL at once.
+    pub(crate) grace_ms: Option<u64>,
+}
+
+/// Answer to `GET /v1/sessions/{id}/attach-command` and `POST …/hand-over`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Attach {
+    /// Program and arguments.
+    pub(crate) command: Vec<String>,
+    /// Where to run it.
+    pub(crate) cwd: String,
+    /// What HOME has to be; `null` for what it is.
+    pub(crate) home: Option<String>,
+}
+
+/// Body of `POST /v1/sessions/{id}/events`: an event to append.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AppendRequest {
+    /// Its type: `slack:webhook-received`, `agent:action:prompt:called`, …
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    /// Version of the payload's shape; 1 by default.
+    #[serde(default = "first_version")]
+    pub(crate) version: u32,
+    /// Anything; `null` by default.
+    #[serde(default = "Json::null")]
+    pub(crate) payload: Json,
+}
+
+fn first_version() -> u32 {
+    1
+}
+
+/// Answer to an append.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Appended {
+    /// 20 decimal digits, as in events.
+    pub(crate) offset: String,
+}
+
+/// Body of `POST /v1/import`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ImportRequest {
+    /// A file of JSON lines that the daemon can read, absolute.
+    pub(crate) path: PathBuf,
+}
+
+/// Answer to an import; offsets are 20 decimal digits.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ImportAnswer {
+    /// Whose events they are.
+    pub(crate) session_id: SessionId,
+    /// Offset of the first.
+    pub(crate) first: String,
+    /// Offset of the last.
+    pub(crate) last: String,
+}
+
+/// Body of `POST /v1/records/{id}`: what is to be changed, one after the other.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub(crate) struct RecordChange {
+    /// A name for people; an empty one takes it away.
+    pub(crate) title: Option<String>,
+    /// Labels to add.
+    pub(crate) add_tags: Vec<String>,
+    /// Labels to take away.
+    pub(crate) remove_tags: Vec<String>,
+    /// Whether it is put aside.
+    pub(crate) archived: Option<bool>,
+}
+
+/// Answer to `GET /v1/sessions/{id}/transcript`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Transcript {
+    /// The conversation as text, from the events that are still kept.
+    pub(crate) transcript: String,
 }
 
 /// Answer to `GET /v1/health`.
@@ -80,6 +199,9 @@ pub(crate) struct Health {
     pub(crate) fork_server: ProcessId,
     /// Sessions that have not ended.
     pub(crate) sessions: usize,
+    /// Starts that wait for a place.
+    #[serde(default)]
+    pub(crate) waiting: usize,
 }
 
 /// What a client needs of a session's description.
@@ -103,6 +225,7 @@ pub(crate) enum StateView {
     Starting,
     Idle,
     Busy { turn: u64 },
+    Suspended { reason: EndReason },
     Ended { reason: EndReason, receipt: Option<Box<Receipt>> },
 }
 
@@ -112,6 +235,8 @@ impl std::fmt::Display for StateView {
             Self::Starting => f.write_str("starting"),
             Self::Idle => f.write_str("idle"),
             Self::Busy { turn } => write!(f, "busy, turn {turn}"),
+            Self::Suspended { reason: EndReason::Suspended } => f.write_str("suspended"),
+            Self::Suspended { reason } => write!(f, "suspended: {reason}"),
             Self::Ended { reason, receipt } => {
                 write!(f, "ended: {reason}")?;
                 match receipt {
@@ -153,6 +278,12 @@ mod tests {
     fn bodies_in_json() {
         let prompt: PromptRequest = serde_json::from_str(r#"{"text":"hi","mode":"queue"}"#).expect("parses");
         assert!(!prompt.wait && prompt.mode == PromptMode::Queue);
+        let said = |json| serde_json::from_str::<PromptRequest>(json).expect("parses").prompt().parts;
+        let (words, file) = (|text: &str| PromptPart::Text(text.into()), PromptPart::File { path: "/a".into() });
+        assert_eq!(said(r#"{"text":"hi"}"#), [words("hi")]);
+        assert_eq!(said(r#"{"text":"hi","parts":[{"file":{"path":"/a"}}]}"#), [words("hi"), file.clone()]);
+        assert_eq!(said(r#"{"parts":[{"file":{"path":"/a"}}]}"#), [file]);
+        assert_eq!(said("{}"), [], "the manager refuses it");
         let kill: KillRequest = serde_json::from_str("{}").expect("parses");
         assert_eq!((kill.pid, kill.tree, kill.keep_agent, kill.grace_ms), (None, false, false, None));
         let abort = |json| serde_json::from_str::<AbortRequest>(json).expect("parses").policy;
@@ -161,6 +292,8 @@ mod tests {
         let reply: PermissionReply = serde_json::from_str(r#"{"answer":{"option":"once"}}"#).expect("parses");
         assert_eq!(reply.answer, PermissionAnswer::Option("once".into()));
         assert!(serde_json::from_str::<KillRequest>(r#"{"grace":3}"#).is_err());
+        let append: AppendRequest = serde_json::from_str(r#"{"type":"a:b"}"#).expect("parses");
+        assert_eq!((append.kind.as_str(), append.version, append.payload.as_str()), ("a:b", 1, "null"));
     }
 
     #[test]
@@ -168,6 +301,11 @@ mod tests {
         let state = |json: &str| serde_json::from_str::<StateView>(json).expect("parses").to_string();
         assert_eq!(state(r#""idle""#), "idle");
         assert_eq!(state(r#"{"busy":{"turn":3}}"#), "busy, turn 3");
+        assert_eq!(state(r#"{"suspended":{"reason":"suspended","receipt":null}}"#), "suspended");
+        assert_eq!(
+            state(r#"{"suspended":{"reason":"shutdown","receipt":null}}"#),
+            "suspended: the manager was shut down"
+        );
         assert_eq!(state(r#"{"ended":{"reason":"killed","receipt":null}}"#), "ended: killed (no receipt)");
     }
 }

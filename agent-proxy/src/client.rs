@@ -66,6 +66,15 @@ impl Client {
         self.json(response).await
     }
 
+    /// `DELETE`s.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub(crate) async fn delete(&self, path: &str) -> Result<(), Problem> {
+        let response = self.send(Method::DELETE, path, None, Duration::ZERO).await?;
+        self.json(response).await
+    }
+
     /// `GET`s a stream of JSON lines.
     ///
     /// # Errors

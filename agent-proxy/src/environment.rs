@@ -73,13 +73,6 @@ pub(crate) fn cwd(given: Option<&Path>) -> Result<String, Problem> {
         .map_err(|path| Problem::usage(format!("working directory {} is not UTF-8", PathBuf::from(path).display())))
 }
 
-/// Where `program` is in this process's PATH, if it is.
-pub(crate) fn in_path(program: &str) -> Option<PathBuf> {
-    std::env::split_paths(&std::env::var_os("PATH")?)
-        .map(|directory| directory.join(program))
-        .find(|path| nix::unistd::access(path, nix::unistd::AccessFlags::X_OK).is_ok() && path.is_file())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

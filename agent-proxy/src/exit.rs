@@ -12,7 +12,7 @@ pub enum Exit {
     Failed = 1,
     /// The command line, or a value in it, makes no sense.
     Usage = 2,
-    /// There is no such session, process, agent or permission request.
+    /// There is no such session, process, agent, profile, model configuration, permission request or conversation.
     NotFound = 3,
     /// No daemon answers on the socket.
     NoDaemon = 4,
@@ -33,12 +33,12 @@ pub const TABLE: [(Exit, &str); 10] = [
     (Exit::Done, "done"),
     (Exit::Failed, "failed; of leaktest: it leaks"),
     (Exit::Usage, "usage: the command line or a value in it makes no sense"),
-    (Exit::NotFound, "no such session, process or agent"),
+    (Exit::NotFound, "no such session, process, agent, profile, model or conversation"),
     (Exit::NoDaemon, "no daemon answers on the socket"),
     (Exit::Survivors, "survivors: something outlived a kill"),
     (Exit::Unsupported, "unsupported by the agent or this system"),
     (Exit::Deadline, "deadline passed"),
-    (Exit::Refused, "refused: limit, permission, duplicate or busy"),
+    (Exit::Refused, "refused: limit, permission, duplicate, busy, suspended or handed over"),
     (Exit::Interrupted, "interrupted"),
 ];
 

@@ -7,15 +7,18 @@ mod api;
 mod args;
 mod client;
 mod commands;
+mod configuration;
 mod daemon;
 mod doctor;
 mod environment;
 pub mod exit;
+mod installed;
 mod problem;
 mod render;
+mod saying;
 mod socket_path;
+mod stamps;
 mod term;
-mod turn;
 
 use std::{ffi::OsString, process::ExitCode};
 

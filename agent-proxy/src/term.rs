@@ -134,6 +134,11 @@ pub(crate) fn printable(text: &str, multiline: bool) -> String {
     safe
 }
 
+/// The agent's text for standard output: bytes for another program stay as they are.
+pub(crate) fn for_stdout(text: &str) -> String {
+    if io::stdout().is_terminal() { printable(text, true) } else { text.to_owned() }
+}
+
 /// At most `width` characters of `text`, with an ellipsis where some were cut.
 pub(crate) fn clip(text: &str, width: usize) -> String {
     if text.chars().count() <= width {

@@ -1,6 +1,10 @@
 //! Any command as an agent: lines in, lines out, no turns.
 
-use ipc_protocol::{Event, PermissionAnswer, Signal, WireError};
+use ipc_protocol::{
+    Event, Json, Operation, PermissionAnswer, Prompt, PromptPart, ResolvedBy, Signal, WireError, message::RequestId,
+};
+
+use serde_json::json;
 
 use crate::{Action, Adapter, AdapterSetup, Lines};
 
@@ -23,11 +27,20 @@ pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>, WireError> {
         (config.system_prompt.is_some(), "take a system prompt"),
         (!config.tools.is_empty(), "restrict its tools"),
         (!config.mcp_servers.is_empty(), "use MCP servers"),
+        (config.mode.is_some(), "take a mode"),
+        (config.thinking.is_some(), "think"),
+        (config.resume.is_some(), "go on with a conversation"),
     ];
     if let Some((_, operation)) = refused.iter().find(|(asked, _)| *asked) {
         return Err(WireError::Unsupported { agent, operation: (*operation).to_owned() });
     }
     Ok(Box::new(Command { agent, stdout: Lines::default(), stderr: Lines::default() }))
+}
+
+impl Command {
+    fn cannot(&self, operation: &str) -> WireError {
+        WireError::Unsupported { agent: self.agent.clone(), operation: operation.to_owned() }
+    }
 }
 
 fn text(line: &[u8]) -> String {
@@ -56,8 +69,16 @@ impl Adapter for Command {
         self.stderr.finish(|line| out.push(stderr_line(line)));
     }
 
-    fn prompt(&mut self, text: &str, out: &mut Vec<Action>) -> Result<(), WireError> {
-        let mut line = text.as_bytes().to_vec();
+    fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
+        if prompt.parts.iter().any(|part| matches!(part, PromptPart::Image { .. })) {
+            return Err(self.cannot("take pictures"));
+        }
+        let words = prompt.parts.iter().filter_map(|part| match part {
+            PromptPart::Text(text) => Some(text.as_str()),
+            PromptPart::File { path } => Some(path.as_str()),
+            PromptPart::Image { .. } => None,
+        });
+        let mut line = words.collect::<Vec<_>>().join(" ").into_bytes();
         if !line.ends_with(b"\n") {
             line.push(b'\n');
         }
@@ -65,8 +86,8 @@ impl Adapter for Command {
         Ok(())
     }
 
-    fn steer(&mut self, _: &str, _: &mut Vec<Action>) -> Result<(), WireError> {
-        Err(WireError::Unsupported { agent: self.agent.clone(), operation: "be steered: it has no turns".into() })
+    fn steer(&mut self, _: &Prompt, _: &mut Vec<Action>) -> Result<(), WireError> {
+        Err(self.cannot("be steered: it has no turns"))
     }
 
     fn abort(&mut self, out: &mut Vec<Action>) -> Result<(), WireError> {
@@ -74,8 +95,25 @@ impl Adapter for Command {
         Ok(())
     }
 
-    fn permission(&mut self, id: &str, _: &PermissionAnswer, _: &mut Vec<Action>) -> Result<(), WireError> {
+    fn permission(
+        &mut self,
+        id: &str,
+        _: &PermissionAnswer,
+        _: ResolvedBy,
+        _: &mut Vec<Action>,
+    ) -> Result<(), WireError> {
         Err(WireError::UnknownPermission { id: id.to_owned() })
+    }
+
+    /// A command has no protocol of its own. The one message that it takes, `{"closeInput":true}`, is for its pipe.
+    fn operate(&mut self, request: RequestId, operation: &Operation, out: &mut Vec<Action>) -> Result<(), WireError> {
+        match operation {
+            Operation::Native { message } if message.value() == json!({ "closeInput": true }) => {
+                out.extend([Action::CloseInput, Action::Reply { request, reply: Ok(Json::null()) }]);
+                Ok(())
+            }
+            operation => Err(self.cannot(&operation.describe())),
+        }
     }
 }
 

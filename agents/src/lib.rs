@@ -6,9 +6,27 @@
 pub mod acp;
 mod adapter;
 mod catalog;
+pub mod claude;
+pub mod codex;
 pub mod command;
+mod config_dir;
+pub mod discovery;
+mod jsonl;
 mod lines;
+mod model_config;
+pub mod opencode;
+pub mod permission;
+pub mod pi;
+mod profile;
+pub mod provision;
+mod uri;
 
-pub use adapter::{Action, Adapter, AdapterSetup, Adapters, Make};
-pub use catalog::{AgentSpec, Catalog, CatalogError};
+pub use adapter::{Action, Adapter, AdapterSetup, Adapters, HttpEvent, HttpRequest, ListedFile, Make, Patience};
+pub use catalog::{
+    AgentSpec, ApplyMethod, Catalog, CatalogError, Discovery, DiscoveryCapabilities, Field, Format, LoadError, Model,
+    Models, Mount, PROTOCOLS, PerPlatform, PermissionConfig, PermissionSetting, ResourceLimits, SessionConfig, schema,
+};
+pub use config_dir::{ConfigDir, ConfigError, Save};
 pub use lines::Lines;
+pub use model_config::{KeySource, ModelApi, ModelConfig, Secret, StoredModel};
+pub use profile::{Profile, ProfileError, ProfileLimits, ProfilePermissions, ProfileRule, ProfileTimeouts, Profiles};

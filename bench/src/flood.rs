@@ -2,7 +2,7 @@
 //! the subscriber, and not the agent's output. The proxy slows it down as any agent: by not reading on.
 
 use agents::{Action, Adapter, AdapterSetup};
-use ipc_protocol::{Event, PermissionAnswer, WireError};
+use ipc_protocol::{Event, Operation, PermissionAnswer, Prompt, ResolvedBy, WireError, message::RequestId};
 
 use crate::text::Texts;
 
@@ -55,7 +55,8 @@ impl Adapter for Flood {
 
     fn finish(&mut self, _: &mut Vec<Action>) {}
 
-    fn prompt(&mut self, text: &str, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
+        let text = prompt.text();
         let refused =
             || WireError::Unsupported { agent: self.agent.clone(), operation: format!("send {text:?} events") };
         self.asked = text.parse().map_err(|_| refused())?;
@@ -64,7 +65,7 @@ impl Adapter for Flood {
         Ok(())
     }
 
-    fn steer(&mut self, _: &str, _: &mut Vec<Action>) -> Result<(), WireError> {
+    fn steer(&mut self, _: &Prompt, _: &mut Vec<Action>) -> Result<(), WireError> {
         Err(WireError::Unsupported { agent: self.agent.clone(), operation: "be steered: it has no turns".into() })
     }
 
@@ -72,7 +73,17 @@ impl Adapter for Flood {
         Ok(())
     }
 
-    fn permission(&mut self, id: &str, _: &PermissionAnswer, _: &mut Vec<Action>) -> Result<(), WireError> {
+    fn permission(
+        &mut self,
+        id: &str,
+        _: &PermissionAnswer,
+        _: ResolvedBy,
+        _: &mut Vec<Action>,
+    ) -> Result<(), WireError> {
         Err(WireError::UnknownPermission { id: id.to_owned() })
+    }
+
+    fn operate(&mut self, _: RequestId, operation: &Operation, _: &mut Vec<Action>) -> Result<(), WireError> {
+        Err(WireError::Unsupported { agent: self.agent.clone(), operation: operation.describe() })
     }
 }

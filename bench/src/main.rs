@@ -4,10 +4,15 @@
 //! bench/compare           # a table
 //! bench/compare --json    # one object
 //! bench/compare --check   # exit code 1 when a bar is not reached
+//! bench/kill              # from a kill to its proof
+//! bench/adapters          # text through each adapter
+//! bench/durable           # sessions whose events are kept
 //! ```
 
+mod adapters;
 mod affinity;
 mod contestant;
+mod durable;
 mod error;
 mod facts;
 mod flood;
@@ -24,7 +29,7 @@ use std::{
     ffi::OsString,
     io::{self, Write},
     process::ExitCode,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use agents::Adapters;
@@ -49,10 +54,10 @@ const PEER_SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/peer.js");
 #[command(name = "compare")]
 struct Args {
     /// Print one JSON object instead of a table.
-    #[arg(long)]
+    #[arg(long, global = true)]
     json: bool,
     /// Fail when a bar is not reached.
-    #[arg(long)]
+    #[arg(long, global = true)]
     check: bool,
     /// The tokio runtime of the host.
     #[arg(long, value_enum, default_value_t)]
@@ -62,7 +67,7 @@ struct Args {
 }
 
 /// Parts that the bench plays itself.
-#[derive(Clone, Copy, Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 #[command(disable_help_subcommand = true)]
 enum Part {
     /// The contestant `floor`.
@@ -76,6 +81,22 @@ enum Part {
     },
     /// From a kill to its proof, beside killpg and a raw cgroup.kill.
     Kill,
+    /// Text through each adapter, beside a JSON parser and a newline scan.
+    Adapters,
+    /// Sessions whose events are kept in SQLite.
+    Durable {
+        /// Which parts; all without.
+        parts: Vec<durable::Part>,
+        /// How often each is measured; the figures are medians.
+        #[arg(long, default_value_t = 1)]
+        rounds: u32,
+    },
+    /// The host of one part of it.
+    #[command(hide = true)]
+    DurableHost {
+        /// Which.
+        part: durable::Part,
+    },
     /// The tree that is killed.
     #[command(hide = true)]
     Tree {
@@ -87,6 +108,14 @@ enum Part {
     Lines {
         /// Bytes of a line, its newline included.
         len: usize,
+    },
+    /// The agent that writes some lines every some milliseconds.
+    #[command(hide = true)]
+    Paced {
+        /// Lines at once.
+        lines: u64,
+        /// Milliseconds between them.
+        interval_ms: u64,
     },
 }
 
@@ -101,12 +130,16 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args, token: ChildToken) -> Result<ExitCode> {
-    match args.part {
+    match args.part.clone() {
         Some(Part::Floor) => floor::serve()?,
         Some(Part::Ours { runtime }) => ours::serve(token, runtime)?,
         Some(Part::Lines { len }) => lines::serve(len)?,
+        Some(Part::Paced { lines, interval_ms }) => lines::serve_paced(lines, Duration::from_millis(interval_ms))?,
+        Some(Part::DurableHost { part }) => durable::serve(token, part)?,
+        Some(Part::Durable { parts, rounds }) => return durable::run(args.json, args.check, &parts, rounds),
         Some(Part::Tree { count }) => kill::tree::serve(count)?,
         Some(Part::Kill) => return kill::run(args.json, args.check, args.runtime),
+        Some(Part::Adapters) => return adapters::run(args.json, args.check),
         None => return compare(args),
     }
     Ok(ExitCode::SUCCESS)

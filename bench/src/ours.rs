@@ -92,7 +92,7 @@ fn measure(runtime: &runtime::Runtime, manager: &ProxyManager, request: Request)
 }
 
 /// A session of `cat`, by the same path as the floor has it.
-fn cat() -> Result<AgentSessionConfig> {
+pub(crate) fn cat() -> Result<AgentSessionConfig> {
     let path = programs::find("cat")?.display().to_string();
     Ok(AgentSessionConfig { command: vec![path], ..AgentSessionConfig::new("command") })
 }
@@ -159,7 +159,7 @@ async fn rate(
         let begin = Instant::now();
         let prompt = async { session.prompt(count.to_string(), PromptMode::Refuse).await.map_err(Error::from) };
         // Together: events come before the prompt's own answer is looked at.
-        let both = async { tokio::try_join!(prompt, receive(&mut subscription, expected.clone(), count)) };
+        let both = async { tokio::try_join!(prompt, receive(&mut subscription, expected.clone(), count, |_, _| {})) };
         tokio::time::timeout(PATIENCE, both)
             .await
             .map_err(|_| Error::Deadline { operation: format!("receiving {count} events"), after: PATIENCE })??;
@@ -169,8 +169,16 @@ async fn rate(
     Ok(count as f64 / seconds)
 }
 
-/// Takes `count` texts, each the expected one.
-async fn receive(subscription: &mut Subscription, mut expected: Texts, count: u64) -> Result<()> {
+/// Takes `count` texts, each the expected one. `seen` gets each, and how many there were with it.
+///
+/// # Errors
+/// When another one comes, or none any more.
+pub(crate) async fn receive(
+    subscription: &mut Subscription,
+    mut expected: Texts,
+    count: u64,
+    mut seen: impl FnMut(&Envelope, u64),
+) -> Result<()> {
     let mut batch: Vec<Arc<Envelope>> = Vec::new();
     while expected.taken() < count {
         if !subscription.next_batch(&mut batch).await {
@@ -178,7 +186,10 @@ async fn receive(subscription: &mut Subscription, mut expected: Texts, count: u6
         }
         for envelope in batch.drain(..) {
             match &envelope.event {
-                Event::Text { text } => expected.check(text.as_bytes())?,
+                Event::Text { text } => {
+                    expected.check(text.as_bytes())?;
+                    seen(&envelope, expected.taken());
+                }
                 Event::SessionGap(gap) => {
                     let expected = expected.taken();
                     return Err(Error::Lost { expected, came: format!("session:gap {}..{}", gap.from, gap.to) });

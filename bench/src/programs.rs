@@ -45,7 +45,19 @@ pub(crate) fn own() -> Result<PathBuf> {
 /// # Errors
 /// The system's; when the path is no UTF-8.
 pub(crate) fn lines_argv(len: usize) -> Result<Vec<String>> {
+    own_argv(["lines".into(), len.to_string()])
+}
+
+/// argv of this executable as an agent that writes as many lines as its input asks for, `lines` of them every `interval_ms`.
+///
+/// # Errors
+/// As [`lines_argv`].
+pub(crate) fn paced_argv(lines: u64, interval_ms: u64) -> Result<Vec<String>> {
+    own_argv(["paced".into(), lines.to_string(), interval_ms.to_string()])
+}
+
+fn own_argv<const N: usize>(args: [String; N]) -> Result<Vec<String>> {
     let own = own()?.into_os_string().into_string();
     let own = own.map_err(|path| Error::answer(path.display().to_string(), "is a path that is not UTF-8"))?;
-    Ok(vec![own, "lines".into(), len.to_string()])
+    Ok([own].into_iter().chain(args).collect())
 }

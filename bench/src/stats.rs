@@ -21,13 +21,21 @@ pub(crate) fn median(samples: &[f64]) -> Option<f64> {
 /// # Errors
 /// When one is gone, or hides its memory from this user.
 pub(crate) fn mean_pss_kib(pids: &[Pid]) -> Result<f64> {
+    mean_kib(pids, "Pss:")
+}
+
+/// As [`mean_pss_kib`], of one line of `smaps_rollup`.
+///
+/// # Errors
+/// As there.
+pub(crate) fn mean_kib(pids: &[Pid], line: &str) -> Result<f64> {
     let mut total = 0.0;
     for pid in pids {
         let path = format!("/proc/{pid}/smaps_rollup");
         let text = std::fs::read_to_string(&path).map_err(Error::system(format!("reading {path}")))?;
         let pss =
-            text.lines().find_map(|line| line.strip_prefix("Pss:")?.trim().strip_suffix(" kB")?.parse::<u32>().ok());
-        total += f64::from(pss.ok_or_else(|| Error::answer(path, "has no Pss"))?);
+            text.lines().find_map(|found| found.strip_prefix(line)?.trim().strip_suffix(" kB")?.parse::<u32>().ok());
+        total += f64::from(pss.ok_or_else(|| Error::answer(path, format!("has no {line}")))?);
     }
     Ok(total / pids.len() as f64)
 }

@@ -12,6 +12,8 @@ const DIGITS: usize = 10;
 pub(crate) struct Texts {
     bytes: Vec<u8>,
     next: u64,
+    /// Where the digits begin at 0 again.
+    again: Option<u64>,
 }
 
 impl Texts {
@@ -31,11 +33,19 @@ impl Texts {
         if let Some(byte) = bytes.last_mut() {
             *byte = last;
         }
-        Self { bytes, next: 0 }
+        Self { bytes, next: 0, again: None }
+    }
+
+    /// The texts of two prompts: after `count` of them the digits begin at 0 again.
+    pub(crate) fn again_after(self, count: u64) -> Self {
+        Self { again: Some(count), ..self }
     }
 
     /// The text that is next, and moves on.
     pub(crate) fn take<T>(&mut self, with: impl FnOnce(&[u8]) -> T) -> T {
+        if self.again == Some(self.next) {
+            self.bytes[..DIGITS].fill(b'0');
+        }
         let taken = with(&self.bytes);
         self.next += 1;
         // Counting up the digits in place costs next to nothing, so that it is not what is measured.
@@ -85,6 +95,19 @@ mod tests {
             matches!(error, Error::Lost { expected: 1234, ref came } if came.starts_with("0000001235x")),
             "{error}"
         );
+    }
+
+    #[test]
+    fn the_texts_of_two_prompts() {
+        let (mut first, mut second) = (Texts::plain(), Texts::plain());
+        let mut both = Texts::plain().again_after(12);
+        for _ in 0..12 {
+            first.take(|text| both.check(text)).expect("of the first");
+        }
+        for _ in 0..15 {
+            second.take(|text| both.check(text)).expect("of the second");
+        }
+        assert_eq!(both.taken(), 27);
     }
 
     #[test]

@@ -187,6 +187,23 @@ impl Assembler {
     }
 }
 
+/// Decodes what [`encode`] has made, one whole message.
+///
+/// # Errors
+/// Any [`CodecError`]; see there.
+pub fn decode_frames<T: DeserializeOwned>(mut frames: &[u8]) -> Result<T, CodecError> {
+    let mut assembler = Assembler::default();
+    loop {
+        let len = frame_len(frames)?.filter(|len| *len <= frames.len()).ok_or(CodecError::FrameLength { len: 0 })?;
+        let (frame, rest) = frames.split_at(len);
+        match assembler.frame(&frame[LENGTH..])? {
+            Some(message) if rest.is_empty() => return Ok(message),
+            Some(_) => return Err(CodecError::Trailing(rest.len())),
+            None => frames = rest,
+        }
+    }
+}
+
 /// Bytes read from a stream, and the messages in them.
 ///
 /// ```
@@ -294,6 +311,11 @@ impl Outbox {
     /// As [`encode`]; nothing is queued then.
     pub fn push<T: Serialize>(&mut self, message: &T) -> Result<(), CodecError> {
         encode(message, &mut self.bulk.bytes)
+    }
+
+    /// Queues a message that [`encode`] has made, behind all others.
+    pub fn push_encoded(&mut self, frames: &[u8]) {
+        self.bulk.bytes.extend_from_slice(frames);
     }
 
     /// Queues a message before everything that is not control. A message of more than one frame goes to the other

@@ -1,10 +1,16 @@
 //! What a session is started with.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Containment, Hardening, Limits, SessionId};
+use crate::{
+    Budget, Containment, Hardening, Lifecycle, Limits, PermissionMode, PermissionPolicy, Resume, SessionId, Setting,
+    Timeouts,
+};
 
 /// Environment variables. `Debug` shows names only: values are often secrets.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,21 +40,52 @@ pub enum OnAgentExit {
     Keep,
 }
 
-/// Who answers an agent's permission requests.
+/// What becomes of a session when its host dies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum PermissionMode {
-    /// Each becomes an event; `respond_permission` answers it.
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum HostDeath {
+    /// It ends.
     #[default]
-    Ask,
-    /// Each is allowed, once.
-    Allow,
-    /// Each is rejected.
-    Deny,
+    Kill,
+    /// It goes on with its fork server, and waits for a host with the same state directory. What it says meanwhile is kept.
+    Detach {
+        /// How long it waits, in milliseconds; then it ends itself. 24 hours by default.
+        #[serde(default = "HostDeath::default_fetch_within_ms")]
+        fetch_within_ms: u64,
+        /// How much of what it says is kept for the next host, in bytes. What is beyond is counted, and lost. 64 MiB by
+        /// default.
+        #[serde(default = "HostDeath::default_spool_bytes")]
+        spool_bytes: u64,
+    },
 }
 
-/// How to reach an MCP server.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+impl HostDeath {
+    /// [`HostDeath::Detach`] with its defaults.
+    pub const DETACH: Self =
+        Self::Detach { fetch_within_ms: Self::default_fetch_within_ms(), spool_bytes: Self::default_spool_bytes() };
+
+    const fn default_fetch_within_ms() -> u64 {
+        24 * 3600 * 1000
+    }
+
+    const fn default_spool_bytes() -> u64 {
+        64 << 20
+    }
+}
+
+/// Whose home directory the agent has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Home {
+    /// That of the manager's base environment.
+    Shared,
+    /// One of the session's own, empty at first: no settings, no conversations and no keys of anybody's. It is kept until the
+    /// session is deleted.
+    Own,
+}
+
+/// How to reach an MCP server. `Debug` shows neither arguments nor values.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum McpTransport {
     /// A program of the agent's that speaks on its standard input and output.
@@ -67,6 +104,19 @@ pub enum McpTransport {
         /// Headers of each request; values are hidden in `Debug`.
         headers: EnvVars,
     },
+}
+
+impl fmt::Debug for McpTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stdio { command, env, .. } => {
+                f.debug_struct("Stdio").field("command", command).field("env", env).finish_non_exhaustive()
+            }
+            Self::Http { url, headers } => {
+                f.debug_struct("Http").field("url", &without_login(url)).field("headers", headers).finish()
+            }
+        }
+    }
 }
 
 /// An MCP server that the agent may use.
@@ -140,12 +190,63 @@ pub struct AgentSessionConfig {
     /// What becomes of the agent's processes when it exits.
     #[serde(default)]
     pub on_agent_exit: OnAgentExit,
+    /// What becomes of it when its host dies. To be detached needs a state directory.
+    #[serde(default)]
+    pub on_host_death: HostDeath,
+    /// How permission requests are answered before the mode is asked.
+    #[serde(default)]
+    pub permissions: PermissionPolicy,
+    /// The profile that gives what is not said here: its name in the manager.
+    #[serde(default)]
+    pub profile: Option<String>,
+    /// The model configuration (provider, address, key) to use: its name in the manager.
+    #[serde(default)]
+    pub model_config: Option<String>,
+    /// Mode to work in: `build`, `plan`, or one of the agent's own.
+    #[serde(default)]
+    pub mode: Option<String>,
+    /// How hard to think: `off`, `low`, `medium`, `high`, or one of the agent's own.
+    #[serde(default)]
+    pub thinking: Option<String>,
+    /// The conversation to go on with.
+    #[serde(default)]
+    pub resume: Option<Resume>,
+    /// Whether the agent keeps nothing of the conversation.
+    #[serde(default)]
+    pub ephemeral: bool,
+    /// Whose home directory it has; `null` for its own where a model configuration is used, else the shared one.
+    #[serde(default)]
+    pub home: Option<Home>,
+    /// Address of a running server to connect to, for an agent that has one; the agent is not started then.
+    #[serde(default)]
+    pub endpoint: Option<String>,
+    /// Whether each line of the agent's own is an event too; `null` for yes where the agent has turns.
+    #[serde(default)]
+    pub verbatim: Option<bool>,
+    /// The clocks.
+    #[serde(default)]
+    pub timeouts: Timeouts,
+    /// Whether the first prompt tells the agent its session and that it must not start itself again.
+    #[serde(default)]
+    pub runtime_context: bool,
+    /// How many sessions deep the caller itself is: 0 outside any.
+    #[serde(default)]
+    pub depth: u32,
+    /// What becomes of it beyond one life of its agent.
+    #[serde(default)]
+    pub lifecycle: Lifecycle,
     /// Which layers hold it; `null` for the manager's default.
     #[serde(default)]
     pub containment: Option<Containment>,
     /// What protects everybody else from it.
     #[serde(default)]
     pub hardening: Hardening,
+    /// What it may take of its model.
+    #[serde(default)]
+    pub budget: Budget,
+    /// What is meant although it is the default: a profile does not change it.
+    #[serde(default)]
+    pub explicit: BTreeSet<Setting>,
 }
 
 impl AgentSessionConfig {
@@ -168,10 +269,58 @@ impl AgentSessionConfig {
             max_turns: None,
             limits: Limits::default(),
             on_agent_exit: OnAgentExit::default(),
+            on_host_death: HostDeath::default(),
+            permissions: PermissionPolicy::default(),
+            profile: None,
+            model_config: None,
+            mode: None,
+            thinking: None,
+            resume: None,
+            ephemeral: false,
+            home: None,
+            endpoint: None,
+            verbatim: None,
+            timeouts: Timeouts::default(),
+            runtime_context: false,
+            depth: 0,
+            lifecycle: Lifecycle::default(),
             containment: None,
             hardening: Hardening::default(),
+            budget: Budget::default(),
+            explicit: BTreeSet::new(),
         }
     }
+}
+
+impl AgentSessionConfig {
+    /// The same without what may be secret: values of environment variables and MCP headers whose names sound like a key's, a
+    /// password's or a token's, and the login in the address of a server.
+    #[must_use]
+    pub fn without_secrets(&self) -> Self {
+        let mut config = self.clone();
+        forget_secrets(&mut config.env);
+        for server in &mut config.mcp_servers {
+            match &mut server.transport {
+                McpTransport::Stdio { env, .. } => forget_secrets(env),
+                McpTransport::Http { url, headers } => {
+                    *url = without_login(url);
+                    headers.0.clear();
+                }
+            }
+        }
+        config.endpoint = config.endpoint.as_deref().map(without_login);
+        config
+    }
+}
+
+/// What is in the name of a variable that holds a secret.
+const SECRET: [&str; 7] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "AUTH"];
+
+fn forget_secrets(env: &mut EnvVars) {
+    env.0.retain(|name, _| {
+        let name = name.to_ascii_uppercase();
+        !SECRET.iter().any(|word| name.contains(word))
+    });
 }
 
 impl fmt::Debug for AgentSessionConfig {
@@ -194,9 +343,35 @@ impl fmt::Debug for AgentSessionConfig {
             .field("max_turns", &self.max_turns)
             .field("limits", &self.limits)
             .field("on_agent_exit", &self.on_agent_exit)
+            .field("on_host_death", &self.on_host_death)
+            .field("permissions", &self.permissions)
+            .field("profile", &self.profile)
+            .field("model_config", &self.model_config)
+            .field("mode", &self.mode)
+            .field("thinking", &self.thinking)
+            .field("resume", &self.resume)
+            .field("ephemeral", &self.ephemeral)
+            .field("home", &self.home)
+            .field("endpoint", &self.endpoint.as_deref().map(without_login))
+            .field("verbatim", &self.verbatim)
+            .field("timeouts", &self.timeouts)
+            .field("runtime_context", &self.runtime_context)
+            .field("depth", &self.depth)
+            .field("lifecycle", &self.lifecycle)
             .field("containment", &self.containment)
             .field("hardening", &self.hardening)
+            .field("budget", &self.budget)
+            .field("explicit", &self.explicit)
             .finish()
+    }
+}
+
+/// An address without what stands before its `@`.
+fn without_login(url: &str) -> String {
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
+        (None, Some((_, host))) => host.to_owned(),
+        (_, None) => url.to_owned(),
     }
 }
 
@@ -210,13 +385,24 @@ mod tests {
             command: vec!["tool".into(), "--key=hunter2".into()],
             env: [("API_KEY", "hunter2")].into_iter().collect(),
             system_prompt: Some("hunter2".into()),
-            mcp_servers: vec![McpServer {
-                name: "m".into(),
-                transport: McpTransport::Http {
-                    url: "http://127.0.0.1/".into(),
-                    headers: [("Authorization", "hunter2")].into_iter().collect(),
+            endpoint: Some("http://user:hunter2@127.0.0.1:4096".into()),
+            mcp_servers: vec![
+                McpServer {
+                    name: "n".into(),
+                    transport: McpTransport::Stdio {
+                        command: "server".into(),
+                        args: vec!["--key=hunter2".into()],
+                        env: [("SERVER_KEY", "hunter2")].into_iter().collect(),
+                    },
                 },
-            }],
+                McpServer {
+                    name: "m".into(),
+                    transport: McpTransport::Http {
+                        url: "http://hunter2@127.0.0.1/".into(),
+                        headers: [("Authorization", "hunter2")].into_iter().collect(),
+                    },
+                },
+            ],
             ..AgentSessionConfig::new("command")
         };
         let text = format!("{config:?}");

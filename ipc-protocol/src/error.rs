@@ -86,6 +86,24 @@ pub enum WireError {
         /// How.
         reason: String,
     },
+    /// The conversation to go on with is not there, or broken.
+    #[error("agent {agent:?} cannot go on with conversation {id:?}: {reason}")]
+    NativeSessionMissing {
+        /// Its catalog id.
+        agent: String,
+        /// The agent's id of the conversation; `the most recent` where none was named.
+        id: String,
+        /// What the agent said.
+        reason: String,
+    },
+    /// The agent refused what was asked.
+    #[error("agent {agent:?} refused: {reason}")]
+    AgentRefused {
+        /// Its catalog id.
+        agent: String,
+        /// What it said.
+        reason: String,
+    },
     /// The agent said what its protocol does not allow, or refused the handshake.
     #[error("agent {agent:?} broke its protocol: {reason}")]
     AgentProtocol {

@@ -1,11 +1,15 @@
 //! What happens in a session, in one vocabulary for every agent.
 
-use std::{sync::Arc, time::SystemTime};
+mod envelope;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::{ExitStatus, Json, LimitExceeded, LimitKind, Measures, ProcessId, ProcessInfo, Receipt, SessionId};
+pub use self::envelope::{Envelope, EnvelopeError};
+use crate::{
+    BudgetExceeded, BudgetKind, ExitStatus, Json, LimitExceeded, LimitKind, Measures, PermissionMode, ProcessId,
+    ProcessInfo, Receipt, TimeoutAction, TimeoutKind, Verbatim,
+};
 
 /// Why a session ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,8 +29,16 @@ pub enum EndReason {
     HostDied,
     /// It passed this limit, whose action is to end it.
     LimitExceeded(LimitKind),
+    /// This clock of it ran out, whose action is to end it.
+    TimedOut(TimeoutKind),
     /// The manager was shut down or dropped.
     Shutdown,
+    /// It used up this budget, whose action is to end it.
+    BudgetExceeded(BudgetKind),
+    /// Its proxy did not answer so many pings in a row.
+    Unresponsive(u32),
+    /// Its processes were ended to be started again some time: the conversation is kept.
+    Suspended,
 }
 
 impl std::fmt::Display for EndReason {
@@ -41,7 +53,11 @@ impl std::fmt::Display for EndReason {
             Self::ForkServerDied => f.write_str("the fork server died"),
             Self::HostDied => f.write_str("the host died"),
             Self::LimitExceeded(limit) => write!(f, "it passed its limit on {limit}"),
+            Self::TimedOut(clock) => write!(f, "its {clock} took too long"),
             Self::Shutdown => f.write_str("the manager was shut down"),
+            Self::BudgetExceeded(budget) => write!(f, "it used up its budget of {budget}"),
+            Self::Unresponsive(pings) => write!(f, "its proxy did not answer {pings} pings in a row"),
+            Self::Suspended => f.write_str("suspended"),
         }
     }
 }
@@ -110,6 +126,8 @@ pub struct ToolStart {
     pub input: Json,
     /// Where it is.
     pub status: ToolStatus,
+    /// The tool call of the agent that made this one, where that is a sub-agent.
+    pub parent: Option<String>,
 }
 
 /// A tool call changed.
@@ -124,7 +142,7 @@ pub struct ToolUpdate {
     pub status: Option<ToolStatus>,
     /// Its input, where that changed: many agents begin a call before they know its input.
     pub input: Option<Json>,
-    /// Output so far, as text.
+    /// All of its output so far, as text; where that is long, its end.
     pub output: Option<String>,
 }
 
@@ -186,15 +204,25 @@ pub struct PermissionRequest {
     pub tool_call_id: Option<String>,
     /// One line for people.
     pub title: String,
+    /// The tool's machine name, where the agent gives one; else the kind.
+    pub tool: String,
+    /// What it would do: `read`, `edit`, `delete`, `move`, `search`, `execute`, `fetch`, `question`, `other`, …
+    pub kind: String,
+    /// The command line, where it would run one.
+    pub command: Option<String>,
+    /// The paths that it would touch, where the agent says; as it says them.
+    pub paths: Vec<String>,
     /// Details as the agent gave them; `null` if it did not.
     pub input: Json,
     /// The ways to answer.
     pub options: Vec<PermissionOption>,
+    /// The tool call of the agent that asks, where that is a sub-agent.
+    pub parent: Option<String>,
 }
 
 /// An answer to a permission request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum PermissionAnswer {
     /// The request's `allowOnce` option, or `allowAlways` where there is no other.
     Allow,
@@ -202,20 +230,42 @@ pub enum PermissionAnswer {
     Deny,
     /// The option with this id.
     Option(String),
+    /// Allowed, with this input instead: an edited command, or the answers to a question.
+    AllowWith {
+        /// The whole input of the tool, in the agent's form.
+        input: Json,
+    },
+    /// Rejected, with a reason that the model is told; the turn goes on where the agent can.
+    DenyWith {
+        /// The reason.
+        message: String,
+    },
     /// No answer: the turn is being cancelled.
     Cancelled,
 }
 
-/// Who answered a permission request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// Who or what answered a permission request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum ResolvedBy {
-    /// `respond_permission`.
-    User,
+    /// `respond_permission`; with who that was, where the caller said.
+    User {
+        /// The caller's word for it.
+        name: Option<String>,
+    },
     /// The session's permission mode.
-    Mode,
+    Mode(PermissionMode),
+    /// A rule of the session's policy.
+    Rule {
+        /// Which; the first is 0.
+        index: u32,
+    },
+    /// Nobody had answered in time.
+    Deadline,
     /// An abort, or the end of the turn.
     Abort,
+    /// The agent itself took it back.
+    Agent,
 }
 
 /// A hole in the stream: these events were there, and are not to be had any more.
@@ -273,6 +323,28 @@ pub enum Event {
     /// Events are missing here.
     #[serde(rename = "session:gap")]
     SessionGap(Gap),
+    /// From here on events are not kept beyond this host's life: their log cannot be written.
+    #[serde(rename = "session:degraded")]
+    SessionDegraded {
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// Its processes have ended and its conversation is kept: a resume goes on with it, and with this stream.
+    #[serde(rename = "session:suspended")]
+    SessionSuspended {
+        /// Why.
+        reason: EndReason,
+        /// What was ended, and the proof that nothing is left. `null` if nobody could tell.
+        receipt: Option<Box<Receipt>>,
+    },
+    /// It goes on: with a new agent, or a new host.
+    #[serde(rename = "session:resumed")]
+    SessionResumed {
+        /// A word: `resume`, `prompt`, `restart`, `reattach`, `takeBack`.
+        by: String,
+        /// For people.
+        detail: String,
+    },
     /// From here on process events may be missing.
     #[serde(rename = "session:lossy")]
     SessionLossy {
@@ -282,8 +354,10 @@ pub enum Event {
     /// A prompt was taken.
     #[serde(rename = "turn:started")]
     TurnStarted {
-        /// What was asked.
+        /// What was asked, in words.
         prompt: String,
+        /// What else it held, one line each: a picture's type and size, a file's path.
+        attachments: Vec<String>,
     },
     /// Text of the answer.
     #[serde(rename = "stream:text")]
@@ -322,6 +396,8 @@ pub enum Event {
         used: u64,
         /// Tokens it holds.
         size: u64,
+        /// Tokens that still fit.
+        remaining: u64,
     },
     /// The turn is over.
     #[serde(rename = "stream:complete")]
@@ -340,6 +416,8 @@ pub enum Event {
         message: String,
         /// Whether the same may work later.
         retryable: bool,
+        /// Which attempt failed, where the agent tries again by itself; the first is 1.
+        attempt: Option<u32>,
     },
     /// The agent asks whether it may.
     #[serde(rename = "permission:requested")]
@@ -353,6 +431,30 @@ pub enum Event {
         option: Option<String>,
         /// By whom.
         by: ResolvedBy,
+    },
+    /// A clock of the session ran out. Said once for each time.
+    #[serde(rename = "timeout:fired")]
+    TimeoutFired {
+        /// Which.
+        clock: TimeoutKind,
+        /// What it was set to, in milliseconds.
+        after_ms: u64,
+        /// What is done.
+        action: TimeoutAction,
+    },
+    /// A turn runs, and nothing is heard of the agent: a sign of life for whoever waits.
+    #[serde(rename = "session:silent")]
+    SessionSilent {
+        /// For how long by now, in milliseconds.
+        for_ms: u64,
+    },
+    /// What the agent itself said, byte for byte. In JSON its type is `harness:<agent>:event-received`.
+    #[serde(rename = "harness:event-received")]
+    Harness {
+        /// Catalog id.
+        agent: Box<str>,
+        /// A line with its end, or a piece of one.
+        payload: Verbatim,
     },
     /// A process was seen for the first time.
     #[serde(rename = "process:spawned")]
@@ -370,6 +472,9 @@ pub enum Event {
     /// The session passed one of its limits. Said once for each time it is passed.
     #[serde(rename = "limit:exceeded")]
     LimitExceeded(Box<LimitExceeded>),
+    /// The session used up a budget. Said once for each.
+    #[serde(rename = "budget:exceeded")]
+    BudgetExceeded(Box<BudgetExceeded>),
     /// Something we were asked to do, or had to do, failed.
     #[serde(rename = "action:failed")]
     ActionFailed {
@@ -386,7 +491,56 @@ pub enum Event {
         /// The line, with its newline.
         text: String,
     },
+    /// Something that somebody appended, of a type that is none of the above. In JSON its type is its own.
+    #[serde(rename = "external")]
+    External {
+        /// Its type: `slack:webhook-received`, `agent:action:prompt:called`, …
+        kind: Box<str>,
+        /// Version of its payload's shape; 1 for most.
+        version: u32,
+        /// What it says.
+        payload: Json,
+    },
 }
+
+/// The types of the events above, but for [`Event::Harness`] and [`Event::External`].
+const KINDS: &[&str] = &[
+    "session:started",
+    "session:idle",
+    "session:busy",
+    "session:status",
+    "session:ended",
+    "session:gap",
+    "session:degraded",
+    "session:suspended",
+    "session:resumed",
+    "session:lossy",
+    "turn:started",
+    "stream:text",
+    "stream:thinking",
+    "stream:tool_start",
+    "stream:tool_update",
+    "stream:tool_end",
+    "stream:plan",
+    "stream:usage",
+    "stream:context_window",
+    "stream:complete",
+    "stream:error",
+    "permission:requested",
+    "permission:resolved",
+    "timeout:fired",
+    "session:silent",
+    "process:spawned",
+    "process:exited",
+    "limit:exceeded",
+    "budget:exceeded",
+    "action:failed",
+    "log",
+];
+
+/// Around the agent in the type of [`Event::Harness`].
+const HARNESS: &str = "harness:";
+const RECEIVED: &str = ":event-received";
 
 impl Event {
     /// Roughly how much memory the event takes, in bytes: what the bound of a ring counts.
@@ -395,18 +549,58 @@ impl Event {
         FIXED
             + match self {
                 Self::Text { text } | Self::Thinking { text } | Self::Log { text, .. } => text.len(),
-                Self::TurnStarted { prompt } => prompt.len(),
+                Self::Harness { payload, .. } => payload.as_bytes().len(),
+                Self::TurnStarted { prompt, attachments } => {
+                    prompt.len() + attachments.iter().map(|line| line.len() + 24).sum::<usize>() + 100
+                }
                 Self::ToolStart(t) => t.input.as_str().len() + t.title.len() + 200,
                 Self::ToolUpdate(t) => {
                     t.output.as_ref().map_or(0, String::len) + t.input.as_ref().map_or(0, |i| i.as_str().len()) + 100
                 }
                 Self::ToolEnd(t) => t.output.len() + 100,
-                Self::PermissionRequested(p) => p.input.as_str().len() + 400,
+                Self::PermissionRequested(p) => {
+                    let paths = p.paths.iter().map(|path| path.len() + 24).sum::<usize>();
+                    p.input.as_str().len() + p.command.as_ref().map_or(0, String::len) + paths + 400
+                }
                 Self::ProcessSpawned(p) => p.args.iter().map(|a| a.len() + 24).sum::<usize>() + 300,
                 Self::Plan { entries } => entries.iter().map(|e| e.content.len() + 80).sum(),
-                Self::SessionEnded { receipt: Some(r), .. } => r.processes.len() * 150,
+                Self::SessionEnded { receipt: Some(r), .. } | Self::SessionSuspended { receipt: Some(r), .. } => {
+                    r.processes.len() * 150
+                }
+                Self::External { kind, payload, .. } => kind.len() + payload.as_str().len(),
                 _ => 100,
             }
+    }
+
+    /// An error that is no retry.
+    pub fn error(code: impl Into<String>, message: impl Into<String>, retryable: bool) -> Self {
+        Self::Error { code: code.into(), message: message.into(), retryable, attempt: None }
+    }
+
+    /// A context window of `size` tokens with `used` in it.
+    pub fn context_window(used: u64, size: u64) -> Self {
+        Self::ContextWindow { used, size, remaining: size.saturating_sub(used) }
+    }
+
+    /// The version of the payload's shape. A change of one of ours raises it.
+    pub fn version(&self) -> u32 {
+        if let Self::External { version, .. } = self { *version } else { 1 }
+    }
+
+    /// The event of a `type`, its version and its payload. A type that is none of ours is [`Event::External`].
+    fn from_parts(kind: &str, version: u32, payload: Value) -> Result<Self, serde_json::Error> {
+        if let Some(agent) = kind.strip_prefix(HARNESS).and_then(|rest| rest.strip_suffix(RECEIVED)) {
+            return Ok(Self::Harness { agent: agent.into(), payload: serde_json::from_value(payload)? });
+        }
+        if !Self::is_ours(kind) {
+            return Ok(Self::External { kind: kind.into(), version, payload: Json::from(&payload) });
+        }
+        serde_json::from_value(json!({ kind: payload }))
+    }
+
+    /// Whether events of this `type` are made by us alone: nobody can append one.
+    pub fn is_ours(kind: &str) -> bool {
+        KINDS.contains(&kind) || (kind.starts_with(HARNESS) && kind.ends_with(RECEIVED))
     }
 
     /// The event as `(type, payload)`.
@@ -414,90 +608,18 @@ impl Event {
     /// # Errors
     /// Never for an event this crate made; serde's error otherwise.
     fn to_parts(&self) -> Result<(String, Value), serde_json::Error> {
+        if let Self::Harness { agent, payload } = self {
+            return Ok((format!("{HARNESS}{agent}{RECEIVED}"), serde_json::to_value(payload)?));
+        }
+        if let Self::External { kind, payload, .. } = self {
+            return Ok((kind.to_string(), payload.value()));
+        }
         match serde_json::to_value(self)? {
             Value::Object(map) => {
                 map.into_iter().next().ok_or_else(|| serde::ser::Error::custom("an event has a type"))
             }
             other => Err(serde::ser::Error::custom(format!("an event is an object, not {other}"))),
         }
-    }
-}
-
-/// JSON that is no [`Envelope`].
-#[derive(Debug, thiserror::Error)]
-pub enum EnvelopeError {
-    /// A field is missing or of the wrong type.
-    #[error("event envelope without a usable {0:?}")]
-    Field(&'static str),
-    /// The payload does not fit the type.
-    #[error("event of type {kind:?} does not parse")]
-    Payload {
-        /// The envelope's `type`.
-        kind: String,
-        /// What serde said.
-        #[source]
-        source: serde_json::Error,
-    },
-}
-
-/// An event at its place in a session's stream.
-///
-/// ```json
-/// {"offset":"00000000000000000007","type":"stream:text","version":1,"createdAt":"2026-01-02T03:04:05.678Z",
-///  "eventStreamId":"s-1","payload":{"text":"hi"},"metadata":{"turn":1}}
-/// ```
-#[derive(Clone, Debug, PartialEq)]
-pub struct Envelope {
-    /// Place in the stream; the first is 1.
-    pub offset: u64,
-    /// When the host appended it.
-    pub created_at: SystemTime,
-    /// The stream: the session.
-    pub session: Arc<SessionId>,
-    /// The turn it belongs to, if any; the first is 1.
-    pub turn: Option<u64>,
-    /// What happened.
-    pub event: Event,
-}
-
-impl Envelope {
-    /// Version of the envelope.
-    pub const VERSION: u64 = 1;
-
-    /// The envelope as JSON.
-    ///
-    /// # Errors
-    /// Never for an event this crate made; serde's error otherwise.
-    pub fn to_json(&self) -> Result<Value, serde_json::Error> {
-        let (kind, payload) = self.event.to_parts()?;
-        let mut map = Map::new();
-        map.insert("offset".into(), format_offset(self.offset).into());
-        map.insert("type".into(), kind.into());
-        map.insert("version".into(), Self::VERSION.into());
-        map.insert("createdAt".into(), humantime::format_rfc3339_millis(self.created_at).to_string().into());
-        map.insert("eventStreamId".into(), self.session.as_str().into());
-        map.insert("payload".into(), payload);
-        if let Some(turn) = self.turn {
-            map.insert("metadata".into(), json!({ "turn": turn }));
-        }
-        Ok(Value::Object(map))
-    }
-
-    /// An envelope from its JSON.
-    ///
-    /// # Errors
-    /// [`EnvelopeError`] names the field or type that does not fit.
-    pub fn from_json(value: Value) -> Result<Self, EnvelopeError> {
-        let text = |field: &'static str| value.get(field).and_then(Value::as_str).ok_or(EnvelopeError::Field(field));
-        let offset = parse_offset(text("offset")?).ok_or(EnvelopeError::Field("offset"))?;
-        let created_at = humantime::parse_rfc3339(text("createdAt")?).map_err(|_| EnvelopeError::Field("createdAt"))?;
-        let session = text("eventStreamId")?.parse().map_err(|_| EnvelopeError::Field("eventStreamId"))?;
-        let kind = text("type")?.to_owned();
-        let turn = value.pointer("/metadata/turn").and_then(Value::as_u64);
-        let payload = value.get("payload").cloned().unwrap_or(Value::Null);
-        let event = serde_json::from_value(json!({ kind.clone(): payload }))
-            .map_err(|source| EnvelopeError::Payload { kind, source })?;
-        Ok(Self { offset, created_at, session: Arc::new(session), turn, event })
     }
 }
 
@@ -528,74 +650,4 @@ mod offset_text {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::{Duration, UNIX_EPOCH};
-
-    use super::*;
-
-    fn envelope(event: Event) -> Envelope {
-        Envelope {
-            offset: 7,
-            created_at: UNIX_EPOCH + Duration::from_millis(1_767_323_045_678),
-            session: Arc::new("s-1".parse().expect("a valid id")),
-            turn: Some(1),
-            event,
-        }
-    }
-
-    #[test]
-    fn the_envelope_is_what_its_doc_shows() {
-        let json = envelope(Event::Text { text: "hi".into() }).to_json().expect("serializes");
-        assert_eq!(
-            json,
-            json!({"offset": "00000000000000000007", "type": "stream:text", "version": 1,
-                   "createdAt": "2026-01-02T03:04:05.678Z", "eventStreamId": "s-1",
-                   "payload": {"text": "hi"}, "metadata": {"turn": 1}})
-        );
-    }
-
-    #[test]
-    fn envelopes_come_back_from_json() {
-        let receipt = Receipt::begin("s-1".parse().expect("a valid id"), crate::KillCause::KillSession);
-        for event in [
-            Event::SessionIdle {},
-            Event::SessionGap(Gap { from: 3, to: u64::MAX }),
-            Event::SessionEnded {
-                reason: EndReason::AgentExited(Some(ExitStatus::Code(3))),
-                receipt: Some(Box::new(receipt)),
-            },
-            Event::Complete { stop_reason: StopReason::Other("odd".into()), usage: Some(Box::default()) },
-            Event::ToolStart(Box::new(ToolStart {
-                id: "1".into(),
-                name: "shell".into(),
-                title: "ls".into(),
-                kind: "execute".into(),
-                input: Json::new(r#"{"command":["ls"]}"#).expect("valid JSON"),
-                status: ToolStatus::Pending,
-            })),
-        ] {
-            let sent = envelope(event);
-            let json = sent.to_json().expect("serializes");
-            assert_eq!(Envelope::from_json(json.clone()).expect("parses"), sent, "{json}");
-        }
-    }
-
-    #[test]
-    fn what_is_no_envelope_says_which_field() {
-        let good = envelope(Event::SessionIdle {}).to_json().expect("serializes");
-        for field in ["offset", "createdAt", "eventStreamId", "type"] {
-            let mut bad = good.clone();
-            bad[field] = json!(-1);
-            let error = Envelope::from_json(bad).expect_err("a broken field");
-            assert!(error.to_string().contains(field), "{error}");
-        }
-        let mut bad = good;
-        bad["type"] = json!("session:unheard-of");
-        assert!(Envelope::from_json(bad).is_err());
-    }
-
-    #[test]
-    fn an_event_stays_small() {
-        assert!(size_of::<Event>() <= 96, "{}", size_of::<Event>());
-    }
-}
+mod tests;

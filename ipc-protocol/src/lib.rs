@@ -5,6 +5,7 @@
 //! Towards people and other programs the same types are JSON (`serde_json`): camelCase fields, `null` for
 //! what is not known, durations in milliseconds.
 
+mod budget;
 pub mod codec;
 mod config;
 mod containment;
@@ -12,14 +13,22 @@ mod error;
 mod event;
 mod id;
 mod json;
+mod lifecycle;
 mod limits;
 pub mod message;
 mod millis;
+mod operation;
 pub mod packet;
+mod policy;
 mod process;
+mod prompt;
+pub mod reattach;
 mod receipt;
+mod setting;
+mod verbatim;
 
-pub use config::{AgentSessionConfig, EnvVars, McpServer, McpTransport, OnAgentExit, PermissionMode};
+pub use budget::{Budget, BudgetAction, BudgetExceeded, BudgetKind, InvalidUsd, Usd};
+pub use config::{AgentSessionConfig, EnvVars, Home, HostDeath, McpServer, McpTransport, OnAgentExit};
 pub use containment::{AbortPolicy, Containment, Enclosure, Hardening, MARKER, Measures, Observer, UnknownContainment};
 pub use error::WireError;
 pub use event::{
@@ -28,6 +37,12 @@ pub use event::{
 };
 pub use id::{InvalidId, Pid, ProcessId, SessionId, Signal, UnknownSignal};
 pub use json::Json;
+pub use lifecycle::{Lifecycle, Restart};
 pub use limits::{LimitAction, LimitExceeded, LimitForm, LimitInForce, LimitKind, Limits, UnknownAction};
+pub use operation::{Endpoint, NativeResume, OnMissing, Operation, Resume, ResumeFrom};
+pub use policy::{Decision, PermissionMode, PermissionPolicy, PermissionRule, TimeoutAction, TimeoutKind, Timeouts};
 pub use process::{ExitStatus, ProcessInfo, ProcessStatus};
+pub use prompt::{Prompt, PromptPart};
 pub use receipt::{KillCause, KillOptions, Layer, Outcome, Proof, ReapedBy, Receipt, ReceiptEntry};
+pub use setting::{Said, Setting};
+pub use verbatim::Verbatim;

@@ -1,10 +1,10 @@
 //! Limits of a session, and what happens when one is passed.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::ProcessId;
+use crate::{KillOptions, ProcessId};
 
 /// What is done when a limit is passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -60,12 +60,15 @@ pub struct Limits {
     /// CPU of all its processes together, in percent of one core, over at least a second. Where a cgroup enforces it,
     /// they are held at the limit, and it counts as passed when they want more for a second.
     pub cpu_percent: Option<u64>,
-    /// Descriptors that one process may have open. This cannot be passed, so there is no event and no action: the kernel
-    /// refuses the next (EMFILE).
+    /// Descriptors that one process may have open. The kernel refuses the next (EMFILE), whatever the action is; a process
+    /// that has as many counts as having passed the limit. One that has them for a moment only (less than 50 ms) can be
+    /// missed: then nothing is said and done beyond that.
     pub open_files: Option<u64>,
     /// Bytes that one file may grow to. Unless the action is `warn` the kernel stops the write there, and ends who goes on
     /// with SIGXFSZ. Without the proc connector that end can be missed where the process has another parent than the proxy
-    /// and lives shorter than two looks apart: then it is stopped all the same, but there is no event.
+    /// and lives shorter than two looks apart: then it is stopped all the same, but there is no event. Neither is there one
+    /// for who ignores SIGXFSZ and closes the file between two looks (10 ms while a turn runs, else 250 ms): it is told
+    /// EFBIG, and the file has no byte more than it may.
     pub file_size_bytes: Option<u64>,
     /// Wall clock since the agent's start, in milliseconds.
     pub wall_clock_ms: Option<u64>,
@@ -106,7 +109,8 @@ pub enum LimitKind {
     CpuPercent,
     /// Descriptors of one process.
     OpenFiles,
-    /// Bytes of one file.
+    /// Bytes of one file. What the kernel stops is seen by the end of the writer (SIGXFSZ), or by the file while that is open:
+    /// see [`Limits::file_size_bytes`] for who is stopped without being seen.
     FileSize,
     /// Milliseconds.
     WallClock,
@@ -123,6 +127,15 @@ impl LimitKind {
         (Self::FileSize, "file-size"),
         (Self::WallClock, "wall-clock"),
     ];
+
+    /// The grace of what is ended for passing it: a runaway goes on meanwhile, so only an agent whose time is over has one,
+    /// to put its affairs in order.
+    pub fn grace(self) -> KillOptions {
+        match self {
+            Self::WallClock => KillOptions::grace(Duration::from_millis(500)),
+            _ => KillOptions::NOW,
+        }
+    }
 }
 
 impl fmt::Display for LimitKind {

@@ -2,17 +2,22 @@
 //!
 //! Host ⇄ proxy: a stream socket, [`ToProxy`] and [`FromProxy`]. Host ⇄ fork server: a sequenced-packet socket,
 //! [`ToForkServer`] and [`FromForkServer`], one frame a packet, descriptors beside it.
+//!
+//! What a host says to fork servers and proxies of an earlier one, and they to it, is also the protocol of reattachment, with
+//! the release before this one: see [`crate::reattach`]. There a new field has a default, and a new message is one that the
+//! other side can do without.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AbortPolicy, AgentSessionConfig, Enclosure, EndReason, EnvVars, Event, ExitStatus, KillOptions, Measures,
-    PermissionAnswer, ProcessId, ProcessInfo, Receipt, SessionId, WireError,
+    AbortPolicy, AgentSessionConfig, Enclosure, EndReason, Endpoint, EnvVars, Event, ExitStatus, Json, KillOptions,
+    Limits, Measures, NativeResume, Operation, PermissionAnswer, PermissionRequest, ProcessId, ProcessInfo, Prompt,
+    Receipt, SessionId, WireError,
 };
 
 /// Version of everything in this crate that crosses a wire. Any change of a message or a type in it raises it: bincode
 /// does not describe itself, so two builds that differ cannot talk.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 5;
 
 /// First message in each direction. Its encoding never changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,8 +42,16 @@ pub struct AgentCommand {
     pub argv: Vec<String>,
     /// The agent's whole environment.
     pub env: EnvVars,
-    /// Whether a prompt sent while a turn runs steers it.
-    pub steer_by_prompt: bool,
+    /// Where it starts; `None` for the session's working directory.
+    pub cwd: Option<String>,
+    /// What the row says to its protocol's adapter: a JSON object.
+    pub protocol_config: Json,
+    /// A fresh UUID, for agents that let the caller name a new conversation.
+    pub fresh_id: String,
+    /// The conversation to go on with.
+    pub resume: Option<NativeResume>,
+    /// The agent's server, if it speaks HTTP.
+    pub endpoint: Option<Endpoint>,
 }
 
 /// Host → proxy.
@@ -65,14 +78,26 @@ pub enum ToProxy {
         /// Number of the turn.
         turn: u64,
         /// What to do.
-        text: String,
+        prompt: Prompt,
     },
     /// Say this to the agent in the running turn.
     Steer {
         /// Names the answer.
         request: RequestId,
         /// What to say.
-        text: String,
+        prompt: Prompt,
+    },
+    /// Ask something else of the agent. Answered by [`FromProxy::Reply`].
+    Operate {
+        /// Names the answer.
+        request: RequestId,
+        /// What.
+        operation: Operation,
+    },
+    /// Nobody waits for the answer to this operation any more: it makes room where there is none for another.
+    GiveUp {
+        /// Which; this message itself has no answer.
+        request: RequestId,
     },
     /// `session:abort`: cancel the running turn through the agent's protocol. Where processes are to be ended too it is
     /// answered by [`FromProxy::Receipt`], else by [`FromProxy::Done`].
@@ -92,6 +117,8 @@ pub enum ToProxy {
         id: String,
         /// The answer to it.
         answer: PermissionAnswer,
+        /// Who gives it, where the caller said.
+        by: Option<String>,
     },
     /// `process:list`.
     ListProcesses {
@@ -127,6 +154,11 @@ pub enum ToProxy {
     Ping {
         /// Names the answer.
         request: RequestId,
+    },
+    /// What the proxy has said up to this number is the host's to keep: see [`FromProxy::is_numbered`].
+    Ack {
+        /// Number of the last message that the host keeps.
+        seq: u64,
     },
 }
 
@@ -182,6 +214,18 @@ pub enum FromProxy {
         /// The receipt.
         receipt: Box<Receipt>,
     },
+    /// What the agent says to an operation.
+    Reply {
+        /// Of the operation.
+        request: RequestId,
+        /// Its answer.
+        reply: Json,
+    },
+    /// The agent's own id of the session is this from now on.
+    NativeSession {
+        /// The id.
+        id: String,
+    },
     /// It was done.
     Done {
         /// Of the request.
@@ -206,10 +250,86 @@ pub enum FromProxy {
         /// What was ended.
         receipt: Box<Receipt>,
     },
+    /// To a host that took over a detached session, after the `Hello`: what there is. What was said and not acknowledged
+    /// follows, then what is said from now on.
+    Attached(Box<Attached>),
+}
+
+impl FromProxy {
+    /// Whether it is told by itself, and is no answer. Such messages are numbered, 1, 2, …, over the whole session: the number
+    /// is not sent, since both sides can count. [`Attached::next_seq`] is what a new host counts from. The proxy of a session
+    /// that is to be detached keeps them until a [`ToProxy::Ack`].
+    pub fn is_numbered(&self) -> bool {
+        match self {
+            Self::Started { .. }
+            | Self::Event { .. }
+            | Self::TurnEnded { .. }
+            | Self::AgentExited { .. }
+            | Self::NativeSession { .. }
+            | Self::Ended { .. } => true,
+            Self::Hello(_)
+            | Self::Processes { .. }
+            | Self::Receipt { .. }
+            | Self::Reply { .. }
+            | Self::Done { .. }
+            | Self::Failed { .. }
+            | Self::Pong { .. }
+            | Self::Attached(_) => false,
+        }
+    }
+}
+
+/// A detached session, as its proxy tells a new host. A release may add fields, and one that knows less leaves them out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Attached {
+    /// How many hosts it has had; this one is the last of them.
+    pub epoch: u64,
+    /// Number of the first message that follows.
+    pub next_seq: u64,
+    /// How many messages waited for this host.
+    pub waiting: u64,
+    /// For how long it had no host, in milliseconds.
+    pub detached_ms: u64,
+    /// The agent's process; none before [`FromProxy::Started`], which may be yet to follow.
+    pub agent: Option<ProcessId>,
+    /// The agent's own id of the session.
+    pub native_session_id: Option<String>,
+    /// Whether the agent has turns.
+    pub turns: bool,
+    /// What holds, sees and limits the session.
+    pub measures: Option<Measures>,
+    /// The turn that runs before what follows.
+    pub turn: Option<u64>,
+    /// Number of the last turn, or prompt where the agent has no turns.
+    pub turn_count: u64,
+    /// Permission requests that nobody has answered.
+    pub permissions: Vec<PermissionRequest>,
+    /// The model it was last told to use by an operation.
+    pub model: Option<String>,
+    /// The mode it was last told to work in by an operation.
+    pub mode: Option<String>,
+    /// How hard it was last told to think by an operation.
+    pub thinking: Option<String>,
+    /// Why it is being ended, if it is.
+    pub ending: Option<EndReason>,
+}
+
+/// What a session needs that is to be detached when its host dies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Detach {
+    /// Absolute path of the directory for sockets and spools. It is there, and only its user can look into it.
+    pub directory: String,
+    /// How long it waits for a new host, in milliseconds.
+    pub fetch_within_ms: u64,
+    /// How much is kept for a new host, in bytes.
+    pub spool_bytes: u64,
 }
 
 /// Host → fork server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all_fields = "camelCase")]
 pub enum ToForkServer {
     /// First of all.
     Hello(Hello),
@@ -219,6 +339,12 @@ pub enum ToForkServer {
         session: SessionId,
         /// What holds it together: what its guard will need.
         enclosure: Enclosure,
+        /// Its limits: looked after by the fork server while its proxy cannot, because somebody stops it.
+        limits: Limits,
+        /// If it is to outlive its host.
+        detach: Option<Box<Detach>>,
+        /// What the host wants to be told if another one takes the session over: a JSON object, and nothing secret.
+        card: Json,
     },
     /// The proxy does not answer: end its session without it.
     Kill {
@@ -232,19 +358,65 @@ pub enum ToForkServer {
         /// Whose.
         session: SessionId,
     },
+    /// Take over this detached session; the socket for its proxy comes beside the packet.
+    Adopt {
+        /// Which.
+        session: SessionId,
+        /// Number of the last message that the new host has; 0 for none.
+        #[serde(default)]
+        after_seq: u64,
+    },
+    /// Try what the machine offers. [`Probed`] comes as one frame on the stream socket beside the packet.
+    Probe,
 }
 
-/// Fork server → proxy, on the socket on which a proxy that was forked ahead waits; the host's socket comes beside it.
+/// What the machine offers to sessions: tried by a process that the fork server forks for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probed {
+    /// PID and mount namespaces.
+    pub strict: Result<(), Missing>,
+    /// The proc connector.
+    pub connector: Result<(), Missing>,
+}
+
+/// Why something cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missing {
+    /// What was wanted.
+    pub what: String,
+    /// What failed.
+    pub why: String,
+    /// What to do to have it.
+    pub advice: String,
+}
+
+/// Fork server → proxy, on the socket on which a proxy that was forked ahead waits: both are of one build, whoever the host
+/// is. Packets of one byte are nudges: something came or went below a proxy that looks for itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Handover {
-    /// The session the proxy is for.
-    pub session: SessionId,
-    /// Whether the fork server observes its processes; else the proxy has to look for itself.
-    pub observed: bool,
+pub enum Handover {
+    /// What it is for; the host's socket comes beside it.
+    Session {
+        /// The session.
+        session: SessionId,
+        /// Whether the fork server observes its processes; else the proxy has to look for itself.
+        observed: bool,
+        /// If it is to outlive its host.
+        detach: Option<Box<Detach>>,
+    },
+    /// The host is gone: the session is detached now, and observed by nobody else.
+    HostGone,
+    /// Another host takes over; its socket comes beside this.
+    Adopt {
+        /// Number of the last message that the new host has.
+        after_seq: u64,
+        /// Whether messages are sent in the form that describes itself: see [`crate::reattach::Wire`].
+        described: bool,
+    },
 }
 
 /// Fork server → host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all_fields = "camelCase")]
 pub enum FromForkServer {
     /// First of all.
     Hello(Hello),
@@ -287,4 +459,19 @@ pub enum FromForkServer {
         /// What it left, and the proof that this is gone.
         receipt: Box<Receipt>,
     },
+    /// To a host that took over, after the `Hello`: the sessions there are.
+    Detached(Vec<DetachedSession>),
+}
+
+/// A session that waits for a host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DetachedSession {
+    /// Its name.
+    pub session: SessionId,
+    /// Its proxy.
+    pub process: ProcessId,
+    /// What its last host wrote down of it.
+    #[serde(default = "Json::null")]
+    pub card: Json,
 }

@@ -8,7 +8,7 @@ use std::{
 
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, sendmsg, socketpair,
 };
 
 use crate::codec::MAX_FRAME;
@@ -50,7 +50,10 @@ pub fn send_packet(socket: impl AsFd, packet: &[u8], fd: Option<BorrowedFd<'_>>)
 /// `WouldBlock` when there is none yet. `InvalidData` when a packet or its descriptor was cut: the kernel drops a
 /// descriptor without a word when the table is full.
 pub fn recv_packet(socket: impl AsFd, buffer: &mut Vec<u8>) -> io::Result<Option<Option<OwnedFd>>> {
-    buffer.resize(MAX_FRAME, 0);
+    // As long as it has to be: a buffer for the longest packet is 16 pages, and after a fork each would be copied.
+    let (_, len) = recv(&socket, &mut [0; 0], RecvFlags::PEEK | RecvFlags::TRUNC)?;
+    // One byte at the least: nothing can be received into nothing.
+    buffer.resize(len.clamp(1, MAX_FRAME), 0);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let got = recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
@@ -70,6 +73,21 @@ pub fn recv_packet(socket: impl AsFd, buffer: &mut Vec<u8>) -> io::Result<Option
     }
     // Our packets are never empty: an empty read is the end.
     Ok((got.bytes > 0).then_some(fd))
+}
+
+/// Receives what there is of a stream, and a descriptor beside it: how many bytes, 0 at its end.
+///
+/// # Errors
+/// `WouldBlock` when there is nothing yet; the system's.
+pub fn recv_bytes(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let got = recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let fd = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    Ok((got.bytes, fd))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ExitStatus, Pid, ProcessId, SessionId};
+use crate::{EndReason, ExitStatus, Pid, ProcessId, SessionId};
 
 /// How a kill proceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +47,8 @@ pub enum KillCause {
     Failed,
     /// The manager was shut down or dropped.
     Shutdown,
+    /// The session was suspended.
+    Suspend,
     /// The host died.
     HostDied,
     /// The proxy died; the fork server ended what it left.
@@ -59,6 +61,24 @@ pub enum KillCause {
     Limit,
     /// All supervisors of the session had died; a later manager ended what they left.
     Recovery,
+}
+
+impl KillCause {
+    /// Why the processes of a session are ended that ends for `reason`.
+    pub fn of(reason: &EndReason) -> Self {
+        match reason {
+            EndReason::Killed => Self::KillSession,
+            EndReason::AgentExited(_) => Self::AgentExit,
+            EndReason::Failed(_) => Self::Failed,
+            EndReason::ProxyDied(_) => Self::ProxyDied,
+            EndReason::ForkServerDied => Self::ForkServerDied,
+            EndReason::HostDied => Self::HostDied,
+            EndReason::LimitExceeded(_) | EndReason::TimedOut(_) | EndReason::BudgetExceeded(_) => Self::Limit,
+            EndReason::Unresponsive(_) => Self::Failed,
+            EndReason::Shutdown => Self::Shutdown,
+            EndReason::Suspended => Self::Suspend,
+        }
+    }
 }
 
 /// What contains a session's processes.
@@ -91,9 +111,9 @@ pub enum ReapedBy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Outcome {
-    /// It ended and was reaped by us with this status.
+    /// It ended with this status: reaped by us, or as the kernel told.
     Ended(ExitStatus),
-    /// It ended; its own parent took the status.
+    /// It ended; its own parent took the status, and nobody told.
     Gone,
     /// It is still alive.
     Survived,

@@ -19,6 +19,8 @@ pub struct ChildToken(());
 pub const FORK_SERVER_ARG: &str = "--agent-proxy-fork-server";
 /// `argv[1]` of a proxy that had to be started by exec.
 pub(crate) const PROXY_ARG: &str = "--agent-proxy-session";
+/// `argv[1]` of a process that tries what the machine offers and had to be started by exec.
+pub(crate) const PROBE_ARG: &str = "--agent-proxy-probe";
 /// Descriptor under which a fork server gets its control socket (`ipc_protocol::packet`).
 pub const CONTROL_FD: i32 = 3;
 /// Descriptor under which a fork server gets a pidfd of its host.
@@ -34,6 +36,12 @@ pub fn fork_server_argv(held: usize) -> Vec<OsString> {
 /// A title, arguments, and as much room as the longest title needs.
 pub(crate) fn padded_argv(title: &str, args: &[&str]) -> Vec<OsString> {
     [title].iter().chain(args).chain([&" ".repeat(128).as_str()]).map(OsString::from).collect()
+}
+
+/// Lets go of the standard error of a host that has died: who reads it waits for its end.
+pub(crate) fn leave_stderr() {
+    // Without it nothing is lost but that.
+    let _ = std::fs::File::options().write(true).open("/dev/null").map(rustix::stdio::dup2_stderr);
 }
 
 /// Call this first in `main`. In a process that a manager started as a fork server it never returns; in any other it
@@ -56,6 +64,7 @@ pub fn run_if_child_with(adapters: &Adapters) -> ChildToken {
             (Ok(fds), Ok(title)) => proxy::main(title, fds, adapters),
             _ => 1,
         },
+        Some(arg) if arg == PROBE_ARG => registry::inherited_fds(1).map_or(1, fork_server::probe),
         _ => return ChildToken(()),
     };
     std::process::exit(i32::from(code));

@@ -15,6 +15,17 @@ pub(crate) async fn blocking<T: Send + 'static>(
     operation: &str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T> {
+    begun(operation, work)?.await.map_err(|_| panicked(operation))
+}
+
+/// As [`blocking`]; it is being done when this returns.
+///
+/// # Errors
+/// [`Error::System`] where no thread can be had.
+pub(crate) fn begun<T: Send + 'static>(
+    operation: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<oneshot::Receiver<T>> {
     let (done, result) = oneshot::channel();
     let span = tracing::Span::current();
     let run = move || {
@@ -26,5 +37,10 @@ pub(crate) async fn blocking<T: Send + 'static>(
         .name("agent-proxy".to_owned())
         .spawn(run)
         .map_err(|error| Error::system(operation, &error))?;
-    result.await.map_err(|_| Error::system(operation, &io::Error::other("its thread panicked")))
+    Ok(result)
+}
+
+/// Why there is no result.
+pub(crate) fn panicked(operation: &str) -> Error {
+    Error::system(operation, &io::Error::other("its thread panicked"))
 }

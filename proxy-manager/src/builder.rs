@@ -1,12 +1,17 @@
 //! How a manager is made.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
-use agents::{AgentSpec, Catalog};
+use agents::{AgentSpec, Catalog, ModelConfig, Profiles};
 use ipc_protocol::{Containment, EnvVars};
 use proxy_child::ChildToken;
 
-use crate::{Deadlines, Error, HistoryLimits, ProxyManager, Result};
+use event_log::Retention;
+
+use crate::{
+    ActionRule, Deadlines, Error, HistoryLimits, LogFailure, ProxyManager, Result, launch::Kit,
+    supervision::SessionBounds,
+};
 
 /// Which program is started as the fork server. It must call `proxy_child::run_if_child` first in `main`.
 #[derive(Clone, Debug)]
@@ -33,28 +38,36 @@ impl Child {
 #[derive(Clone, Debug)]
 pub struct Builder {
     pub(crate) child: Child,
-    pub(crate) base_env: EnvVars,
-    pub(crate) catalog: Catalog,
+    pub(crate) kit: Kit,
     pub(crate) deadlines: Deadlines,
     pub(crate) history: HistoryLimits,
     pub(crate) ended_sessions: usize,
     pub(crate) containment: Containment,
     pub(crate) cgroup_parent: Option<PathBuf>,
     pub(crate) state_dir: Option<PathBuf>,
+    pub(crate) bounds: SessionBounds,
+    pub(crate) idle_suspend: Option<Duration>,
+    pub(crate) log_failure: LogFailure,
+    pub(crate) retention: Retention,
+    pub(crate) rules: Vec<ActionRule>,
 }
 
 impl Builder {
     pub(crate) fn new(child: Child) -> Self {
         Self {
             child,
-            base_env: EnvVars::default(),
-            catalog: Catalog::default(),
+            kit: Kit { max_depth: 3, ..Kit::default() },
             deadlines: Deadlines::default(),
             history: HistoryLimits::default(),
             ended_sessions: 100,
             containment: Containment::default(),
             cgroup_parent: None,
             state_dir: None,
+            bounds: SessionBounds::default(),
+            idle_suspend: None,
+            log_failure: LogFailure::default(),
+            retention: Retention::default(),
+            rules: Vec::new(),
         }
     }
 
@@ -62,14 +75,74 @@ impl Builder {
     /// inherited.
     #[must_use]
     pub fn base_env(mut self, env: EnvVars) -> Self {
-        self.base_env = env;
+        self.kit.base_env = env;
         self
     }
 
     /// Adds an agent to the catalog, or replaces the one of that id.
     #[must_use]
     pub fn agent(mut self, spec: AgentSpec) -> Self {
-        self.catalog.add(spec);
+        self.kit.catalog.add(spec);
+        self
+    }
+
+    /// The agents there are, in place of the built-in ones.
+    #[must_use]
+    pub fn catalog(mut self, catalog: Catalog) -> Self {
+        self.kit.catalog = catalog;
+        self
+    }
+
+    /// The profiles that sessions may name (`AgentSessionConfig::profile`). None by default.
+    #[must_use]
+    pub fn profiles(mut self, profiles: Profiles) -> Self {
+        self.kit.profiles = profiles;
+        self
+    }
+
+    /// The model configurations that sessions may name (`AgentSessionConfig::model_config`): where a model is, and the key to
+    /// it. None by default.
+    #[must_use]
+    pub fn models(mut self, models: impl IntoIterator<Item = ModelConfig>) -> Self {
+        self.kit.models = models.into_iter().map(|model| (model.name.clone(), model)).collect();
+        self
+    }
+
+    /// How many sessions deep a session may be, where agents start sessions themselves
+    /// (`AgentSessionConfig::depth` + 1). 3 by default.
+    #[must_use]
+    pub fn max_depth(mut self, sessions: u32) -> Self {
+        self.kit.max_depth = sessions;
+        self
+    }
+
+    /// How long a session may be idle before it is suspended: its processes end, and its conversation is kept, for
+    /// [`ProxyManager::resume_session`] or the next prompt. Only sessions with a conversation that can be gone on with are.
+    /// Never by default; a session may say it for itself (`Lifecycle::idle_suspend_ms`).
+    #[must_use]
+    pub fn idle_suspend(mut self, after: Duration) -> Self {
+        self.idle_suspend = Some(after);
+        self
+    }
+
+    /// What becomes of a session whose events cannot be written to the event log. It goes on by default.
+    #[must_use]
+    pub fn log_failure(mut self, failure: LogFailure) -> Self {
+        self.log_failure = failure;
+        self
+    }
+
+    /// What of the event log is kept. Everything by default, until its session is deleted.
+    #[must_use]
+    pub fn retention(mut self, retention: Retention) -> Self {
+        self.retention = retention;
+        self
+    }
+
+    /// Rules by which events that others append become actions. None by default. One that fails its check fails the build.
+    #[must_use]
+    pub fn rules(mut self, rules: impl IntoIterator<Item = ActionRule>) -> Self {
+        self.rules = rules.into_iter().collect();
         self
     }
 
@@ -95,6 +168,37 @@ impl Builder {
         self
     }
 
+    /// How many sessions there may be at once, those that start among them. Without bound by default. A start beyond it waits
+    /// in the [`Builder::queue`], or is refused ([`Error::TooManySessions`]).
+    #[must_use]
+    pub fn max_sessions(mut self, sessions: usize) -> Self {
+        self.bounds.total = Some(sessions);
+        self
+    }
+
+    /// How many of them may be of one user (`AgentSessionConfig::user_id`). Those that name none are not counted.
+    #[must_use]
+    pub fn max_sessions_per_user(mut self, sessions: usize) -> Self {
+        self.bounds.per_user = Some(sessions);
+        self
+    }
+
+    /// How many of them may be of one agent.
+    #[must_use]
+    pub fn max_sessions_per_agent(mut self, sessions: usize) -> Self {
+        self.bounds.per_agent = Some(sessions);
+        self
+    }
+
+    /// How many starts may wait for a place, and for how long each. None by default. Users take turns, each one's starts keep
+    /// their order, and a start that waits for a bound of its user or agent holds up no other.
+    #[must_use]
+    pub fn queue(mut self, starts: usize, longest_wait: Duration) -> Self {
+        self.bounds.queue = starts;
+        self.bounds.longest_wait = longest_wait;
+        self
+    }
+
     /// Which layers hold sessions that do not say it themselves (`AgentSessionConfig::containment`). By default a cgroup
     /// where one can be had, else the baseline.
     #[must_use]
@@ -115,6 +219,10 @@ impl Builder {
     /// are all killed at once, the next manager with the same directory ends what they left, in [`Builder::build`], and
     /// tells in [`ProxyManager::recovered`]. It is made (for this user only) where there is none; one manager at a time has
     /// it. Without one, only what is in a cgroup is found again.
+    ///
+    /// The sessions' own homes are there too, with what keys were written to them, until the sessions are deleted
+    /// ([`ProxyManager::delete_session`]). Without a state directory they are in a temporary one (`TMPDIR` of the base
+    /// environment, else `/tmp`), for this user only, and go with the manager: unless it is killed.
     #[must_use]
     pub fn state_dir(mut self, directory: PathBuf) -> Self {
         self.state_dir = Some(directory);
@@ -129,8 +237,8 @@ impl Builder {
     /// # Errors
     /// [`Error::ChildUnusable`] if the child binary is missing or does not answer as one, [`Error::VersionMismatch`] if
     /// it is of another build; [`Error::ContainmentUnavailable`] if the [`Builder::containment`] asked for cannot be had;
-    /// [`Error::InvalidConfig`] if the state directory is another manager's or not safe to use; [`Error::FdsExhausted`],
-    /// [`Error::System`]. No process is left then.
+    /// [`Error::StateDirInUse`] if the state directory is another manager's, [`Error::InvalidConfig`] if it is not safe to use;
+    /// [`Error::FdsExhausted`], [`Error::System`]. No process is left then.
     pub async fn build(self) -> Result<ProxyManager> {
         let cwd = std::env::current_dir().map_err(|error| Error::system("reading the working directory", &error))?;
         let cwd = cwd.into_os_string().into_string().map_err(|cwd| Error::InvalidConfig {

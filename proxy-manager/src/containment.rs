@@ -2,13 +2,17 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
-use ipc_protocol::{Containment, ProcessId, SessionId};
+use ipc_protocol::{
+    Containment, ProcessId, SessionId,
+    message::{Missing, Probed},
+};
 use registry::{Controllers, Groups, Swept, Unavailable};
+use tokio::sync::OnceCell;
 
-use crate::{Error, Recovered, Recovery, Result, blocking::blocking};
+use crate::{Error, Recovered, Recovery, Result, fork_server::ForkServer};
 
 /// What this machine offers to sessions, as tried by the manager; each thing that cannot be had with the reason.
 #[derive(Clone, Debug)]
@@ -39,8 +43,15 @@ pub(crate) struct Containing {
     cgroup: Result<PathBuf, Unavailable>,
     controllers: Controllers,
     lacking: Option<String>,
-    /// Tried when it is first asked for: it takes a process.
-    strict: OnceLock<Result<(), Unavailable>>,
+    /// Tried when it is first asked for: it takes processes.
+    tried: OnceCell<Tried>,
+}
+
+/// What was tried by a process of the fork server's: the host gets no child by it.
+#[derive(Clone, Debug)]
+struct Tried {
+    strict: Result<(), Unavailable>,
+    connector: Result<(), Unavailable>,
 }
 
 /// What a session is held by, no choice left.
@@ -54,7 +65,7 @@ impl Containing {
     /// Tries what there is. Blocks for some milliseconds.
     ///
     /// # Errors
-    /// [`Error::ContainmentUnavailable`] if the default cannot be had.
+    /// [`Error::ContainmentUnavailable`] if the default is a cgroup and cannot be had.
     pub(crate) fn probe(default: Containment, parent: Option<&Path>, host: ProcessId) -> Result<Self> {
         let groups = Groups::create(parent, host).and_then(|groups| match groups.path().to_str() {
             Some(_) => Ok(groups),
@@ -77,14 +88,23 @@ impl Containing {
             cgroup,
             controllers,
             lacking,
-            strict: OnceLock::new(),
+            tried: OnceCell::new(),
         };
-        match default {
-            Containment::Auto | Containment::Baseline => {}
-            Containment::Cgroup => containing.require_cgroup(default)?,
-            Containment::Strict => containing.require_strict(default)?,
+        if default == Containment::Cgroup {
+            containing.require_cgroup(default)?;
         }
         Ok(containing)
+    }
+
+    /// Tries the rest of the default.
+    ///
+    /// # Errors
+    /// [`Error::ContainmentUnavailable`] if it cannot be had; those of [`ForkServer::probe`].
+    pub(crate) async fn require_default(&self, server: &ForkServer) -> Result<()> {
+        match self.default {
+            Containment::Strict => self.require_strict(server).await,
+            Containment::Auto | Containment::Baseline | Containment::Cgroup => Ok(()),
+        }
     }
 
     /// The groups, for who keeps their lock.
@@ -102,20 +122,30 @@ impl Containing {
         self.cgroup.as_ref().map(|_| ()).map_err(|missing| unavailable(containment, missing))
     }
 
-    fn require_strict(&self, containment: Containment) -> Result<()> {
-        self.strict().map_err(|missing| unavailable(containment, &missing))
+    async fn require_strict(&self, server: &ForkServer) -> Result<()> {
+        self.tried(server).await?.strict.as_ref().map_err(|missing| unavailable(Containment::Strict, missing)).copied()
     }
 
-    /// Whether there are namespaces. Blocks for some milliseconds the first time.
-    fn strict(&self) -> Result<(), Unavailable> {
-        self.strict.get_or_init(registry::strict_is_available).clone()
+    /// What takes some milliseconds to try, the first time.
+    async fn tried(&self, server: &ForkServer) -> Result<&Tried> {
+        let missing = |Missing { what, why, advice }: Missing| Unavailable { what, why, advice };
+        let tried = async || {
+            let Probed { strict, connector } = server.probe().await?;
+            Ok(Tried { strict: strict.map_err(missing), connector: connector.map_err(missing) })
+        };
+        self.tried.get_or_try_init(tried).await
     }
 
     /// What holds `session`, which asks for `wanted` or takes the default.
     ///
     /// # Errors
-    /// [`Error::ContainmentUnavailable`]; [`Error::ShutDown`].
-    pub(crate) async fn hold(self: &Arc<Self>, wanted: Option<Containment>, session: &SessionId) -> Result<Held> {
+    /// [`Error::ContainmentUnavailable`]; [`Error::ShutDown`]; those of [`ForkServer::probe`].
+    pub(crate) async fn hold(
+        &self,
+        wanted: Option<Containment>,
+        session: &SessionId,
+        server: &ForkServer,
+    ) -> Result<Held> {
         let wanted = wanted.unwrap_or(self.default);
         let cgroup = match wanted {
             Containment::Baseline => None,
@@ -127,12 +157,7 @@ impl Containing {
         };
         let strict = wanted == Containment::Strict;
         if strict {
-            if self.strict.get().is_none() {
-                let this = self.clone();
-                // What it comes to is asked for below.
-                let _ = blocking("trying namespaces", move || this.strict()).await?;
-            }
-            self.require_strict(wanted)?;
+            self.require_strict(server).await?;
         }
         Ok(Held { cgroup, strict })
     }
@@ -160,17 +185,21 @@ impl Containing {
         recovered.collect()
     }
 
-    /// What there is. Blocks for some milliseconds the first time.
-    pub(crate) fn capabilities(&self) -> Capabilities {
-        Capabilities {
+    /// What there is. Takes some milliseconds the first time.
+    ///
+    /// # Errors
+    /// Those of [`ForkServer::probe`].
+    pub(crate) async fn capabilities(&self, server: &ForkServer) -> Result<Capabilities> {
+        let Tried { strict, connector } = self.tried(server).await?.clone();
+        Ok(Capabilities {
             default: self.default,
             cgroup: self.cgroup.clone(),
             controllers: self.controllers,
             lacking: self.lacking.clone(),
-            strict: self.strict(),
-            connector: registry::Connector::probe(),
+            strict,
+            connector,
             landlock: registry::landlock_scope_is_available(),
-        }
+        })
     }
 }
 
@@ -180,6 +209,8 @@ fn unavailable(containment: Containment, missing: &Unavailable) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use ipc_protocol::packet;
+
     use super::*;
 
     fn missing(what: &str) -> Unavailable {
@@ -187,26 +218,30 @@ mod tests {
     }
 
     /// As on a machine without cgroups, with or without namespaces.
-    fn containing(default: Containment, strict: Result<(), Unavailable>) -> Arc<Containing> {
-        Arc::new(Containing {
+    fn containing(default: Containment, strict: Result<(), Unavailable>) -> Containing {
+        Containing {
             default,
             groups: Mutex::default(),
             cgroup: Err(missing("a cgroup")),
             controllers: Controllers::default(),
             lacking: None,
-            strict: OnceLock::from(strict),
-        })
+            tried: OnceCell::new_with(Some(Tried { strict, connector: Ok(()) })),
+        }
     }
 
     #[tokio::test]
     async fn nothing_is_stepped_down_in_silence() {
         let session = SessionId::mint();
+        // It has been asked.
+        let (ours, _theirs) = packet::packet_pair().expect("a pair");
+        let nobody = ProcessId { pid: 0, start_time: 0 };
+        let (server, _hello) = ForkServer::connect(None, nobody, ours, std::future::pending()).expect("connected");
         let bare = containing(Containment::Auto, Err(missing("a PID namespace")));
         for weak in [None, Some(Containment::Auto), Some(Containment::Baseline)] {
-            assert_eq!(bare.hold(weak, &session).await.expect("the baseline"), Held::default());
+            assert_eq!(bare.hold(weak, &session, &server).await.expect("the baseline"), Held::default());
         }
         for (strong, what) in [(Containment::Cgroup, "a cgroup"), (Containment::Strict, "a PID namespace")] {
-            match bare.hold(Some(strong), &session).await {
+            match bare.hold(Some(strong), &session, &server).await {
                 Err(Error::ContainmentUnavailable { containment, reason }) => {
                     assert_eq!(containment, strong);
                     assert!(reason.contains(what) && reason.contains("go elsewhere"), "{reason}");
@@ -216,7 +251,10 @@ mod tests {
         }
         let spaced = containing(Containment::Strict, Ok(()));
         let strict = Held { cgroup: None, strict: true };
-        assert_eq!(spaced.hold(None, &session).await.expect("strict"), strict);
-        assert_eq!(spaced.hold(Some(Containment::Auto), &session).await.expect("never strict"), Held::default());
+        assert_eq!(spaced.hold(None, &session, &server).await.expect("strict"), strict);
+        assert_eq!(
+            spaced.hold(Some(Containment::Auto), &session, &server).await.expect("never strict"),
+            Held::default()
+        );
     }
 }

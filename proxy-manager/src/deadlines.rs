@@ -18,6 +18,10 @@ pub struct Deadlines {
     pub start: Duration,
     /// For a proxy to answer a call. Kills of processes get their grace on top. 10 s.
     pub control: Duration,
+    /// For an agent to answer an [`Operation`](crate::Operation). 30 s.
+    pub operation: Duration,
+    /// For an agent to compact its conversation, which takes a request to its model. 5 min.
+    pub compact: Duration,
     /// How long after its grace a proxy may go on with a kill before it counts as wedged and the fork server is asked to
     /// end its session without it. 2 s.
     pub wedged: Duration,
@@ -25,6 +29,32 @@ pub struct Deadlines {
     pub kill: Duration,
     /// For the fork server to exit in `shutdown`, after the last session has ended. 10 s.
     pub shutdown: Duration,
+    /// How it is seen that a session's proxy does not answer any more; `None` for not at all.
+    pub health: Option<Health>,
+}
+
+/// How it is seen that a session's proxy does not answer any more: one that was silent is sent a ping.
+///
+/// ```
+/// use std::time::Duration;
+/// use proxy_manager::{Deadlines, Health};
+/// let health = Health { interval: Duration::from_secs(5), ends: true, ..Health::default() };
+/// let strict = Deadlines { health: Some(health), ..Deadlines::default() };
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// How long it may be silent before it is asked, and then before an answer counts as missed. 30 s.
+    pub interval: Duration,
+    /// After so many missed answers in a row the session is unresponsive: a `session:status` says so. 3.
+    pub misses: u32,
+    /// Whether the fork server then ends the session without the proxy. It does not by default.
+    pub ends: bool,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self { interval: Duration::from_secs(30), misses: 3, ends: false }
+    }
 }
 
 impl Default for Deadlines {
@@ -33,9 +63,12 @@ impl Default for Deadlines {
             hello: Duration::from_secs(5),
             start: Duration::from_secs(30),
             control: Duration::from_secs(10),
+            operation: Duration::from_secs(30),
+            compact: Duration::from_secs(300),
             wedged: Duration::from_secs(2),
             kill: Duration::from_secs(10),
             shutdown: Duration::from_secs(10),
+            health: Some(Health::default()),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Which sessions there are.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -28,6 +28,8 @@ struct Entries {
     last: u64,
     sessions: BTreeMap<u64, Arc<Session>>,
     by_id: HashMap<Arc<SessionId>, u64>,
+    /// Ids of sessions that are about to be added, or are being deleted.
+    reserved: HashSet<SessionId>,
     ended: VecDeque<u64>,
     forgotten: VecDeque<Forgotten>,
 }
@@ -38,6 +40,19 @@ pub(crate) struct Forgotten {
     serial: u64,
     pub(crate) session: Arc<SessionId>,
     pub(crate) last_offset: u64,
+}
+
+/// An id that nobody else starts or deletes a session of, as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    directory: Arc<Directory>,
+    id: SessionId,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.directory.entries().reserved.remove(&self.id);
+    }
 }
 
 /// How many forgotten sessions are known to have been.
@@ -78,6 +93,68 @@ impl Directory {
         &self.everyone
     }
 
+    /// Keeps an id for a session that is about to be added.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateSession`] if there is one of that id, unless that never got ready; [`Error::ShutDown`].
+    pub(crate) fn reserve(self: &Arc<Self>, id: &SessionId) -> Result<Reservation> {
+        let mut entries = self.entries();
+        if entries.closed {
+            return Err(Error::ShutDown);
+        }
+        let known = entries.by_id.get(id).and_then(|serial| entries.sessions.get(serial));
+        if known.is_some_and(|known| !known.is_stillborn()) || !entries.reserved.insert(id.clone()) {
+            return Err(Error::DuplicateSession { session: id.clone() });
+        }
+        Ok(Reservation { directory: self.clone(), id: id.clone() })
+    }
+
+    /// Keeps an id while what is left of its session is deleted. That session, if it is remembered.
+    ///
+    /// # Errors
+    /// [`Error::NotEnded`] if it has not ended, or one of that id is about to start.
+    pub(crate) fn reserve_ended(self: &Arc<Self>, id: &SessionId) -> Result<(Reservation, Option<Arc<Session>>)> {
+        let mut entries = self.entries();
+        let known = entries.by_id.get(id).and_then(|serial| entries.sessions.get(serial)).cloned();
+        let lives = known.as_ref().is_some_and(|known| known.ended().is_none());
+        if lives || !entries.reserved.insert(id.clone()) {
+            return Err(Error::NotEnded { session: id.clone() });
+        }
+        Ok((Reservation { directory: self.clone(), id: id.clone() }, known))
+    }
+
+    /// Keeps the id of a suspended session that is about to be resumed, or ended.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSession`]; [`Error::NotSuspended`] if it lives, has ended, or somebody else is at it; [`Error::ShutDown`].
+    pub(crate) fn reserve_suspended(self: &Arc<Self>, id: &SessionId) -> Result<(Reservation, Arc<Session>)> {
+        let mut entries = self.entries();
+        if entries.closed {
+            return Err(Error::ShutDown);
+        }
+        let known = entries.by_id.get(id).and_then(|serial| entries.sessions.get(serial)).cloned();
+        let known = known.ok_or_else(|| Error::UnknownSession { session: id.clone() })?;
+        if !known.is_suspended() || !entries.reserved.insert(id.clone()) {
+            return Err(Error::NotSuspended { session: id.clone() });
+        }
+        Ok((Reservation { directory: self.clone(), id: id.clone() }, known))
+    }
+
+    /// Puts a session that goes on in the place of what it was before.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSession`], [`Error::ShutDown`].
+    pub(crate) fn replace(&self, session: &Arc<Session>) -> Result<u64> {
+        let mut entries = self.entries();
+        if entries.closed {
+            return Err(Error::ShutDown);
+        }
+        let serial = entries.by_id.get(session.id()).copied();
+        let serial = serial.ok_or_else(|| Error::UnknownSession { session: session.id().clone() })?;
+        entries.sessions.insert(serial, session.clone());
+        Ok(serial)
+    }
+
     /// Adds a session and says its serial number. One of that id that never got ready gives way.
     pub(crate) fn insert(&self, session: &Arc<Session>) -> Result<u64> {
         let mut entries = self.entries();
@@ -99,14 +176,26 @@ impl Directory {
         Ok(serial)
     }
 
-    /// Notes that a session has ended, and forgets the ones that ended longest ago.
+    /// Notes that a session has ended, and forgets the ones that ended longest ago. One that is suspended stays.
     pub(crate) fn ended(&self, serial: u64) {
         let mut entries = self.entries();
+        if entries.sessions.get(&serial).is_some_and(|session| session.is_suspended()) {
+            return;
+        }
         entries.ended.push_back(serial);
         while entries.ended.len() > self.keep
             && let Some(oldest) = entries.ended.pop_front()
         {
             entries.forget(oldest);
+        }
+    }
+
+    /// Forgets a session that has ended.
+    pub(crate) fn delete(&self, id: &SessionId) {
+        let mut entries = self.entries();
+        let Some(serial) = entries.by_id.get(id).copied() else { return };
+        if entries.sessions.get(&serial).is_some_and(|session| session.ended().is_some()) {
+            entries.forget(serial);
         }
     }
 
@@ -154,16 +243,16 @@ mod tests {
 
     use super::*;
     use crate::{
-        Deadlines, HistoryLimits, Subscription,
-        history::Writer,
+        Deadlines, Subscription,
+        history::{Streams, Writer},
         session::{Labels, SessionState},
     };
 
     fn session(directory: &Directory, id: &str) -> (Arc<Session>, Writer) {
-        let labels = Labels { agent: "a".into(), agent_type: None, user_id: None, workspace_id: None, cwd: "/".into() };
+        let labels = Labels { agent: "a".into(), cwd: "/".into(), ..Labels::default() };
         let id = id.parse().expect("a valid id");
-        let limits = HistoryLimits::default();
-        let (session, _, log) = Session::new(id, labels, Deadlines::default(), limits, directory.everyone().clone());
+        let streams = Streams { everyone: directory.everyone().clone(), ..Streams::default() };
+        let (session, _, log) = Session::new(id, labels, Deadlines::default(), &streams);
         (session, log)
     }
 

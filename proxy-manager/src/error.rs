@@ -1,8 +1,9 @@
 //! What can go wrong, as the embedder sees it.
 
-use std::{io, time::Duration};
+use std::{io, path::PathBuf, time::Duration};
 
-use ipc_protocol::{Containment, InvalidId, ProcessId, Receipt, SessionId, WireError};
+use crate::{Answer, SessionBound};
+use ipc_protocol::{BudgetExceeded, Containment, InvalidId, ProcessId, Receipt, SessionId, WireError};
 
 /// What a manager's calls return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -23,6 +24,30 @@ pub enum Error {
         /// The id.
         session: SessionId,
     },
+    /// The session has not ended.
+    #[error("session {session} has not ended: kill it first")]
+    NotEnded {
+        /// The session.
+        session: SessionId,
+    },
+    /// The session is suspended.
+    #[error("session {session} is suspended: resume it")]
+    Suspended {
+        /// The session.
+        session: SessionId,
+    },
+    /// The session is not suspended, or is being resumed by somebody else.
+    #[error("session {session} is not suspended: there is nothing to resume")]
+    NotSuspended {
+        /// The session.
+        session: SessionId,
+    },
+    /// Its conversation is somebody else's for now.
+    #[error("session {session} was handed over: whoever has it uses the agent itself; take it back first")]
+    HandedOver {
+        /// The session.
+        session: SessionId,
+    },
     /// The session has no such process.
     #[error("session {session} has no process {pid}: list its processes to see which there are")]
     UnknownProcess {
@@ -36,6 +61,22 @@ pub enum Error {
     UnknownAgent {
         /// As asked for.
         agent: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// No such profile.
+    #[error("no profile is called {profile:?}: {}", known_as(known))]
+    UnknownProfile {
+        /// As asked for.
+        profile: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// No such model configuration.
+    #[error("no model configuration is called {model:?}: {}", known_as(known))]
+    UnknownModel {
+        /// As asked for.
+        model: String,
         /// What there is.
         known: Vec<String>,
     },
@@ -56,6 +97,14 @@ pub enum Error {
         field: &'static str,
         /// What is wrong with it, and what would be right.
         reason: String,
+    },
+    /// The state directory is another manager's.
+    #[error("state directory {directory:?} is in use by {owner}: stop that manager, or name another directory")]
+    StateDirInUse {
+        /// Which.
+        directory: PathBuf,
+        /// Who has it, for people.
+        owner: String,
     },
     /// The agent's program is not there.
     #[error("program {program:?} was not found in {searched}: install it, or give its full path")]
@@ -103,6 +152,39 @@ pub enum Error {
         /// The limit it was started with.
         max_turns: u32,
     },
+    /// There are as many sessions as there may be.
+    #[error("the limit of {limit} running sessions {bound} is reached, and {}: end one, or try again later", queue_like(*waiting, *waited))]
+    TooManySessions {
+        /// Which bound.
+        bound: SessionBound,
+        /// What it is set to.
+        limit: usize,
+        /// Starts that wait for a place.
+        waiting: usize,
+        /// How long this one has waited; `None` where it was refused at once.
+        waited: Option<Duration>,
+    },
+    /// The session has used up a budget.
+    #[error("session {session} has used up its budget, {exceeded}: start another one")]
+    BudgetExceeded {
+        /// The session.
+        session: SessionId,
+        /// Which, and how much was taken.
+        exceeded: BudgetExceeded,
+    },
+    /// The manager lets running turns end, and begins nothing new.
+    #[error("the manager is draining: what runs may end, nothing new begins; ask another one")]
+    Draining,
+    /// The turn did not end well.
+    #[error("the turn of session {session} failed: {reason}")]
+    TurnFailed {
+        /// The session.
+        session: SessionId,
+        /// Why.
+        reason: String,
+        /// What was answered up to then.
+        answer: Box<Answer>,
+    },
     /// The agent cannot do that.
     #[error("agent {agent:?} cannot {operation}")]
     Unsupported {
@@ -110,6 +192,44 @@ pub enum Error {
         agent: String,
         /// What was asked.
         operation: String,
+    },
+    /// The conversation to go on with is not there, or broken.
+    #[error(
+        "agent {agent:?} cannot go on with conversation {id:?}: {reason}; start anew, or give it the history (on_missing)"
+    )]
+    NativeSessionMissing {
+        /// Its catalog id.
+        agent: String,
+        /// The agent's id of the conversation; `the most recent` where none was named.
+        id: String,
+        /// What the agent said.
+        reason: String,
+    },
+    /// Another session has that conversation open.
+    #[error("conversation {id:?} of agent {agent:?} is open in session {session}: end that first, or fork it")]
+    NativeSessionBusy {
+        /// Its catalog id.
+        agent: String,
+        /// The agent's id of the conversation.
+        id: String,
+        /// Who has it.
+        session: SessionId,
+    },
+    /// The agent refused what was asked.
+    #[error("agent {agent:?} refused: {reason}")]
+    AgentRefused {
+        /// Its catalog id.
+        agent: String,
+        /// What it said.
+        reason: String,
+    },
+    /// Sessions inside sessions inside sessions.
+    #[error("a session {depth} deep was asked for and {max} is allowed: an agent may be starting itself again")]
+    TooDeep {
+        /// How deep it would be.
+        depth: u32,
+        /// How deep it may be.
+        max: u32,
     },
     /// The layer asked for cannot be had on this machine.
     #[error("containment {containment} was asked for and cannot be had: {reason}")]
@@ -174,6 +294,9 @@ pub enum Error {
     /// The manager was shut down.
     #[error("the manager was shut down")]
     ShutDown,
+    /// The event log cannot do what it has to.
+    #[error(transparent)]
+    Log(#[from] event_log::LogError),
     /// The system refused something that it should not.
     #[error("{operation} failed: {reason}")]
     System {
@@ -184,6 +307,14 @@ pub enum Error {
     },
 }
 
+fn queue_like(waiting: usize, waited: Option<Duration>) -> String {
+    match (waiting, waited) {
+        (_, Some(waited)) => format!("none ended within {waited:?}"),
+        (0, None) => "none may wait".to_owned(),
+        (waiting, None) => format!("{waiting} wait already"),
+    }
+}
+
 fn humantime_like(after: Duration) -> String {
     format!("{after:?}")
 }
@@ -192,6 +323,10 @@ impl From<InvalidId> for Error {
     fn from(error: InvalidId) -> Self {
         Self::InvalidConfig { field: "session id", reason: error.to_string() }
     }
+}
+
+fn known_as(known: &[String]) -> String {
+    if known.is_empty() { "there are none".to_owned() } else { format!("there are {}", known.join(", ")) }
 }
 
 impl Error {
@@ -222,6 +357,8 @@ impl Error {
             WireError::AgentDied { reason } => Self::AgentDied { session, reason },
             WireError::VersionMismatch { ours, theirs } => Self::VersionMismatch { ours, theirs },
             WireError::Survivors(receipt) => Self::Survivors(receipt),
+            WireError::NativeSessionMissing { agent, id, reason } => Self::NativeSessionMissing { agent, id, reason },
+            WireError::AgentRefused { agent, reason } => Self::AgentRefused { agent, reason },
             WireError::AgentProtocol { .. } | WireError::Protocol { .. } => {
                 Self::Protocol { reason: error.to_string() }
             }

@@ -6,20 +6,25 @@ use std::{
     collections::HashMap,
     future::Future,
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::net::UnixStream as StdUnixStream,
+    },
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use ipc_protocol::{
     Event, ExitStatus, ProcessId, ProcessInfo, Receipt, SessionId, Signal, WireError,
-    codec::{self, Assembler},
-    message::{FromForkServer, Hello, ToForkServer, VERSION},
+    codec::{Assembler, Inbox},
+    message::{FromForkServer, Hello, Probed, ToForkServer, VERSION},
     packet,
+    reattach::{Heard, Wire},
 };
 use registry::{Groups, Output, PidFd, Spawn};
 use tokio::{
-    io::{Interest, unix::AsyncFd},
+    io::{AsyncReadExt, Interest, unix::AsyncFd},
+    net::UnixStream,
     sync::{mpsc, oneshot, watch::Sender as WatchSender},
     time::timeout,
 };
@@ -65,14 +70,6 @@ pub(crate) struct Order {
     fd: Option<OwnedFd>,
 }
 
-impl Order {
-    pub(crate) fn new(message: &ToForkServer, fd: Option<OwnedFd>) -> Result<Self> {
-        let packets = codec::encode_packets(message).map_err(|error| Error::Protocol { reason: error.to_string() })?;
-        let mut packets = packets.into_iter();
-        Ok(Self { packet: packets.next(), packets, fd })
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Life {
     Alive,
@@ -90,6 +87,7 @@ pub(crate) struct ForkServer {
     /// `None` where a test plays the fork server.
     process: Option<PidFd>,
     socket: AsyncFd<OwnedFd>,
+    wire: Wire,
     /// `None` once the fork server is of no more use.
     watchers: Mutex<Option<HashMap<SessionId, Watcher>>>,
     life: WatchSender<Life>,
@@ -139,7 +137,7 @@ impl ForkServer {
             exit
         };
         let (server, heard) = Self::connect(process, host.id(), ours, death)?;
-        let hello = Order::new(&ToForkServer::Hello(Hello { version: VERSION, process: host.id() }), None)?;
+        let hello = server.order(&ToForkServer::Hello(Hello { version: VERSION, process: host.id() }), None)?;
         let exchange = async {
             server.send(hello).await;
             heard.await.unwrap_or_else(|_| Err("its answers cannot be read".to_owned()))
@@ -172,14 +170,55 @@ impl ForkServer {
         socket: OwnedFd,
         death: impl Future<Output = Option<ExitStatus>> + Send + 'static,
     ) -> Result<(Arc<Self>, oneshot::Receiver<FirstWord>)> {
+        Self::connect_over(Wire::Plain, process, host, socket, death)
+    }
+
+    fn connect_over(
+        wire: Wire,
+        process: Option<PidFd>,
+        host: ProcessId,
+        socket: OwnedFd,
+        death: impl Future<Output = Option<ExitStatus>> + Send + 'static,
+    ) -> Result<(Arc<Self>, oneshot::Receiver<FirstWord>)> {
         let socket = watch(socket, Interest::READABLE | Interest::WRITABLE)
             .map_err(|error| Error::system("watching the fork server's socket", &error))?;
         let id = process.as_ref().map_or(ProcessId { pid: 0, start_time: 0 }, PidFd::id);
         let watchers = Mutex::new(Some(HashMap::new()));
-        let server = Arc::new(Self { id, host, process, socket, watchers, life: WatchSender::new(Life::Alive) });
+        let life = WatchSender::new(Life::Alive);
+        let server = Arc::new(Self { id, host, process, socket, wire, watchers, life });
         let (hello, heard) = oneshot::channel();
         tokio::spawn(server.clone().supervise(hello, death));
         Ok((server, heard))
+    }
+
+    /// Takes over one whose host has died, which has said hello. It is nobody's child: nobody learns how it ends.
+    pub(crate) fn adopt(process: ProcessId, host: ProcessId, socket: OwnedFd, wire: Wire) -> Result<Arc<Self>> {
+        let system = |error: io::Error| Error::system("taking over a fork server", &error);
+        let process = PidFd::open(process).map_err(system)?;
+        let watched = process.try_clone().map_err(system)?;
+        let death = async move {
+            let watched = watch(watched, Interest::READABLE).ok()?;
+            let _readable = watched.readable().await.ok()?;
+            None
+        };
+        let (server, _hello) = Self::connect_over(wire, Some(process), host, socket, death)?;
+        let mut hello = server.order(&ToForkServer::Hello(Hello { version: VERSION, process: host }), None)?;
+        // The socket is fresh: there is room. If it is dead already, its death tells.
+        let _ = server.try_send(&mut hello);
+        Ok(server)
+    }
+
+    /// How it and its proxies are talked to.
+    pub(crate) fn wire(&self) -> Wire {
+        self.wire
+    }
+
+    /// A message to it.
+    pub(crate) fn order(&self, message: &ToForkServer, fd: Option<OwnedFd>) -> Result<Order> {
+        let packets =
+            self.wire.encode_packets(message).map_err(|error| Error::Protocol { reason: error.to_string() })?;
+        let mut packets = packets.into_iter();
+        Ok(Order { packet: packets.next(), packets, fd })
     }
 
     /// Which process it is.
@@ -200,12 +239,12 @@ impl ForkServer {
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers for what will be said of `session`. It ends with [`Word::Gone`] or [`Word::Forked`] with an error; if it
+    /// Registers for what will be said of `session`, whose proxy is this, if it has one already. It ends with [`Word::Gone`] or [`Word::Forked`] with an error; if it
     /// ends without, the fork server is dead.
-    pub(crate) fn watch(&self, session: &SessionId) -> mpsc::Receiver<Word> {
+    pub(crate) fn watch(&self, session: &SessionId, proxy: Option<ProcessId>) -> mpsc::Receiver<Word> {
         let (words, heard) = mpsc::channel(MAX_WORDS);
         if let Some(watchers) = &mut *self.watchers() {
-            watchers.insert(session.clone(), Watcher { proxy: None, words });
+            watchers.insert(session.clone(), Watcher { proxy, words });
         }
         heard
     }
@@ -224,6 +263,14 @@ impl ForkServer {
         Ok(())
     }
 
+    /// Continues it, if somebody has stopped it.
+    pub(crate) fn wake(&self) {
+        if let Some(process) = &self.process {
+            // It fails only if it is gone.
+            let _ = process.signal(Signal::Cont);
+        }
+    }
+
     /// Waits until there may be room to send.
     pub(crate) async fn writable(&self) {
         // An error can only mean that the runtime is going down.
@@ -237,6 +284,40 @@ impl ForkServer {
             }
             self.writable().await;
         }
+    }
+
+    /// Has it try what the machine offers.
+    ///
+    /// # Errors
+    /// [`Error::ForkServerDied`]; [`Error::Deadline`]; [`Error::System`] where it can start no process for it.
+    pub(crate) async fn probe(&self) -> Result<Probed> {
+        const WHAT: &str = "trying what the machine offers";
+        let failed = |error: io::Error| Error::system(WHAT, &error);
+        let (ours, theirs) = packet::stream_pair().map_err(failed)?;
+        let mut answer = UnixStream::from_std(StdUnixStream::from(ours)).map_err(failed)?;
+        self.wake();
+        let order = self.order(&ToForkServer::Probe, Some(theirs))?;
+        let probed = async {
+            self.send(order).await;
+            let mut inbox = Inbox::default();
+            loop {
+                let len = answer.read(inbox.spare()).await.map_err(failed)?;
+                if len == 0 {
+                    return Err(if self.is_dead() {
+                        Error::ForkServerDied
+                    } else {
+                        failed(io::ErrorKind::BrokenPipe.into())
+                    });
+                }
+                inbox.filled(len);
+                let message = inbox.next_message::<Probed>();
+                if let Some(probed) = message.map_err(|error| Error::Protocol { reason: error.to_string() })? {
+                    return Ok(probed);
+                }
+            }
+        };
+        let late = |_| Error::Deadline { operation: WHAT.to_owned(), after: PROBE_DEADLINE };
+        timeout(PROBE_DEADLINE, probed).await.map_err(late)?
     }
 
     /// Closes the connection: the fork server ends what it still guards, then itself.
@@ -312,9 +393,10 @@ impl ForkServer {
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
                 Err(error) => return error.to_string(),
             }
-            let message = match assembler.frame::<FromForkServer>(&buffer) {
-                Ok(None) => continue,
-                Ok(Some(message)) => message,
+            let message = match self.wire.frame(&mut assembler, &buffer) {
+                // A later release's, which can be done without.
+                Ok(None | Some(Heard::Unknown(_))) => continue,
+                Ok(Some(Heard::Known(message))) => message,
                 Err(error) => {
                     if let Some(hello) = hello.take() {
                         let _ = hello.send(Err(format!("it said something else than hello: {error}")));
@@ -350,6 +432,8 @@ impl ForkServer {
             FromForkServer::Listed { session, processes } => {
                 tell(self.words(&session), Word::Listed(processes)).await;
             }
+            // Told once, to who took over.
+            FromForkServer::Detached(_) => {}
             FromForkServer::ProxyGone { session, process, exit, receipt } => {
                 // An earlier session can have had the same name.
                 let watcher = self.watchers().as_mut().and_then(|watchers| {
@@ -380,6 +464,8 @@ async fn tell(words: Option<mpsc::Sender<Word>>, word: Word) {
     }
 }
 
+/// How long it may take to try what the machine offers.
+const PROBE_DEADLINE: Duration = Duration::from_secs(10);
 /// How long what a dead fork server said may take to be read.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 

@@ -26,6 +26,8 @@
 //! # }
 //! ```
 
+mod actions;
+mod ask;
 mod blocking;
 mod builder;
 mod containment;
@@ -34,29 +36,41 @@ mod directory;
 mod error;
 mod fork_server;
 mod history;
+mod homes;
 mod launch;
+mod leases;
 mod manager;
+mod records;
+mod roster;
 mod session;
 mod state;
+mod supervision;
 mod watched;
 
-pub use agents::{AgentSpec, Catalog};
+pub use actions::ActionRule;
+pub use agents::{AgentSpec, Catalog, ModelApi, ModelConfig, Profile, Profiles, Secret};
+pub use ask::{Answer, Chunk, Quiet, StreamHandler, StreamInfo, StreamOptions, ToolCall, TurnStep, TurnStream};
 pub use builder::{Builder, Child};
 pub use containment::Capabilities;
-pub use deadlines::Deadlines;
+pub use deadlines::{Deadlines, Health};
 pub use error::{Error, Result};
-pub use history::{HistoryLimits, Subscription};
+pub use event_log::{Imported, LogError, Retention};
+pub use history::{HistoryLimits, LogFailure, Subscription};
 pub use ipc_protocol::{
-    AbortPolicy, AgentSessionConfig, Containment, EndReason, EnvVars, Envelope, Event, ExitStatus, Gap, Hardening,
-    Json, KillCause, KillOptions, Layer, LimitAction, LimitExceeded, LimitForm, LimitInForce, LimitKind, Limits,
-    MARKER, McpServer, McpTransport, Measures, Observer, OnAgentExit, Outcome, PermissionAnswer, PermissionMode,
-    PermissionOption, PermissionOptionKind, PermissionRequest, Pid, PlanEntry, ProcessId, ProcessInfo, ProcessStatus,
-    Proof, ReapedBy, Receipt, ReceiptEntry, ResolvedBy, SessionId, Signal, StopReason, ToolEnd, ToolStart, ToolStatus,
-    ToolUpdate, Usage,
+    AbortPolicy, AgentSessionConfig, Budget, BudgetAction, BudgetExceeded, BudgetKind, Containment, Decision,
+    EndReason, EnvVars, Envelope, Event, ExitStatus, Gap, Hardening, Home, HostDeath, Json, KillCause, KillOptions,
+    Layer, Lifecycle, LimitAction, LimitExceeded, LimitForm, LimitInForce, LimitKind, Limits, MARKER, McpServer,
+    McpTransport, Measures, Observer, OnAgentExit, OnMissing, Operation, Outcome, PermissionAnswer, PermissionMode,
+    PermissionOption, PermissionOptionKind, PermissionPolicy, PermissionRequest, PermissionRule, Pid, PlanEntry,
+    ProcessId, ProcessInfo, ProcessStatus, Prompt, PromptPart, Proof, ReapedBy, Receipt, ReceiptEntry, ResolvedBy,
+    Restart, Resume, ResumeFrom, SessionId, Setting, Signal, StopReason, TimeoutAction, TimeoutKind, Timeouts, ToolEnd,
+    ToolStart, ToolStatus, ToolUpdate, Usage, Usd, Verbatim,
 };
-pub use launch::SESSION_MARKER;
-pub use manager::ProxyManager;
+pub use launch::{DEPTH_MARKER, SESSION_MARKER};
+pub use manager::{DrainProgress, ProxyManager, Snapshot};
 pub use proxy_child::ChildToken;
 pub use registry::{Controllers, Unavailable};
-pub use session::{PromptMode, SessionHandle, SessionInfo, SessionState, Turn, TurnEnd};
+pub use roster::{SessionFilter, SessionRecord, SessionStatus};
+pub use session::{ProcessUse, PromptMode, SessionHandle, SessionInfo, SessionMetrics, SessionState, Turn, TurnEnd};
 pub use state::{Recovered, Recovery};
+pub use supervision::{Occupancy, SessionBound};

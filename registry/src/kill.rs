@@ -41,6 +41,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const REAP_BOUND: usize = 256;
 /// After a SIGKILL to all at once: how long nothing may die before the living are killed one by one.
 const STRIKE_PATIENCE: Duration = Duration::from_millis(20);
+/// Processes noted before the first of them is signalled, and for how long: a storm is not followed any further.
+const NOTED_FIRST: usize = 1024;
+const NOTED_WITHIN: Duration = Duration::from_millis(100);
 /// After so long without effect a SIGKILL may be waiting for a frozen group to be thawed.
 const FREEZER_PATIENCE: Duration = Duration::from_millis(20);
 /// What is said to have failed when the machine could not be looked through.
@@ -49,6 +52,18 @@ const STRAYS: &str = "looking for processes with the session's marker";
 const KILL_INTERVAL: Duration = Duration::from_millis(1);
 /// Between rounds while processes have their grace; SIGCHLD comes earlier for direct children.
 const GRACE_INTERVAL: Duration = Duration::from_millis(10);
+
+/// The first round only looks: a process may take others with it when it dies (the init of a PID namespace, a parent whose
+/// death is a signal), and these shall be in the receipt too. The step ends there, so that the caller can tell of them
+/// before anything happens.
+#[derive(Debug)]
+enum First {
+    /// Met so far.
+    Looking(Vec<ProcessId>),
+    /// To be signalled now; whether the round has met all.
+    Due(Vec<ProcessId>, bool),
+    Over,
+}
 
 /// A kill in progress. Each step takes about as long as its slice, so that one thread can do other things between.
 #[derive(Debug)]
@@ -65,7 +80,9 @@ pub struct Kill {
     quiet_needed: u32,
     /// Of the registry, when the last round began.
     discoveries: Option<u64>,
-    terminated: BTreeSet<ProcessId>,
+    /// Met, with their command line as it was then.
+    noted: BTreeSet<ProcessId>,
+    signalled: BTreeSet<ProcessId>,
     alive_in_round: bool,
     /// What belongs to the tree that is to be ended.
     tree: BTreeSet<ProcessId>,
@@ -79,6 +96,7 @@ pub struct Kill {
     killing_since: Option<Instant>,
     /// Its pass over the processes, under way.
     walk: Option<Walk>,
+    first: First,
     /// Of the registry, when the kill began.
     forgotten: Option<u64>,
 }
@@ -98,7 +116,8 @@ impl Kill {
             quiet: 0,
             quiet_needed: QUIET_ROUNDS,
             discoveries: None,
-            terminated: BTreeSet::new(),
+            noted: BTreeSet::new(),
+            signalled: BTreeSet::new(),
             alive_in_round: false,
             tree,
             grown: false,
@@ -106,6 +125,7 @@ impl Kill {
             struck: None,
             killing_since: None,
             walk: None,
+            first: First::Looking(Vec::new()),
             forgotten: None,
         }
     }
@@ -181,26 +201,24 @@ impl Kill {
         }
         registry.swap_pass(&mut self.walk);
         registry.members_only = killing && self.is_of_all() && self.struck.is_none() && registry.has_group();
-        let complete = match &self.scope {
-            KillScope::One(id) => {
-                let id = *id;
-                let alive = is_alive(id);
-                if alive {
-                    self.signal(registry, id, killing);
-                }
-                self.alive_in_round |= alive;
-                true
+        let complete = match std::mem::replace(&mut self.first, First::Over) {
+            First::Due(met, complete) => {
+                met.into_iter().for_each(|id| self.signal(registry, id, killing));
+                complete
             }
-            KillScope::Tree(_) => registry.scan_slice(self.slice, |registry, id| self.step_tree(registry, id, killing)),
-            _ => registry.scan_slice(self.slice, |registry, id| {
-                if !self.spares(id) {
-                    self.alive_in_round = true;
-                    self.signal(registry, id, killing);
-                }
-            }),
+            first => {
+                self.first = first;
+                self.look(registry, killing)
+            }
         };
         registry.members_only = false;
         registry.swap_pass(&mut self.walk);
+        if let First::Looking(met) = &mut self.first {
+            if complete || met.len() >= NOTED_FIRST || self.began.elapsed() > NOTED_WITHIN {
+                self.first = First::Due(std::mem::take(met), complete);
+            }
+            return KillStep::Again(Duration::ZERO);
+        }
         if complete {
             self.rounds += 1;
             // What could not be looked at may be alive.
@@ -242,6 +260,38 @@ impl Kill {
             (true, false) if self.quiet > 0 => KILL_INTERVAL,
             (true, false) => GRACE_INTERVAL.min(self.options.grace.saturating_sub(self.began.elapsed())),
         })
+    }
+
+    /// Goes on with a round, for one slice; says whether it is complete.
+    fn look(&mut self, registry: &mut ProcessRegistry, killing: bool) -> bool {
+        match self.scope {
+            KillScope::One(id) => {
+                let alive = is_alive(id);
+                if alive {
+                    self.meet(registry, id, killing);
+                }
+                self.alive_in_round |= alive;
+                true
+            }
+            KillScope::Tree(_) => registry.scan_slice(self.slice, |registry, id| self.step_tree(registry, id, killing)),
+            _ => registry.scan_slice(self.slice, |registry, id| {
+                if !self.spares(id) {
+                    self.alive_in_round = true;
+                    self.meet(registry, id, killing);
+                }
+            }),
+        }
+    }
+
+    /// A living process was met that is to end.
+    fn meet(&mut self, registry: &mut ProcessRegistry, id: ProcessId, killing: bool) {
+        if self.noted.insert(id) {
+            registry.refresh_command(id);
+        }
+        match &mut self.first {
+            First::Looking(met) if met.len() < NOTED_FIRST => met.push(id),
+            _ => self.signal(registry, id, killing),
+        }
     }
 
     /// Whether nothing is to be spared.
@@ -305,12 +355,12 @@ impl Kill {
         // round has found no new one.
         match (killing, self.still) {
             (true, false) => self.stop(registry, id),
-            (killing, _) => self.signal(registry, id, killing),
+            (killing, _) => self.meet(registry, id, killing),
         }
     }
 
     fn stop(&mut self, registry: &mut ProcessRegistry, id: ProcessId) {
-        if self.terminated.insert(id) {
+        if self.noted.insert(id) {
             registry.refresh_command(id);
         }
         if let Ok(process) = PidFd::open(id) {
@@ -320,10 +370,7 @@ impl Kill {
     }
 
     fn signal(&mut self, registry: &mut ProcessRegistry, id: ProcessId, killing: bool) {
-        let first = self.terminated.insert(id);
-        if first {
-            registry.refresh_command(id);
-        }
+        let first = self.signalled.insert(id);
         if !killing && !first {
             return;
         }

@@ -49,7 +49,7 @@ pub fn identify(pid: Pid) -> io::Result<ProcessId> {
 ///
 /// # Errors
 /// `NotFound` when it is gone and reaped.
-pub(crate) fn pid_of_pidfd(pidfd: BorrowedFd<'_>) -> io::Result<Pid> {
+pub fn pid_of_pidfd(pidfd: BorrowedFd<'_>) -> io::Result<Pid> {
     let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd()))?;
     let pid = info.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());
     pid.filter(|pid| *pid > 0).ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the process is gone"))

@@ -108,6 +108,21 @@ pub fn reap_children(limit: usize, mut reaped: impl FnMut(Reaped)) -> io::Result
     Ok(Children::MoreDead)
 }
 
+/// Up to `limit` children of this process that somebody has stopped since this was asked last. SIGCHLD tells that there may
+/// be some. Nothing is reaped.
+///
+/// # Errors
+/// The system's, which on Linux has none left for this call.
+pub fn stopped_children(limit: usize) -> io::Result<Vec<Pid>> {
+    let mut stopped = Vec::new();
+    while stopped.len() < limit
+        && let Some(pid) = sys::take_stopped_child()?
+    {
+        stopped.push(pid);
+    }
+    Ok(stopped)
+}
+
 /// Where a registry's processes hang in the tree.
 #[derive(Debug)]
 enum Roots {

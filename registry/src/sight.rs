@@ -47,6 +47,10 @@ pub trait Look {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProcFs;
 
+/// Times that an empty command line is read: it takes about as many times 10 microseconds, and longer only where others wait
+/// for the processor.
+const MID_EXEC: usize = 20;
+
 /// Of the kernel: the process was forked and has not executed anything since.
 const PF_FORKNOEXEC: u32 = 0x40;
 
@@ -65,7 +69,14 @@ impl Look for ProcFs {
     }
 
     fn command_line(&mut self, pid: Pid) -> Vec<String> {
-        proc::command_line(pid).unwrap_or_default()
+        // In the middle of an exec there is none: the process gets some turns to come to its end.
+        for _ in 0..MID_EXEC {
+            if let Some(words) = proc::command_line(pid) {
+                return words;
+            }
+            std::thread::yield_now();
+        }
+        Vec::new()
     }
 
     fn cwd(&mut self, pid: Pid) -> Option<String> {

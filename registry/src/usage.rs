@@ -18,6 +18,8 @@ use crate::{GroupUsage, ProcessRegistry, proc, stat::Stat};
 
 /// Descriptors looked at in one process, and large files taken note of in all: more would let a session slow its proxy.
 const MAX_FDS: usize = 1024;
+/// Descriptors counted in one process, one by one, where the kernel does not say how many there are.
+const MAX_COUNTED_FDS: usize = 65536;
 const MAX_FILES: usize = 256;
 
 /// What a reading is to hold.
@@ -29,6 +31,8 @@ pub struct Wanted {
     pub memory: bool,
     /// The files of at least so many bytes that they write to.
     pub file_size: Option<u64>,
+    /// How many descriptors each has open.
+    pub open_files: bool,
     /// What the session's cgroup says of itself.
     pub group: bool,
 }
@@ -43,6 +47,8 @@ pub struct ProcessUsage {
     pub memory_bytes: u64,
     /// CPU time of its own and of the children that it has waited for.
     pub cpu_time: Duration,
+    /// Descriptors that it has open. 0 where it was not asked for.
+    pub open_files: u64,
 }
 
 /// A file that a process has open for writing.
@@ -87,15 +93,23 @@ pub(crate) struct Reading {
 impl Reading {
     /// `is_init`: of a namespace, ours and none of the session's.
     pub(crate) fn new(id: ProcessId, stat: &Stat, is_init: bool) -> Self {
-        let waited_for = stat.cutime.unsigned_abs() + stat.cstime.unsigned_abs();
-        let ticks = stat.utime + stat.stime + waited_for;
+        let ticks = stat.utime + stat.stime;
         Self {
             id,
             counts: !is_init && !proc::is_dead(stat),
             has_dead_leader: stat.state == 'Z',
-            cpu_time: Duration::from_millis(ticks.saturating_mul(1000) / proc::ticks_per_second()),
+            cpu_time: of_ticks(ticks) + waited_for(stat),
         }
     }
+}
+
+fn of_ticks(ticks: u64) -> Duration {
+    Duration::from_millis(ticks.saturating_mul(1000) / proc::ticks_per_second())
+}
+
+/// CPU time of the children that a process has waited for, and of theirs.
+fn waited_for(stat: &Stat) -> Duration {
+    of_ticks(stat.cutime.unsigned_abs() + stat.cstime.unsigned_abs())
 }
 
 /// Reads what a session uses.
@@ -103,18 +117,25 @@ impl Reading {
 pub struct Meter {
     made: SystemTime,
     cpu: CpuTotal,
+    /// The process that reaps the session's dead, where it is not this one.
+    reaper: Option<Pid>,
 }
 
 impl Default for Meter {
     fn default() -> Self {
         /// The clock of file systems ticks more slowly than ours: up to so far behind.
         const COARSE: Duration = Duration::from_millis(10);
-        Self { made: SystemTime::now() - COARSE, cpu: CpuTotal::default() }
+        Self { made: SystemTime::now() - COARSE, cpu: CpuTotal::default(), reaper: None }
     }
 }
 
 impl Meter {
-    /// Reads what everything below this process uses; what has died in the meantime is noticed on the way.
+    /// For a session whose dead another process reaps: its proxy, as its guard sees it.
+    pub fn of_reaper(pid: Pid) -> Self {
+        Self { reaper: Some(pid), ..Self::default() }
+    }
+
+    /// Reads what everything in the registry uses; what has died in the meantime is noticed on the way.
     pub fn read(&mut self, registry: &mut ProcessRegistry, wanted: Wanted) -> Usage {
         let began = thread_time();
         let mut usage = Usage::default();
@@ -125,14 +146,20 @@ impl Meter {
         }
         if wanted.tree {
             // Before the pass: what dies during it is in neither, rather than in both.
-            let reaped = reaped_cpu_time();
+            let reaped = self.reaper.map_or_else(reaped_cpu_time, reaped_cpu_time_of);
             let readings = registry.scan_with_readings();
             let raw = reaped + readings.iter().map(|reading| reading.cpu_time).sum::<Duration>();
             let by_group = usage.group.cpu_time_us.map(Duration::from_micros);
             usage.cpu_time = by_group.unwrap_or_else(|| self.cpu.add(raw));
             for reading in readings.iter().filter(|reading| reading.counts) {
                 let memory_bytes = if wanted.memory { own_memory(reading) } else { 0 };
-                usage.processes.push(ProcessUsage { id: reading.id, memory_bytes, cpu_time: reading.cpu_time });
+                let open_files = if wanted.open_files { open_files(reading.id.pid) } else { 0 };
+                usage.processes.push(ProcessUsage {
+                    id: reading.id,
+                    memory_bytes,
+                    cpu_time: reading.cpu_time,
+                    open_files,
+                });
                 if let Some(least) = wanted.file_size {
                     self.large_files(reading.id, least, &mut usage.large_files);
                 }
@@ -168,6 +195,17 @@ impl Meter {
                 }
             }
         }
+    }
+}
+
+/// How many descriptors a process has open. Where we may not look there are none.
+fn open_files(pid: Pid) -> u64 {
+    let path = format!("/proc/{pid}/fd");
+    // Linux 6.2 says it as the size of the directory.
+    match fs::metadata(&path).map(|fds| fds.len()) {
+        Ok(0) => fs::read_dir(&path).map_or(0, |fds| fds.take(MAX_COUNTED_FDS).count() as u64),
+        Ok(count) => count,
+        Err(_) => 0,
     }
 }
 
@@ -221,6 +259,11 @@ fn reaped_cpu_time() -> Duration {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) else { return Duration::ZERO };
     let time = usage.user_time() + usage.system_time();
     Duration::from_micros(time.num_microseconds().unsigned_abs())
+}
+
+/// The same of another process; what cannot be read is taken for nothing.
+fn reaped_cpu_time_of(pid: Pid) -> Duration {
+    proc::stat(pid).map_or(Duration::ZERO, |stat| waited_for(&stat))
 }
 
 fn thread_time() -> Duration {

@@ -14,12 +14,16 @@ use crate::usage::{LargeFile, ProcessUsage, Usage, Wanted};
 const SHORTEST: Duration = Duration::from_millis(10);
 /// Between readings at the most.
 const LONGEST: Duration = Duration::from_millis(250);
+/// Between looks at descriptors: who has run out of them seldom gets any back.
+const LEAK: Duration = Duration::from_millis(50);
 /// After a kill, if the limit is still passed.
 const AT_ONCE: Duration = Duration::from_millis(1);
 /// Bytes a second that a session is taken to be able to allocate at any moment while it works.
 const FASTEST_GROWTH: f64 = (1 << 30) as f64;
 /// Growth between two readings below this is noise.
 const NOISE: u64 = 1 << 20;
+/// What a cgroup may hold beyond its limit for a moment.
+const SLACK: u64 = 4 << 20;
 /// The time in which a fork bomb is taken to double.
 const DOUBLING: Duration = Duration::from_millis(5);
 /// A reading may take this part of the time of one core.
@@ -99,6 +103,8 @@ pub struct Watchdog {
     window: VecDeque<Moment>,
     /// Files over their limit, and how large each was: known by device and inode.
     files: BTreeMap<(u64, u64), u64>,
+    /// Processes that have as many descriptors open as they may.
+    full: BTreeSet<ProcessId>,
     /// Who wrote the file that was reported last.
     writer: Option<ProcessId>,
     /// Something was killed just now: it is to be seen at once whether that was enough.
@@ -119,8 +125,7 @@ impl Watchdog {
             counter: 0,
         };
         Self {
-            // Nobody can open more files than the kernel lets it: there is nothing to see.
-            watched: limits.iter().filter(|limit| limit.limit != LimitKind::OpenFiles).map(watched).collect(),
+            watched: limits.iter().map(watched).collect(),
             action,
             agent,
             started: now,
@@ -139,6 +144,7 @@ impl Watchdog {
             doomed: BTreeMap::new(),
             window: VecDeque::new(),
             files: BTreeMap::new(),
+            full: BTreeSet::new(),
             writer: None,
             in_haste: false,
             over: false,
@@ -150,12 +156,19 @@ impl Watchdog {
         let has = |kind: LimitKind| self.watched.iter().find(|watched| watched.limit.limit == kind);
         let sampled = |kind| has(kind).is_some_and(|watched| watched.limit.form != LimitForm::Cgroup);
         let cpu = has(LimitKind::CpuTime).is_some() || has(LimitKind::CpuPercent).is_some();
+        // Should the kernel let too much pass, who has it is to be known.
+        let by_group = |kind| has(kind).is_some() && self.action == LimitAction::KillProcess;
+        let memory = sampled(LimitKind::Memory) || by_group(LimitKind::Memory);
+        let open_files = has(LimitKind::OpenFiles).is_some();
         Wanted {
             tree: cpu
-                || sampled(LimitKind::Memory)
+                || memory
                 || sampled(LimitKind::Processes)
-                || has(LimitKind::FileSize).is_some(),
-            memory: sampled(LimitKind::Memory),
+                || by_group(LimitKind::Processes)
+                || has(LimitKind::FileSize).is_some()
+                || open_files,
+            memory,
+            open_files,
             file_size: has(LimitKind::FileSize).map(|watched| watched.limit.value),
             group: cpu || self.watched.iter().any(|watched| watched.limit.form == LimitForm::Cgroup),
         }
@@ -205,6 +218,7 @@ impl Watchdog {
             }
             // Who writes too much may not keep the file open for long.
             LimitKind::FileSize if working => SHORTEST,
+            LimitKind::OpenFiles if working => LEAK,
             _ => LONGEST,
         })
     }
@@ -264,10 +278,12 @@ impl Watchdog {
         let taken: &dyn Fn(&ProcessUsage) -> u128;
         let measured = match kind {
             LimitKind::Memory | LimitKind::Processes if form == LimitForm::Cgroup => {
-                let counter =
-                    if kind == LimitKind::Memory { usage.group.oom_kills } else { usage.group.forks_refused }?;
-                let hit = counter > std::mem::replace(&mut watched.counter, counter);
-                return hit.then(|| self.stopped_by_kernel(watched, now, living)).flatten();
+                let counter = if kind == LimitKind::Memory { usage.group.oom_kills } else { usage.group.forks_refused };
+                let counter = counter.unwrap_or(watched.counter);
+                if counter > std::mem::replace(&mut watched.counter, counter) {
+                    return self.stopped_by_kernel(watched, now, living);
+                }
+                return self.let_through_by_kernel(watched, now, usage, living);
             }
             LimitKind::FileSize => return self.judge_files(watched, now, &usage.large_files, living),
             LimitKind::Memory => {
@@ -287,7 +303,7 @@ impl Watchdog {
                 taken = &|_| 0;
                 millis(now.duration_since(self.started))
             }
-            LimitKind::OpenFiles => return None,
+            LimitKind::OpenFiles => return self.judge_open_files(watched, now, living),
         };
         let announce = watched.pass(measured, now, self.action)?;
         let mut order: Vec<_> = living.iter().map(|process| (taken(process), process.id)).collect();
@@ -369,6 +385,51 @@ impl Watchdog {
             }),
             _ => self.verdict(watched, value, announce, &[], Some(0)),
         }
+    }
+
+    /// What the kernel enforces is passed all the same: somebody has lifted its limit, as root can for its own cgroup.
+    fn let_through_by_kernel(
+        &self,
+        watched: &mut Watched,
+        now: Instant,
+        usage: &Usage,
+        living: &[ProcessUsage],
+    ) -> Option<Verdict> {
+        let LimitInForce { limit: kind, value, .. } = watched.limit;
+        let (measured, slack) = match kind {
+            // The kernel itself lets some pages pass.
+            LimitKind::Memory => (usage.group.memory_bytes?, SLACK),
+            _ => (usage.group.tasks?, 0),
+        };
+        let excess = if kind == LimitKind::Processes { measured.saturating_sub(value) } else { 1 };
+        let announce = watched.pass(measured.saturating_sub(slack), now, self.action)?;
+        let taken = |process: &ProcessUsage| if kind == LimitKind::Memory { process.memory_bytes } else { 0 };
+        let mut order: Vec<_> =
+            living.iter().map(|process| (taken(process), process.id.start_time, process.id)).collect();
+        order.sort_unstable_by(|a, b| b.cmp(a));
+        let order: Vec<_> = order.into_iter().map(|(.., id)| id).collect();
+        let mut verdict = self.verdict(watched, measured, announce, &order, Some(excess))?;
+        verdict.exceeded.form = LimitForm::Watchdog;
+        Some(verdict)
+    }
+
+    /// Processes that can open no more: said when they come to it, each time.
+    fn judge_open_files(&mut self, watched: &mut Watched, now: Instant, living: &[ProcessUsage]) -> Option<Verdict> {
+        let value = watched.limit.value;
+        let full: BTreeSet<_> =
+            living.iter().filter(|process| process.open_files >= value).map(|process| process.id).collect();
+        let before = std::mem::replace(&mut self.full, full);
+        let mut new: Vec<_> = self.full.difference(&before).copied().collect();
+        if new.is_empty() {
+            return None;
+        }
+        let announce = watched.happened(now, self.action);
+        new.sort_by_key(|id| *id == self.agent);
+        // Nobody else's end would give the agent descriptors, but it is spared while there are others.
+        let is_alone = living.iter().all(|process| process.id == self.agent);
+        let excess = new.iter().filter(|id| **id != self.agent || is_alone).count() as u64;
+        let measured = living.iter().map(|process| process.open_files).max().unwrap_or(value);
+        self.verdict(watched, measured, announce, &new, Some(excess))
     }
 
     fn judge_percent(

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ipc_protocol::{ExitStatus, LimitAction, LimitForm, LimitInForce, LimitKind, Limits, ProcessId};
+use ipc_protocol::{ExitStatus, LimitAction, LimitExceeded, LimitForm, LimitInForce, LimitKind, Limits, ProcessId};
 use proptest::prelude::*;
 use registry::{GroupUsage, LargeFile, ProcessUsage, Usage, Verdict, Watchdog, file_size_exceeded};
 
@@ -34,6 +34,7 @@ fn usage(processes: &[(u32, u64, u64)]) -> Usage {
         id: id(*pid),
         memory_bytes: mib * MIB,
         cpu_time: Duration::from_millis(*cpu),
+        open_files: 0,
     };
     Usage {
         processes: processes.iter().map(each).collect(),
@@ -332,4 +333,102 @@ proptest! {
         prop_assert!(tree.len() as u64 <= processes && tree.values().sum::<u64>() <= memory);
         prop_assert!(announced <= 2, "said once for each");
     }
+}
+
+fn by_group(kind: LimitKind, value: u64) -> LimitInForce {
+    LimitInForce { limit: kind, value, form: LimitForm::Cgroup }
+}
+
+/// As root can for its own cgroup.
+#[test]
+fn a_limit_that_somebody_lifts_is_kept_all_the_same() {
+    let now = Instant::now();
+    let group = |mib: u64, tasks| GroupUsage {
+        memory_bytes: Some(mib * MIB),
+        tasks: Some(tasks),
+        oom_kills: Some(0),
+        forks_refused: Some(0),
+        ..GroupUsage::default()
+    };
+    let reading = |group| Usage { group, ..usage(&[(AGENT, 10, 0), (2, 90, 0), (3, 20, 0), (4, 1, 0)]) };
+    for (kind, value, lifted) in
+        [(LimitKind::Memory, 100 * MIB, group(120, 4)), (LimitKind::Processes, 2, group(80, 4))]
+    {
+        // At the limit, and the little beyond it that the kernel itself allows, nothing has happened.
+        let mut dog = watchdog(&[by_group(kind, value)], LimitAction::KillSession, now);
+        assert!(dog.look(now + LONGEST, &reading(group(103, 2))).is_empty(), "{kind}");
+        let verdicts = dog.look(now + 2 * LONGEST, &reading(lifted));
+        let [verdict] = verdicts.as_slice() else { panic!("{verdicts:?}") };
+        assert_eq!((verdict.announce, verdict.exceeded.form), (true, LimitForm::Watchdog));
+        assert_eq!((verdict.exceeded.limit, verdict.exceeded.action), (kind, LimitAction::KillSession));
+        assert!(verdict.exceeded.measured > value);
+        let mut dog = watchdog(&[by_group(kind, value)], LimitAction::KillProcess, now);
+        assert!(dog.wanted().tree && dog.wanted().group && (dog.wanted().memory == (kind == LimitKind::Memory)));
+        let ended = victims(&dog.look(now + LONGEST, &reading(lifted)));
+        assert_eq!(ended, if kind == LimitKind::Memory { vec![2] } else { vec![4, 3] });
+    }
+}
+
+#[test]
+fn who_has_all_the_descriptors_it_may_is_told_once() {
+    let now = Instant::now();
+    let reading = |open: &[(u32, u64)]| {
+        let mut usage = usage(&open.iter().map(|(pid, _)| (*pid, 1, 0)).collect::<Vec<_>>());
+        usage.processes.iter_mut().zip(open).for_each(|(process, (_, open))| process.open_files = *open);
+        usage
+    };
+    let at = |seconds| now + Duration::from_secs(seconds);
+    let limits = [LimitInForce { limit: LimitKind::OpenFiles, value: 64, form: LimitForm::Rlimit }];
+    for action in [LimitAction::Warn, LimitAction::KillProcess, LimitAction::KillSession] {
+        let mut dog = watchdog(&limits, action, now);
+        assert!(dog.wanted().open_files && dog.wanted().tree);
+        assert!(dog.look(at(2), &reading(&[(AGENT, 63), (2, 3)])).is_empty());
+        let verdicts = dog.look(at(4), &reading(&[(AGENT, 63), (2, 64)]));
+        let [verdict] = verdicts.as_slice() else { panic!("{verdicts:?}") };
+        assert_eq!((verdict.announce, verdict.exceeded.action, verdict.exceeded.process), (true, action, Some(id(2))));
+        assert_eq!((verdict.exceeded.measured, verdict.exceeded.form), (64, LimitForm::Rlimit));
+        assert_eq!(victims(&verdicts), if action == LimitAction::KillProcess { vec![2] } else { vec![] });
+        if action == LimitAction::KillSession {
+            continue;
+        }
+        assert!(dog.look(at(6), &reading(&[(AGENT, 63), (2, 64)])).is_empty(), "it still has them");
+        // Another one comes to it; the agent is spared while it is not alone.
+        let verdicts = dog.look(at(8), &reading(&[(AGENT, 64), (3, 9)]));
+        assert_eq!((verdicts.len(), victims(&verdicts)), (1, vec![]), "{verdicts:?}");
+        assert_eq!(verdicts[0].exceeded.process, Some(id(AGENT)));
+        assert_eq!(verdicts[0].exceeded.action, LimitAction::Warn);
+    }
+}
+
+/// Where nothing stops a writer, a file is passed by growing: once each time it is found too large for the first time, or
+/// grows beyond the limit.
+#[test]
+fn files_that_only_warn() {
+    const VALUE: u64 = 100;
+    let now = Instant::now();
+    let file = |inode, size, is_new| LargeFile { process: id(2), file: (1, inode), size, is_new };
+    let mut dog = watchdog(&[limit(LimitKind::FileSize, VALUE)], LimitAction::Warn, now);
+    let mut second = 0;
+    let mut look = |files: &[LargeFile]| {
+        second += 2;
+        let reading = Usage { large_files: files.to_vec(), ..usage(&[(AGENT, 1, 0), (2, 1, 0)]) };
+        let verdicts = dog.look(now + Duration::from_secs(second), &reading);
+        assert!(verdicts.iter().all(|verdict| {
+            let LimitExceeded { action, form, process, .. } = verdict.exceeded;
+            verdict.announce && (action, form, process) == (LimitAction::Warn, LimitForm::Watchdog, Some(id(2)))
+        }));
+        verdicts.iter().map(|verdict| verdict.exceeded.measured).collect::<Vec<_>>()
+    };
+    // At the limit it has passed nothing: nobody stopped it there.
+    assert_eq!(look(&[file(1, 100, true)]), [0; 0]);
+    assert_eq!(look(&[file(1, 101, true)]), [101]);
+    assert_eq!(look(&[file(1, 500, true)]), [0; 0], "it is passed already");
+    // One that was there before the session is its doing only by growing.
+    assert_eq!(look(&[file(1, 500, true), file(2, 900, false)]), [0; 0]);
+    assert_eq!(look(&[file(1, 500, true), file(2, 900, false)]), [0; 0]);
+    assert_eq!(look(&[file(1, 500, true), file(2, 901, false)]), [901]);
+    // Closed and opened again, a new one is found too large again; an old one is not.
+    assert_eq!(look(&[]), [0; 0]);
+    assert_eq!(look(&[file(2, 901, false)]), [0; 0]);
+    assert_eq!(look(&[file(1, 600, true), file(2, 901, false)]), [600]);
 }

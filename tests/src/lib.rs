@@ -1,7 +1,10 @@
 //! What the integration tests share.
 
+pub mod detach;
+pub mod lasting;
 pub mod mock_model;
 pub mod raw;
+pub mod real_agents;
 pub mod sessions;
 pub mod system;
 pub mod zoo;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use ipc_protocol::{
-    AgentSessionConfig, Enclosure, MARKER, ProcessId, SessionId,
+    AgentSessionConfig, Enclosure, Event, Json, Limits, MARKER, ProcessId, SessionId,
     codec::{Assembler, Inbox, encode, encode_packets},
     message::{AgentCommand, FromForkServer, FromProxy, Hello, ToForkServer, ToProxy, VERSION},
     packet::{packet_pair, recv_packet, send_packet, stream_pair},
@@ -85,10 +85,33 @@ impl RawForkServer {
         }
     }
 
+    /// The next process event, or other thing that is seen of a session.
+    pub fn observed<T>(&mut self, what: &str, mut wanted: impl FnMut(Event) -> Option<T>) -> T {
+        let control = self.control.as_ref().expect("open");
+        let mut buffer = Vec::new();
+        loop {
+            wait_readable(control, what);
+            let _none = recv_packet(control, &mut buffer).expect("received").expect("open");
+            if let Some(FromForkServer::Observed { event, .. }) = self.assembler.frame(&buffer).expect("a message")
+                && let Some(found) = wanted(event)
+            {
+                return found;
+            }
+        }
+    }
+
     /// Forks a proxy, without greeting it.
     pub fn fork(&mut self, session: &SessionId) -> (RawProxy, PidFd) {
+        self.fork_limited(session, Limits::default())
+    }
+
+    /// Forks a proxy for a session of which the fork server knows these limits.
+    pub fn fork_limited(&mut self, session: &SessionId, limits: Limits) -> (RawProxy, PidFd) {
         let (ours, theirs) = stream_pair().expect("a pair");
-        self.send(&ToForkServer::Fork { session: session.clone(), enclosure: enclosure(session) }, Some(&theirs));
+        let enclosure = enclosure(session);
+        let (session_id, detach, card) = (session.clone(), None, Json::null());
+        let fork = ToForkServer::Fork { session: session_id, enclosure, limits, detach, card };
+        self.send(&fork, Some(&theirs));
         drop(theirs);
         match self.receive() {
             FromForkServer::Forked { session: of, process } => {
@@ -184,7 +207,11 @@ impl RawProxy {
             protocol: "command".into(),
             argv: vec!["/bin/sh".into(), "-c".into(), script.into()],
             env,
-            steer_by_prompt: false,
+            cwd: None,
+            protocol_config: Json::null(),
+            fresh_id: "0193a5a8-0000-7000-8000-000000000000".into(),
+            resume: None,
+            endpoint: None,
         };
         let config = AgentSessionConfig {
             session_id: session.clone(),

@@ -13,9 +13,12 @@ pub const FAKE: &str = "fake";
 
 /// A manager with the fake agent in its catalog. `child` and `fake` are the test package's binaries.
 pub fn builder(child: &str, fake: &str) -> Builder {
-    ProxyManager::builder(Child::Path(child.into()))
-        .base_env([("PATH", "/usr/bin:/bin")].into_iter().collect())
-        .agent(AgentSpec { steer_by_prompt: true, ..AgentSpec::new(FAKE, "acp", &[fake]) })
+    ProxyManager::builder(Child::Path(child.into())).base_env([("PATH", "/usr/bin:/bin")].into_iter().collect()).agent(
+        AgentSpec {
+            protocol_config: serde_json::json!({ "steerByPrompt": true }),
+            ..AgentSpec::new(FAKE, "acp", &[fake])
+        },
+    )
 }
 
 /// A session of the fake agent.

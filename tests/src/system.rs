@@ -2,8 +2,15 @@
 
 use std::{
     fs,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
+
+use ipc_protocol::{ProcessId, Signal};
 
 /// How long a test waits for what must happen.
 pub const DEADLINE: Duration = Duration::from_secs(20);
@@ -34,6 +41,37 @@ pub fn state(pid: u32) -> Option<char> {
 /// Whether a process is there and not dead.
 pub fn is_alive(pid: u32) -> bool {
     state(pid).is_some_and(|state| state != 'Z' && state != 'X')
+}
+
+/// Keeps a process stopped, whoever continues it, until it is gone or this is dropped.
+pub struct Stopper {
+    process: ProcessId,
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Stopper {
+    /// Stops it; returns when it stands still.
+    pub fn new(process: ProcessId) -> Self {
+        let pidfd = registry::PidFd::open(process).expect("alive");
+        let is_over = Arc::new(AtomicBool::new(false));
+        let until_over = is_over.clone();
+        let thread = std::thread::spawn(move || {
+            // Without a pause: the fork server continues it.
+            while !until_over.load(Ordering::Relaxed) && pidfd.signal(Signal::Stop).is_ok() {}
+        });
+        until("it stands still", || (state(process.pid) == Some('T')).then_some(()));
+        Self { process, is_over, thread: Some(thread) }
+    }
+}
+
+impl Drop for Stopper {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+        // It fails only for one that is gone.
+        let _ = registry::PidFd::open(self.process).and_then(|process| process.signal(Signal::Cont));
+    }
 }
 
 /// The living processes that have `word` among the words of their command line.
@@ -88,7 +126,7 @@ pub fn cgroups_of(host: u32) -> Vec<std::path::PathBuf> {
 
 /// A number of seconds that no other test sleeps for: names a sleeping process by its command line.
 pub fn unique_seconds() -> String {
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("{}{:03}", 100_000 + std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }

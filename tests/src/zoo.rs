@@ -140,12 +140,14 @@ impl Run {
                 return threads.into_iter().any(|thread| runs_copy(thread.path().join("exe")).unwrap_or(false));
             }
         }
-        let names_us = |file: &str| {
+        let names = |file: &str, what: &str| {
             let bytes = fs::read(proc.join(file)).unwrap_or_default();
-            bytes.windows(self.name.len()).any(|part| part == self.name.as_bytes())
+            bytes.windows(what.len()).any(|part| part == what.as_bytes())
         };
-        // Runs something else: a file in memory, a deleted one. All map the mark.
-        names_us("maps") || (fs::metadata(proc.join("exe")).is_err() && names_us("cmdline"))
+        // Runs something else: a file in memory, a deleted one. All map the mark; a manager of the run in this very process
+        // maps other files of its folder.
+        names("maps", &format!("/{}/mark", self.name))
+            || (fs::metadata(proc.join("exe")).is_err() && names("cmdline", &self.name))
     }
 
     /// Checks that nothing is alive: in three looks nothing is seen, and nothing has hopped meanwhile.

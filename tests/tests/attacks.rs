@@ -30,8 +30,8 @@ use agent_proxy_tests::{
 };
 use libtest_mimic::{Arguments, Failed, Trial};
 use proxy_manager::{
-    AgentSessionConfig, Containment, EndReason, Event, ExitStatus, Hardening, KillOptions, Limits, PromptMode,
-    ProxyManager, Receipt, SessionHandle, Subscription,
+    AgentSessionConfig, Containment, EndReason, Event, ExitStatus, Hardening, KillOptions, LimitAction, LimitKind,
+    Limits, PromptMode, ProxyManager, Receipt, SessionHandle, Subscription,
 };
 
 struct Case {
@@ -50,6 +50,7 @@ macro_rules! cases {
 const CASES: &[Case] = cases![
     signals_do_not_leave_the_session,
     a_proxy_that_its_agent_stops(apart),
+    limits_of_a_proxy_that_its_agent_stops(apart),
     a_proxy_that_its_agent_kills(apart),
     a_fork_server_that_an_agent_kills(apart),
     another_agent_that_an_agent_kills(apart),
@@ -293,12 +294,23 @@ async fn a_proxy_that_its_agent_stops() {
     let scene = Scene::new(config).await;
     daemon_is_there(&seconds);
     let proxy = scene.own_proxy();
-    scene.order("stop", proxy).await;
+    scene.order("keep-stopped", proxy).await;
     until("the proxy stands still", || (system::state(proxy) == Some('T')).then_some(()));
     // The fork server does what the proxy cannot.
     let receipt = soon("a kill", scene.attacker.kill(KillOptions::NOW)).await.expect("killed");
     assert!(receipt.is_empty(), "{receipt:?}");
     assert!(system::sleeping(&seconds).is_empty() && !system::is_alive(proxy));
+    soon("an answer", scene.bystander.ping()).await.expect("the bystander works on");
+    scene.manager.shutdown().await;
+}
+
+async fn limits_of_a_proxy_that_its_agent_stops() {
+    let limits = Limits { wall_clock_ms: Some(500), ..Limits::default() };
+    let mut scene = Scene::new(AgentSessionConfig { limits, ..Shield::Undumpable.config() }).await;
+    scene.order("keep-stopped", scene.own_proxy()).await;
+    let (reason, receipt) = last(&mut scene.events).await;
+    assert_eq!(reason, EndReason::LimitExceeded(LimitKind::WallClock));
+    assert!(receipt.is_empty(), "{receipt:?}");
     soon("an answer", scene.bystander.ping()).await.expect("the bystander works on");
     scene.manager.shutdown().await;
 }
@@ -441,7 +453,9 @@ async fn nothing_is_inherited() {
         for (number, line) in descriptors.iter().enumerate() {
             assert!(line.starts_with(&format!("descriptor {number}: pipe:")), "{said:?}");
         }
-        assert_eq!(variables, ["variable AGENT_PROXY_RUN", "variable AGENT_PROXY_SESSION", "variable PATH"]);
+        let ours =
+            ["AGENT_PROXY_DEPTH", "AGENT_PROXY_RUN", "AGENT_PROXY_SESSION"].map(|name| format!("variable {name}"));
+        assert_eq!((&variables[..3], &variables[3..]), (&ours[..], &["variable PATH".to_owned()][..]));
         assert!(std::env::var_os(SECRET).is_some());
         scene.unharmed().await;
     }
@@ -462,7 +476,7 @@ async fn abstract_sockets_outside_are_out_of_reach() {
 }
 
 async fn out_of_descriptors() {
-    let limits = Limits { open_files: Some(64), ..Limits::default() };
+    let limits = Limits { open_files: Some(64), on_limit: LimitAction::Warn, ..Limits::default() };
     let mut scene = Scene::new(AgentSessionConfig { limits, ..Shield::Default.config() }).await;
     assert_eq!(scene.attack("descriptors", "").await, ["descriptors 61: EMFILE"]);
     let listed = soon("a list", scene.attacker.processes()).await.expect("listed");

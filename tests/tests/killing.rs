@@ -5,8 +5,8 @@ use agent_proxy_tests::{
     system::{is_alive, sleeping, unique_seconds, until},
 };
 use proxy_manager::{
-    AbortPolicy, AgentSessionConfig, Containment, Error, Event, KillCause, KillOptions, Outcome, PromptMode, Proof,
-    ProxyManager, Receipt, SessionHandle, Signal, Subscription,
+    AbortPolicy, AgentSessionConfig, Containment, Envelope, Error, Event, ExitStatus, KillCause, KillOptions, Observer,
+    Outcome, PromptMode, Proof, ProxyManager, ReapedBy, Receipt, SessionHandle, Signal, Subscription,
 };
 use registry::Spawn;
 
@@ -139,6 +139,36 @@ async fn what_carries_the_marker_is_ended_wherever_it_hangs() {
     manager.shutdown().await;
 }
 
+/// Whom its own parent reaps, the proxy finds gone; the kernel tells how it ended.
+#[tokio::test]
+async fn how_a_process_ended_is_told_though_its_own_parent_reaped_it() {
+    let manager = manager().await;
+    let seconds = unique_seconds();
+    // The shell waits for each, and goes on.
+    let script = format!("sh -c 'trap \"exit 7\" TERM; sleep {seconds} & wait'; sleep {seconds}; exec sleep {seconds}");
+    let session = manager.start_session(shell(&script)).await.expect("started");
+    let observer = event(&mut session.subscribe(), "its start", |envelope| match &envelope.event {
+        Event::SessionStarted { measures, .. } => Some(measures.observer),
+        _ => None,
+    })
+    .await;
+    if observer != Observer::Connector {
+        println!("NOT RUN: the end of a process that its own parent reaps: no proc connector here");
+        manager.shutdown().await;
+        return;
+    }
+    asleep(&seconds, 1);
+    let listed = soon("a list", session.processes()).await.expect("listed");
+    let trapping = listed.iter().find(|info| info.args.iter().any(|arg| arg.contains("exit 7")) && !info.tracked);
+    let trapping = trapping.expect("it runs").id;
+    let options = KillOptions::grace(std::time::Duration::from_secs(10));
+    let receipt = soon("a kill", session.kill_process(trapping.pid, options)).await.expect("proven");
+    let [entry] = receipt.processes.as_slice() else { panic!("{receipt:?}") };
+    assert_eq!((entry.id, entry.outcome), (trapping, Outcome::Ended(ExitStatus::Code(7))));
+    assert_eq!(entry.reaped_by, Some(ReapedBy::Parent));
+    manager.shutdown().await;
+}
+
 /// A kill of everything that the session has, asked for while its agent floods.
 #[tokio::test]
 async fn a_flood_of_events_holds_up_no_kill() {
@@ -148,6 +178,38 @@ async fn a_flood_of_events_holds_up_no_kill() {
     event(&mut events, "the flood", |envelope| matches!(&envelope.event, Event::Text { .. }).then_some(())).await;
     let receipt = soon("the kill", session.kill(KillOptions::NOW)).await.expect("proven");
     assert!(receipt.is_empty() && receipt.processes.len() == 1, "{receipt:?}");
+    manager.shutdown().await;
+}
+
+/// Who ends a session in a dead proxy's place never saw what had died until then.
+#[tokio::test]
+async fn a_receipt_names_what_died_before_the_proxy_did_in_the_middle_of_a_kill() {
+    let manager = manager().await;
+    let seconds = unique_seconds();
+    // SIGTERM ends the sleeper; the shell reaps it, stays, and with it `cat`, until the proxy is dead.
+    let script = format!("sleep {seconds} & trap '' TERM; echo sleeper $!; wait $!; cat");
+    let session = manager.start_session(shell(&script)).await.expect("started");
+    let mut events = session.subscribe();
+    let sleeper: u32 = line(&mut events, "sleeper ").await.parse().expect("a pid");
+    asleep(&seconds, 1);
+    // What is not seen cannot be told.
+    soon("a list", session.processes()).await.expect("listed");
+    let options = KillOptions::grace(std::time::Duration::from_secs(100));
+    let kill = tokio::spawn({
+        let session = session.clone();
+        async move { session.kill(options).await }
+    });
+    let is_sleeper = |envelope: &Envelope| match &envelope.event {
+        Event::ProcessExited { process, .. } if process.pid == sleeper => Some(*process),
+        _ => None,
+    };
+    let sleeper = event(&mut events, "the sleeper's end", is_sleeper).await;
+    signal_proxy(&session, Signal::Kill);
+    let receipt = soon("the kill", kill).await.expect("no panic").expect("proven");
+    assert!(receipt.is_empty() && matches!(receipt.proof, Proof::QuietRounds(_)), "{receipt:?}");
+    assert!(receipt.processes.iter().any(|entry| entry.id == sleeper), "{receipt:#?}");
+    let agent = session.info().agent_process.expect("it had one");
+    assert!(receipt.processes.iter().any(|entry| entry.id == agent), "{receipt:#?}");
     manager.shutdown().await;
 }
 
@@ -193,7 +255,7 @@ async fn a_strict_session_whose_proxy_is_stopped_shows_its_own_processes_only() 
     };
     let mut both = asleep(&seconds, 2);
     both.sort_unstable();
-    signal_proxy(&session, Signal::Stop);
+    let _stopped = agent_proxy_tests::system::Stopper::new(session.info().proxy.expect("it has one"));
     let mut listed: Vec<_> =
         soon("the list", session.processes()).await.expect("listed").iter().map(|info| info.id.pid).collect();
     listed.sort_unstable();

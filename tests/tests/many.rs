@@ -18,9 +18,14 @@ fn children() -> Vec<u32> {
     registry::own_children().expect("readable")
 }
 
-/// Files in the places where one of ours could be: the working directory and the temporary one.
+/// Files in the places where one of ours could be: the working directory, and the temporary one, where other tests have
+/// theirs too: they have another process's number in their names.
 fn our_files() -> Vec<std::path::PathBuf> {
-    let named_like_ours = |path: &std::path::PathBuf| path.to_string_lossy().contains("agent-proxy");
+    let own = std::process::id().to_string();
+    let named_like_ours = |path: &std::path::PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.contains("agent-proxy") && name.split(|c: char| !c.is_ascii_digit()).any(|number| number == own)
+    };
     let in_temp = std::fs::read_dir(std::env::temp_dir()).expect("readable").flatten().map(|entry| entry.path());
     let here = std::fs::read_dir(".").expect("readable").flatten().map(|entry| entry.path());
     let mut files: Vec<_> = in_temp.filter(named_like_ours).chain(here).collect();

@@ -123,12 +123,16 @@ async fn a_thousand_that_execute() {
     told.assert_whole();
     let expected: Vec<_> = (0..1000).map(|i| ExitStatus::Code(i % 100)).collect();
     assert_eq!(told.ends_below(agent(&session)), expected);
-    // What was read of a command line is that of the exec, not of the fork.
+    // What was read of a command line is that of the exec, not of the fork; but of one that was kept from its exec for as long
+    // as a process may live without (`QUIET`), which takes a busy machine.
     let read: Vec<_> = told.spawned[1..].iter().filter(|info| info.command.is_some()).collect();
-    for info in &read {
+    let (of_fork, of_exec): (Vec<_>, Vec<_>) =
+        read.into_iter().partition(|info| info.args.iter().any(|arg| arg == script));
+    for info in &of_exec {
         assert!(info.command.as_deref() == Some("sh") && info.args[1].starts_with("exit "), "{info:?}");
     }
-    println!("{} of 1000 command lines were read in time", read.len());
+    assert!(of_fork.len() <= 50, "{} of 1000 were told of before their exec", of_fork.len());
+    println!("{} of 1000 command lines were read in time, {} too early", of_exec.len(), of_fork.len());
     manager.shutdown().await;
 }
 
@@ -336,7 +340,7 @@ async fn a_session_with_a_stopped_proxy_is_listed() {
     let seconds = unique_seconds();
     let session = manager.start_session(shell(&format!("sleep {seconds} & exec cat"))).await.expect("started");
     until("it sleeps", || (sleeping(&seconds).len() == 1).then_some(()));
-    let stopped = Stopped::new(session.info().proxy.expect("it runs"));
+    let stopped = agent_proxy_tests::system::Stopper::new(session.info().proxy.expect("it runs"));
     let list = soon("a list", session.processes()).await.expect("listed");
     let mut pids: Vec<_> = list.iter().map(|info| info.id.pid).collect();
     let mut expected = [agent(&session), sleeping(&seconds)[0]];

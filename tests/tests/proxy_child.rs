@@ -7,7 +7,8 @@ use agent_proxy_tests::{
     system::{self, until},
 };
 use ipc_protocol::{
-    EndReason, Event, ExitStatus, KillOptions, Outcome, Proof, ReapedBy, Receipt, SessionId, Signal, WireError,
+    EndReason, Event, ExitStatus, Json, KillOptions, LimitAction, LimitForm, LimitKind, Limits, Outcome, Proof,
+    ReapedBy, Receipt, SessionId, Signal, WireError,
     message::{FromForkServer, FromProxy, Hello, ToForkServer, ToProxy, VERSION},
 };
 
@@ -50,7 +51,7 @@ fn a_session_from_start_to_shutdown() {
     proxy.receive("the agent is up", |m| {
         matches!(&m, FromProxy::Event { event: Event::Text { text }, .. } if text == "up\n").then_some(())
     });
-    proxy.send(&ToProxy::Prompt { request: 2, turn: 1, text: "hello".into() });
+    proxy.send(&ToProxy::Prompt { request: 2, turn: 1, prompt: "hello".into() });
     proxy.receive("the prompt is taken", |m| matches!(m, FromProxy::Done { request: 2 }).then_some(()));
     proxy.receive("the answer", |m| {
         matches!(&m, FromProxy::Event { turn: 0, event: Event::Text { text } } if text == "got hello\n").then_some(())
@@ -163,7 +164,11 @@ fn what_cannot_start_says_why() {
         protocol: "command".into(),
         argv: vec!["no-such-agent".into()],
         env: [("PATH", "/usr/bin:/bin")].into_iter().collect(),
-        steer_by_prompt: false,
+        cwd: None,
+        protocol_config: Json::null(),
+        fresh_id: "0193a5a8-0000-7000-8000-000000000000".into(),
+        resume: None,
+        endpoint: None,
     };
     let config = ipc_protocol::AgentSessionConfig::new("command");
     let (config, command, enclosure) = (Box::new(config), Box::new(command), Box::new(enclosure(&session)));
@@ -233,8 +238,7 @@ fn two_proxies_that_die_at_once_leave_nothing_and_mix_nothing_up() {
 fn a_stopped_proxy_is_no_obstacle() {
     let mut server = RawForkServer::start(child());
     let (session, _proxy, process, seconds) = start_family(&mut server);
-    process.signal(Signal::Stop).expect("stopped");
-    until("it stands still", || (system::state(process.id().pid) == Some('T')).then_some(()));
+    let _stopped = system::Stopper::new(process.id());
     server.send(&ToForkServer::Kill { session: session.clone(), options: KillOptions::default() }, None);
     let (of, exit, receipt) = proxy_gone(&mut server);
     assert_eq!((of, exit), (session, Some(ExitStatus::Signal(9))));
@@ -243,6 +247,33 @@ fn a_stopped_proxy_is_no_obstacle() {
     assert_eq!(named, 4, "{receipt:?}");
     assert!(receipt.processes.iter().all(|e| e.reaped_by == Some(ReapedBy::ForkServer)), "{receipt:?}");
     assert!(system::with_word(&seconds).is_empty());
+    server.join();
+}
+
+/// The proxy itself was given no limit here: what is seen and done is the fork server's.
+#[test]
+fn the_limits_of_a_stopped_proxy_are_looked_after() {
+    let mut server = RawForkServer::start(child());
+    let session = fresh();
+    let limits = Limits { processes: Some(3), on_limit: LimitAction::KillProcess, ..Limits::default() };
+    let (mut proxy, process) = server.fork_limited(&session, limits);
+    proxy.greet();
+    let seconds = system::unique_seconds();
+    let agent = proxy.start_shell(&session, &family(&seconds));
+    until("the family sleeps", || (system::sleeping(&seconds).len() == 4).then_some(()));
+    let stopped = system::Stopper::new(process.id());
+    let exceeded = server.observed("limit:exceeded", |event| match event {
+        Event::LimitExceeded(exceeded) => Some(exceeded),
+        _ => None,
+    });
+    assert_eq!((exceeded.limit, exceeded.value, exceeded.measured), (LimitKind::Processes, 3, 4));
+    assert_eq!((exceeded.form, exceeded.action), (LimitForm::Watchdog, LimitAction::KillProcess));
+    assert!(exceeded.process.is_some_and(|ended| ended != agent), "{exceeded:?}");
+    until("one is ended", || (system::sleeping(&seconds).len() == 3).then_some(()));
+    assert!(system::is_alive(agent.pid));
+    drop(stopped);
+    server.send(&ToForkServer::Kill { session: session.clone(), options: KillOptions::NOW }, None);
+    assert!(proxy_gone(&mut server).2.is_empty());
     server.join();
 }
 
@@ -259,7 +290,7 @@ fn a_host_that_closes_leaves_nothing() {
 fn a_host_that_closes_leaves_no_stopped_proxy_either() {
     let mut server = RawForkServer::start(child());
     let (_, proxy, process, seconds) = start_family(&mut server);
-    process.signal(Signal::Stop).expect("stopped");
+    let _stopped = system::Stopper::new(process.id());
     drop(proxy);
     server.join();
     assert!(system::with_word(&seconds).is_empty());
@@ -286,7 +317,7 @@ fn an_agent_that_exits_takes_its_family_along() {
     let seconds = system::unique_seconds();
     proxy.start_shell(&session, &format!("setsid sleep {seconds} & read line; echo last words; exit 7"));
     until("the sleeper sleeps", || (!system::sleeping(&seconds).is_empty()).then_some(()));
-    proxy.send(&ToProxy::Prompt { request: 2, turn: 1, text: "go".into() });
+    proxy.send(&ToProxy::Prompt { request: 2, turn: 1, prompt: "go".into() });
     proxy.receive("its last words", |m| {
         matches!(&m, FromProxy::Event { event: Event::Text { text }, .. } if text == "last words\n").then_some(())
     });

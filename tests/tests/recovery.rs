@@ -274,9 +274,9 @@ async fn a_living_owner_keeps_its_sessions() {
     let host = Host::start(1, Some(&state.0), Containment::Baseline, None);
     host.recorded(&state);
     let refused = builder().state_dir(state.0.clone()).build().await;
-    let owner = format!("in use by process {}:", host.process.id().pid);
+    let holder = format!("process {}", host.process.id().pid);
     match refused {
-        Err(Error::InvalidConfig { field: "state directory", reason }) => assert!(reason.contains(&owner), "{reason}"),
+        Err(Error::StateDirInUse { directory, owner }) => assert_eq!((directory, owner), (state.0.clone(), holder)),
         other => panic!("{other:?}"),
     }
     assert_eq!(host.survivors(), host.sleeping);

@@ -50,6 +50,7 @@ async fn a_turn_from_prompt_to_complete() {
                     | Event::SessionLossy { .. }
                     | Event::Usage(_)
                     | Event::ContextWindow { .. }
+                    | Event::Harness { .. }
             )
         })
         .map(|e| (e.to_json().expect("serializes")["type"].as_str().expect("text").to_owned(), e.turn))
@@ -213,8 +214,8 @@ async fn permissions_are_asked_answered_and_closed_by_an_abort() {
     let turn = session.prompt("ask and wait", PromptMode::Refuse).await.expect("prompted");
     asked(&mut events).await;
     session.abort(AbortPolicy::LeaveProcesses).await.expect("aborted");
-    let by = event(&mut events, "resolved", |envelope| match envelope.event {
-        Event::PermissionResolved { by, .. } => Some(by),
+    let by = event(&mut events, "resolved", |envelope| match &envelope.event {
+        Event::PermissionResolved { by, .. } => Some(by.clone()),
         _ => None,
     })
     .await;
@@ -490,8 +491,7 @@ async fn a_wedged_proxy_is_no_obstacle() {
     let session = manager.start_session(fake()).await.expect("started");
     let family = family(&session).await;
     let proxy = session.info().proxy.expect("it runs");
-    registry::PidFd::open(proxy).expect("alive").signal(proxy_manager::Signal::Stop).expect("stopped");
-    until("it stands still", || (system::state(proxy.pid) == Some('T')).then_some(()));
+    let _stopped = system::Stopper::new(proxy);
     let receipt = soon("the kill", session.kill(KillOptions::grace(Duration::from_millis(100)))).await.expect("killed");
     assert!(receipt.is_empty(), "{receipt:?}");
     for pid in &family.pids {

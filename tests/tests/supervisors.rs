@@ -170,8 +170,7 @@ fn of_the_host_and_a_proxy_at_once() {
 #[test]
 fn of_the_host_with_a_stopped_proxy() {
     let (host, seconds, pids) = host();
-    let proxy = PidFd::open(registry::identify(pids[1]).expect("alive")).expect("alive");
-    proxy.signal(proxy_manager::Signal::Stop).expect("stopped");
+    let _stopped = system::Stopper::new(registry::identify(pids[1]).expect("alive"));
     let killed = sigkill(host.process.id());
     nothing_left(killed, &seconds, &pids);
     until("its status is there", || host.process.try_reap().expect("our child"));

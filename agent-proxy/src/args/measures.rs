@@ -2,11 +2,12 @@
 
 use std::{str::FromStr, time::Duration};
 
+use agents::ProfileLimits;
 use clap::{
     Args, ValueEnum,
     builder::{PossibleValuesParser, TypedValueParser},
 };
-use proxy_manager::{AgentSessionConfig, Containment, Hardening, LimitAction, LimitKind, Limits};
+use proxy_manager::{AgentSessionConfig, Containment, Hardening, LimitAction, LimitKind};
 
 use crate::problem::Problem;
 
@@ -43,25 +44,63 @@ fn action() -> impl TypedValueParser<Value = LimitAction> {
     PossibleValuesParser::new(LimitAction::ALL.map(|(_, name)| name)).try_map(|name| name.parse::<LimitAction>())
 }
 
-/// What holds, limits and hardens a session.
-#[derive(Clone, Debug, Args)]
+/// Limits of a session.
+#[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Containment and limits")]
-pub(crate) struct MeasureArgs {
-    /// Which layers.
-    #[command(flatten)]
-    pub(crate) containment: ContainmentArgs,
+pub(crate) struct LimitArgs {
     /// Limit of the session, as in memory=2GiB; repeatable
     ///
     /// memory=2GiB and pids=200 of all its processes together; cpu-time=30s in all; cpu=150% of one core; open-files=256
     /// of each process; file-size=100MiB of each file; wall-clock=10m since its start.
     #[arg(long = "limit", value_name = "KIND=VALUE")]
     pub(crate) limits: Vec<Limit>,
-    /// What is done when a limit is passed
-    #[arg(long, value_name = "ACTION", value_parser = action(), default_value = "kill_session")]
-    pub(crate) on_limit: LimitAction,
+    /// What is done when a limit is passed [default: kill_session]
+    ///
+    /// warn: an event only. kill_process: the process that takes most is ended; the wall clock, which no process takes, ends
+    /// the session. kill_session: the session is ended.
+    #[arg(long, value_name = "ACTION", value_parser = action())]
+    pub(crate) on_limit: Option<LimitAction>,
     /// Let a crash leave a core file
     #[arg(long)]
     pub(crate) core_dumps: bool,
+}
+
+impl LimitArgs {
+    /// Sets in `limits` what was given.
+    ///
+    /// # Errors
+    /// `usage` for a limit that is given twice.
+    pub(crate) fn onto(self, limits: &mut ProfileLimits) -> Result<(), Problem> {
+        let mut seen = Vec::new();
+        for Limit { kind, value } in self.limits {
+            if seen.contains(&kind) {
+                return Err(Problem::usage(format!("--limit {kind} is given twice: which one is meant?")));
+            }
+            seen.push(kind);
+            let field = match kind {
+                LimitKind::Memory => &mut limits.memory_bytes,
+                LimitKind::Processes => &mut limits.processes,
+                LimitKind::CpuTime => &mut limits.cpu_time_ms,
+                LimitKind::CpuPercent => &mut limits.cpu_percent,
+                LimitKind::OpenFiles => &mut limits.open_files,
+                LimitKind::FileSize => &mut limits.file_size_bytes,
+                LimitKind::WallClock => &mut limits.wall_clock_ms,
+            };
+            *field = Some(value);
+        }
+        limits.on_limit = self.on_limit.or(limits.on_limit);
+        limits.core_dumps = self.core_dumps.then_some(true).or(limits.core_dumps);
+        Ok(())
+    }
+}
+
+/// What holds and hardens a session.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Containment and limits")]
+pub(crate) struct MeasureArgs {
+    /// Which layers.
+    #[command(flatten)]
+    pub(crate) containment: ContainmentArgs,
     /// Keep the agent from signalling and tracing anything outside its session
     ///
     /// auto: on for root, where the kernel can. For other users it takes no_new_privs, which disables sudo.
@@ -74,16 +113,9 @@ pub(crate) struct MeasureArgs {
 
 impl MeasureArgs {
     /// Sets them in a session's configuration.
-    ///
-    /// # Errors
-    /// `usage` for a limit that is given twice.
-    pub(crate) fn apply(self, config: &mut AgentSessionConfig) -> Result<(), Problem> {
+    pub(crate) fn apply(self, config: &mut AgentSessionConfig) {
         config.containment = self.containment.containment;
-        config.limits = limits(&self.limits)?;
-        config.limits.core_dumps = self.core_dumps;
-        config.limits.on_limit = self.on_limit;
         config.hardening = Hardening { undumpable: !self.dumpable, landlock: self.landlock.into() };
-        Ok(())
     }
 }
 
@@ -158,14 +190,14 @@ fn number(text: &str, what: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("{text:?} is not {what}"))
 }
 
-fn milliseconds(text: &str) -> Result<u64, String> {
+pub(super) fn milliseconds(text: &str) -> Result<u64, String> {
     let duration: Duration =
         humantime::parse_duration(text).map_err(|error| format!("{error}; units are ms, s, m, h, as in 30s or 10m"))?;
     u64::try_from(duration.as_millis()).map_err(|_| format!("{text} is longer than can be counted"))
 }
 
 /// Bytes from a whole number and one of the units.
-fn size(text: &str) -> Result<u64, String> {
+pub(super) fn size(text: &str) -> Result<u64, String> {
     let at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(at);
     let unit = SIZES.iter().find(|(name, _)| *name == unit);
@@ -176,27 +208,10 @@ fn size(text: &str) -> Result<u64, String> {
     number.checked_mul(*bytes).ok_or_else(|| format!("{text} is more than can be counted"))
 }
 
-fn limits(given: &[Limit]) -> Result<Limits, Problem> {
-    let mut limits = Limits::default();
-    for Limit { kind, value } in given {
-        let field = match kind {
-            LimitKind::Memory => &mut limits.memory_bytes,
-            LimitKind::Processes => &mut limits.processes,
-            LimitKind::CpuTime => &mut limits.cpu_time_ms,
-            LimitKind::CpuPercent => &mut limits.cpu_percent,
-            LimitKind::OpenFiles => &mut limits.open_files,
-            LimitKind::FileSize => &mut limits.file_size_bytes,
-            LimitKind::WallClock => &mut limits.wall_clock_ms,
-        };
-        if field.replace(*value).is_some() {
-            return Err(Problem::usage(format!("--limit {kind} is given twice: which one is meant?")));
-        }
-    }
-    Ok(limits)
-}
-
 #[cfg(test)]
 mod tests {
+    use agents::Profile;
+
     use super::*;
 
     fn value(text: &str) -> Result<u64, String> {
@@ -246,9 +261,17 @@ mod tests {
     fn every_limit_has_its_field() {
         let all = ["memory=1B", "pids=2", "cpu-time=3ms", "cpu=4%", "open-files=5", "file-size=6B", "wall-clock=7ms"];
         let given: Vec<Limit> = all.iter().map(|text| text.parse().expect("valid")).collect();
-        let set: Vec<(LimitKind, u64)> = limits(&given).expect("each once").set().collect();
+        let onto = |limits: Vec<Limit>| {
+            let mut profile = Profile { agent: "x".into(), ..Profile::default() };
+            let args = LimitArgs { limits, on_limit: Some(LimitAction::Warn), core_dumps: true };
+            args.onto(&mut profile.limits).map(|()| profile)
+        };
+        let mut config = AgentSessionConfig::new("x");
+        onto(given.clone()).expect("each once").apply(&mut config).expect("its agent");
+        let set: Vec<(LimitKind, u64)> = config.limits.set().collect();
         assert_eq!(set.len(), LimitKind::ALL.len());
         assert!(given.iter().all(|limit| set.contains(&(limit.kind, limit.value))), "{set:?}");
-        assert!(limits(&[given[0], given[0]]).expect_err("twice").detail.contains("memory"));
+        assert!(config.limits.core_dumps && config.limits.on_limit == LimitAction::Warn);
+        assert!(onto(vec![given[0], given[0]]).expect_err("twice").detail.contains("memory"));
     }
 }

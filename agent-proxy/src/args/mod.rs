@@ -1,16 +1,40 @@
 //! The command line.
 
+mod ask;
+mod budget;
+mod catalog;
+mod clocks;
+mod durability;
+pub(crate) mod lasting;
+mod lifecycle;
+pub(crate) mod mcp;
 mod measures;
+pub(crate) mod operations;
+mod rules;
+mod session;
+mod supervision;
 
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, builder::ArgAction};
 use clap_complete::Shell;
-use proxy_manager::{KillOptions, PermissionMode, SessionId};
+use proxy_manager::{HostDeath, KillOptions, SessionId};
 
-pub(crate) use measures::{ContainmentArgs, MeasureArgs};
+pub(crate) use ask::AskArgs;
+pub(crate) use catalog::{
+    AgentsArgs, ChangeProfileArgs, CreateModelArgs, CreateProfileArgs, ModelsArgs, ModelsCommand, ProfileField,
+    ProfilesArgs, ProfilesCommand,
+};
+use durability::DurabilityArgs;
+use lasting::{
+    AppendArgs, ArchiveArgs, AttachArgs, ExportArgs, ImportArgs, RenameArgs, SessionsArgs, SuspendArgs, TagArgs,
+};
+pub(crate) use measures::ContainmentArgs;
+use operations::{NativeArgs, SessionArgs, SetArgs, SteerArgs};
+pub(crate) use session::AgentArgs;
+pub(crate) use supervision::SupervisionArgs;
 
-use crate::{exit, problem::Problem};
+use crate::exit;
 
 /// Runs AI coding agents in sessions of their own, shows every process they start, and proves them gone.
 #[derive(Debug, Parser)]
@@ -18,6 +42,7 @@ use crate::{exit, problem::Problem};
 #[command(after_help = "Start here:\n  \
     agent-proxy demo                         a session from prompt to proven kill, in seconds\n  \
     agent-proxy run 'fix the failing test'   one turn of an agent, in this terminal\n  \
+    agent-proxy ask 'what does this do?'     a question and its answer, for scripts\n  \
     agent-proxy doctor                       what this system offers\n  \
     agent-proxy leaktest -- COMMAND          what a command leaves behind\n\n\
     With a daemon:\n  \
@@ -47,6 +72,9 @@ pub(crate) struct Global {
     /// Print JSON, and errors as problem objects on stderr
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    /// Where agents, profiles and models are configured [default: see `agent-proxy agents --help`]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) config_dir: Option<PathBuf>,
     /// Log more on stderr; twice for much more (RUST_LOG wins)
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
@@ -57,20 +85,26 @@ pub(crate) struct Global {
 pub(crate) enum Command {
     /// Show a session from prompt to proven kill; needs no model
     Demo,
-    /// Run one turn of an agent in this terminal
+    /// Run one turn of an agent in this terminal, or without a prompt one after the other
     ///
-    /// The first Ctrl-C aborts the turn, a second one kills the session and prints the receipt.
+    /// The first Ctrl-C aborts the turn, a second one kills the session and prints the receipt. The end of the input (Ctrl-D)
+    /// ends the session.
     Run(RunArgs),
+    /// Ask an agent, and print its reply
+    ///
+    /// Ctrl-C ends the session that was started for the question.
+    Ask(AskArgs),
     /// Run the daemon
     ///
-    /// SIGTERM or Ctrl-C ends every session and prints how. Only one daemon has a socket; the socket is 0600, and its
+    /// SIGTERM lets running turns finish (--drain) and begins nothing new; Ctrl-C, or a second signal, does not wait. Then every
+    /// session is ended, and it prints how. Only one daemon has a socket; the socket is 0600, and its
     /// directory is created 0700, so it is yours alone. Agents get PATH, HOME, USER, SHELL, LANG, LC_*, TZ and TMPDIR of
     /// the daemon's environment, and what `start --env` adds.
     Serve(ServeArgs),
     /// Start a session; prints its id when the agent is ready
     Start(StartArgs),
-    /// List the daemon's sessions
-    Sessions,
+    /// List the sessions: those of this daemon, or all that are kept
+    Sessions(SessionsArgs),
     /// Show the processes of a session, or of all, as a tree
     Ps(PsArgs),
     /// Send a prompt, print the answer, wait for the end of the turn
@@ -83,6 +117,51 @@ pub(crate) enum Command {
     Kill(KillArgs),
     /// Answer an agent's permission request
     Permit(PermitArgs),
+    /// Say something to the agent in the running turn
+    Steer(SteerArgs),
+    /// Change an agent's model, its mode, or how hard it thinks
+    Set(SetArgs),
+    /// Have an agent shorten the conversation that its model sees
+    Compact(SessionArgs),
+    /// Print what an agent says of its own state
+    State(SessionArgs),
+    /// Print the conversation as the agent has it
+    Messages(SessionArgs),
+    /// Print the conversation as text, from the session's events
+    Transcript(SessionArgs),
+    /// List the agent's own conversations of the session's directory
+    Conversations(SessionArgs),
+    /// Pass a command of the agent's own protocol on, and print its reply
+    Native(NativeArgs),
+    /// End a session's processes and keep its conversation, to be gone on with; print what was ended
+    Suspend(SuspendArgs),
+    /// Go on with a suspended session; prints its id when the agent is ready
+    Resume(SessionArgs),
+    /// Print the command by which the agent itself goes on with a session's conversation
+    #[command(name = "attach-command")]
+    Attach(AttachArgs),
+    /// Go on with a session that was handed over (`attach-command --hand-over`)
+    TakeBack(SessionArgs),
+    /// Append an event of your own to a session's stream; prints its offset
+    Append(AppendArgs),
+    /// Write a session's events as JSON lines
+    Export(ExportArgs),
+    /// Take in the events of a session from elsewhere; prints its id
+    Import(ImportArgs),
+    /// Give a session a name for people
+    Rename(RenameArgs),
+    /// Give a session labels, or take some from it
+    Tag(TagArgs),
+    /// Put a session aside: it is listed with --archived only
+    Archive(ArchiveArgs),
+    /// Forget a session that has ended or is suspended, with its events and its own home
+    Delete(SessionArgs),
+    /// List the agents: found or not, where, which version, what is missing
+    Agents(AgentsArgs),
+    /// Keep what sessions are usually started with, by a name
+    Profiles(ProfilesArgs),
+    /// Keep providers, addresses and keys of models, by a name
+    Models(ModelsArgs),
     /// Run a command as a session, and report what it leaves behind
     Leaktest(LeaktestArgs),
     /// Try what this system offers, and say what is missing
@@ -109,15 +188,26 @@ pub(crate) struct ServeArgs {
     /// Which layers, where a session does not say itself.
     #[command(flatten)]
     pub(crate) containment: ContainmentArgs,
-    /// Keep a record of the processes here, so that the next daemon finds what this one's crash leaves
+    /// Keep sessions and events here, and a record of the processes, for the next daemon
     ///
-    /// If daemon, guard and proxies are all killed at once, the next `serve` with the same directory ends what they left
-    /// and says so. One daemon at a time has the directory.
+    /// The next `serve` with the same directory has the sessions (`sessions --all`) with their events (`events`); those whose
+    /// conversation can be gone on with are suspended, and a prompt, `resume` or `start --key` goes on with them. If daemon,
+    /// guard and proxies are all killed at once, it ends what they left and says so. It has those again that outlived this one
+    /// (`start --on-host-death detach`). One daemon at a time has the directory.
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
+    /// What lasts.
+    #[command(flatten)]
+    pub(crate) durability: DurabilityArgs,
     /// Make the sessions' cgroups below this one [default: the daemon's own, or the nearest above it that is writable]
     #[arg(long, value_name = "DIR")]
     pub(crate) cgroup_parent: Option<PathBuf>,
+    /// How many sessions deep a session may be, where agents start sessions themselves
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub(crate) max_depth: u32,
+    /// How many sessions there may be.
+    #[command(flatten)]
+    pub(crate) supervision: SupervisionArgs,
     /// Answer processes of the daemon's own sessions too
     ///
     /// They are refused otherwise: an agent that can reach the socket could drive its own manager.
@@ -153,48 +243,28 @@ pub(crate) struct LeaktestArgs {
     pub(crate) command: Vec<String>,
 }
 
-/// What an agent is started with.
-#[derive(Debug, Args)]
-pub(crate) struct AgentArgs {
-    /// The agent's working directory [default: the current directory]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) cwd: Option<PathBuf>,
-    /// Environment variable of the agent; K alone takes the caller's value. Repeatable
-    #[arg(long = "env", value_name = "K=V")]
-    pub(crate) env: Vec<String>,
-    /// Model, in the agent's own spelling
-    #[arg(long)]
-    pub(crate) model: Option<String>,
-    /// System prompt
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) system_prompt: Option<String>,
-    /// Who answers the agent's permission requests
-    #[arg(long, value_name = "MODE", value_enum, default_value_t = Permission::Ask)]
-    pub(crate) permission: Permission,
-    /// What holds and limits it.
-    #[command(flatten)]
-    pub(crate) measures: MeasureArgs,
-    /// Program and arguments of the agents `command` and `acp`; added to the arguments of others
-    #[arg(last = true, value_name = "ARGV")]
-    pub(crate) argv: Vec<String>,
-}
-
 /// `run`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy run 'what does this project do?'\n  \
-    agent-proxy run --agent codex-acp --env OPENAI_API_KEY --permission allow 'run the tests'\n  \
+    agent-proxy run --agent codex --env OPENAI_API_KEY --permission allow 'run the tests'\n  \
+    agent-proxy run --agent claude-code --allow \"tool=Bash,command='git *'\" --image page.png 'fix it'\n  \
+    agent-proxy run --continue 'and now the documentation'\n  \
+    agent-proxy run --agent pi                      # asks for one prompt after the other\n  \
     agent-proxy run --agent acp 'hello' -- my-agent --acp\n  \
     agent-proxy run --agent command 'uptime; exit' -- sh\n\n\
     The session is killed at the end, with all that the agent left running; the receipt\n\
     is summarised on stderr. An agent without turns (`command`) runs until it exits.\n")]
 pub(crate) struct RunArgs {
-    /// The agent [default: the first of codex-acp and opencode that is in PATH]
+    /// The agent [default: that of --profile, else the first of `agent-proxy agents` that is found]
     #[arg(long, value_name = "NAME")]
     pub(crate) agent: Option<String>,
-    /// What to do; `-` reads it from standard input
+    /// What to do; `-` reads it from standard input. Without it: one turn after the other, as you type them
     #[arg(value_name = "PROMPT")]
-    pub(crate) prompt: String,
+    pub(crate) prompt: Option<String>,
+    /// What is said beside it.
+    #[command(flatten)]
+    pub(crate) attachments: AttachmentArgs,
     /// How to start it.
     #[command(flatten)]
     pub(crate) start: AgentArgs,
@@ -204,16 +274,18 @@ pub(crate) struct RunArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy start --agent command -- cat\n  \
-    agent-proxy start --id build-7 --agent codex-acp --cwd ~/project --permission allow\n  \
+    agent-proxy start --id build-7 --agent codex --cwd ~/project --permission allow\n  \
+    agent-proxy start --profile review --timeout turn=10m --permission-timeout 60s\n  \
     agent-proxy start --agent acp --env API_KEY --user user-1 --type execution -- my-agent --acp\n  \
-    agent-proxy start --agent codex-acp --containment cgroup --limit memory=2GiB --limit pids=200\n")]
+    agent-proxy start --agent codex --containment cgroup --limit memory=2GiB --limit pids=200\n  \
+    agent-proxy start --agent pi --key chat-7 --idle-suspend 5m --restart on-crash:3\n")]
 pub(crate) struct StartArgs {
     /// Name of the session: 1 to 64 characters of A-Z a-z 0-9 . _ - [default: a fresh UUIDv7]
     #[arg(long)]
     pub(crate) id: Option<SessionId>,
-    /// The agent: command, acp, codex-acp, opencode
-    #[arg(long, value_name = "NAME")]
-    pub(crate) agent: String,
+    /// The agent: see `agent-proxy agents` [default: that of --profile]
+    #[arg(long, value_name = "NAME", required_unless_present = "profile")]
+    pub(crate) agent: Option<String>,
     /// How to start it.
     #[command(flatten)]
     pub(crate) start: AgentArgs,
@@ -223,6 +295,12 @@ pub(crate) struct StartArgs {
     /// What becomes of the agent's processes when it exits by itself
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnExit::Kill)]
     pub(crate) on_agent_exit: OnExit,
+    /// What becomes of the session when the daemon dies; `detach` needs one with --state-dir
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnHostDeath::Kill)]
+    pub(crate) on_host_death: OnHostDeath,
+    /// How long a session without its daemon waits for the next one, before it ends itself
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "24h")]
+    pub(crate) fetch_within: Duration,
     /// Label: for whom it runs
     #[arg(long, value_name = "LABEL")]
     pub(crate) user: Option<String>,
@@ -256,6 +334,9 @@ pub(crate) struct PromptArgs {
     pub(crate) id: SessionId,
     /// What to do; `-` reads it from standard input
     pub(crate) text: String,
+    /// What is said beside it.
+    #[command(flatten)]
+    pub(crate) attachments: AttachmentArgs,
     /// Return as soon as the agent has the prompt
     #[arg(long)]
     pub(crate) no_wait: bool,
@@ -265,6 +346,24 @@ pub(crate) struct PromptArgs {
     /// While a turn runs: say this to the agent in that turn
     #[arg(long)]
     pub(crate) steer: bool,
+}
+
+/// What is said beside the words of a prompt.
+#[derive(Debug, Default, Args)]
+pub(crate) struct AttachmentArgs {
+    /// Show the agent this picture (png, jpg, gif, webp); repeatable
+    #[arg(long = "image", value_name = "FILE")]
+    pub(crate) images: Vec<PathBuf>,
+    /// Point the agent at this file; repeatable
+    #[arg(long = "file", value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+}
+
+impl AttachmentArgs {
+    /// Whether there is nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.images.is_empty() && self.files.is_empty()
+    }
 }
 
 /// `events`.
@@ -320,6 +419,15 @@ pub(crate) struct PermitArgs {
     pub(crate) request: String,
     /// allow, deny, or the id of one of the request's options
     pub(crate) answer: String,
+    /// In whose name: the event permission:resolved tells it
+    #[arg(long = "as", value_name = "NAME")]
+    pub(crate) by: Option<String>,
+    /// With deny: why, for the agent to go on with, where it can
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+    /// With allow: use this input instead, where the agent takes one: an edited command, the answers to a question
+    #[arg(long, value_name = "JSON", conflicts_with = "reason")]
+    pub(crate) input: Option<String>,
 }
 
 /// `completions`.
@@ -346,27 +454,6 @@ fn kill_signal(text: &str) -> Result<KillSignal, String> {
     }
 }
 
-/// [`PermissionMode`] on the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Permission {
-    /// You do
-    Ask,
-    /// Each is allowed, once
-    Allow,
-    /// Each is rejected
-    Deny,
-}
-
-impl From<Permission> for PermissionMode {
-    fn from(mode: Permission) -> Self {
-        match mode {
-            Permission::Ask => Self::Ask,
-            Permission::Allow => Self::Allow,
-            Permission::Deny => Self::Deny,
-        }
-    }
-}
-
 /// `on_agent_exit` on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnExit {
@@ -381,6 +468,28 @@ impl From<OnExit> for ipc_protocol::OnAgentExit {
         match what {
             OnExit::Kill => Self::Kill,
             OnExit::Keep => Self::Keep,
+        }
+    }
+}
+
+/// `on_host_death` on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnHostDeath {
+    /// It ends
+    Kill,
+    /// It goes on, and the next daemon with the same --state-dir has it
+    Detach,
+}
+
+impl OnHostDeath {
+    /// The library's form.
+    pub(crate) fn config(self, fetch_within: Duration) -> HostDeath {
+        match (self, HostDeath::DETACH) {
+            (Self::Detach, HostDeath::Detach { spool_bytes, .. }) => HostDeath::Detach {
+                fetch_within_ms: u64::try_from(fetch_within.as_millis()).unwrap_or(u64::MAX),
+                spool_bytes,
+            },
+            (Self::Kill | Self::Detach, _) => HostDeath::Kill,
         }
     }
 }
@@ -404,20 +513,6 @@ where
     let mut command = command();
     let matches = command.try_get_matches_from_mut(args)?;
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
-}
-
-/// A prompt given as text, or `-` for standard input.
-///
-/// # Errors
-/// When standard input cannot be read as UTF-8, or there is nothing to say.
-pub(crate) fn prompt_text(text: &str) -> Result<String, Problem> {
-    let text = if text == "-" {
-        std::io::read_to_string(std::io::stdin().lock())
-            .map_err(|error| Problem::usage(format!("reading the prompt from standard input failed: {error}")))?
-    } else {
-        text.to_owned()
-    };
-    Ok(text)
 }
 
 #[cfg(test)]

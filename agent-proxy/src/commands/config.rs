@@ -1,62 +1,182 @@
 //! A session's configuration from the command line.
 
-use agents::Catalog;
-use proxy_manager::AgentSessionConfig;
+use std::collections::BTreeSet;
 
-use crate::{args::AgentArgs, environment, problem::Problem};
+use agents::{
+    Profile,
+    discovery::{self, Places},
+};
+use proxy_manager::{AgentSessionConfig, Setting};
 
-/// A session of `agent`, started as `args` say.
+use crate::{
+    args::{AgentArgs, mcp},
+    configuration::{Configuration, places},
+    environment,
+    problem::Problem,
+};
+
+/// Variable that says to a process of a session how many sessions deep it is.
+const DEPTH: &str = "AGENT_PROXY_DEPTH";
+
+/// A session of `agent`, or of the profile's where that is `None`, started as `args` say.
 ///
 /// # Errors
 /// `usage` for values that make no sense.
-pub(super) fn session(agent: &str, args: AgentArgs) -> Result<AgentSessionConfig, Problem> {
+pub(super) fn session(agent: Option<&str>, args: AgentArgs) -> Result<AgentSessionConfig, Problem> {
+    let agent = agent.unwrap_or_default();
     let mut config = AgentSessionConfig {
         command: args.argv,
         cwd: Some(environment::cwd(args.cwd.as_deref())?),
         env: environment::parse(&args.env)?,
-        model: args.model,
-        system_prompt: args.system_prompt,
-        permission_mode: args.permission.into(),
+        tools: args.surroundings.tools,
+        mcp_servers: args.surroundings.mcp.as_deref().map(mcp::read).transpose()?.unwrap_or_default(),
+        home: args.surroundings.home.map(Into::into),
+        endpoint: args.surroundings.endpoint,
+        ephemeral: args.surroundings.ephemeral,
+        verbatim: args.surroundings.no_verbatim.then_some(false),
+        runtime_context: args.surroundings.runtime_context,
+        resume: args.resume.resume()?,
+        lifecycle: args.lifecycle.lifecycle(),
+        budget: args.budget.budget(),
+        depth: depth(std::env::var(DEPTH).ok().as_deref()),
         ..AgentSessionConfig::new(agent)
     };
-    args.measures.apply(&mut config)?;
+    let mut flags = Profile { agent: agent.to_owned(), ..Profile::default() };
+    args.choice.onto(&mut flags)?;
+    flags.apply(&mut config)?;
+    config.explicit = explicit(&flags);
+    agents::permission::check(&config.permissions).map_err(|error| Problem::usage(error.to_string()))?;
+    config.profile = args.profile;
+    args.measures.apply(&mut config);
     Ok(config)
 }
 
-/// The first agent of the catalog whose program is in PATH.
+/// A session in the foreground: of `agent`, else of the profile's, else of the first that is found.
+///
+/// # Errors
+/// `usage` for values that make no sense; `unknown-agent`, `unknown-profile` and `unknown-model`.
+pub(super) fn foreground(
+    configuration: &Configuration,
+    agent: Option<String>,
+    args: AgentArgs,
+) -> Result<AgentSessionConfig, Problem> {
+    let agent = match agent {
+        Some(agent) => Some(agent),
+        None if args.profile.is_some() => None,
+        None => Some(default_agent(configuration)?),
+    };
+    let config = session(agent.as_deref(), args)?;
+    if let Some(name) = &configuration.with_profile(&config)?.model_config {
+        // Here it is an error that its key cannot be had; a daemon goes on without it.
+        configuration.model(name)?;
+    }
+    Ok(config)
+}
+
+/// What the flags say that has a default: a profile would change it where they say just that.
+fn explicit(flags: &Profile) -> BTreeSet<Setting> {
+    let Profile { permissions, limits, timeouts, .. } = flags;
+    let given = [
+        (Setting::PermissionMode, permissions.mode.is_some()),
+        (Setting::OnLimit, limits.on_limit.is_some()),
+        (Setting::StartMs, timeouts.start_ms.is_some()),
+        (Setting::FirstResponseMs, timeouts.first_response_ms.is_some()),
+        (Setting::InactivityMs, timeouts.inactivity_ms.is_some()),
+        (Setting::TurnMs, timeouts.turn_ms.is_some()),
+        (Setting::ToolMs, timeouts.tool_ms.is_some()),
+        (Setting::SilenceMs, timeouts.silence_ms.is_some()),
+        (Setting::SilenceRepeatMs, timeouts.silence_repeat_ms.is_some()),
+        (Setting::Action, timeouts.action.is_some()),
+    ];
+    given.into_iter().filter_map(|(setting, is_given)| is_given.then_some(setting)).collect()
+}
+
+/// What a process of a session was told; 0 outside any, and as deep as can be where it makes no sense.
+fn depth(told: Option<&str>) -> u32 {
+    told.map_or(0, |text| text.parse().unwrap_or(u32::MAX))
+}
+
+/// The first agent of the catalog that is found.
 ///
 /// # Errors
 /// `unknown-agent` when there is none, with how to name one.
-pub(super) fn default_agent() -> Result<String, Problem> {
-    first_agent(|program| environment::in_path(program).is_some())
+fn default_agent(configuration: &Configuration) -> Result<String, Problem> {
+    first_agent(configuration, &places())
 }
 
-fn first_agent(in_path: impl Fn(&str) -> bool) -> Result<String, Problem> {
-    let catalog = Catalog::default();
-    let real: Vec<(&str, &str)> =
-        catalog.rows().iter().filter_map(|row| Some((row.id.as_str(), row.argv.first()?.as_str()))).collect();
-    let found = real.iter().find(|(_, program)| in_path(program));
-    found.map(|(id, _)| (*id).to_owned()).ok_or_else(|| {
-        let programs: Vec<&str> = real.iter().map(|(_, program)| *program).collect();
-        Problem::new(
-            "unknown-agent",
-            format!(
-                "none of the agents {} is in PATH: install one, or name any that speaks ACP with --agent acp … -- PROGRAM",
-                programs.join(", ")
-            ),
-        )
+fn first_agent(configuration: &Configuration, places: &Places) -> Result<String, Problem> {
+    let mut rows = configuration.catalog.rows().iter().filter(|row| row.enabled && !row.cmd.is_empty());
+    let found = rows.find(|row| discovery::discover(row, places).program.is_some());
+    found.map(|row| row.id.clone()).ok_or_else(|| {
+        let advice =
+            "`agent-proxy agents` says how to install one; or name any that speaks ACP with --agent acp … -- PROGRAM";
+        Problem::new("unknown-agent", format!("none of the agents is in PATH: {advice}"))
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use agents::{ProfileLimits, ProfilePermissions, ProfileTimeouts};
+    use clap::Parser;
+    use proxy_manager::{LimitAction, PermissionMode, TimeoutAction, Timeouts};
+
     use super::*;
+    use crate::args::{Cli, Command};
 
     #[test]
     fn the_first_agent_there_is() {
-        assert_eq!(first_agent(|_| true).expect("found"), "codex-acp");
-        assert_eq!(first_agent(|program| program == "opencode").expect("found"), "opencode");
-        let problem = first_agent(|_| false).expect_err("none");
+        let configuration = Configuration::read(Some(Path::new("/proc/none"))).expect("the built-in agents");
+        // A file that every system has stands for an agent: only that it is found counts.
+        let shell = |id: &str| agents::AgentSpec::new(id, "acp", &["/bin/sh"]);
+        let mut with = configuration;
+        let problem = first_agent(&with, &Places::default()).expect_err("none");
         assert!(problem.kind == "unknown-agent" && problem.detail.contains("--agent acp"), "{}", problem.detail);
+        with.catalog.add(shell("mine"));
+        assert_eq!(first_agent(&with, &Places::default()).expect("found"), "mine");
+        with.catalog.add(shell("opencode"));
+        assert_eq!(first_agent(&with, &Places::default()).expect("found"), "opencode", "built-in ones come first");
+        with.catalog.add(agents::AgentSpec { enabled: false, ..shell("opencode") });
+        assert_eq!(first_agent(&with, &Places::default()).expect("found"), "mine");
+    }
+
+    #[test]
+    fn a_flag_wins_over_a_profile_also_where_it_is_the_default() {
+        let timeout = "first=30s,inactivity=120s,turn=300s,tool=30m,silence=3s,repeat=5s,start=off,action=abort";
+        let all = ["--permission", "ask", "--on-limit", "kill_session", "--timeout", timeout];
+        let profile = Profile {
+            name: "p".into(),
+            agent: "acp".into(),
+            permissions: ProfilePermissions { mode: Some(PermissionMode::Allow), ..ProfilePermissions::default() },
+            limits: ProfileLimits { on_limit: Some(LimitAction::Warn), ..ProfileLimits::default() },
+            timeouts: ProfileTimeouts {
+                start_ms: Some(1),
+                first_response_ms: Some(1),
+                inactivity_ms: Some(1),
+                turn_ms: Some(1),
+                tool_ms: Some(1),
+                silence_ms: Some(1),
+                silence_repeat_ms: Some(1),
+                action: Some(TimeoutAction::Warn),
+            },
+            ..Profile::default()
+        };
+        let with = |flags: &[&str]| {
+            let line = [&["agent-proxy", "run", "--profile", "p"], flags, &["hello"]].concat();
+            let Command::Run(args) = Cli::try_parse_from(line).expect("parses").command else { panic!("not run") };
+            let mut config = session(None, args.start).expect("valid");
+            profile.apply(&mut config).expect("no other agent");
+            (config.permission_mode, config.limits.on_limit, config.timeouts)
+        };
+        assert_eq!(with(&all), (PermissionMode::default(), LimitAction::default(), Timeouts::default()));
+        let (mode, on_limit, clocks) = with(&["--timeout", "turn=300s"]);
+        assert_eq!((mode, on_limit), (PermissionMode::Allow, LimitAction::Warn));
+        assert_eq!((clocks.turn_ms, clocks.inactivity_ms), (Some(300_000), Some(1)));
+    }
+
+    #[test]
+    fn how_deep_we_are() {
+        assert_eq!((depth(None), depth(Some("3")), depth(Some("x"))), (0, 3, u32::MAX));
     }
 }

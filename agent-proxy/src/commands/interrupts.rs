@@ -42,6 +42,11 @@ impl Interrupts {
         }
     }
 
+    /// What was is over: the next one is the first again.
+    pub(super) fn forget(&mut self) {
+        self.seen = false;
+    }
+
     /// Whether there was one.
     pub(super) fn seen(&self) -> bool {
         self.seen

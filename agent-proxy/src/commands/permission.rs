@@ -2,35 +2,54 @@
 
 use std::{
     collections::VecDeque,
-    io::{self, BufRead, IsTerminal},
+    io::{self, IsTerminal},
 };
 
-use proxy_manager::{PermissionAnswer, PermissionOption, PermissionOptionKind, PermissionRequest};
-use tokio::sync::mpsc;
+use super::lines::{Lines, Typed};
+use crate::{
+    problem::Problem,
+    term::{self, Style, printable},
+};
+use agents::permission::{Policy, Verdict};
+use proxy_manager::{AgentSessionConfig, PermissionAnswer, PermissionOption, PermissionOptionKind, PermissionRequest};
 
-use crate::term::{self, Style, printable};
-
-/// Asks one request after the other.
+/// Asks one request after the other, of those that the session's policy leaves to the user.
 #[derive(Debug)]
 pub(super) struct Asker {
+    policy: Policy,
     open: VecDeque<PermissionRequest>,
-    /// Lines typed; `None` until the first request, and where nobody can be asked.
-    lines: Option<mpsc::Receiver<String>>,
+    /// Lines typed; `None` until the first is asked for.
+    lines: Option<Lines>,
+    /// Whether prompts are typed too: then somebody is there, terminal or not.
+    talks: bool,
 }
 
+/// What a request is answered with.
+const CHOICE: &str = "  y = allow once, n = deny, or a number: ";
+
 impl Asker {
-    /// Nothing is read before the first request.
-    pub(super) fn new() -> Self {
-        Self { open: VecDeque::new(), lines: None }
+    /// For a session of this configuration, its profile applied. Nothing is read before the first request.
+    ///
+    /// # Errors
+    /// Where one of its rules cannot be followed.
+    pub(super) fn of(config: &AgentSessionConfig, talks: bool) -> Result<Self, Problem> {
+        let cwd = config.cwd.as_deref().unwrap_or("/");
+        let policy = Policy::new(&config.permissions, config.permission_mode, cwd);
+        let policy = policy.map_err(|error| Problem::usage(error.to_string()))?;
+        Ok(Self { policy, open: VecDeque::new(), lines: None, talks })
+    }
+
+    /// Whether a request is left to the user.
+    pub(super) fn is_for(&self, request: &PermissionRequest) -> bool {
+        self.policy.decide(request) == Verdict::Ask
     }
 
     /// Puts a request to the user; `Some` where nobody can be asked.
     pub(super) fn ask(&mut self, request: &PermissionRequest) -> Option<PermissionAnswer> {
-        if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        if !self.talks && (!io::stdin().is_terminal() || !io::stderr().is_terminal()) {
             term::note("? denied: standard input is no terminal, so nobody can be asked; see --permission");
             return Some(PermissionAnswer::Deny);
         }
-        self.lines.get_or_insert_with(read_lines);
         self.open.push_back(request.clone());
         if self.open.len() == 1 {
             show(request);
@@ -43,14 +62,22 @@ impl Asker {
         self.open.retain(|request| request.id != id);
     }
 
-    /// The next answer typed. Pends for ever while nothing is open. May be dropped while it waits.
-    pub(super) async fn answer(&mut self) -> (String, PermissionAnswer) {
+    /// The next line typed that is no answer to a request. May be dropped while it waits.
+    pub(super) async fn line(&mut self, prompt: &str) -> Typed {
+        self.lines.get_or_insert_with(|| Lines::new(self.talks)).next(prompt).await
+    }
+
+    /// The next answer typed; `None` for Ctrl-C where that is no signal. Pends for ever while nothing is open. May be dropped
+    /// while it waits.
+    pub(super) async fn answer(&mut self) -> Option<(String, PermissionAnswer)> {
         loop {
-            let (Some(request), Some(lines)) = (self.open.front(), self.lines.as_mut()) else {
-                return std::future::pending().await;
+            let Some(request) = self.open.front() else { return std::future::pending().await };
+            let line = match self.lines.get_or_insert_with(|| Lines::new(self.talks)).next(CHOICE).await {
+                Typed::Line(line) => line,
+                Typed::Interrupted => return None,
+                // Ctrl-D: no answer will come.
+                Typed::End => "n".to_owned(),
             };
-            // Ctrl-D: no answer will come.
-            let line = lines.recv().await.unwrap_or_else(|| "n".to_owned());
             let Some(answer) = parse(line.trim(), &request.options) else {
                 show(request);
                 continue;
@@ -58,7 +85,7 @@ impl Asker {
             let id = request.id.clone();
             self.open.pop_front();
             self.open.front().inspect(|next| show(next));
-            return (id, answer);
+            return Some((id, answer));
         }
     }
 }
@@ -69,7 +96,6 @@ fn show(request: &PermissionRequest) {
     for (at, option) in request.options.iter().enumerate() {
         term::note(format_args!("  {}  {}", at + 1, printable(&option.name, false)));
     }
-    term::part("  y = allow once, n = deny, or a number: ");
 }
 
 fn parse(line: &str, options: &[PermissionOption]) -> Option<PermissionAnswer> {
@@ -88,19 +114,6 @@ fn parse(line: &str, options: &[PermissionOption]) -> Option<PermissionAnswer> {
             Some(PermissionAnswer::Option(option.id.clone()))
         }
     }
-}
-
-/// Lines of standard input, from a thread: reading a terminal blocks.
-fn read_lines() -> mpsc::Receiver<String> {
-    let (sender, receiver) = mpsc::channel(1);
-    std::thread::spawn(move || {
-        for line in io::stdin().lock().lines().map_while(Result::ok) {
-            if sender.blocking_send(line).is_err() {
-                break;
-            }
-        }
-    });
-    receiver
 }
 
 #[cfg(test)]

@@ -1,15 +1,18 @@
 //! `prompt`.
 
-use proxy_manager::{EndReason, Envelope, Event, LimitKind, PromptMode, StopReason};
+use proxy_manager::{
+    BudgetAction, BudgetExceeded, EndReason, Envelope, Event, LimitKind, PromptMode, StopReason, TimeoutAction,
+    TimeoutKind,
+};
 
 use crate::{
     api::{Accepted, PromptRequest},
-    args::{PromptArgs, prompt_text},
+    args::PromptArgs,
     client::Client,
     exit::Exit,
     problem::{Failure, Problem},
     render::{event::stop, live::Live},
-    term,
+    saying, term,
 };
 
 /// Sends a prompt and, unless told otherwise, follows its turn to the end.
@@ -19,7 +22,12 @@ pub(super) async fn run(client: &Client, args: PromptArgs, as_json: bool) -> Res
         (_, true) => PromptMode::Steer,
         _ => PromptMode::Refuse,
     };
-    let request = PromptRequest { text: prompt_text(&args.text)?, mode, wait: !args.no_wait };
+    let request = PromptRequest {
+        text: String::new(),
+        parts: saying::prompt(&args.text, &args.attachments)?.parts,
+        mode,
+        wait: !args.no_wait,
+    };
     let path = format!("/v1/sessions/{}/prompt", args.id);
     if args.no_wait {
         let accepted: Accepted = client.post(&path, &request).await?;
@@ -61,6 +69,10 @@ pub(super) struct Outcome {
     error: Option<(String, String)>,
     /// The limit that ended the session.
     limit: Option<LimitKind>,
+    /// The clock that ran out, if that ended the turn.
+    late: Option<TimeoutKind>,
+    /// The budget that was used up, if that ended the turn.
+    spent: Option<BudgetExceeded>,
 }
 
 impl Outcome {
@@ -70,14 +82,22 @@ impl Outcome {
             Event::Complete { stop_reason, .. } => (self.stop, self.error) = (Some(stop_reason.clone()), None),
             Event::Error { code, message, .. } => self.error = Some((code.clone(), message.clone())),
             Event::SessionEnded { reason, .. } => self.ended(reason),
+            Event::TimeoutFired { clock, action, .. } if *action != TimeoutAction::Warn => self.late = Some(*clock),
+            Event::BudgetExceeded(spent)
+                if matches!(spent.action, BudgetAction::EndTurn | BudgetAction::EndSession) && self.stop.is_none() =>
+            {
+                self.spent = Some(**spent);
+            }
             _ => {}
         }
     }
 
     /// Takes note of why the session ended.
     pub(super) fn ended(&mut self, reason: &EndReason) {
-        if let EndReason::LimitExceeded(limit) = reason {
-            self.limit = Some(*limit);
+        match reason {
+            EndReason::LimitExceeded(limit) => self.limit = Some(*limit),
+            EndReason::TimedOut(clock) => self.late = Some(*clock),
+            _ => {}
         }
     }
 
@@ -89,6 +109,13 @@ impl Outcome {
         if let Some(limit) = self.limit {
             // Whatever else went wrong: that is why.
             return Err(Problem::new("ended", format!("the session ended: it passed its limit on {limit}")).into());
+        }
+        if let Some(spent) = self.spent {
+            let problem = format!("the turn was ended: the session has used up its budget, {spent}");
+            return Err(Problem::new("budget-exceeded", problem).into());
+        }
+        if let Some(clock) = self.late {
+            return Err(Problem::new("deadline", format!("the turn was ended: its {clock} took too long")).into());
         }
         match (self.stop, self.error) {
             (Some(StopReason::EndTurn) | None, None) => Ok(()),
@@ -120,7 +147,7 @@ mod tests {
     #[test]
     fn how_a_turn_went() {
         let end = |stop_reason| Event::Complete { stop_reason, usage: None };
-        let error = || Event::Error { code: "500".into(), message: "overloaded".into(), retryable: true };
+        let error = || Event::error("500", "overloaded", true);
         assert_eq!(verdict(&[]), None);
         assert_eq!(verdict(&[end(StopReason::EndTurn)]), None);
         assert_eq!(verdict(&[error(), end(StopReason::EndTurn)]), None, "it was retried");
@@ -130,5 +157,16 @@ mod tests {
         let ended = |reason| Event::SessionEnded { reason, receipt: None };
         assert_eq!(verdict(&[error(), ended(EndReason::LimitExceeded(LimitKind::Memory))]), Some(8));
         assert_eq!(verdict(&[error(), ended(EndReason::Killed)]), Some(1));
+        let passed = |action| {
+            let spent = BudgetExceeded { budget: proxy_manager::BudgetKind::Cost, value: 1, measured: 2, action };
+            Event::BudgetExceeded(Box::new(spent))
+        };
+        assert_eq!(verdict(&[passed(BudgetAction::EndTurn), end(StopReason::Cancelled)]), Some(8));
+        assert_eq!(verdict(&[passed(BudgetAction::RefusePrompts), end(StopReason::EndTurn)]), None);
+        assert_eq!(verdict(&[end(StopReason::EndTurn), passed(BudgetAction::EndTurn)]), None, "it was over");
+        let late = |action| Event::TimeoutFired { clock: TimeoutKind::Turn, after_ms: 1, action };
+        assert_eq!(verdict(&[late(TimeoutAction::AbortTurn), end(StopReason::Cancelled)]), Some(7));
+        assert_eq!(verdict(&[ended(EndReason::TimedOut(TimeoutKind::Inactivity))]), Some(7));
+        assert_eq!(verdict(&[late(TimeoutAction::Warn), end(StopReason::EndTurn)]), None);
     }
 }

@@ -22,7 +22,7 @@ pub(super) async fn run(client: &Client, args: &PsArgs, as_json: bool) -> Result
     let named = args.id.is_some();
     let mut listings = Vec::new();
     for session in sessions {
-        if !named && matches!(session.state, StateView::Ended { .. }) {
+        if !named && matches!(session.state, StateView::Ended { .. } | StateView::Suspended { .. }) {
             continue;
         }
         match Listing::fetch(client, &session.session_id, args.all).await {

@@ -1,10 +1,12 @@
-//! `run`: one turn of an agent in this terminal.
+//! `run`: one turn of an agent in this terminal, or one after the other.
 
-use std::sync::Arc;
+mod chat;
+
+use std::{path::Path, sync::Arc};
 
 use proxy_manager::{
-    AbortPolicy, Child, EndReason, Envelope, Error, Event, ExitStatus, KillOptions, PromptMode, ProxyManager, Receipt,
-    SessionHandle, SessionState, Subscription, Turn, TurnEnd,
+    AbortPolicy, Child, EndReason, Envelope, Error, Event, ExitStatus, KillOptions, Prompt, PromptMode, ProxyManager,
+    Receipt, SessionHandle, SessionState, Subscription, Turn, TurnEnd,
 };
 
 use super::{
@@ -14,29 +16,45 @@ use super::{
     prompt::Outcome,
 };
 use crate::{
-    args::{Permission, RunArgs, prompt_text},
+    args::RunArgs,
+    configuration::Configuration,
     environment,
     exit::Exit,
     problem::{Failure, Problem},
     render::{self, live::Live},
+    saying,
     term::{self, Style},
 };
 
 /// Runs one turn, then kills the session.
-pub(super) async fn run(child: Child, args: RunArgs, as_json: bool) -> Result<(), Failure> {
-    let agent = args.agent.map_or_else(config::default_agent, Ok)?;
-    let ask = args.start.permission == Permission::Ask;
-    let config = config::session(&agent, args.start)?;
-    let text = prompt_text(&args.prompt)?;
+pub(super) async fn run(child: Child, args: RunArgs, directory: Option<&Path>, as_json: bool) -> Result<(), Failure> {
+    let configuration = Configuration::read(directory)?;
+    let config = config::foreground(&configuration, args.agent, args.start)?;
+    let full = configuration.with_profile(&config)?;
+    let prompt = match &args.prompt {
+        Some(prompt) => Some(saying::prompt(prompt, &args.attachments)?),
+        None if args.attachments.is_empty() => None,
+        None => return Err(Problem::usage("--image and --file go with a prompt: give one").into()),
+    };
+    let row = configuration.catalog.rows().iter().find(|row| row.id == full.agent);
+    let has_turns = row.is_none_or(|row| row.protocol != "command");
+    let asker = Asker::of(&full, prompt.is_none())?;
     let mut interrupts = Interrupts::new()?;
-    let manager = ProxyManager::builder(child).base_env(environment::base()).build().await?;
+    let builder = ProxyManager::builder(child).base_env(environment::base());
+    let manager = configuration.onto(builder).build().await?;
     let started = tokio::select! {
         started = manager.start_session(config) => started.map_err(Failure::from),
         // Dropping the start ends what it began.
         _ = interrupts.next() => Err(Failure::Exit(Exit::Interrupted)),
     };
     let done = match started {
-        Ok(session) => Foreground::new(session, interrupts, ask, as_json).run(text).await,
+        Ok(session) => {
+            let foreground = Foreground::new(session, interrupts, asker, has_turns, as_json);
+            match prompt {
+                Some(prompt) => foreground.run(prompt).await,
+                None => foreground.chat().await,
+            }
+        }
         Err(failure) => Err(failure),
     };
     manager.shutdown().await;
@@ -49,9 +67,11 @@ struct Foreground {
     events: Subscription,
     /// Offset of the last event printed.
     seen: u64,
+    /// Whether its agent has turns.
+    has_turns: bool,
     interrupts: Interrupts,
-    /// Where nobody else answers permission requests.
-    asker: Option<Asker>,
+    /// For the permission requests that nobody else answers.
+    asker: Asker,
     live: Option<Live>,
     outcome: Outcome,
 }
@@ -65,23 +85,24 @@ enum Over {
 }
 
 impl Foreground {
-    fn new(session: SessionHandle, interrupts: Interrupts, ask: bool, as_json: bool) -> Self {
+    fn new(session: SessionHandle, interrupts: Interrupts, asker: Asker, has_turns: bool, as_json: bool) -> Self {
         Self {
             events: session.subscribe(),
             session,
             seen: 0,
+            has_turns,
             interrupts,
-            asker: ask.then(Asker::new),
+            asker,
             live: (!as_json).then(Live::new),
             outcome: Outcome::default(),
         }
     }
 
-    async fn run(mut self, text: String) -> Result<(), Failure> {
-        let turn = match self.session.prompt(text, PromptMode::Refuse).await {
+    async fn run(mut self, prompt: Prompt) -> Result<(), Failure> {
+        let turn = match self.session.prompt(prompt, PromptMode::Refuse).await {
             Ok(turn) => self.follow(turn).await,
             // It was done before it was asked: what it said counts all the same.
-            Err(Error::Ended { .. } | Error::AgentDied { .. }) if self.session.info().agent == "command" => {
+            Err(Error::Ended { .. } | Error::AgentDied { .. }) if !self.has_turns => {
                 self.print_up_to(u64::MAX).await?;
                 self.session_over()
             }
@@ -96,7 +117,11 @@ impl Foreground {
             self.print_up_to(u64::MAX).await?;
         }
         let receipt = killed?;
-        if let SessionState::Ended { reason: reason @ EndReason::LimitExceeded(_), .. } = &self.session.info().state {
+        if let SessionState::Ended {
+            reason: reason @ (EndReason::LimitExceeded(_) | EndReason::BudgetExceeded(_)),
+            ..
+        } = &self.session.info().state
+        {
             self.outcome.ended(reason);
             self.tell(&receipt, false);
             return self.outcome.verdict();
@@ -133,7 +158,11 @@ impl Foreground {
                     Urgency::Stop => self.abort().await,
                     Urgency::End => return Ok(Over::Interrupted),
                 },
-                (id, answer) = answer(&mut self.asker) => {
+                answer = self.asker.answer() => {
+                    let Some((id, answer)) = answer else {
+                        self.abort().await;
+                        continue;
+                    };
                     if let Err(error) = self.session.respond_permission(&id, answer).await {
                         term::note(format_args!("! {error}"));
                     }
@@ -184,20 +213,19 @@ impl Foreground {
         for envelope in batch {
             self.seen = envelope.offset;
             self.outcome.note(&envelope.event);
-            let asked = self.asker.is_some() && matches!(envelope.event, Event::PermissionRequested(_));
+            let asked = matches!(&envelope.event, Event::PermissionRequested(request) if self.asker.is_for(request));
             match &mut self.live {
                 Some(live) if asked => live.line_start(),
                 Some(live) => live.event(&envelope.event)?,
                 None => term::json(&envelope.to_json().unwrap_or_default())?,
             }
-            let Some(asker) = &mut self.asker else { continue };
             match &envelope.event {
-                Event::PermissionRequested(request) => {
-                    if let Some(answer) = asker.ask(request) {
+                Event::PermissionRequested(request) if asked => {
+                    if let Some(answer) = self.asker.ask(request) {
                         self.session.respond_permission(&request.id, answer).await?;
                     }
                 }
-                Event::PermissionResolved { id, .. } => asker.forget(id),
+                Event::PermissionResolved { id, .. } => self.asker.forget(id),
                 _ => {}
             }
         }
@@ -232,12 +260,4 @@ impl Foreground {
 
 fn turn_over(end: proxy_manager::Result<TurnEnd>) -> Result<Over, Failure> {
     end.map(|_| Over::Done).map_err(Failure::from)
-}
-
-/// The next answer typed, where anyone is asked at all.
-async fn answer(asker: &mut Option<Asker>) -> (String, proxy_manager::PermissionAnswer) {
-    match asker {
-        Some(asker) => asker.answer().await,
-        None => std::future::pending().await,
-    }
 }

@@ -2,9 +2,16 @@
 
 use proxy_manager::Child;
 
-use crate::{args::ServeArgs, daemon, problem::Failure, socket_path::SocketPath};
+use crate::{
+    args::{Global, ServeArgs},
+    configuration::Configuration,
+    daemon,
+    problem::Failure,
+    socket_path::SocketPath,
+};
 
 /// Runs the daemon.
-pub(super) async fn run(child: Child, args: ServeArgs, socket: &SocketPath, as_json: bool) -> Result<(), Failure> {
-    daemon::serve(child, args, socket, as_json).await
+pub(super) async fn run(child: Child, args: ServeArgs, global: &Global, socket: &SocketPath) -> Result<(), Failure> {
+    let configuration = Configuration::read(global.config_dir.as_deref())?;
+    daemon::serve(child, args, configuration, socket, global.json).await
 }

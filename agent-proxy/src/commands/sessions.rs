@@ -11,7 +11,7 @@ use crate::{
 
 /// Lists the daemon's sessions.
 pub(super) async fn run(client: &Client, as_json: bool) -> Result<(), Failure> {
-    let sessions: Value = client.get("/v1/sessions").await?;
+    let sessions: Value = client.get(if as_json { "/v1/sessions?processUse=true" } else { "/v1/sessions" }).await?;
     if as_json {
         return term::json(&sessions);
     }

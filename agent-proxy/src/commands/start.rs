@@ -16,10 +16,11 @@ pub(super) async fn run(client: &Client, args: StartArgs, as_json: bool) -> Resu
     let mut config = AgentSessionConfig {
         max_turns: args.max_turns,
         on_agent_exit: args.on_agent_exit.into(),
+        on_host_death: args.on_host_death.config(args.fetch_within),
         user_id: args.user,
         workspace_id: args.workspace,
         agent_type: args.agent_type,
-        ..config::session(&args.agent, args.start)?
+        ..config::session(args.agent.as_deref(), args.start)?
     };
     if let Some(id) = args.id {
         config.session_id = id;

@@ -1,5 +1,7 @@
 //! The daemon: a manager behind HTTP + JSON on a local socket.
 
+mod configured;
+mod lasting;
 mod peers;
 mod recovered;
 mod routes;
@@ -8,15 +10,16 @@ mod stream;
 
 use std::{path::PathBuf, time::Duration};
 
-use proxy_manager::{Child, ProxyManager, Receipt, Recovered};
+use proxy_manager::{Child, DrainProgress, ProxyManager, Receipt};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
 };
 
-use self::peers::Guard;
+use self::{configured::Configured, peers::Guard};
 use crate::{
     args::ServeArgs,
+    configuration::Configuration,
     environment,
     problem::{Failure, Problem},
     render,
@@ -26,13 +29,14 @@ use crate::{
 /// How long connections may finish after the last session has ended.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Runs the daemon until SIGTERM or SIGINT, then ends every session and prints how.
+/// Runs the daemon until SIGTERM (running turns may finish) or SIGINT, then ends every session and prints how.
 ///
 /// # Errors
 /// When the socket cannot be had, the manager does not start, or something survived the end.
 pub(crate) async fn serve(
     child: Child,
     args: ServeArgs,
+    configuration: Configuration,
     socket: &crate::socket_path::SocketPath,
     as_json: bool,
 ) -> Result<(), Failure> {
@@ -40,35 +44,58 @@ pub(crate) async fn serve(
     // Before anyone is told that we are there: a signal must find its handler.
     let mut terminate = handler(SignalKind::terminate())?;
     let mut interrupt = handler(SignalKind::interrupt())?;
-    let mut builder = ProxyManager::builder(child).base_env(environment::base());
+    let mut builder = configuration.onto(ProxyManager::builder(child).base_env(environment::base()));
     builder = builder.containment(args.containment.containment.unwrap_or_default());
+    builder = args.supervision.onto(builder.max_depth(args.max_depth));
+    builder = args.durability.onto(builder, args.state_dir.is_some())?;
     if let Some(directory) = args.cgroup_parent {
         builder = builder.cgroup_parent(absolute(directory)?);
     }
     if let Some(directory) = args.state_dir {
         builder = builder.state_dir(absolute(directory)?);
     }
+    let longest = args.supervision.drain;
     let manager = builder.build().await?;
 
-    let guard = (!args.allow_sessions).then(|| Guard::new(manager.fork_server()));
+    let guard = (!args.allow_sessions).then(|| Guard::new(manager.fork_servers()));
     let listener = listener.guarded(guard);
 
     let (stop, mut stopped) = watch::channel(());
-    let server = axum::serve(listener, routes::router(manager.clone()))
+    let daemon = routes::Daemon { manager: manager.clone(), configured: Configured::new(configuration) };
+    let server = axum::serve(listener, routes::router(daemon))
         .with_graceful_shutdown(async move { drop(stopped.changed().await) });
     let server = tokio::spawn(server.into_future());
-    announce(socket, manager.recovered(), as_json)?;
+    announce(socket, &manager, as_json)?;
 
-    tokio::select! {
-        _ = terminate.recv() => tracing::info!("SIGTERM: ending every session"),
-        _ = interrupt.recv() => tracing::info!("SIGINT: ending every session"),
-    }
-    let receipts = manager.shutdown().await;
+    let receipts = tokio::select! {
+        _ = terminate.recv() => {
+            tracing::info!("SIGTERM: ending every session when its turn is over");
+            tokio::select! {
+                receipts = manager.drain(longest, |progress| tell(progress, longest, as_json)) => receipts,
+                _ = terminate.recv() => manager.shutdown().await,
+                _ = interrupt.recv() => manager.shutdown().await,
+            }
+        }
+        _ = interrupt.recv() => {
+            tracing::info!("SIGINT: ending every session");
+            manager.shutdown().await
+        }
+    };
     // The streams of all sessions have ended with them; what still talks gets a moment.
     stop.send_replace(());
     let _ = tokio::time::timeout(LINGER, server).await;
     drop(names);
     report(&receipts, as_json)
+}
+
+/// Says what is still waited for.
+fn tell(progress: DrainProgress, longest: Duration, as_json: bool) {
+    let DrainProgress { turns, .. } = progress;
+    if turns > 0 && !as_json {
+        let turns = if turns == 1 { "1 turn runs".to_owned() } else { format!("{turns} turns run") };
+        let longest = humantime::format_duration(longest);
+        term::note(format_args!("draining: {turns}, waiting {longest} at most; a second signal ends all at once"));
+    }
 }
 
 fn handler(kind: SignalKind) -> Result<tokio::signal::unix::Signal, Problem> {
@@ -80,14 +107,20 @@ fn absolute(directory: PathBuf) -> Result<PathBuf, Problem> {
         .map_err(|error| Problem::usage(format!("{} is no path: {error}", directory.display())))
 }
 
-/// Says where we listen, and what was found of sessions whose supervisors had all died.
-fn announce(socket: &crate::socket_path::SocketPath, recovered: &[Recovered], as_json: bool) -> Result<(), Failure> {
+/// Says where we listen, what was found of sessions whose supervisors had all died, and which outlived an earlier daemon.
+fn announce(socket: &crate::socket_path::SocketPath, manager: &ProxyManager, as_json: bool) -> Result<(), Failure> {
+    let (recovered, reattached) = (manager.recovered(), manager.reattached());
     let said = if as_json {
         let recovered: Vec<_> = recovered.iter().map(recovered::json).collect();
-        term::json(&serde_json::json!({ "socket": socket.path, "pid": std::process::id(), "recovered": recovered }))
+        term::json(
+            &serde_json::json!({ "socket": socket.path, "pid": std::process::id(), "recovered": recovered, "reattached": reattached }),
+        )
     } else {
         for found in recovered {
             term::note(recovered::line(found, Style::stderr()));
+        }
+        for session in reattached {
+            term::note(format_args!("reattached session {session}"));
         }
         term::line(format_args!("listening on {}", socket.path.display()))
     };

@@ -4,9 +4,18 @@
 //! A connection carries the pid of the process that made it. Whatever a session starts stays below the fork server, so
 //! the parents of that process tell. One that is gone, or whose parents cannot be read, is refused too.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+    time::Duration,
+};
 
 use interprocess::local_socket::{tokio::Stream, traits::StreamCommon as _};
+use nix::{
+    errno::Errno,
+    sys::socket::{getsockopt, sockopt},
+};
 use procfs::{FromRead, process::Stat};
 use proxy_manager::{Pid, ProcessId};
 use tokio::{
@@ -34,19 +43,24 @@ const MAX_DEPTH: usize = 1000;
 /// Tells processes of our sessions from all others.
 #[derive(Clone, Debug)]
 pub(super) struct Guard {
-    fork_server: ProcessId,
+    fork_servers: Vec<ProcessId>,
     told: Arc<Semaphore>,
 }
 
 impl Guard {
-    /// Refuses what is below this fork server.
-    pub(super) fn new(fork_server: ProcessId) -> Self {
-        Self { fork_server, told: Arc::new(Semaphore::new(MAX_TOLD)) }
+    /// Refuses what is below these fork servers.
+    pub(super) fn new(fork_servers: Vec<ProcessId>) -> Self {
+        Self { fork_servers, told: Arc::new(Semaphore::new(MAX_TOLD)) }
     }
 
     /// Hands the connection back if whoever made it may talk to us; else tells it why not, and closes it.
     pub(super) fn admit(&self, stream: Stream) -> Option<Stream> {
-        let why = match peer(&stream).and_then(|pid| judge(pid, self.fork_server, look)) {
+        let judged = peer(&stream).and_then(|peer| {
+            judge(peer.pid, &self.fork_servers, look)?;
+            // As long as it was there its number was nobody else's.
+            peer.is_still_there()
+        });
+        let why = match judged {
             Ok(()) => return Some(stream),
             Err(why) => why,
         };
@@ -62,10 +76,35 @@ impl Guard {
     }
 }
 
-fn peer(stream: &Stream) -> Result<Pid, String> {
+/// Who made a connection.
+struct Peer {
+    pid: Pid,
+    /// The process itself, where the kernel hands it out (Linux 6.5).
+    process: Option<OwnedFd>,
+}
+
+impl Peer {
+    fn is_still_there(&self) -> Result<(), String> {
+        match self.process.as_ref().map(|process| registry::pid_of_pidfd(process.as_fd())) {
+            None => Ok(()),
+            Some(Ok(pid)) if pid == self.pid => Ok(()),
+            Some(_) => Err(format!("your process {} is gone", self.pid)),
+        }
+    }
+}
+
+fn peer(stream: &Stream) -> Result<Peer, String> {
     let pid = stream.peer_creds().map(|peer| peer.pid().and_then(|pid| Pid::try_from(pid).ok()));
     // 0 is a process of another PID namespace.
-    pid.ok().flatten().filter(|pid| *pid != 0).ok_or_else(|| "the kernel does not say which process you are".to_owned())
+    let pid = pid.ok().flatten().filter(|pid| *pid != 0);
+    let pid = pid.ok_or_else(|| "the kernel does not say which process you are".to_owned())?;
+    let Stream::UdSocket(socket) = stream;
+    match getsockopt(socket, sockopt::PeerPidfd) {
+        Ok(process) => Ok(Peer { pid, process: Some(process) }),
+        // Of kernels before that.
+        Err(Errno::ENOPROTOOPT) => Ok(Peer { pid, process: None }),
+        Err(error) => Err(format!("your process {pid} is gone, or cannot be seen ({error})")),
+    }
 }
 
 /// What is needed of a process.
@@ -81,13 +120,13 @@ fn look(pid: Pid) -> io::Result<Seen> {
     Ok(Seen { id: ProcessId { pid, start_time: stat.starttime }, ppid: stat.ppid.unsigned_abs() })
 }
 
-/// Walks up from `pid`; the reason if it is, or may be, below the fork server.
-fn judge(pid: Pid, fork_server: ProcessId, look: impl Fn(Pid) -> io::Result<Seen>) -> Result<(), String> {
+/// Walks up from `pid`; the reason if it is, or may be, below one of the fork servers.
+fn judge(pid: Pid, fork_servers: &[ProcessId], look: impl Fn(Pid) -> io::Result<Seen>) -> Result<(), String> {
     let mut failure = String::new();
     'attempt: for _ in 0..ATTEMPTS {
         let mut seen = look(pid).map_err(|error| format!("your process {pid} is gone, or cannot be seen ({error})"))?;
         for _ in 0..MAX_DEPTH {
-            if seen.id == fork_server {
+            if fork_servers.contains(&seen.id) {
                 return Err(format!("your process {pid} belongs to one of this daemon's own sessions"));
             }
             if seen.ppid == 0 || seen.id.pid == 1 {
@@ -157,7 +196,7 @@ mod tests {
 
     fn judged(pid: Pid, table: &[Seen]) -> Result<(), String> {
         let find = |pid| table.iter().find(|seen| seen.id.pid == pid).copied();
-        judge(pid, FORK_SERVER, |pid| find(pid).ok_or_else(|| io::ErrorKind::NotFound.into()))
+        judge(pid, &[FORK_SERVER], |pid| find(pid).ok_or_else(|| io::ErrorKind::NotFound.into()))
     }
 
     #[test]
@@ -186,7 +225,7 @@ mod tests {
     fn a_parent_that_dies_during_the_walk_is_looked_for_again() {
         // 70's parent 60 is gone when it is looked at; by then 70 has gone to the proxy 55.
         let looks = RefCell::new(0);
-        let judged = judge(70, FORK_SERVER, |pid| {
+        let judged = judge(70, &[FORK_SERVER], |pid| {
             *looks.borrow_mut() += 1;
             match (pid, *looks.borrow()) {
                 (70, 1) => Ok(seen(70, 7, 60)),
@@ -212,7 +251,7 @@ mod tests {
             let name = path.as_path().to_fs_name::<GenericFilePath>().expect("a name");
             let listener = ListenerOptions::new().name(name).create_tokio().expect("binds");
             let ourselves = look(std::process::id()).expect("alive").id;
-            Self { path, listener, guard: Guard::new(ourselves) }
+            Self { path, listener, guard: Guard::new(vec![ourselves]) }
         }
 
         /// A client's end of a connection that was refused.
@@ -246,8 +285,20 @@ mod tests {
         assert_eq!(refusing.guard.told.available_permits(), 0, "the others may still ask");
     }
 
+    #[tokio::test]
+    async fn a_client_that_is_gone_is_nobody() {
+        let refusing = Refusing::new("gone");
+        let name = refusing.path.as_path().to_fs_name::<GenericFilePath>().expect("a name");
+        let (_client, server) = tokio::join!(Stream::connect(name), refusing.listener.accept());
+        let mut peer = peer(&server.expect("accepted")).expect("this process");
+        assert_eq!((peer.pid, peer.is_still_there()), (std::process::id(), Ok(())));
+        // As if its number had become another's meanwhile.
+        peer.pid += 1;
+        assert_eq!(peer.is_still_there().is_err(), peer.process.is_some());
+    }
+
     #[test]
     fn this_process_is_no_session_s() {
-        assert_eq!(judge(std::process::id(), FORK_SERVER, look), Ok(()));
+        assert_eq!(judge(std::process::id(), &[FORK_SERVER], look), Ok(()));
     }
 }

@@ -5,29 +5,31 @@ use std::time::Duration;
 use axum::{
     Router,
     body::Bytes,
-    extract::{DefaultBodyLimit, Path, Query, State, rejection::BytesRejection, rejection::QueryRejection},
+    extract::{DefaultBodyLimit, FromRef, Path, Query, State, rejection::BytesRejection, rejection::QueryRejection},
     http::{StatusCode, header},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use proxy_manager::{AgentSessionConfig, KillOptions, ProcessInfo, ProxyManager, Receipt, SessionHandle, SessionInfo};
+use proxy_manager::{
+    AgentSessionConfig, KillOptions, Operation, ProcessInfo, ProxyManager, Quiet, Receipt, SessionHandle, SessionId,
+    SessionInfo, StreamOptions, TurnStream,
+};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::stream;
+use super::{configured::Configured, lasting, stream};
 use crate::{
-    api::{AbortRequest, Accepted, Health, KillRequest, PermissionReply, PromptRequest, SteerRequest},
+    api::{AbortRequest, Accepted, Health, KillRequest, PermissionReply, PromptRequest, SteerRequest, Transcript},
     problem::Problem,
-    turn::TurnStream,
 };
 
 /// Longest body of a request, in bytes: twice the longest message to a proxy, for what JSON adds to it.
 const MAX_BODY: usize = 32 * 1024 * 1024;
 
-type Answer<T> = Result<T, Problem>;
+pub(super) type Answer<T> = Result<T, Problem>;
 
 /// JSON with its content type.
 #[derive(Debug)]
-struct Json<T>(T);
+pub(super) struct Json<T>(pub(super) T);
 
 impl<T: Serialize> IntoResponse for Json<T> {
     fn into_response(self) -> Response {
@@ -43,32 +45,52 @@ impl IntoResponse for Problem {
     }
 }
 
+/// What the routes are about.
+#[derive(Clone, Debug)]
+pub(super) struct Daemon {
+    pub(super) manager: ProxyManager,
+    pub(super) configured: Configured,
+}
+
+impl FromRef<Daemon> for ProxyManager {
+    fn from_ref(daemon: &Daemon) -> Self {
+        daemon.manager.clone()
+    }
+}
+
 /// Every route.
-pub(super) fn router(manager: ProxyManager) -> Router {
+pub(super) fn router(daemon: Daemon) -> Router {
     Router::new()
         .route("/v1/health", get(health))
         .route("/v1/sessions", get(sessions).post(start))
-        .route("/v1/sessions/{id}", get(session))
+        .route("/v1/sessions/{id}", get(session).delete(delete))
+        .route("/v1/sessions/{id}/operations", post(operate))
+        .route("/v1/sessions/{id}/transcript", get(transcript))
         .route("/v1/sessions/{id}/processes", get(processes))
         .route("/v1/sessions/{id}/events", get(events))
         .route("/v1/sessions/{id}/prompt", post(prompt))
+        .route("/v1/sessions/{id}/ask", post(ask))
         .route("/v1/sessions/{id}/steer", post(steer))
         .route("/v1/sessions/{id}/abort", post(abort))
         .route("/v1/sessions/{id}/kill", post(kill))
         .route("/v1/sessions/{id}/permissions/{request}", post(permit))
+        .merge(lasting::routes())
         .fallback(async || Problem::new("unknown-route", "no such route: they start with /v1, see GET /v1/health"))
         .method_not_allowed_fallback(async || Problem::new("method-not-allowed", "this route has another method"))
         .layer(DefaultBodyLimit::max(MAX_BODY))
-        .with_state(manager)
+        .with_state(daemon)
 }
 
-fn find(manager: &ProxyManager, id: &str) -> Answer<SessionHandle> {
-    let id = id.parse().map_err(|error: ipc_protocol::InvalidId| Problem::usage(error.to_string()))?;
-    Ok(manager.session(&id)?)
+pub(super) fn find(manager: &ProxyManager, id: &str) -> Answer<SessionHandle> {
+    Ok(manager.session(&session_id(id)?)?)
+}
+
+pub(super) fn session_id(id: &str) -> Answer<SessionId> {
+    id.parse().map_err(|error: ipc_protocol::InvalidId| Problem::usage(error.to_string()))
 }
 
 /// A request's body as JSON; an empty one counts as `{}`.
-fn parse<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Answer<T> {
+pub(super) fn parse<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Answer<T> {
     let body = body.map_err(|error| {
         let kind = if error.status() == StatusCode::PAYLOAD_TOO_LARGE { "body-too-large" } else { "usage" };
         Problem::new(kind, format!("reading the request failed: {error} (at most {MAX_BODY} bytes)"))
@@ -85,6 +107,7 @@ async fn health(State(manager): State<ProxyManager>) -> Json<Health> {
         pid: std::process::id(),
         fork_server: manager.fork_server(),
         sessions: live,
+        waiting: manager.occupancy().waiting,
     })
 }
 
@@ -92,18 +115,51 @@ fn is_ended(session: &SessionInfo) -> bool {
     matches!(session.state, proxy_manager::SessionState::Ended { .. })
 }
 
-async fn sessions(State(manager): State<ProxyManager>) -> Json<Vec<SessionInfo>> {
-    Json(manager.list_sessions())
+/// Query of `sessions`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+struct Listing {
+    /// Whether to say what the processes of each take now.
+    process_use: bool,
 }
 
-async fn start(State(manager): State<ProxyManager>, body: Result<Bytes, BytesRejection>) -> Answer<Response> {
+async fn sessions(
+    State(manager): State<ProxyManager>,
+    listing: Result<Query<Listing>, QueryRejection>,
+) -> Answer<Json<Vec<SessionInfo>>> {
+    let Query(Listing { process_use }) = listing.map_err(|error| Problem::usage(error.to_string()))?;
+    Ok(Json(if process_use { manager.measured_sessions().await } else { manager.list_sessions() }))
+}
+
+async fn start(State(daemon): State<Daemon>, body: Result<Bytes, BytesRejection>) -> Answer<Response> {
+    let Daemon { manager, configured } = daemon;
     let config: AgentSessionConfig = parse(body)?;
+    configured.refresh(&manager)?;
     let session = manager.start_session(config).await?;
     Ok((StatusCode::CREATED, Json(session.info())).into_response())
 }
 
 async fn session(State(manager): State<ProxyManager>, Path(id): Path<String>) -> Answer<Json<SessionInfo>> {
     Ok(Json(find(&manager, &id)?.info()))
+}
+
+async fn delete(State(manager): State<ProxyManager>, Path(id): Path<String>) -> Answer<StatusCode> {
+    manager.delete_session(&session_id(&id)?).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// The body is an [`Operation`]: `"compact"`, `{"setModel":{"model":"M"}}`; the answer is the agent's.
+async fn operate(
+    State(manager): State<ProxyManager>,
+    Path(id): Path<String>,
+    body: Result<Bytes, BytesRejection>,
+) -> Answer<Json<proxy_manager::Json>> {
+    let operation: Operation = parse(body)?;
+    Ok(Json(find(&manager, &id)?.operate(operation).await?))
+}
+
+async fn transcript(State(manager): State<ProxyManager>, Path(id): Path<String>) -> Answer<Json<Transcript>> {
+    Ok(Json(Transcript { transcript: manager.transcript(&session_id(&id)?).await? }))
 }
 
 async fn processes(State(manager): State<ProxyManager>, Path(id): Path<String>) -> Answer<Json<Vec<ProcessInfo>>> {
@@ -126,9 +182,13 @@ async fn events(
     range: Result<Query<Range>, QueryRejection>,
 ) -> Answer<Response> {
     let Query(Range { from, follow }) = range.map_err(|error| Problem::usage(error.to_string()))?;
-    let session = find(&manager, &id)?;
-    let until = (!follow).then(|| session.info().last_offset);
-    Ok(stream::events(session.subscribe_from(from), until, from))
+    let id = session_id(&id)?;
+    let until = match manager.session(&id) {
+        Ok(session) => (!follow).then(|| session.info().last_offset),
+        // One of an earlier daemon has an end, or is nobody's.
+        Err(_) => None,
+    };
+    Ok(stream::events(manager.subscribe_from(&id, from)?, until, from))
 }
 
 async fn prompt(
@@ -136,13 +196,28 @@ async fn prompt(
     Path(id): Path<String>,
     body: Result<Bytes, BytesRejection>,
 ) -> Answer<Response> {
-    let PromptRequest { text, mode, wait } = parse(body)?;
-    let session = find(&manager, &id)?;
+    let request: PromptRequest = parse(body)?;
+    let id = session_id(&id)?;
+    let (mode, wait, prompt) = (request.mode, request.wait, request.prompt());
+    // It may resume the session, which is not to be left half-way.
     if wait {
-        return Ok(stream::turn(TurnStream::prompt(session, text, mode).await?));
+        let turn = to_the_end(async move { TurnStream::resuming(&manager, &id, prompt, mode).await }).await?;
+        return Ok(stream::turn(turn));
     }
-    let turn = session.prompt(text, mode).await?;
+    let turn = to_the_end(async move { manager.send_prompt(&id, prompt, mode).await }).await?;
     Ok((StatusCode::ACCEPTED, Json(Accepted { turn: turn.number() })).into_response())
+}
+
+/// Waits for the answer. The turn goes on if the client leaves. Of the body's fields `wait` means nothing here.
+async fn ask(
+    State(manager): State<ProxyManager>,
+    Path(id): Path<String>,
+    body: Result<Bytes, BytesRejection>,
+) -> Answer<Json<proxy_manager::Answer>> {
+    let request: PromptRequest = parse(body)?;
+    let options = StreamOptions { mode: request.mode, ..StreamOptions::default() };
+    let session = manager.awake(&session_id(&id)?).await?;
+    Ok(Json(session.stream_with(request.prompt(), &mut Quiet, options).await?))
 }
 
 async fn steer(
@@ -150,8 +225,8 @@ async fn steer(
     Path(id): Path<String>,
     body: Result<Bytes, BytesRejection>,
 ) -> Answer<StatusCode> {
-    let SteerRequest { text } = parse(body)?;
-    find(&manager, &id)?.steer(text).await?;
+    let request: SteerRequest = parse(body)?;
+    find(&manager, &id)?.steer(request.prompt()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -168,11 +243,11 @@ async fn abort(
     })
 }
 
-/// Runs a kill in a task of its own: a client that leaves must not stop it half-way.
-async fn to_the_end<T: Send + 'static>(
-    kill: impl Future<Output = proxy_manager::Result<T>> + Send + 'static,
+/// Runs a kill, or whatever else a client that leaves must not stop half-way, in a task of its own.
+pub(super) async fn to_the_end<T: Send + 'static>(
+    work: impl Future<Output = proxy_manager::Result<T>> + Send + 'static,
 ) -> Answer<T> {
-    let done = tokio::spawn(kill).await.map_err(|error| Problem::failed(format!("the kill broke off: {error}")))?;
+    let done = tokio::spawn(work).await.map_err(|error| Problem::failed(format!("the work broke off: {error}")))?;
     Ok(done?)
 }
 
@@ -204,7 +279,11 @@ async fn permit(
     Path((id, request)): Path<(String, String)>,
     body: Result<Bytes, BytesRejection>,
 ) -> Answer<StatusCode> {
-    let PermissionReply { answer } = parse(body)?;
-    find(&manager, &id)?.respond_permission(&request, answer).await?;
+    let PermissionReply { answer, by } = parse(body)?;
+    let session = find(&manager, &id)?;
+    match by {
+        Some(by) => session.respond_permission_as(&by, &request, answer).await?,
+        None => session.respond_permission(&request, answer).await?,
+    }
     Ok(StatusCode::NO_CONTENT)
 }

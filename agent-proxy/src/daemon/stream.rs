@@ -8,14 +8,10 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use hyper::body::Frame;
-use proxy_manager::{Envelope, Subscription};
+use proxy_manager::{Envelope, Subscription, TurnStep, TurnStream};
 use tokio::sync::mpsc;
 
-use crate::{
-    api::NDJSON,
-    problem::Problem,
-    turn::{Step, TurnStream},
-};
+use crate::{api::NDJSON, problem::Problem};
 
 /// Chunks that wait for a slow client. Behind them the subscription waits, which holds up nobody.
 const CHUNKS: usize = 4;
@@ -62,9 +58,9 @@ pub(super) fn turn(mut turn: TurnStream) -> Response {
                 () = sender.closed() => None,
             };
             let bytes = match step {
-                Some(Step::Event(envelope)) => lines(&[envelope]),
-                Some(Step::End(Err(error))) => problem_line(&Problem::from(error)),
-                Some(Step::End(Ok(_))) | None => break,
+                Some(TurnStep::Event(envelope)) => lines(&[envelope]),
+                Some(TurnStep::End(Err(error))) => problem_line(&Problem::from(error)),
+                Some(TurnStep::End(Ok(_))) | None => break,
             };
             if sender.send(bytes).await.is_err() {
                 break;

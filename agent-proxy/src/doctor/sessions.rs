@@ -64,6 +64,8 @@ struct Tried {
     measures: Measures,
     /// Whether the agent could gain no privileges: `NoNewPrivs` of its `/proc/PID/status`.
     no_new_privs: Option<bool>,
+    /// Whether a crash of the agent could leave a core file: its `/proc/PID/limits`.
+    core_dumps: Option<bool>,
     receipt: Receipt,
 }
 
@@ -79,6 +81,7 @@ impl Tried {
         let session = manager.start_session(config).await?;
         let ready = begin.elapsed();
         let no_new_privs = session.info().agent_process.and_then(|agent| no_new_privs(agent.pid));
+        let core_dumps = session.info().agent_process.and_then(|agent| core_dumps(agent.pid));
         let mut events = session.subscribe();
         let receipt = session.kill(KillOptions::default()).await?;
         let mut measures = Measures::default();
@@ -87,7 +90,7 @@ impl Tried {
                 measures = (**told).clone();
             }
         }
-        Ok(Self { ready, measures, no_new_privs, receipt })
+        Ok(Self { ready, measures, no_new_privs, core_dumps, receipt })
     }
 
     fn figures(&self) -> String {
@@ -99,6 +102,13 @@ impl Tried {
 fn no_new_privs(pid: u32) -> Option<bool> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status.lines().find_map(|line| Some(line.strip_prefix("NoNewPrivs:")?.trim() == "1"))
+}
+
+fn core_dumps(pid: u32) -> Option<bool> {
+    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max core file size"))?;
+    // Soft and hard.
+    Some(line.split_whitespace().take(2).any(|limit| limit != "0"))
 }
 
 fn test_session(built: Duration, tried: &Result<Tried, Error>) -> Check {
@@ -213,7 +223,14 @@ async fn limits(manager: &ProxyManager) -> Vec<Check> {
             None => Check::missing(name, "asked for, and not in force", "report this: it is a defect"),
         }
     };
-    LimitKind::ALL.into_iter().map(check).collect()
+    let mut checks: Vec<_> = LimitKind::ALL.into_iter().map(check).collect();
+    checks.push(match tried.as_ref().map(|tried| tried.core_dumps) {
+        Ok(Some(false)) => Check::ok("core dumps", "off: rlimit, unless a session asks for them"),
+        Ok(Some(true)) => Check::missing("core dumps", "to be off, and not", "report this: it is a defect"),
+        Ok(None) => Check::note("core dumps", "not known".to_owned(), None),
+        Err(error) => Check::missing("core dumps", error.to_string(), "see the test session"),
+    });
+    checks
 }
 
 fn limit_name(kind: LimitKind) -> &'static str {

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
-use agents::Catalog;
+use agents::{Catalog, discovery};
 use nix::{
     sys::{
         prctl,
@@ -12,7 +12,7 @@ use nix::{
 };
 
 use super::Check;
-use crate::{environment, socket_path::SocketPath};
+use crate::{configuration::places, socket_path::SocketPath};
 
 /// Descriptors per session in the host, roughly: what the advice about the limit counts with.
 const FDS_PER_SESSION: u64 = 4;
@@ -150,11 +150,12 @@ fn socket_directory(socket: &SocketPath) -> Check {
 
 /// One line for each agent of the catalog that has a program.
 fn agents() -> Vec<Check> {
+    let places = places();
     let found: Vec<(String, Option<String>)> = Catalog::default()
         .rows()
         .iter()
         .filter_map(|row| {
-            let path = environment::in_path(row.argv.first()?);
+            let path = discovery::executable(row.cmd.first()?, &places);
             Some((row.id.clone(), path.map(|path| path.display().to_string())))
         })
         .collect();

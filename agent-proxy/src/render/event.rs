@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use proxy_manager::{Envelope, Event, LimitForm, LimitKind, Measures, Observer, StopReason, ToolStatus, Usage};
+use proxy_manager::{
+    Envelope, Event, LimitForm, LimitKind, Measures, Observer, ResolvedBy, StopReason, ToolStatus, Usage,
+};
 
 use super::{bytes, duration, receipt::layers};
 use crate::term::{Style, printable};
@@ -26,13 +28,14 @@ pub(crate) fn detail(event: &Event) -> String {
         }
         Event::SessionIdle {} | Event::SessionBusy {} => String::new(),
         Event::SessionStatus { status, detail } => format!("{status}: {detail}"),
-        Event::SessionEnded { reason, receipt } => match receipt {
+        Event::SessionEnded { reason, receipt } | Event::SessionSuspended { reason, receipt } => match receipt {
             Some(receipt) => format!("{reason}; {receipt}"),
             None => reason.to_string(),
         },
         Event::SessionGap(gap) => format!("events {} to {} are lost", gap.from, gap.to),
-        Event::SessionLossy { reason } => reason.clone(),
-        Event::TurnStarted { prompt } => format!("{prompt:?}"),
+        Event::SessionLossy { reason } | Event::SessionDegraded { reason } => reason.clone(),
+        Event::SessionResumed { by, detail } => format!("{by}: {detail}"),
+        Event::TurnStarted { prompt, .. } => format!("{prompt:?}"),
         Event::Text { text } | Event::Thinking { text } => format!("{text:?}"),
         Event::ToolStart(tool) => format!("{} ({})", tool.title, tool.kind),
         Event::ToolUpdate(tool) => {
@@ -45,20 +48,27 @@ pub(crate) fn detail(event: &Event) -> String {
             entries.iter().map(step).collect::<Vec<_>>().join("; ")
         }
         Event::Usage(usage) => tokens(usage),
-        Event::ContextWindow { used, size } => format!("{used} of {size} tokens"),
+        Event::ContextWindow { used, size, .. } => format!("{used} of {size} tokens"),
         Event::Complete { stop_reason, usage } => {
             let usage = usage.as_ref().map_or_else(String::new, |usage| format!(" ({})", tokens(usage)));
             format!("{}{usage}", stop(stop_reason))
         }
-        Event::Error { code, message, .. } => format!("{code}: {message}"),
+        Event::Error { code, message, attempt: Some(attempt), .. } => format!("{code}: {message} (attempt {attempt})"),
+        Event::Error { code, message, attempt: None, .. } => format!("{code}: {message}"),
+        Event::TimeoutFired { clock, after_ms, action } => {
+            format!("{clock} after {}: {action:?}", duration(Duration::from_millis(*after_ms)))
+        }
+        Event::SessionSilent { for_ms } => duration(Duration::from_millis(*for_ms)),
+        Event::Harness { payload, .. } => String::from_utf8_lossy(payload.as_bytes()).trim_end().to_owned(),
         Event::PermissionRequested(request) => {
             let options: Vec<_> = request.options.iter().map(|option| option.id.as_str()).collect();
             format!("{}: {} ({})", request.id, request.title, options.join(", "))
         }
-        Event::PermissionResolved { id, option, .. } => {
-            format!("{id}: {}", option.as_deref().unwrap_or("cancelled"))
+        Event::PermissionResolved { id, option, by } => {
+            format!("{id}: {}, by {}", option.as_deref().unwrap_or("no answer"), resolved_by(by))
         }
         Event::ProcessSpawned(process) => format!("{} {}", process.id.pid, process.command_line()),
+        Event::BudgetExceeded(passed) => format!("{passed}; {:?}", passed.action),
         Event::LimitExceeded(passed) => {
             let by = passed.process.map_or_else(String::new, |process| format!(", most of it by {}", process.pid));
             format!(
@@ -76,6 +86,7 @@ pub(crate) fn detail(event: &Event) -> String {
         }
         Event::ActionFailed { action, error } => format!("{action}: {error}"),
         Event::Log { stream, text } => format!("{stream}: {}", text.trim_end()),
+        Event::External { payload, .. } => payload.as_str().to_owned(),
     }
 }
 
@@ -92,6 +103,19 @@ pub(crate) fn measures(measures: &Measures) -> String {
         }
     }
     text
+}
+
+/// Who or what answered a permission request.
+fn resolved_by(by: &ResolvedBy) -> String {
+    match by {
+        ResolvedBy::User { name: Some(name) } => name.clone(),
+        ResolvedBy::User { name: None } => "the user".to_owned(),
+        ResolvedBy::Mode(_) => "the session's mode".to_owned(),
+        ResolvedBy::Rule { index } => format!("rule {index}"),
+        ResolvedBy::Deadline => "the deadline".to_owned(),
+        ResolvedBy::Abort => "the end of the turn".to_owned(),
+        ResolvedBy::Agent => "the agent".to_owned(),
+    }
 }
 
 /// Who sees processes come and go.

@@ -77,6 +77,7 @@ impl Live {
                 self.note("!", &detail(event))
             }
             Event::LimitExceeded(_) => self.note("!", &format!("limit: {}", detail(event))),
+            Event::BudgetExceeded(passed) => self.note("!", &format!("budget used up: {passed}")),
             _ => {}
         }
         Ok(())

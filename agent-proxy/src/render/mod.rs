@@ -1,9 +1,11 @@
 //! How things look in a terminal.
 
+pub(crate) mod agents;
 pub(crate) mod event;
 pub(crate) mod live;
 pub(crate) mod marks;
 pub(crate) mod receipt;
+pub(crate) mod records;
 pub(crate) mod sessions;
 pub(crate) mod tree;
 

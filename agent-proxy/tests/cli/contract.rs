@@ -17,6 +17,17 @@ fn without_a_daemon_clients_exit_4_and_name_serve() {
         &["abort", "s"],
         &["kill", "s"],
         &["permit", "s", "r", "allow"],
+        &["suspend", "s"],
+        &["resume", "s"],
+        &["attach-command", "s", "--hand-over"],
+        &["take-back", "s"],
+        &["append", "s", "a:b"],
+        &["rename", "s", "x"],
+        &["tag", "s", "--add", "x"],
+        &["archive", "s"],
+        &["export", "s"],
+        &["import", "/no/such/file"],
+        &["sessions", "--all"],
     ] {
         let ran = place.run(args).exits(4);
         assert!(ran.stderr.contains("agent-proxy serve") && ran.stdout.is_empty(), "{args:?}: {ran:?}");
@@ -49,6 +60,34 @@ fn a_command_line_that_makes_no_sense_exits_2() {
         &["leaktest"],
         &["leaktest", "--timeout", "soon", "--", "true"],
         &["serve", "--containment", "jail"],
+        &["serve", "--idle-suspend", "0s"],
+        &["serve", "--retention-age", "30days"],
+        &["serve", "--state-dir", "/x", "--on-log-failure", "cry"],
+        &["serve", "--rules", "/no/such/file", "--idle-suspend", "soon"],
+        &["start", "--agent", "command", "--restart", "always", "--", "cat"],
+        &["sessions", "--status", "gone"],
+        &["tag", "s"],
+        &["append", "s", "a:b", "{}", "--version", "-1"],
+        &["start"],
+        &["run", "--agent", "acp", "hi", "--timeout", "last=3s"],
+        &["run", "--agent", "acp", "hi", "--permission-timeout", "0s"],
+        &["run", "--agent", "acp", "hi", "--permission", "perhaps"],
+        &["run", "--agent", "acp", "hi", "--deny", "cmd=x"],
+        &["run", "--agent", "acp", "hi", "--deny", "path=[a"],
+        &["run", "--agent", "acp", "hi", "--resume", "x", "--continue"],
+        &["run", "--agent", "acp", "hi", "--resume", "session:a/b"],
+        &["run", "--agent", "acp", "hi", "--fork"],
+        &["run", "--agent", "acp", "hi", "--on-missing", "new"],
+        &["run", "--agent", "acp", "hi", "--continue", "--history", "/no/such/file"],
+        &["run", "--agent", "acp", "hi", "--continue", "--on-missing", "new", "--history", "/dev/null"],
+        &["run", "--agent", "acp", "hi", "--home", "sweet"],
+        &["run", "--agent", "acp", "hi", "--mcp", "/no/such/file"],
+        &["run", "--agent", "acp", "hi", "--image", "/no/such/file.png"],
+        &["run", "--agent", "acp", "hi", "--image", "/dev/null"],
+        &["run", "--agent", "acp", "hi", "--file", "/no/such/file"],
+        &["profiles", "create", "x"],
+        &["models", "create", "x"],
+        &["models", "create", "x", "--provider", "p", "--key", "k"],
     ] {
         place.run(args).exits(2);
         if !args.is_empty() {
@@ -78,7 +117,38 @@ fn help_and_version_exit_0() {
     assert!(place.run(&["start", "--help"]).exits(0).stdout.contains("Examples:"));
     let leaktest = place.run(&["leaktest", "--help"]).exits(0).stdout;
     assert!(leaktest.contains("Examples:") && leaktest.contains("Exit codes: 0"), "{leaktest}");
-    assert!(place.run(&["completions", "zsh"]).exits(0).stdout.contains("--kill-turn"));
+    let zsh = place.run(&["completions", "zsh"]).exits(0).stdout;
+    for part in [
+        "--kill-turn",
+        "--schema",
+        "--key-stdin",
+        "--unset",
+        "--permission-timeout",
+        "profiles",
+        "models",
+        "--hand-over",
+        "--retention-age",
+        "take-back",
+    ] {
+        assert!(zsh.contains(part), "{part}");
+    }
+    for command in [
+        "agents",
+        "profiles",
+        "models",
+        "run",
+        "start",
+        "sessions",
+        "suspend",
+        "attach-command",
+        "append",
+        "tag",
+        "export",
+        "import",
+    ] {
+        let help = place.run(&[command, "--help"]).exits(0).stdout;
+        assert!(help.contains("Examples:"), "{command}: {help}");
+    }
     assert!(place.run(&["completions", "bash"]).exits(0).stdout.contains("complete -F"));
 }
 
@@ -160,7 +230,7 @@ fn doctor_finds_the_baseline_without_a_daemon() {
     let layers = ["layer cgroup", "layer strict", "observer connector"];
     let controllers = ["controller memory", "controller pids", "controller cpu"];
     let limits = LimitKind::ALL.map(|(_, name)| format!("limit {name}"));
-    let hardening = ["undumpable proxy", "landlock scope", "no_new_privs"];
+    let hardening = ["undumpable proxy", "landlock scope", "no_new_privs", "core dumps"];
     let names = [&layers[..], &controllers, &hardening].concat();
     for name in names.into_iter().chain(limits.iter().map(String::as_str)) {
         match verdict(name).as_str() {

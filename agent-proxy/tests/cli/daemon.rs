@@ -61,7 +61,7 @@ fn what_a_crash_of_everything_left_is_ended_by_the_next_daemon() {
         _ => None,
     });
     let other = Place::new();
-    let refused = other.run(&[&["serve", "--json"], &flags[..]].concat()).exits(2).problem();
+    let refused = other.run(&[&["serve", "--json"], &flags[..]].concat()).exits(8).problem();
     assert!(refused["detail"].as_str().is_some_and(|detail| detail.contains("state")), "{refused}");
 
     let session = &daemon.run(&["sessions", "--json"]).exits(0).json()[0];
@@ -82,6 +82,38 @@ fn what_a_crash_of_everything_left_is_ended_by_the_next_daemon() {
     let ran = daemon.end(Signal::SIGTERM).exits(0);
     assert!(ran.stderr.contains("recovered session s: 0 survivors, "), "{}", ran.stderr);
     drop(events);
+}
+
+#[test]
+fn what_outlives_a_daemon_is_the_next_one_s() {
+    let place = Place::new();
+    let state = place.directory.join("state");
+    let flags = ["--state-dir", state.to_str().expect("UTF-8")];
+    let daemon = place.serve_with(&flags);
+    let start = ["start", "--id", "stays", "--agent", "command", "--on-host-death", "detach", "--", "cat"];
+    daemon.run(&start).exits(0);
+    let before = daemon.run(&["sessions", "--json"]).exits(0).json();
+    daemon.end(Signal::SIGKILL);
+
+    let daemon = place.serve_with(&flags);
+    let after = daemon.run(&["sessions", "--json"]).exits(0).json();
+    for field in ["sessionId", "proxy", "agentProcess", "cwd", "startedAt"] {
+        assert_eq!(after[0][field], before[0][field], "{field}");
+    }
+    daemon.run(&["prompt", "stays", "still here"]).exits(0);
+    let proxy: ProcessId = serde_json::from_value(after[0]["proxy"].clone()).expect("a process");
+    let ran = daemon.end(Signal::SIGTERM).exits(0);
+    assert!(ran.stderr.contains("reattached session stays"), "{}", ran.stderr);
+    gone(proxy);
+}
+
+#[test]
+fn without_a_state_directory_no_session_outlives_its_daemon() {
+    let place = Place::new();
+    let daemon = place.serve();
+    let start = ["start", "--agent", "command", "--on-host-death", "detach", "--json", "--", "cat"];
+    let refused = daemon.run(&start).exits(2).problem();
+    assert!(refused["detail"].as_str().is_some_and(|detail| detail.contains("state directory")), "{refused}");
 }
 
 #[test]
@@ -111,7 +143,9 @@ fn sigterm_ends_every_session_and_says_how() {
 fn clients_that_leave_end_their_streams() {
     let place = Place::new();
     let daemon = place.serve();
-    let _first = daemon.start("s", &["cat"]);
+    let mut first = daemon.start("s", &["cat"]);
+    // Its stream is open from here on, and stays.
+    first.until(|envelope| matches!(envelope.event, Event::SessionStarted { .. }).then_some(()));
     let descriptors = || names(Path::new(&format!("/proc/{}/fd", daemon.pid()))).len();
     for _ in 0..3 {
         let mut follower = daemon.spawn(&["events", "s", "--follow", "--json"]);

@@ -95,11 +95,19 @@ impl Place {
         self.directory.join("run/daemon.sock")
     }
 
+    /// Where agents, profiles and models are configured.
+    pub(crate) fn config(&self) -> PathBuf {
+        self.directory.join("config")
+    }
+
     /// The program with these arguments, on this place's socket.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = command();
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.env("AGENT_PROXY_SOCKET", self.socket()).env_remove("RUST_LOG").env_remove("NO_COLOR");
+        command.env("AGENT_PROXY_SOCKET", self.socket()).env("AGENT_PROXY_CONFIG_DIR", self.config());
+        for name in ["RUST_LOG", "NO_COLOR", "AGENT_PROXY_DEPTH"] {
+            command.env_remove(name);
+        }
         command
     }
 
@@ -180,6 +188,11 @@ impl Running {
             seen.push(line);
         }
         panic!("it did not come; these came: {seen:#?}");
+    }
+
+    /// Its standard input, where that is piped; the end of it with the value's.
+    pub(crate) fn stdin(&mut self) -> std::process::ChildStdin {
+        self.child.as_mut().and_then(|child| child.stdin.take()).expect("piped, and taken once")
     }
 
     /// Standard error, line by line.
@@ -307,6 +320,14 @@ impl Daemon<'_> {
         self.running.as_ref().expect("it runs").signal(signal);
     }
 
+    /// Has it drain: itself, and what it says of that.
+    pub(crate) fn drain(mut self) -> (Running, Stderr) {
+        let mut running = self.running.take().expect("it runs");
+        let stderr = running.stderr();
+        running.signal(Signal::SIGTERM);
+        (running, stderr)
+    }
+
     /// Ends it by a signal.
     #[track_caller]
     pub(crate) fn end(mut self, signal: Signal) -> Ran {
@@ -319,7 +340,8 @@ impl Daemon<'_> {
 impl Drop for Daemon<'_> {
     fn drop(&mut self) {
         if let Some(running) = self.running.take() {
-            running.signal(Signal::SIGTERM);
+            // Without waiting for turns that run.
+            running.signal(Signal::SIGINT);
             running.end();
         }
     }

@@ -1,10 +1,17 @@
 //! The built program, driven as a person or a script does.
 
+mod agents;
+mod ask;
+mod chat;
 mod contract;
 mod daemon;
 mod demo;
 mod harness;
+mod lasting;
 mod leaktest;
+mod operations;
 mod peers;
+mod profiles;
 mod run;
 mod sessions;
+mod supervision;

@@ -108,6 +108,48 @@ fn nobody_to_ask_is_a_denial() {
 }
 
 #[test]
+fn pictures_and_files_go_with_the_words() {
+    let place = Place::new();
+    let (picture, file) = (place.directory.join("a.PNG"), place.directory.join("b.txt"));
+    std::fs::write(&picture, [0; 6]).expect("written");
+    std::fs::write(&file, "").expect("written");
+    let [picture, file] = [&picture, &file].map(|path| path.to_str().expect("UTF-8"));
+    let envelopes = place.run(&args(&["--json", "--image", picture, "--file", file], "say hi")).exits(0).envelopes();
+    let said = envelopes.iter().find_map(|envelope| match &envelope.event {
+        Event::TurnStarted { prompt, attachments } => Some((prompt.clone(), attachments.clone())),
+        _ => None,
+    });
+    let real = std::fs::canonicalize(file).expect("there").display().to_string();
+    assert_eq!(said, Some(("say hi".into(), vec!["image/png (6 bytes)".into(), real])));
+
+    let daemon = place.serve();
+    let mut follower = daemon.start_fake("s");
+    daemon.run(&["prompt", "s", "say hi", "--image", picture]).exits(0);
+    let attachments = follower.until(|envelope| match &envelope.event {
+        Event::TurnStarted { attachments, .. } => Some(attachments.clone()),
+        _ => None,
+    });
+    assert_eq!(attachments, ["image/png (6 bytes)"]);
+}
+
+#[test]
+fn rules_decide_in_their_order_before_the_mode() {
+    let place = Place::new();
+    let run = |flags: &[&str]| place.run(&args(flags, "ask May I?")).exits(0).stdout;
+    assert_eq!(run(&["--permission", "read-only"]), "permission: reject-once\n");
+    assert_eq!(run(&["--permission", "deny", "--allow", "*"]), "permission: allow-once\n");
+    assert_eq!(run(&["--permission", "allow", "--deny", "*", "--allow", "*"]), "permission: reject-once\n");
+    // Of a daemon nobody is asked: what nobody answers is decided when it has waited long enough.
+    let daemon = place.serve();
+    for (id, timeout, said) in [("a", "50ms,allow", "allow-once"), ("b", "50ms", "reject-once")] {
+        let start =
+            ["start", "--id", id, "--agent", "acp", "--permission-timeout", timeout, "--", PROGRAM, "fake-agent"];
+        daemon.run(&start).exits(0);
+        assert_eq!(daemon.run(&["prompt", id, "ask May I?"]).exits(0).stdout, format!("permission: {said}\n"));
+    }
+}
+
+#[test]
 fn without_any_agent_it_says_how_to_name_one() {
     let place = Place::new();
     let mut command = place.command(&["run", "hello"]);

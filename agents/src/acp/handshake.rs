@@ -1,28 +1,33 @@
-//! From the first request to a session with its model: what is asked and what the answers mean.
+//! From the first request to a conversation: what is asked and what the answers mean.
 
 use agent_client_protocol_schema::{
     ProtocolVersion,
     v1::{
         ClientCapabilities, EnvVariable, HttpHeader, Implementation, InitializeRequest, InitializeResponse, McpServer,
-        McpServerHttp, McpServerStdio, NewSessionRequest, NewSessionResponse, SessionConfigKind, SessionConfigOption,
-        SessionConfigOptionCategory, SessionConfigSelectOptions, SessionId, SetSessionConfigOptionRequest,
+        McpServerHttp, McpServerStdio, SystemPrompt,
     },
 };
 use ipc_protocol::{AgentSessionConfig, McpTransport, WireError};
-use serde::{Deserialize, Serialize, de::IgnoredAny};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
 
-use super::wire::MAX_ID;
+use super::{offer::Offer, quirks::Quirks};
+use crate::jsonl::MAX_ID;
 
-/// Most models named in an error.
-const MAX_NAMED: usize = 20;
-
-/// Why the handshake went wrong.
+/// Why the agent cannot be used as it was asked for.
 #[derive(Debug, PartialEq)]
 pub(super) enum Refused {
-    /// The agent broke the protocol, in these words.
+    /// It broke the protocol, in these words.
     Protocol(String),
-    /// The agent cannot do this.
+    /// It cannot do this.
     Unsupported(String),
+    /// It cannot go on with this conversation.
+    Missing {
+        /// Its id.
+        id: String,
+        /// Why, in the agent's words.
+        reason: String,
+    },
 }
 
 impl Refused {
@@ -31,11 +36,16 @@ impl Refused {
         match self {
             Self::Protocol(reason) => WireError::AgentProtocol { agent, reason },
             Self::Unsupported(operation) => WireError::Unsupported { agent, operation },
+            Self::Missing { id, reason } => WireError::NativeSessionMissing { agent, id, reason },
         }
     }
 }
 
-fn nonsense(method: &str, error: &serde_json::Error) -> Refused {
+/// What stands for the id of a conversation that none was named for.
+pub(super) const MOST_RECENT: &str = "the most recent";
+
+/// An answer that does not parse.
+pub(super) fn nonsense(method: &str, error: &serde_json::Error) -> Refused {
     Refused::Protocol(format!("its answer to {method} does not parse: {error}"))
 }
 
@@ -47,7 +57,7 @@ pub(super) fn initialize() -> InitializeRequest {
 }
 
 /// Reads the answer to [`initialize`], and whether the agent can do what the session needs.
-pub(super) fn initialized(result: &str, config: &AgentSessionConfig) -> Result<(), Refused> {
+pub(super) fn initialized(result: &str, config: &AgentSessionConfig, provisioned: &[String]) -> Result<Offer, Refused> {
     let response: InitializeResponse = serde_json::from_str(result).map_err(|e| nonsense("initialize", &e))?;
     if response.protocol_version != ProtocolVersion::V1 {
         return Err(Refused::Protocol(format!(
@@ -57,17 +67,111 @@ pub(super) fn initialized(result: &str, config: &AgentSessionConfig) -> Result<(
     }
     let http = config.mcp_servers.iter().find(|server| matches!(server.transport, McpTransport::Http { .. }));
     match http {
-        Some(server) if !response.agent_capabilities.mcp_capabilities.http => Err(Refused::Unsupported(format!(
-            "use the MCP server {:?}: it does not speak to MCP servers over HTTP",
-            server.name
-        ))),
-        _ => Ok(()),
+        Some(server) if !response.agent_capabilities.mcp_capabilities.http => {
+            return Err(Refused::Unsupported(format!(
+                "use the MCP server {:?}: it does not speak to MCP servers over HTTP",
+                server.name
+            )));
+        }
+        _ => {}
+    }
+    let offer = Offer::new(response, result);
+    // What the protocol has no word for. Some agents have one of their own, and some read a file that was written for them.
+    let by_file = |field: &str| provisioned.iter().any(|given| given == field);
+    if !config.tools.is_empty() && !offer.quirks.claude_options && !by_file("tools") {
+        return Err(Refused::Unsupported("restrict its tools".to_owned()));
+    }
+    if config.ephemeral && !offer.quirks.claude_options && !by_file("ephemeral") {
+        return Err(Refused::Unsupported("keep nothing of its conversation".to_owned()));
+    }
+    Ok(offer)
+}
+
+/// How the session gets its conversation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Opening {
+    New,
+    /// The agent goes on with this one, and says nothing of it.
+    Resume(String),
+    /// The agent goes on with this one, and tells it first.
+    Load(String),
+    /// The agent goes on with a copy of this one, and may tell it first.
+    Fork(String),
+}
+
+impl Opening {
+    /// How to go on with `id`.
+    pub(super) fn of(id: String, fork: bool, offer: &Offer) -> Result<Self, Refused> {
+        let can = &offer.capabilities;
+        match (fork, &can.session_capabilities) {
+            (true, sessions) if sessions.fork.is_some() => Ok(Self::Fork(id)),
+            (true, _) => Err(Refused::Unsupported("go on with a copy of a conversation".to_owned())),
+            (false, sessions) if sessions.resume.is_some() => Ok(Self::Resume(id)),
+            (false, _) if can.load_session => Ok(Self::Load(id)),
+            (false, _) => Err(Refused::Unsupported("go on with a conversation".to_owned())),
+        }
+    }
+
+    pub(super) fn method(&self) -> &'static str {
+        match self {
+            Self::New => "session/new",
+            Self::Resume(_) => "session/resume",
+            Self::Load(_) => "session/load",
+            Self::Fork(_) => "session/fork",
+        }
+    }
+
+    /// Whether what the agent says next may be what was said before.
+    pub(super) fn replays(&self) -> bool {
+        matches!(self, Self::Load(_) | Self::Fork(_))
+    }
+
+    /// The conversation that is gone on with.
+    pub(super) fn conversation(&self) -> Option<&str> {
+        match self {
+            Self::New => None,
+            Self::Resume(id) | Self::Load(id) | Self::Fork(id) => Some(id),
+        }
+    }
+
+    /// The parameters of the request. The second is whether the system prompt is in them.
+    pub(super) fn params(
+        &self,
+        config: &AgentSessionConfig,
+        system_prompt: Option<&str>,
+        offer: &Offer,
+    ) -> (Map<String, Value>, bool) {
+        let mut params = Map::new();
+        if let Some(id) = self.conversation() {
+            params.insert("sessionId".into(), id.into());
+        }
+        params.insert("cwd".into(), config.cwd.as_deref().unwrap_or("/").into());
+        params.insert("mcpServers".into(), config.mcp_servers.iter().map(|server| json!(mcp_server(server))).collect());
+        if let Some(meta) = meta(config, &offer.quirks) {
+            params.insert("_meta".into(), meta);
+        }
+        let said = system_prompt.filter(|_| offer.capabilities.session_capabilities.system_prompt.is_some());
+        if let Some(text) = said {
+            params.insert("systemPrompt".into(), json!(SystemPrompt::new(vec![text.into()])));
+        }
+        (params, said.is_some())
     }
 }
 
-/// The request for a session.
-pub(super) fn new_session(config: &AgentSessionConfig) -> NewSessionRequest {
-    let servers = config.mcp_servers.iter().map(|server| match &server.transport {
+/// What the wrapper of Claude Code takes beside the protocol.
+fn meta(config: &AgentSessionConfig, quirks: &Quirks) -> Option<Value> {
+    let mut options = Map::new();
+    if !config.tools.is_empty() {
+        options.insert("tools".into(), json!(config.tools));
+    }
+    if config.ephemeral {
+        options.insert("persistSession".into(), false.into());
+    }
+    (quirks.claude_options && !options.is_empty()).then(|| json!({ "claudeCode": { "options": options } }))
+}
+
+fn mcp_server(server: &ipc_protocol::McpServer) -> McpServer {
+    match &server.transport {
         McpTransport::Stdio { command, args, env } => McpServer::Stdio(
             McpServerStdio::new(server.name.clone(), command)
                 .args(args.clone())
@@ -77,88 +181,26 @@ pub(super) fn new_session(config: &AgentSessionConfig) -> NewSessionRequest {
             McpServerHttp::new(server.name.clone(), url.clone())
                 .headers(headers.0.iter().map(|(name, value)| HttpHeader::new(name.clone(), value.clone())).collect()),
         ),
-    });
-    NewSessionRequest::new(config.cwd.as_deref().unwrap_or("/")).mcp_servers(servers.collect())
+    }
 }
 
-/// How a session's model is set.
-#[derive(Debug, Serialize, PartialEq)]
-#[serde(untagged)]
-pub(super) enum SetModel {
-    /// `session/set_config_option`.
-    ConfigOption(SetSessionConfigOptionRequest),
-    /// `session/set_model`, which older agents have and the schema has dropped.
+/// The id in the answer to an [`Opening`]; a conversation that is gone on with keeps its own where none is said.
+pub(super) fn opened(result: &str, opening: &Opening) -> Result<String, Refused> {
+    #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    Model {
-        /// The session.
-        session_id: SessionId,
-        /// The model.
-        model_id: String,
-    },
-}
-
-impl SetModel {
-    pub(super) fn method(&self) -> &'static str {
-        match self {
-            Self::ConfigOption(_) => "session/set_config_option",
-            Self::Model { .. } => "session/set_model",
-        }
+    struct Opened {
+        #[serde(default)]
+        session_id: Option<String>,
     }
-}
-
-/// The part of a session's beginning that the schema has dropped.
-#[derive(Deserialize)]
-struct Models {
-    #[serde(default)]
-    models: Option<IgnoredAny>,
-}
-
-/// Reads the answer to [`new_session`]: the session, and the request that sets its model, if one is needed.
-pub(super) fn opened(result: &str, model: Option<&str>) -> Result<(SessionId, Option<SetModel>), Refused> {
-    let response: NewSessionResponse = serde_json::from_str(result).map_err(|e| nonsense("session/new", &e))?;
-    let session = response.session_id;
-    if session.0.len() > MAX_ID {
-        return Err(Refused::Protocol(format!("its session id has more than {MAX_ID} bytes")));
+    let opened: Option<Opened> = serde_json::from_str(result).map_err(|e| nonsense(opening.method(), &e))?;
+    let said = opened.and_then(|opened| opened.session_id);
+    let kept = || match opening {
+        Opening::Resume(id) | Opening::Load(id) => Some(id.clone()),
+        Opening::New | Opening::Fork(_) => None,
+    };
+    match said.or_else(kept) {
+        Some(id) if id.len() > MAX_ID => Err(Refused::Protocol(format!("its session id has more than {MAX_ID} bytes"))),
+        Some(id) => Ok(id),
+        None => Err(Refused::Protocol(format!("its answer to {} names no session", opening.method()))),
     }
-    let Some(model) = model else { return Ok((session, None)) };
-    let options = response.config_options.unwrap_or_default();
-    let option = options.iter().find(|option| option.category == Some(SessionConfigOptionCategory::Model));
-    if let Some(SessionConfigOption { id, kind: SessionConfigKind::Select(select), .. }) = option {
-        let offered = values(&select.options);
-        if !offered.contains(&model) {
-            return Err(Refused::Unsupported(format!("use the model {model:?}: it offers {}", list(&offered))));
-        }
-        if select.current_value.0.as_ref() == model {
-            return Ok((session, None));
-        }
-        let request = SetSessionConfigOptionRequest::new(session.clone(), id.clone(), model);
-        return Ok((session, Some(SetModel::ConfigOption(request))));
-    }
-    let legacy: Models = serde_json::from_str(result).map_err(|e| nonsense("session/new", &e))?;
-    if legacy.models.is_none() {
-        return Err(Refused::Unsupported("take a model: it offers no way to set one".to_owned()));
-    }
-    // Its list is not the whole truth: one agent takes any model's name.
-    let request = SetModel::Model { session_id: session.clone(), model_id: model.to_owned() };
-    Ok((session, Some(request)))
-}
-
-fn values(options: &SessionConfigSelectOptions) -> Vec<&str> {
-    match options {
-        SessionConfigSelectOptions::Ungrouped(options) => {
-            options.iter().map(|option| option.value.0.as_ref()).collect()
-        }
-        SessionConfigSelectOptions::Grouped(groups) => {
-            groups.iter().flat_map(|group| &group.options).map(|option| option.value.0.as_ref()).collect()
-        }
-        _ => Vec::new(),
-    }
-}
-
-fn list(values: &[&str]) -> String {
-    let mut named: Vec<_> = values.iter().take(MAX_NAMED).map(|value| value.chars().take(80).collect()).collect();
-    if values.len() > MAX_NAMED {
-        named.push(format!("{} more", values.len() - MAX_NAMED));
-    }
-    named.join(", ")
 }

@@ -1,44 +1,59 @@
 //! The Agent Client Protocol, version 1: JSON-RPC lines on standard input and output.
 //!
-//! - The handshake is `initialize`, `session/new` and, where the configuration names a model, the request that sets it.
-//! - A system prompt has no place in the protocol: it is the first text block of the first prompt.
-//! - The tools of an agent cannot be restricted through the protocol: a configuration that does is refused.
+//! - The handshake is `initialize`, then `session/new`, or what goes on with a conversation (`session/resume`, `session/load`,
+//!   `session/fork`), and then the requests that set model, mode and thinking, where the configuration names them.
+//! - A system prompt is the first text block of the first prompt, where the agent does not say that it takes one.
+//! - What is configured and the agent does not offer is refused.
 //! - A line that is not understood becomes a `log` event, so that nothing is lost.
+//!
+//! The numbers: `stream:usage` and the usage of `stream:complete` are of the turn. Tokens are as the agent says them in its answer
+//! to the prompt (OpenCode counts its last request to the model only; Gemini counts what came from a cache as input). The cost is
+//! what was added to the sum that the agent tells; of the first turn of a conversation that is gone on with it is not known.
+//!
+//! A row's `protocol_config` may say: `steerByPrompt` (`true`: a prompt while a turn runs steers it, and each is answered;
+//! `"unanswered"`: only one of them is), `compactCommand` (what has the agent compact its conversation, where it does not offer a
+//! command of that name), `provisions` (fields of the configuration that the agent has from its files: `tools`, `ephemeral`).
 
+mod details;
+mod errors;
+mod gemini;
 mod handshake;
+mod offer;
+mod opening;
+mod operations;
 mod permissions;
+mod quirks;
 mod session;
+mod tools;
+mod turn;
 mod updates;
 mod wire;
 
-use ipc_protocol::{Event, PermissionAnswer, WireError};
+use ipc_protocol::{Operation, PermissionAnswer, Prompt, ResolvedBy, WireError, message::RequestId};
 
-use crate::{Action, Adapter, AdapterSetup, Lines, command::stderr_line};
+use crate::{
+    Action, Adapter, AdapterSetup, Lines, ListedFile,
+    command::stderr_line,
+    jsonl::{Line, MessageLines},
+};
 
 /// The state machine, and the lines that it takes.
 #[derive(Debug)]
 struct Acp {
-    stdout: Lines,
+    stdout: MessageLines,
     stderr: Lines,
-    /// The rest of a line that was too long is dropped.
-    dropping: bool,
     session: session::Session,
 }
 
-/// Makes the adapter.
+/// Makes the adapter. What the agent itself cannot is known once it has answered `initialize`.
 ///
 /// # Errors
-/// [`WireError::Unsupported`] for tools: the protocol cannot restrict them.
+/// None now.
 pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>, WireError> {
-    let AdapterSetup { config, agent, steer_by_prompt } = setup;
-    if !config.tools.is_empty() {
-        return Err(WireError::Unsupported { agent, operation: "restrict its tools".to_owned() });
-    }
     Ok(Box::new(Acp {
-        stdout: Lines::with_limit(wire::MAX_MESSAGE_LINE),
+        stdout: MessageLines::default(),
         stderr: Lines::default(),
-        dropping: false,
-        session: session::Session::new(agent, config, steer_by_prompt),
+        session: session::Session::new(setup),
     }))
 }
 
@@ -48,21 +63,10 @@ impl Adapter for Acp {
     }
 
     fn stdout(&mut self, bytes: &[u8], out: &mut Vec<Action>) {
-        let Self { stdout, dropping, session, .. } = self;
-        stdout.push(bytes, |line| {
-            let whole = line.ends_with(b"\n");
-            if *dropping {
-                *dropping = !whole;
-            } else if whole {
-                session.line(line, out);
-            } else {
-                *dropping = true;
-                out.push(Action::Event(Event::Error {
-                    code: "line-too-long".to_owned(),
-                    message: format!("the agent wrote a line of more than {} bytes: dropped", wire::MAX_MESSAGE_LINE),
-                    retryable: false,
-                }));
-            }
+        let Self { stdout, session, .. } = self;
+        stdout.push(bytes, |line| match line {
+            Line::Whole(line) => session.line(line, out),
+            Line::TooLong(beginning) => session.dropped(beginning, out),
         });
     }
 
@@ -70,10 +74,14 @@ impl Adapter for Acp {
         self.stderr.push(bytes, |line| out.push(stderr_line(line)));
     }
 
+    fn listed(&mut self, id: u64, files: Vec<ListedFile>, out: &mut Vec<Action>) {
+        self.session.listed(id, &files, out);
+    }
+
     fn finish(&mut self, out: &mut Vec<Action>) {
-        let Self { stdout, stderr, dropping, session } = self;
+        let Self { stdout, stderr, session } = self;
         stdout.finish(|line| {
-            if !*dropping {
+            if let Line::Whole(line) = line {
                 session.line(line, out);
             }
         });
@@ -81,12 +89,12 @@ impl Adapter for Acp {
         session.finish(out);
     }
 
-    fn prompt(&mut self, text: &str, out: &mut Vec<Action>) -> Result<(), WireError> {
-        self.session.prompt(text, out)
+    fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
+        self.session.prompt(prompt, out)
     }
 
-    fn steer(&mut self, text: &str, out: &mut Vec<Action>) -> Result<(), WireError> {
-        self.session.steer(text, out)
+    fn steer(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
+        self.session.steer(prompt, out)
     }
 
     fn abort(&mut self, out: &mut Vec<Action>) -> Result<(), WireError> {
@@ -94,7 +102,17 @@ impl Adapter for Acp {
         Ok(())
     }
 
-    fn permission(&mut self, id: &str, answer: &PermissionAnswer, out: &mut Vec<Action>) -> Result<(), WireError> {
-        self.session.permission(id, answer, out)
+    fn permission(
+        &mut self,
+        id: &str,
+        answer: &PermissionAnswer,
+        by: ResolvedBy,
+        out: &mut Vec<Action>,
+    ) -> Result<(), WireError> {
+        self.session.permission(id, answer, by, out)
+    }
+
+    fn operate(&mut self, request: RequestId, operation: &Operation, out: &mut Vec<Action>) -> Result<(), WireError> {
+        self.session.operate(request, operation, out)
     }
 }

@@ -1,83 +1,175 @@
 //! The state of the conversation: handshake, turns, requests in both directions.
 
-use agent_client_protocol_schema::v1::{self, ContentBlock, PromptRequest, PromptResponse, SessionId};
+use std::collections::VecDeque;
+
+use agent_client_protocol_schema::v1::{self, ContentBlock, ContentChunk, SessionUpdate};
 use ipc_protocol::{
-    AgentSessionConfig, Event, PermissionAnswer, PermissionMode, ResolvedBy, StopReason, Usage, WireError,
+    AgentSessionConfig, Event, NativeResume, PermissionAnswer, Prompt, ResolvedBy, StopReason, Usage, WireError,
+    message::RequestId,
 };
-use serde_json::value::RawValue;
+use serde_json::{json, value::RawValue};
 
 use super::{
-    handshake::{self, Refused},
+    errors,
+    gemini::{Look, Wanted},
+    handshake::{self, Opening},
+    offer::{self, Offer, Setting},
+    operations::{List, Waiting},
     permissions::Permissions,
-    updates::{self, ToolCalls},
+    tools::ToolCalls,
+    turn::{self, Cost, MAX_STEERS, Turn},
+    updates,
     wire::{self, Answer, Chunk, Message},
 };
-use crate::{Action, lines::MAX_LINE};
+use crate::{
+    Action, AdapterSetup,
+    jsonl::{self, log},
+};
 
-/// Most prompts that steer one turn.
-const MAX_STEERS: usize = 64;
-/// An internal error of the agent's: often its model's, and often gone the next time.
-const INTERNAL_ERROR: i32 = -32603;
+/// Most text of a compaction that is told, in bytes.
+const MAX_SAID: usize = 64 * 1024;
 
 /// Where the conversation is. Numbers are ids of our requests.
 #[derive(Debug)]
-enum State {
+pub(super) enum State {
     New,
     Initializing(i64),
-    OpeningSession(i64),
-    SettingModel(i64, SessionId),
-    Ready(SessionId, Option<Turn>),
+    /// Looking for the conversation in the agent's files.
+    Looking,
+    /// Looking for the most recent conversation.
+    Finding {
+        request: i64,
+        list: List,
+        fork: bool,
+    },
+    Opening {
+        request: i64,
+        opening: Opening,
+    },
+    /// Setting what the configuration asks for.
+    Configuring {
+        request: i64,
+        session: String,
+        setting: Setting,
+        asked: offer::Request,
+    },
+    /// The agent still tells the conversation that it loaded.
+    Settling {
+        session: String,
+    },
+    Ready {
+        session: String,
+        activity: Activity,
+    },
     /// Failed, or the agent is gone.
     Over,
 }
 
-/// A turn that runs.
+/// What an agent that is ready does.
 #[derive(Debug)]
-struct Turn {
-    /// Our prompts that wait for an answer: the first, and those that steer it. The turn ends with the last answer.
-    prompts: Vec<i64>,
-    steers: usize,
-    cancelled: bool,
-    /// What the last answer said.
-    answer: Option<(StopReason, Option<Box<Usage>>)>,
+pub(super) enum Activity {
+    Idle,
+    Turn(Turn),
+    /// It compacts its conversation, which takes a prompt.
+    Compacting {
+        request: i64,
+        operation: RequestId,
+        said: String,
+    },
+}
+
+/// What becomes of a prompt while a turn runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Steering {
+    /// It cancels the turn, or nobody knows.
+    No,
+    /// It steers the turn, and is answered as the turn's own prompt is.
+    Answered,
+    /// It steers the turn, and of all its prompts only one is answered.
+    Unanswered,
 }
 
 #[derive(Debug)]
 pub(super) struct Session {
-    agent: String,
-    config: AgentSessionConfig,
-    steer_by_prompt: bool,
-    state: State,
-    requests: i64,
-    /// Not yet said; the protocol has no place for it but the first prompt.
-    system_prompt: Option<String>,
+    pub(super) agent: String,
+    pub(super) config: AgentSessionConfig,
+    steering: Steering,
+    /// What the row has the conversation compacted with.
+    pub(super) compact_command: Option<String>,
+    /// Fields of the configuration that the agent reads from a file.
+    pub(super) provisioned: Vec<String>,
+    pub(super) state: State,
+    pub(super) requests: i64,
+    /// Not yet said. Where the protocol of the agent has no place for it, it is before the first prompt.
+    pub(super) system_prompt: Option<String>,
+    pub(super) resume: Option<NativeResume>,
+    /// Not yet set.
+    pub(super) settings: VecDeque<Setting>,
+    pub(super) offer: Offer,
+    /// What is said before the first prompt was said before.
+    pub(super) history: bool,
+    pub(super) cost: Cost,
     permissions: Permissions,
     calls: ToolCalls,
+    /// Operations that wait for the agent.
+    pub(super) waiting: Vec<Waiting>,
+    /// The home directory of the agent.
+    pub(super) home: Option<String>,
+    /// A word that no other session has.
+    pub(super) fresh_id: String,
+    pub(super) looks: Vec<Look>,
 }
 
 impl Session {
-    pub(super) fn new(agent: String, mut config: AgentSessionConfig, steer_by_prompt: bool) -> Self {
+    pub(super) fn new(setup: AdapterSetup) -> Self {
+        let AdapterSetup { mut config, agent, protocol_config, fresh_id, resume, mut directories, .. } = setup;
+        let steering = match &protocol_config["steerByPrompt"] {
+            serde_json::Value::Bool(true) => Steering::Answered,
+            serde_json::Value::String(word) if word == "unanswered" => Steering::Unanswered,
+            _ => Steering::No,
+        };
+        let words = |value: &serde_json::Value| value.as_str().map(str::to_owned);
         let system_prompt = config.system_prompt.take();
+        let settings = [
+            config.model.clone().map(Setting::Model),
+            config.mode.clone().map(Setting::Mode),
+            config.thinking.clone().map(Setting::Thinking),
+        ];
         Self {
             agent,
             config,
-            steer_by_prompt,
+            steering,
+            compact_command: words(&protocol_config["compactCommand"]),
+            provisioned: protocol_config["provisions"].as_array().into_iter().flatten().filter_map(words).collect(),
             state: State::New,
             requests: 0,
             system_prompt,
+            resume,
+            settings: settings.into_iter().flatten().collect(),
+            offer: Offer::default(),
+            history: false,
+            cost: Cost::default(),
             permissions: Permissions::default(),
             calls: ToolCalls::default(),
+            waiting: Vec::new(),
+            home: directories.remove("GEMINI_CLI_HOME").or_else(|| directories.remove("HOME")),
+            fresh_id,
+            looks: Vec::new(),
         }
     }
 
+    pub(super) fn cwd(&self) -> &str {
+        self.config.cwd.as_deref().unwrap_or("/")
+    }
+
     /// Sends a request and returns its id.
-    fn request(&mut self, method: &str, params: impl serde::Serialize, out: &mut Vec<Action>) -> i64 {
+    pub(super) fn request(&mut self, method: &str, params: impl serde::Serialize, out: &mut Vec<Action>) -> i64 {
         self.requests += 1;
         wire::call(Some(self.requests), method, params, out);
         self.requests
     }
 
-    fn unsupported(&self, operation: &str) -> WireError {
+    pub(super) fn unsupported(&self, operation: &str) -> WireError {
         WireError::Unsupported { agent: self.agent.clone(), operation: operation.to_owned() }
     }
 
@@ -89,10 +181,11 @@ impl Session {
 
     /// Takes a whole line.
     pub(super) fn line(&mut self, line: &[u8], out: &mut Vec<Action>) {
-        if let State::Ready(session, _) = &self.state
-            && let Some(event) = Chunk::event(line, &session.0)
+        if let State::Ready { session, .. } = &self.state
+            && !self.history
+            && let Some(event) = Chunk::event(line, session)
         {
-            out.push(Action::Event(event));
+            self.said(event, out);
             return;
         }
         if line.trim_ascii().is_empty() {
@@ -104,8 +197,13 @@ impl Session {
         };
         let understood = match (message.id, message.method.as_deref()) {
             (Some(id), Some(method)) => self.asked(id, method, &message, out),
-            (Some(id), None) => id.get().parse().is_ok_and(|id: i64| self.answered(id, wire::answer(&message), out)),
+            (Some(id), None) => {
+                let id = id.get().parse::<i64>();
+                id.is_ok_and(|id| self.answered(id, wire::answer(&message), line, out))
+            }
             (None, Some("session/update")) => self.updated(&message, out),
+            // An extension of the protocol: who does not know it ignores it.
+            (None, Some(method)) if method.starts_with('_') => true,
             (None, _) => false,
         };
         if !understood {
@@ -113,9 +211,50 @@ impl Session {
         }
     }
 
+    /// A line that is not taken begins so. Nobody is to wait for what was in it.
+    pub(super) fn dropped(&mut self, beginning: &[u8], out: &mut Vec<Action>) {
+        jsonl::too_long(out);
+        let head = jsonl::head(beginning);
+        let error = v1::Error::internal_error().data("longer than what is taken");
+        let id = head.get("id").and_then(|id| RawValue::from_string(id.to_string()).ok());
+        match (id, head.get("method")) {
+            (Some(id), Some(_)) => wire::refuse(&id, error, out),
+            (Some(id), None) => {
+                let answer = json!({ "jsonrpc": "2.0", "id": id, "error": error });
+                self.line(answer.to_string().as_bytes(), out);
+            }
+            _ => self.calls.end_all("a line that may have told its end was too long", out),
+        }
+    }
+
+    /// A piece of text or of thinking.
+    fn said(&mut self, event: Event, out: &mut Vec<Action>) {
+        if let Event::Text { text } = &event {
+            if self.offer.quirks.text()
+                && let Some((status, detail)) = self.offer.quirks.status_in(text)
+            {
+                let event = updates::status(status, detail.trim_end().to_owned());
+                if status == "mode" {
+                    let mode = detail.to_owned();
+                    self.offer.note_mode(&mode);
+                }
+                out.push(Action::Event(event));
+                return;
+            }
+            if let State::Ready { activity: Activity::Compacting { said, .. }, .. } = &mut self.state {
+                // It is the operation's answer.
+                if said.len() + text.len() <= MAX_SAID {
+                    said.push_str(text);
+                }
+                return;
+            }
+        }
+        out.push(Action::Event(event));
+    }
+
     /// A request of the agent's.
     fn asked(&mut self, id: &RawValue, method: &str, message: &Message<'_>, out: &mut Vec<Action>) -> bool {
-        let State::Ready(_, turn) = &self.state else {
+        let State::Ready { activity, .. } = &self.state else {
             wire::refuse(id, v1::Error::invalid_request().data("the session is not ready"), out);
             return false;
         };
@@ -123,149 +262,183 @@ impl Session {
             wire::refuse(id, v1::Error::method_not_found(), out);
             return false;
         }
-        let cancelled = turn.as_ref().is_some_and(|turn| turn.cancelled);
-        let asked =
-            message.params().map_err(v1::Error::from).and_then(|request| self.permissions.ask(id, request, out));
-        let permission = match asked {
-            Ok(permission) => permission,
-            Err(error) => {
-                wire::refuse(id, error, out);
-                return false;
-            }
-        };
-        match self.config.permission_mode {
+        let cancelled = matches!(activity, Activity::Turn(turn) if turn.cancelled);
+        let Self { permissions, calls, offer, .. } = self;
+        let asked = message
+            .params()
+            .map_err(v1::Error::from)
+            .and_then(|request| permissions.ask(id, request, calls, &offer.quirks, out));
+        if let Err(error) = asked {
+            wire::refuse(id, error, out);
+            return false;
+        }
+        if cancelled {
             // It is not to be answered any more, and the agent may wait for it before it ends the turn.
-            _ if cancelled => self.permissions.cancel_all(out),
-            PermissionMode::Ask => {}
-            PermissionMode::Allow => self.permissions.answer_by_mode(&permission, &PermissionAnswer::Allow, out),
-            PermissionMode::Deny => self.permissions.answer_by_mode(&permission, &PermissionAnswer::Deny, out),
+            self.permissions.cancel_all(out);
         }
         true
     }
 
     fn updated(&mut self, message: &Message<'_>, out: &mut Vec<Action>) -> bool {
-        let (State::SettingModel(_, session) | State::Ready(session, _)) = &self.state else { return false };
-        match message.params::<v1::SessionNotification>() {
-            Ok(update) if update.session_id == *session => updates::events(update.update, &mut self.calls, out),
-            _ => false,
+        let Ok(v1::SessionNotification { session_id, update, .. }) = message.params() else { return false };
+        let session = match &self.state {
+            // What was said before, or what there is to choose. A copy's id is not known yet.
+            State::Opening { opening, .. } => return self.offer.note_update(&update) || opening.replays(),
+            State::Configuring { session, .. } | State::Settling { session } | State::Ready { session, .. } => session,
+            _ => return false,
+        };
+        if session_id.0.as_ref() != session {
+            return false;
+        }
+        let is_choice = self.offer.note_update(&update);
+        if matches!((&self.state, &update), (State::Settling { .. }, SessionUpdate::AvailableCommandsUpdate(_))) {
+            let session = session.clone();
+            self.ready(session, out);
+            return true;
+        }
+        if self.history && !is_choice {
+            return true;
+        }
+        match update {
+            SessionUpdate::AgentMessageChunk(ContentChunk {
+                content: ContentBlock::Text(text), meta: None, ..
+            }) => {
+                self.said(Event::Text { text: text.text }, out);
+                true
+            }
+            SessionUpdate::UsageUpdate(update) => {
+                let is_news = self.cost.note(&update);
+                let in_turn = matches!(self.state, State::Ready { activity: Activity::Turn(_), .. });
+                let understood = updates::events(SessionUpdate::UsageUpdate(update), &mut self.calls, out);
+                if is_news && in_turn {
+                    let usage = Usage { cost_usd: self.cost.of_turn(), ..Usage::default() };
+                    out.push(Action::Event(Event::Usage(Box::new(usage))));
+                }
+                understood
+            }
+            update => updates::events(update, &mut self.calls, out),
         }
     }
 
     /// An answer to our request `id`. `false` if we asked no such thing.
-    fn answered(&mut self, id: i64, answer: Answer<'_>, out: &mut Vec<Action>) -> bool {
-        let done = match &mut self.state {
-            State::Initializing(request) if *request == id => self.initialized(answer, out),
-            State::OpeningSession(request) if *request == id => self.opened(answer, out),
-            State::SettingModel(request, session) if *request == id => {
-                let session = session.clone();
-                self.model_set(answer, session, out)
+    fn answered(&mut self, id: i64, answer: Answer<'_>, line: &[u8], out: &mut Vec<Action>) -> bool {
+        if let Some(at) = self.waiting.iter().position(|waiting| waiting.id == id) {
+            let waiting = self.waiting.remove(at);
+            self.operated(waiting, answer, line, out);
+            return true;
+        }
+        let done = match std::mem::replace(&mut self.state, State::Over) {
+            State::Initializing(request) if request == id => self.initialized(answer, out),
+            State::Finding { request, list, fork } if request == id => self.found(list, fork, answer, out),
+            State::Opening { request, opening } if request == id => self.opened(opening, answer, out),
+            State::Configuring { request, session, setting, asked } if request == id => {
+                self.configured(session, &setting, &asked, answer, out)
             }
-            State::Ready(_, Some(turn)) if turn.prompts.contains(&id) => {
-                turn.prompts.retain(|prompt| *prompt != id);
-                self.prompt_answered(answer, out);
+            State::Ready { session, activity: Activity::Turn(turn) } if turn.prompts.contains(&id) => {
+                self.prompt_answered(session, turn, id, answer, out);
                 Ok(())
             }
-            _ => return false,
+            State::Ready { session, activity: Activity::Compacting { request, operation, said } } if request == id => {
+                self.state = State::Ready { session, activity: Activity::Idle };
+                self.end_open("it has been compacted", out);
+                self.compacted(operation, said, answer, out);
+                Ok(())
+            }
+            other => {
+                self.state = other;
+                return false;
+            }
         };
         if let Err(refused) = done {
-            let error = refused.of(&self.agent);
-            self.state = State::Over;
-            out.push(Action::Fail(error));
+            self.refuse(refused, out);
         }
         true
     }
 
-    fn initialized(&mut self, answer: Answer<'_>, out: &mut Vec<Action>) -> Result<(), Refused> {
-        handshake::initialized(accepted("initialize", answer)?, &self.config)?;
-        let params = handshake::new_session(&self.config);
-        self.state = State::OpeningSession(self.request("session/new", params, out));
-        Ok(())
-    }
-
-    fn opened(&mut self, answer: Answer<'_>, out: &mut Vec<Action>) -> Result<(), Refused> {
-        match handshake::opened(accepted("session/new", answer)?, self.config.model.as_deref())? {
-            (session, None) => self.ready(session, out),
-            (session, Some(set)) => {
-                self.state = State::SettingModel(self.request(set.method(), &set, out), session);
-            }
+    /// Sends a prompt and returns its id.
+    fn send_prompt(&mut self, session: &str, prompt: &Prompt, out: &mut Vec<Action>) -> Result<i64, WireError> {
+        let blocks = turn::blocks(prompt, self.cwd(), &self.offer.capabilities.prompt_capabilities);
+        let mut blocks = blocks.map_err(|operation| self.unsupported(operation))?;
+        if let Some(system_prompt) = self.system_prompt.take() {
+            blocks.insert(0, system_prompt.into());
         }
-        Ok(())
+        Ok(self.send_blocks(session, &blocks, out))
     }
 
-    fn model_set(&mut self, answer: Answer<'_>, session: SessionId, out: &mut Vec<Action>) -> Result<(), Refused> {
-        accepted("the request to set its model", answer)?;
-        self.ready(session, out);
-        Ok(())
+    pub(super) fn send_blocks(&mut self, session: &str, blocks: &[ContentBlock], out: &mut Vec<Action>) -> i64 {
+        self.history = false;
+        self.request("session/prompt", json!({ "sessionId": session, "prompt": blocks }), out)
     }
 
-    fn ready(&mut self, session: SessionId, out: &mut Vec<Action>) {
-        out.push(Action::Ready { native_session_id: Some(session.0.as_ref().to_owned()) });
-        self.state = State::Ready(session, None);
-    }
-
-    fn send_prompt(&mut self, session: SessionId, text: &str, out: &mut Vec<Action>) -> i64 {
-        let mut blocks: Vec<ContentBlock> = self.system_prompt.take().into_iter().map(ContentBlock::from).collect();
-        blocks.push(text.into());
-        self.request("session/prompt", PromptRequest::new(session, blocks), out)
-    }
-
-    pub(super) fn prompt(&mut self, text: &str, out: &mut Vec<Action>) -> Result<(), WireError> {
+    pub(super) fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
         let session = match &self.state {
-            State::Ready(session, None) => session.clone(),
-            State::Ready(_, Some(_)) => return Err(WireError::Busy),
+            State::Ready { session, activity: Activity::Idle } => session.clone(),
+            State::Ready { .. } => return Err(WireError::Busy),
             _ => return Err(self.unsupported("take a prompt: its session is not ready, or over")),
         };
-        let prompt = self.send_prompt(session.clone(), text, out);
-        let turn = Turn { prompts: vec![prompt], steers: 0, cancelled: false, answer: None };
-        self.state = State::Ready(session, Some(turn));
+        let id = self.send_prompt(&session, prompt, out)?;
+        self.cost.turn_begins();
+        self.state = State::Ready { session, activity: Activity::Turn(Turn::new(id)) };
         Ok(())
     }
 
-    pub(super) fn steer(&mut self, text: &str, out: &mut Vec<Action>) -> Result<(), WireError> {
-        if !self.steer_by_prompt {
+    pub(super) fn steer(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
+        if self.steering == Steering::No {
             return Err(self.unsupported("be steered while a turn runs: abort the turn, or queue the prompt"));
         }
-        let State::Ready(session, Some(turn)) = &mut self.state else {
+        let State::Ready { session, activity: Activity::Turn(turn) } = &self.state else {
             return Err(self.unsupported("be steered: no turn runs"));
         };
         if turn.steers >= MAX_STEERS {
             return Err(WireError::Busy);
         }
-        turn.steers += 1;
         let session = session.clone();
-        let prompt = self.send_prompt(session, text, out);
-        if let State::Ready(_, Some(turn)) = &mut self.state {
-            turn.prompts.push(prompt);
+        let id = self.send_prompt(&session, prompt, out)?;
+        if let State::Ready { activity: Activity::Turn(turn), .. } = &mut self.state {
+            turn.steers += 1;
+            turn.prompts.push(id);
         }
         Ok(())
     }
 
-    fn prompt_answered(&mut self, answer: Answer<'_>, out: &mut Vec<Action>) {
-        let State::Ready(_, slot @ Some(_)) = &mut self.state else { return };
-        let Some(turn) = slot else { return };
-        match answer.and_then(complete) {
-            Ok(complete) => turn.answer = Some(complete),
-            Err(error) => out.push(Action::Event(Event::Error {
-                code: i32::from(error.code).to_string(),
-                message: wire::describe(&error),
-                retryable: i32::from(error.code) == INTERNAL_ERROR,
-            })),
+    fn prompt_answered(&mut self, session: String, turn: Turn, id: i64, answer: Answer<'_>, out: &mut Vec<Action>) {
+        let mut turn = turn;
+        turn.prompts.retain(|prompt| *prompt != id && self.steering != Steering::Unanswered);
+        match answer.and_then(turn::complete) {
+            Ok(complete) => turn.answered(complete),
+            // However an agent puts it, it does as it was told.
+            Err(_) if turn.cancelled => turn.answered((StopReason::Cancelled, None)),
+            Err(error) => out.push(Action::Event(errors::event(&error))),
         }
         if !turn.prompts.is_empty() {
+            self.state = State::Ready { session, activity: Activity::Turn(turn) };
             return;
         }
-        let answer = turn.answer.take();
-        *slot = None;
-        self.permissions.cancel_all(out);
-        if let Some((stop_reason, usage)) = answer {
-            out.push(Action::Event(Event::Complete { stop_reason, usage }));
+        self.state = State::Ready { session, activity: Activity::Idle };
+        self.end_open("the turn has ended", out);
+        if let Some(stop_reason) = turn.stop_reason {
+            let mut usage = turn.usage;
+            if let Some(cost) = self.cost.of_turn() {
+                usage.get_or_insert_default().cost_usd = Some(cost);
+            }
+            out.push(Action::Event(Event::Complete { stop_reason, usage: usage.map(Box::new) }));
         }
         out.push(Action::TurnEnded);
     }
 
+    /// Ends what is still open when the agent is done.
+    fn end_open(&mut self, why: &str, out: &mut Vec<Action>) {
+        self.permissions.cancel_all(out);
+        self.calls.end_all(why, out);
+    }
+
     pub(super) fn abort(&mut self, out: &mut Vec<Action>) {
-        let State::Ready(session, Some(turn)) = &mut self.state else { return };
-        turn.cancelled = true;
+        let State::Ready { session, activity } = &mut self.state else { return };
+        match activity {
+            Activity::Idle => return,
+            Activity::Turn(turn) => turn.cancelled = true,
+            Activity::Compacting { .. } => {}
+        }
         // First of all: some agents do not hear the cancellation while they wait for an answer.
         self.permissions.cancel_all(out);
         wire::call(None, "session/cancel", v1::CancelNotification::new(session.clone()), out);
@@ -275,86 +448,55 @@ impl Session {
         &mut self,
         id: &str,
         answer: &PermissionAnswer,
+        by: ResolvedBy,
         out: &mut Vec<Action>,
     ) -> Result<(), WireError> {
-        self.permissions.answer(id, answer, ResolvedBy::User, out)
+        let (call, allowed) = self.permissions.answer(id, answer, by, &self.agent, out)?;
+        if allowed {
+            self.calls.allowed(&call);
+        } else if self.offer.quirks.drops_rejected {
+            self.calls.fail(&call, "rejected", out);
+        }
+        Ok(())
     }
 
     /// The agent is gone.
     pub(super) fn finish(&mut self, out: &mut Vec<Action>) {
         self.permissions.close_all(out);
+        self.calls.end_all("the agent is gone", out);
+        let reason = "its output ended before it answered".to_owned();
+        for waiting in std::mem::take(&mut self.waiting) {
+            let reply = Err(WireError::AgentDied { reason: reason.clone() });
+            out.push(Action::Reply { request: waiting.operation, reply });
+        }
+        for look in std::mem::take(&mut self.looks) {
+            if let Wanted::Tell(operation) = look.wanted {
+                out.push(Action::Reply {
+                    request: operation,
+                    reply: Err(WireError::AgentDied { reason: reason.clone() }),
+                });
+            }
+        }
         let waited_for = match std::mem::replace(&mut self.state, State::Over) {
-            State::Ready(_, Some(_)) => {
-                out.push(Action::Event(Event::Error {
-                    code: "agent-exited".to_owned(),
-                    message: "the agent's output ended during the turn".to_owned(),
-                    retryable: false,
-                }));
+            State::Ready { activity: Activity::Turn(_), .. } => {
+                let message = "the agent's output ended during the turn";
+                out.push(Action::Event(Event::error("agent-exited", message, false)));
                 out.push(Action::TurnEnded);
                 return;
             }
+            State::Ready { activity: Activity::Compacting { operation, .. }, .. } => {
+                out.push(Action::Reply { request: operation, reply: Err(WireError::AgentDied { reason }) });
+                return;
+            }
             State::Initializing(_) => "initialize",
-            State::OpeningSession(_) => "session/new",
-            State::SettingModel(..) => "the request to set its model",
-            State::New | State::Ready(_, None) | State::Over => return,
+            State::Looking => "what files it has",
+            State::Finding { .. } => "session/list",
+            State::Opening { opening, .. } => opening.method(),
+            State::Configuring { .. } => "the request to set its model, mode or thinking",
+            State::Settling { .. } => "session/load to its end",
+            State::New | State::Ready { .. } | State::Over => return,
         };
         let reason = format!("its output ended before it answered {waited_for}");
         out.push(Action::Fail(WireError::AgentDied { reason }));
     }
-}
-
-fn accepted<'a>(what: &str, answer: Answer<'a>) -> Result<&'a str, Refused> {
-    answer.map_err(|error| {
-        let hint = match error.code {
-            v1::ErrorCode::AuthRequired => "; log it in, or give it a key in its environment",
-            _ => "",
-        };
-        let (code, text) = (i32::from(error.code), wire::describe(&error));
-        Refused::Protocol(format!("it answered {what} with error {code}: {text}{hint}"))
-    })
-}
-
-/// What the answer to a prompt says.
-fn complete(result: &str) -> Result<(StopReason, Option<Box<Usage>>), v1::Error> {
-    let response = match serde_json::from_str::<PromptResponse>(result) {
-        Ok(response) => response,
-        Err(error) => {
-            let value: serde_json::Value = serde_json::from_str(result).unwrap_or_default();
-            let reason = value.get("stopReason").and_then(serde_json::Value::as_str).ok_or(error)?;
-            return Ok((StopReason::Other(reason.chars().take(200).collect()), None));
-        }
-    };
-    let reason = match response.stop_reason {
-        v1::StopReason::EndTurn => StopReason::EndTurn,
-        v1::StopReason::Cancelled => StopReason::Cancelled,
-        v1::StopReason::Refusal => StopReason::Refusal,
-        v1::StopReason::MaxTokens => StopReason::MaxTokens,
-        v1::StopReason::MaxTurnRequests => StopReason::MaxRequests,
-        other => StopReason::Other(format!("{other:?}")),
-    };
-    let usage = match (response.usage, response.meta) {
-        (Some(usage), _) => Some(Usage {
-            input_tokens: Some(usage.input_tokens),
-            output_tokens: Some(usage.output_tokens),
-            cache_read_tokens: usage.cached_read_tokens,
-            cache_write_tokens: usage.cached_write_tokens,
-            cost_usd: None,
-        }),
-        // Gemini's place for it.
-        (None, Some(meta)) => meta.get("quota").and_then(|quota| quota.get("token_count")).map(|count| Usage {
-            input_tokens: count.get("input_tokens").and_then(serde_json::Value::as_u64),
-            output_tokens: count.get("output_tokens").and_then(serde_json::Value::as_u64),
-            ..Usage::default()
-        }),
-        (None, None) => None,
-    };
-    Ok((reason, usage.map(Box::new)))
-}
-
-/// A line that is not understood, in pieces that can be passed on.
-fn log(line: &[u8], out: &mut Vec<Action>) {
-    out.extend(line.chunks(MAX_LINE).map(|piece| {
-        let text = String::from_utf8_lossy(piece).into_owned();
-        Action::Event(Event::Log { stream: "stdout".to_owned(), text })
-    }));
 }

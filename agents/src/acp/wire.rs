@@ -4,18 +4,13 @@ use std::borrow::Cow;
 
 use agent_client_protocol_schema::v1;
 use ipc_protocol::{Event, WireError};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
-use crate::Action;
-
-/// Longest id of the agent's, in bytes.
-pub(super) const MAX_ID: usize = 1024;
-
-/// Longest line that is taken as a message, in bytes. What is longer is dropped, with an error event that says so.
-pub(super) const MAX_MESSAGE_LINE: usize = 8 * 1024 * 1024;
-/// Longest text of an error of the agent's that is passed on, in characters.
-const MAX_ERROR: usize = 2000;
+use crate::{
+    Action,
+    jsonl::{hot, words},
+};
 
 /// One message. What is not needed to tell messages apart is left undecoded.
 #[derive(Debug, Deserialize)]
@@ -47,20 +42,9 @@ pub(super) type Answer<'a> = Result<&'a str, v1::Error>;
 pub(super) fn answer<'a>(message: &Message<'a>) -> Answer<'a> {
     match message.error {
         // Not every agent sends well-formed errors; an error it is all the same.
-        Some(error) => Err(serde_json::from_str(error.get())
-            .unwrap_or_else(|_| v1::Error::new(0, error.get().chars().take(MAX_ERROR).collect::<String>()))),
+        Some(error) => Err(serde_json::from_str(error.get()).unwrap_or_else(|_| v1::Error::new(0, words(error.get())))),
         None => Ok(message.result.map_or("null", RawValue::get)),
     }
-}
-
-/// An error of the agent's in one line of bounded length.
-pub(super) fn describe(error: &v1::Error) -> String {
-    let mut text = error.message.clone();
-    if let Some(data) = &error.data {
-        let data = data.as_str().map_or_else(|| data.to_string(), str::to_owned);
-        text = format!("{text}: {data}");
-    }
-    text.chars().take(MAX_ERROR).collect()
 }
 
 /// A chunk of text or thinking: all that a line of the hot path is decoded to.
@@ -85,6 +69,8 @@ struct ChunkParams<'a> {
 struct ChunkUpdate {
     session_update: ChunkKind,
     content: ChunkContent,
+    #[serde(rename = "_meta", default)]
+    meta: Option<IgnoredAny>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -110,11 +96,15 @@ enum TextKind {
 impl Chunk<'_> {
     /// The event in `line`, if it is a chunk of text of `session`. Anything else is `None`, and for the full decoder.
     pub(super) fn event(line: &[u8], session: &str) -> Option<Event> {
-        let chunk: Chunk<'_> = serde_json::from_slice(line).ok()?;
+        let chunk: Chunk<'_> = hot(line)?;
         if chunk.method != "session/update" || chunk.params.session_id != session {
             return None;
         }
-        let ChunkUpdate { session_update, content } = chunk.params.update;
+        let ChunkUpdate { session_update, content, meta } = chunk.params.update;
+        if meta.is_some() {
+            // It may be a sub-agent's.
+            return None;
+        }
         Some(match session_update {
             ChunkKind::AgentMessageChunk => Event::Text { text: content.text },
             ChunkKind::AgentThoughtChunk => Event::Thinking { text: content.text },

@@ -2,45 +2,12 @@
 
 use agents::{Action, acp};
 use ipc_protocol::{
-    AgentSessionConfig, EnvVars, Event, McpServer, McpTransport, PermissionAnswer, StopReason, ToolStatus, WireError,
+    AgentSessionConfig, EnvVars, Event, McpServer, McpTransport, PermissionAnswer, PermissionMode, ResolvedBy,
+    StopReason, ToolStatus, WireError,
 };
 use serde_json::{Value, json};
 
-use crate::replay::{Replay, adapter, setup, writes};
-
-fn line(value: &Value) -> Vec<u8> {
-    format!("{value}\n").into_bytes()
-}
-
-/// An adapter with a session, and no actions yet.
-fn ready() -> Replay {
-    let mut replay = Replay::new(adapter());
-    replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 1, "result": {"protocolVersion": 1}})));
-    replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 2, "result": {"sessionId": "s"}})));
-    assert!(matches!(replay.actions.last(), Some(Action::Ready { .. })));
-    replay.clear();
-    replay
-}
-
-fn update(update: &Value) -> Vec<u8> {
-    line(&json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "s", "update": update}}))
-}
-
-fn events(actions: &[Action]) -> Vec<Event> {
-    let event = |action: &Action| match action {
-        Action::Event(event) => Some(event.clone()),
-        _ => None,
-    };
-    actions.iter().filter_map(event).collect()
-}
-
-fn kinds(actions: &[Action]) -> Vec<String> {
-    let kind = |event: &Event| {
-        let value = serde_json::to_value(event).expect("JSON");
-        value.as_object().and_then(|map| map.keys().next().cloned()).expect("a type")
-    };
-    events(actions).iter().map(kind).collect()
-}
+use crate::replay::{Replay, USER, adapter, events, kinds, line, ready, setup, update, writes};
 
 #[test]
 fn the_handshake_asks_for_nothing_it_does_not_need() {
@@ -85,8 +52,14 @@ fn the_handshake_asks_for_nothing_it_does_not_need() {
 
 #[test]
 fn what_the_protocol_cannot_do_is_refused() {
-    let config = AgentSessionConfig { tools: vec!["Bash".into()], ..AgentSessionConfig::new("agent") };
-    assert!(matches!(acp::make(setup(config)), Err(WireError::Unsupported { .. })));
+    for config in [
+        AgentSessionConfig { tools: vec!["Bash".into()], ..AgentSessionConfig::new("agent") },
+        AgentSessionConfig { ephemeral: true, ..AgentSessionConfig::new("agent") },
+    ] {
+        let mut replay = Replay::new(acp::make(setup(config)).expect("an adapter"));
+        replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 1, "result": {"protocolVersion": 1}})));
+        assert!(matches!(replay.actions.last(), Some(Action::Fail(WireError::Unsupported { .. }))));
+    }
     let server = McpServer {
         name: "web".into(),
         transport: McpTransport::Http { url: "http://127.0.0.1:1/".into(), headers: EnvVars::default() },
@@ -97,14 +70,14 @@ fn what_the_protocol_cannot_do_is_refused() {
     assert!(matches!(replay.actions.last(), Some(Action::Fail(WireError::Unsupported { .. }))));
     let mut out = Vec::new();
     let mut adapter = ready().adapter;
-    assert!(adapter.steer("left", &mut out).is_err(), "no turn runs");
-    adapter.prompt("go", &mut out).expect("ready");
-    assert_eq!(adapter.prompt("again", &mut out), Err(WireError::Busy));
+    assert!(adapter.steer(&"left".into(), &mut out).is_err(), "no turn runs");
+    adapter.prompt(&"go".into(), &mut out).expect("ready");
+    assert_eq!(adapter.prompt(&"again".into(), &mut out), Err(WireError::Busy));
     let mut setup = setup(AgentSessionConfig::new("agent"));
-    setup.steer_by_prompt = false;
+    setup.protocol_config = json!({});
     let mut adapter = acp::make(setup).expect("an adapter");
-    assert!(matches!(adapter.steer("left", &mut out), Err(WireError::Unsupported { .. })));
-    assert!(matches!(adapter.prompt("go", &mut out), Err(WireError::Unsupported { .. })), "not ready");
+    assert!(matches!(adapter.steer(&"left".into(), &mut out), Err(WireError::Unsupported { .. })));
+    assert!(matches!(adapter.prompt(&"go".into(), &mut out), Err(WireError::Unsupported { .. })), "not ready");
 }
 
 #[test]
@@ -123,18 +96,18 @@ fn a_login_that_is_missing_is_named() {
 #[test]
 fn an_error_ends_the_turn() {
     let mut replay = ready();
-    replay.adapter.prompt("go", &mut replay.actions).expect("ready");
+    replay.adapter.prompt(&"go".into(), &mut replay.actions).expect("ready");
     replay.clear();
     let error = json!({"code": -32603, "message": "Internal error", "data": {"details": "no model"}});
     replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 3, "error": error})));
-    let message = r#"Internal error: {"details":"no model"}"#.to_owned();
-    let expected = Event::Error { code: "-32603".into(), message, retryable: true };
+    let message = "Internal error: no model".to_owned();
+    let expected = Event::error("-32603", message, true);
     assert_eq!(replay.actions, [Action::Event(expected), Action::TurnEnded]);
-    replay.adapter.prompt("again", &mut replay.actions).expect("ready again");
+    replay.adapter.prompt(&"again".into(), &mut replay.actions).expect("ready again");
     replay.clear();
     replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 4, "error": "gone wrong"})));
     assert!(matches!(&events(&replay.actions)[..], [Event::Error { message, .. }] if message.contains("gone wrong")));
-    replay.adapter.prompt("again", &mut replay.actions).expect("ready again");
+    replay.adapter.prompt(&"again".into(), &mut replay.actions).expect("ready again");
     replay.clear();
     replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 5, "result": {"stopReason": "bored"}})));
     let expected = Event::Complete { stop_reason: StopReason::Other("bored".into()), usage: None };
@@ -144,14 +117,14 @@ fn an_error_ends_the_turn() {
 #[test]
 fn the_end_of_the_agent_ends_what_is_open() {
     let mut replay = ready();
-    replay.adapter.prompt("go", &mut replay.actions).expect("ready");
+    replay.adapter.prompt(&"go".into(), &mut replay.actions).expect("ready");
     replay.stdout(&permission(&json!(7)));
     replay.clear();
     // Half a line, which is a whole message.
     let last = update(&json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "bye"}}));
     replay.stdout(last.trim_ascii_end());
     let actions = replay.finish();
-    assert_eq!(kinds(&actions), ["stream:text", "permission:resolved", "stream:error"]);
+    assert_eq!(kinds(&actions), ["stream:text", "permission:resolved", "stream:tool_end", "stream:error"]);
     assert_eq!(actions.last(), Some(&Action::TurnEnded));
     assert_eq!(writes(&actions), Vec::<Value>::new(), "nobody reads any more");
 
@@ -171,23 +144,31 @@ fn permission(id: &Value) -> Vec<u8> {
 #[test]
 fn ids_of_both_directions_do_not_mix() {
     let mut replay = ready();
-    replay.adapter.prompt("go", &mut replay.actions).expect("ready");
+    replay.adapter.prompt(&"go".into(), &mut replay.actions).expect("ready");
     replay.clear();
     // The number of our prompt, the same as text, and once more.
     for id in [json!(3), json!("3"), json!(3)] {
         replay.stdout(&permission(&id));
     }
-    assert_eq!(kinds(&replay.actions), ["permission:requested"; 3]);
+    let asked = ["stream:tool_start", "permission:requested", "permission:requested", "permission:requested"];
+    assert_eq!(kinds(&replay.actions), asked);
     replay.clear();
-    replay.adapter.permission("permission-2", &PermissionAnswer::Allow, &mut replay.actions).expect("open");
+    // A policy allows once, and there is no such option.
+    let by = ResolvedBy::Mode(PermissionMode::Allow);
+    let by_mode = replay.adapter.permission("permission-2", &PermissionAnswer::Allow, by, &mut replay.actions);
+    assert!(matches!(by_mode, Err(WireError::UnknownOption { .. })));
+    replay.adapter.permission("permission-2", &PermissionAnswer::Allow, USER, &mut replay.actions).expect("open");
     let written = writes(&replay.actions);
     assert_eq!(written[0]["id"], "3");
     assert_eq!(written[0]["result"]["outcome"], json!({"outcome": "selected", "optionId": "yes"}), "there is no other");
-    let denied = replay.adapter.permission("permission-1", &PermissionAnswer::Deny, &mut replay.actions);
+    let denied = replay.adapter.permission("permission-1", &PermissionAnswer::Deny, USER, &mut replay.actions);
     assert!(matches!(denied, Err(WireError::UnknownOption { .. })));
     replay.clear();
     replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 3, "result": {"stopReason": "end_turn"}})));
-    assert_eq!(kinds(&replay.actions), ["permission:resolved", "permission:resolved", "stream:complete"]);
+    assert_eq!(
+        kinds(&replay.actions),
+        ["permission:resolved", "permission:resolved", "stream:tool_end", "stream:complete"]
+    );
 }
 
 #[test]
@@ -215,7 +196,7 @@ fn what_is_not_understood_is_logged() {
         "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32700,\"message\":\"Parse error\"}}\n",
         "{\"jsonrpc\":\"2.0\",\"id\":99,\"result\":{}}\n",
         "{\"jsonrpc\":\"2.0\",\"id\":\"1\",\"result\":{}}\n",
-        "{\"jsonrpc\":\"2.0\",\"method\":\"_vendor/thing\",\"params\":{}}\n",
+        "{\"jsonrpc\":\"2.0\",\"method\":\"vendor/thing\",\"params\":{}}\n",
     ] {
         replay.clear();
         replay.stdout(text.as_bytes());
@@ -229,7 +210,8 @@ fn what_is_not_understood_is_logged() {
     replay.clear();
     replay.stdout(b"\n  \r\n");
     replay.stdout(&update(&json!({"sessionUpdate": "available_commands_update", "availableCommands": []})));
-    assert_eq!(replay.actions, [], "blank lines and menus are nothing");
+    replay.stdout(&line(&json!({"jsonrpc": "2.0", "method": "_vendor/thing", "params": {}})));
+    assert_eq!(replay.actions, [], "blank lines, menus and extensions are nothing");
     replay.adapter.stderr(b"warning\n", &mut replay.actions);
     assert_eq!(events(&replay.actions), [Event::Log { stream: "stderr".into(), text: "warning\n".into() }]);
 }

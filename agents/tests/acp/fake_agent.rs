@@ -8,11 +8,11 @@ use std::{
 
 use agents::{Action, Adapter, acp};
 use ipc_protocol::{
-    AgentSessionConfig, EnvVars, Event, McpServer, McpTransport, PermissionAnswer, PermissionMode, ResolvedBy,
-    StopReason, ToolStatus, WireError,
+    AgentSessionConfig, EnvVars, Event, McpServer, McpTransport, PermissionAnswer, ResolvedBy, StopReason, ToolStatus,
+    WireError,
 };
 
-use crate::replay::setup;
+use crate::replay::{USER, setup};
 
 /// Longest wait for anything.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -79,7 +79,7 @@ impl Live {
     }
 
     fn prompt(&mut self, script: &str) {
-        self.act(|adapter, out| adapter.prompt(script, out)).expect("a turn");
+        self.act(|adapter, out| adapter.prompt(&script.into(), out)).expect("a turn");
     }
 
     /// A whole turn, without its end.
@@ -140,7 +140,7 @@ fn a_turn_becomes_events() {
     assert_eq!((&end.id, end.status, end.output.as_str()), (&start.id, ToolStatus::Completed, "done"));
     let Event::Plan { entries } = &events[5] else { panic!("{events:?}") };
     assert_eq!((entries[1].content.as_str(), entries[1].status.as_str()), ("think", "in_progress"));
-    assert_eq!(events[6], Event::ContextWindow { used: 1234, size: 200_000 });
+    assert_eq!(events[6], Event::context_window(1234, 200_000));
     assert_eq!(events[7], Event::Log { stream: "stdout".into(), text: "not json\n".into() });
     let Event::ToolStart(start) = &events[8] else { panic!("{events:?}") };
     assert_eq!(start.input.as_str(), r#"{"command":"echo out; exit 3"}"#);
@@ -199,7 +199,7 @@ fn a_handshake_that_fails_says_why() {
 }
 
 #[test]
-fn permission_requests_are_answered_by_the_user_or_the_mode() {
+fn permission_requests_wait_for_their_answer() {
     let mut live = Live::ready(config(), &[]);
     for (answer, said) in [
         (PermissionAnswer::Allow, "allow-once"),
@@ -210,24 +210,20 @@ fn permission_requests_are_answered_by_the_user_or_the_mode() {
         live.prompt("ask May I?");
         let id = live.asked();
         let unknown = PermissionAnswer::Option("no-such".into());
-        let error = live.act(|adapter, out| adapter.permission(&id, &unknown, out)).expect_err("unknown");
+        let error = live.act(|adapter, out| adapter.permission(&id, &unknown, USER, out)).expect_err("unknown");
         assert!(matches!(&error, WireError::UnknownOption { options, .. } if options.len() == 3), "{error}");
-        live.act(|adapter, out| adapter.permission(&id, &answer, out)).expect("open");
-        let error = live.act(|adapter, out| adapter.permission(&id, &answer, out)).expect_err("answered");
+        live.act(|adapter, out| adapter.permission(&id, &answer, USER, out)).expect("open");
+        let error = live.act(|adapter, out| adapter.permission(&id, &answer, USER, out)).expect_err("answered");
         assert!(matches!(error, WireError::UnknownPermission { .. }), "{error}");
         let events = live.turn_end();
-        let Event::PermissionResolved { by: ResolvedBy::User, option, .. } = &events[0] else { panic!("{events:?}") };
+        let Event::PermissionResolved { by: USER, option, .. } = &events[0] else { panic!("{events:?}") };
         assert_eq!(option.as_deref().unwrap_or("cancelled"), said);
-        assert_eq!(events[1..], [text(&format!("permission: {said}\n")), complete(StopReason::EndTurn)]);
-    }
-    for (permission_mode, said) in [(PermissionMode::Allow, "allow-once"), (PermissionMode::Deny, "reject-once")] {
-        let mut live = Live::ready(AgentSessionConfig { permission_mode, ..config() }, &[]);
-        let events = live.turn("ask May I?");
-        let Event::PermissionRequested(request) = &events[0] else { panic!("{events:?}") };
-        assert_eq!((request.title.as_str(), request.options.len()), ("May I?", 3));
-        let resolved =
-            Event::PermissionResolved { id: request.id.clone(), option: Some(said.into()), by: ResolvedBy::Mode };
-        assert_eq!(events[1..3], [resolved, text(&format!("permission: {said}\n"))]);
+        // The fake agent says nothing of the call itself.
+        let Event::ToolEnd(end) = &events[2] else { panic!("{events:?}") };
+        let status = if said.starts_with("allow") { ToolStatus::Completed } else { ToolStatus::Failed };
+        assert_eq!(end.status, status, "{said}");
+        assert_eq!(events[1], text(&format!("permission: {said}\n")));
+        assert_eq!(events[3..], [complete(StopReason::EndTurn)]);
     }
 }
 
@@ -239,7 +235,10 @@ fn an_abort_gets_through_to_an_agent_that_waits_for_an_answer() {
     let id = live.asked();
     live.act(|adapter, out| adapter.abort(out)).expect("abortable");
     let resolved = Event::PermissionResolved { id, option: None, by: ResolvedBy::Abort };
-    assert_eq!(live.turn_end(), [resolved, text("permission: cancelled\n"), complete(StopReason::Cancelled)]);
+    let events = live.turn_end();
+    assert_eq!(events[..2], [resolved, text("permission: cancelled\n")]);
+    assert!(matches!(&events[2], Event::ToolEnd(end) if end.status == ToolStatus::Failed), "{events:?}");
+    assert_eq!(events[3..], [complete(StopReason::Cancelled)]);
     // Between turns there is nothing to cancel.
     live.act(|adapter, out| adapter.abort(out)).expect("abortable");
     assert_eq!(live.actions, []);
@@ -273,9 +272,9 @@ fn a_steered_turn_ends_when_every_prompt_is_answered() {
     let mut live = Live::ready(config(), &[]);
     live.prompt("say begun\nask more?");
     let id = live.asked();
-    live.act(|adapter, out| adapter.steer("go left", out)).expect("steered");
+    live.act(|adapter, out| adapter.steer(&"go left".into(), out)).expect("steered");
     live.until(|action| *action == Action::Event(text("steered: go left\n")));
-    live.act(|adapter, out| adapter.permission(&id, &PermissionAnswer::Allow, out)).expect("open");
+    live.act(|adapter, out| adapter.permission(&id, &PermissionAnswer::Allow, USER, out)).expect("open");
     assert_eq!(live.turn_end().last(), Some(&complete(StopReason::EndTurn)));
     assert_eq!(live.turn("hello")[0], text("hello\n"));
 }

@@ -3,12 +3,14 @@
 use agents::Action;
 use ipc_protocol::Event;
 use proptest::{collection::vec, prelude::*, sample::Index};
+use serde_json::json;
 
-use crate::replay::{Record, Replay, TRANSCRIPTS, adapter, records};
+use crate::calls::{check_calls, endless};
+use crate::replay::{Record, Replay, TRANSCRIPTS, adapter, kinds, ready, records, update, writes};
 
 /// Replays, with what the agent wrote between two of our own messages split at `splits`.
 fn split(records: &[Record], splits: &[Index]) -> Vec<Action> {
-    let mut replay = Replay::new(adapter());
+    let mut replay = Replay::of(records);
     let mut bytes = Vec::new();
     let mut splits = splits.iter().cycle();
     let mut flush = |bytes: &mut Vec<u8>, replay: &mut Replay| {
@@ -38,6 +40,7 @@ fn check(actions: &[Action]) {
     let requested = count(|action| matches!(action, Action::Event(Event::PermissionRequested(_))));
     let resolved = count(|action| matches!(action, Action::Event(Event::PermissionResolved { .. })));
     assert_eq!(requested, resolved, "no request is left open");
+    check_calls(actions);
     let said = count(|action| matches!(action, Action::Event(Event::Complete { .. } | Event::Error { .. })));
     assert!(count(|action| *action == Action::TurnEnded) <= said, "a turn does not end without a word");
     assert!(count(|action| matches!(action, Action::Ready { .. } | Action::Fail(_))) <= 2);
@@ -175,11 +178,48 @@ fn an_endless_line_is_dropped_with_a_word() {
     assert_eq!(replay.finish(), plain);
 }
 
+fn dropped(replay: &mut Replay, beginning: &str) {
+    replay.clear();
+    endless(beginning).for_each(|bytes| replay.stdout(&bytes));
+    let first = replay.actions.remove(0);
+    assert!(matches!(&first, Action::Event(Event::Error { code, .. }) if code == "line-too-long"), "{first:?}");
+}
+
+/// Nobody waits for what was in a line that is not taken.
+#[test]
+fn what_a_dropped_line_asks_or_says_is_not_waited_for() {
+    let in_tool = || {
+        let mut replay = ready();
+        replay.adapter.prompt(&"go".into(), &mut replay.actions).expect("ready");
+        replay.stdout(&update(&json!({"sessionUpdate": "tool_call", "toolCallId": "c", "title": "x"})));
+        replay
+    };
+    let mut replay = in_tool();
+    let asked =
+        r#"{"jsonrpc":"2.0","id":5,"method":"session/request_permission","params":{"sessionId":"s","toolCall":{"x":""#;
+    dropped(&mut replay, asked);
+    let refused = &writes(&replay.actions)[0];
+    assert_eq!((replay.actions.len(), &refused["id"]), (1, &json!(5)));
+    assert!(refused["error"].is_object(), "{refused}");
+    let said = r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"x":""#;
+    dropped(&mut replay, said);
+    assert!(matches!(&replay.actions[..], [Action::Event(Event::ToolEnd(end))] if end.id == "c"), "it may have ended");
+
+    let mut replay = in_tool();
+    let prompt = writes(&replay.actions)
+        .iter()
+        .find_map(|write| write["params"]["prompt"].is_array().then(|| write["id"].clone()));
+    dropped(&mut replay, &format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"x":""#, prompt.expect("a prompt")));
+    assert_eq!(replay.actions.last(), Some(&Action::TurnEnded));
+    assert_eq!(kinds(&replay.actions), ["stream:error", "stream:tool_end"]);
+}
+
 /// Nothing that is remembered grows with what the agent says.
 #[test]
 fn a_million_ids_are_not_remembered() {
     let mut replay = Replay::new(adapter());
-    for record in &records(TRANSCRIPTS[6].1)[..6] {
+    let (_, gemini) = TRANSCRIPTS.iter().find(|(name, _)| *name == "gemini-basic").expect("a recording");
+    for record in &records(gemini)[..6] {
         replay.record(record);
     }
     let Some(session) = replay.actions.iter().find_map(|action| match action {
@@ -213,7 +253,10 @@ fn a_million_ids_are_not_remembered() {
     replay.stdout(call("4999").as_bytes());
     assert_eq!(replay.actions, [], "remembered, and nothing new");
     replay.stdout(call("0").as_bytes());
-    assert!(matches!(&replay.actions[..], [Action::Event(Event::ToolStart(_))]), "forgotten");
+    let [Action::Event(Event::ToolStart(_)), Action::Event(Event::ToolEnd(end))] = &replay.actions[..] else {
+        panic!("forgotten: {:?}", replay.actions)
+    };
+    assert_eq!(end.id, "3976", "as this one is now");
     replay.clear();
     replay.stdout(call(&"x".repeat(2000)).as_bytes());
     assert!(matches!(&replay.actions[..], [Action::Event(Event::Log { .. })]), "an id that is too long");

@@ -1,7 +1,12 @@
 //! The ACP adapter, from outside.
 
 mod behaviour;
+#[path = "../common/calls.rs"]
+mod calls;
 mod fake_agent;
 mod hostile;
+mod opening;
+mod operations;
 mod replay;
 mod transcripts;
+mod traps;

@@ -1,23 +1,40 @@
 //! Recorded conversations, replayed against an adapter.
 
-use agents::{Action, Adapter, AdapterSetup, acp};
-use ipc_protocol::{AgentSessionConfig, Event, PermissionAnswer};
-use serde_json::Value;
+use std::collections::BTreeMap;
 
-/// The recordings: every agent, with its plain turns, its permission requests and its cancelled and steered turns.
-pub(crate) const TRANSCRIPTS: [(&str, &str); 12] = [
-    ("claude-acp-basic", include_str!("../transcripts/claude-acp-basic.jsonl")),
-    ("claude-acp-permission", include_str!("../transcripts/claude-acp-permission.jsonl")),
+use agents::{Action, Adapter, AdapterSetup, acp};
+use ipc_protocol::{AgentSessionConfig, Event, NativeResume, PermissionAnswer, ResolvedBy};
+use serde_json::{Value, json};
+
+/// An answer of a user without a name.
+pub(crate) const USER: ResolvedBy = ResolvedBy::User { name: None };
+
+/// The recordings: every agent, with its plain turns, its permission requests, its cancelled and steered turns, what it says
+/// when the model fails, and conversations that are gone on with.
+pub(crate) const TRANSCRIPTS: [(&str, &str); 23] = [
     ("claude-acp-abort", include_str!("../transcripts/claude-acp-abort.jsonl")),
-    ("codex-acp-basic", include_str!("../transcripts/codex-acp-basic.jsonl")),
-    ("codex-acp-permission", include_str!("../transcripts/codex-acp-permission.jsonl")),
+    ("claude-acp-basic", include_str!("../transcripts/claude-acp-basic.jsonl")),
+    ("claude-acp-errors", include_str!("../transcripts/claude-acp-errors.jsonl")),
+    ("claude-acp-fork", include_str!("../transcripts/claude-acp-fork.jsonl")),
+    ("claude-acp-permission", include_str!("../transcripts/claude-acp-permission.jsonl")),
+    ("claude-acp-resume", include_str!("../transcripts/claude-acp-resume.jsonl")),
     ("codex-acp-abort", include_str!("../transcripts/codex-acp-abort.jsonl")),
-    ("gemini-basic", include_str!("../transcripts/gemini-basic.jsonl")),
-    ("gemini-permission", include_str!("../transcripts/gemini-permission.jsonl")),
+    ("codex-acp-basic", include_str!("../transcripts/codex-acp-basic.jsonl")),
+    ("codex-acp-errors", include_str!("../transcripts/codex-acp-errors.jsonl")),
+    ("codex-acp-permission", include_str!("../transcripts/codex-acp-permission.jsonl")),
+    ("codex-acp-resume", include_str!("../transcripts/codex-acp-resume.jsonl")),
     ("gemini-abort", include_str!("../transcripts/gemini-abort.jsonl")),
-    ("opencode-basic", include_str!("../transcripts/opencode-basic.jsonl")),
-    ("opencode-permission", include_str!("../transcripts/opencode-permission.jsonl")),
+    ("gemini-basic", include_str!("../transcripts/gemini-basic.jsonl")),
+    ("gemini-errors", include_str!("../transcripts/gemini-errors.jsonl")),
+    ("gemini-missing", include_str!("../transcripts/gemini-missing.jsonl")),
+    ("gemini-permission", include_str!("../transcripts/gemini-permission.jsonl")),
+    ("gemini-resume", include_str!("../transcripts/gemini-resume.jsonl")),
     ("opencode-abort", include_str!("../transcripts/opencode-abort.jsonl")),
+    ("opencode-basic", include_str!("../transcripts/opencode-basic.jsonl")),
+    ("opencode-errors", include_str!("../transcripts/opencode-errors.jsonl")),
+    ("opencode-fork", include_str!("../transcripts/opencode-fork.jsonl")),
+    ("opencode-permission", include_str!("../transcripts/opencode-permission.jsonl")),
+    ("opencode-resume", include_str!("../transcripts/opencode-resume.jsonl")),
 ];
 
 /// One line of a recording.
@@ -47,12 +64,42 @@ pub(crate) fn records(transcript: &str) -> Vec<Record> {
 
 /// A configuration as the recordings have it.
 pub(crate) fn setup(config: AgentSessionConfig) -> AdapterSetup {
-    AdapterSetup { config, agent: "recorded".to_owned(), steer_by_prompt: true }
+    AdapterSetup {
+        config,
+        agent: "recorded".to_owned(),
+        protocol_config: json!({ "steerByPrompt": true }),
+        fresh_id: "0193a5a8-0000-7000-8000-000000000000".to_owned(),
+        resume: None,
+        endpoint: None,
+        directories: BTreeMap::new(),
+    }
 }
 
 pub(crate) fn adapter() -> Box<dyn Adapter> {
-    acp::make(setup(AgentSessionConfig { cwd: Some("/srv/example".into()), ..AgentSessionConfig::new("recorded") }))
-        .expect("an adapter")
+    acp::make(setup(AgentSessionConfig {
+        cwd: Some("/srv/example/work".into()),
+        ..AgentSessionConfig::new("recorded")
+    }))
+    .expect("an adapter")
+}
+
+/// An adapter that opens its session as the recording does.
+fn adapter_of(records: &[Record]) -> Box<dyn Adapter> {
+    let opening = |record: &Record| match record {
+        Record::In(message)
+            if matches!(message["method"].as_str(), Some("session/resume" | "session/load" | "session/fork")) =>
+        {
+            Some(message.clone())
+        }
+        _ => None,
+    };
+    let mut setup =
+        setup(AgentSessionConfig { cwd: Some("/srv/example/work".into()), ..AgentSessionConfig::new("recorded") });
+    setup.resume = records.iter().find_map(opening).map(|message| NativeResume {
+        id: message["params"]["sessionId"].as_str().map(str::to_owned),
+        fork: message["method"] == "session/fork",
+    });
+    acp::make(setup).expect("an adapter")
 }
 
 /// What an adapter did, and what is open.
@@ -65,6 +112,11 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
+    /// Of the adapter that the recording is of.
+    pub(crate) fn of(records: &[Record]) -> Self {
+        Self::new(adapter_of(records))
+    }
+
     pub(crate) fn new(mut adapter: Box<dyn Adapter>) -> Self {
         let mut actions = Vec::new();
         adapter.start(&mut actions);
@@ -99,14 +151,14 @@ impl Replay {
     pub(crate) fn input(&mut self, message: &Value) {
         match message["method"].as_str() {
             // The adapter's own doing.
-            Some("initialize" | "session/new") => {}
+            Some("initialize" | "session/new" | "session/resume" | "session/load" | "session/fork") => {}
             Some("session/prompt") => {
                 let text = message["params"]["prompt"][0]["text"].as_str().expect("a text");
                 // An adapter that was fed garbage may not be ready.
                 if self.turn {
-                    let _ = self.adapter.steer(text, &mut self.actions);
+                    let _ = self.adapter.steer(&text.into(), &mut self.actions);
                 } else {
-                    self.turn = self.adapter.prompt(text, &mut self.actions).is_ok();
+                    self.turn = self.adapter.prompt(&text.into(), &mut self.actions).is_ok();
                 }
             }
             Some("session/cancel") => self.adapter.abort(&mut self.actions).expect("abortable"),
@@ -118,7 +170,7 @@ impl Replay {
                     Some(option) => PermissionAnswer::Option(option.to_owned()),
                     None => PermissionAnswer::Cancelled,
                 };
-                let _ = self.adapter.permission(&open, &answer, &mut self.actions);
+                let _ = self.adapter.permission(&open, &answer, USER, &mut self.actions);
             }
         }
         self.follow();
@@ -172,4 +224,39 @@ pub(crate) fn render(actions: &[Action]) -> String {
         None => line + "\n",
     };
     actions.iter().map(line).map(cut).collect()
+}
+
+/// A message as the agent writes it.
+pub(crate) fn line(value: &Value) -> Vec<u8> {
+    format!("{value}\n").into_bytes()
+}
+
+/// An adapter with a session, and no actions yet.
+pub(crate) fn ready() -> Replay {
+    let mut replay = Replay::new(adapter());
+    replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 1, "result": {"protocolVersion": 1}})));
+    replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 2, "result": {"sessionId": "s"}})));
+    assert!(matches!(replay.actions.last(), Some(Action::Ready { .. })));
+    replay.clear();
+    replay
+}
+
+pub(crate) fn update(update: &Value) -> Vec<u8> {
+    line(&json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "s", "update": update}}))
+}
+
+pub(crate) fn events(actions: &[Action]) -> Vec<Event> {
+    let event = |action: &Action| match action {
+        Action::Event(event) => Some(event.clone()),
+        _ => None,
+    };
+    actions.iter().filter_map(event).collect()
+}
+
+pub(crate) fn kinds(actions: &[Action]) -> Vec<String> {
+    let kind = |event: &Event| {
+        let value = serde_json::to_value(event).expect("JSON");
+        value.as_object().and_then(|map| map.keys().next().cloned()).expect("a type")
+    };
+    events(actions).iter().map(kind).collect()
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::SystemTime};
 
 use ipc_protocol::{
-    Envelope, Event, WireError,
+    EndReason, Envelope, Event, Operation, PermissionAnswer, ResolvedBy, WireError,
     codec::{Assembler, Inbox, encode, encode_packets},
     message::{FromForkServer, FromProxy, ToForkServer, ToProxy},
 };
@@ -41,25 +41,55 @@ every_variant_is_made!(
     every_message_to_a_proxy_is_made,
     ToProxy,
     values::to_proxy(),
-    [Hello, Start, Prompt, Steer, Abort, Permission, ListProcesses, KillProcess, KillAll, Shutdown, Ping,]
+    [
+        Hello,
+        Start,
+        Prompt,
+        Steer,
+        Operate,
+        GiveUp,
+        Abort,
+        Permission,
+        ListProcesses,
+        KillProcess,
+        KillAll,
+        Shutdown,
+        Ping,
+        Ack,
+    ]
 );
 every_variant_is_made!(
     every_message_from_a_proxy_is_made,
     FromProxy,
     values::from_proxy(),
-    [Hello, Started, Event, TurnEnded, Processes, Receipt, Done, Failed, Pong, AgentExited, Ended,]
+    [
+        Hello,
+        Started,
+        Event,
+        TurnEnded,
+        Processes,
+        Receipt,
+        Reply,
+        NativeSession,
+        Done,
+        Failed,
+        Pong,
+        AgentExited,
+        Ended,
+        Attached,
+    ]
 );
 every_variant_is_made!(
     every_message_to_the_fork_server_is_made,
     ToForkServer,
     values::to_fork_server(),
-    [Hello, Fork, Kill, List,]
+    [Hello, Fork, Kill, List, Adopt, Probe,]
 );
 every_variant_is_made!(
     every_message_from_the_fork_server_is_made,
     FromForkServer,
     values::from_fork_server(),
-    [Hello, Forked, ForkFailed, Observed, Listed, ProxyGone,]
+    [Hello, Forked, ForkFailed, Observed, Listed, ProxyGone, Detached,]
 );
 every_variant_is_made!(
     every_event_is_made,
@@ -86,11 +116,19 @@ every_variant_is_made!(
         Error,
         PermissionRequested,
         PermissionResolved,
+        TimeoutFired,
+        SessionSilent,
+        Harness,
         ProcessSpawned,
         ProcessExited,
         LimitExceeded,
+        BudgetExceeded,
         ActionFailed,
         Log,
+        SessionDegraded,
+        SessionSuspended,
+        SessionResumed,
+        External,
     ]
 );
 
@@ -114,6 +152,8 @@ mod errors {
             UnknownOption,
             Deadline,
             AgentDied,
+            NativeSessionMissing,
+            AgentRefused,
             AgentProtocol,
             Protocol,
             VersionMismatch,
@@ -122,6 +162,44 @@ mod errors {
         ]
     );
 }
+
+every_variant_is_made!(
+    every_operation_is_made,
+    Operation,
+    values::operation(),
+    [SetModel, SetMode, SetThinking, Compact, GetState, GetMessages, ListSessions, Native,]
+);
+every_variant_is_made!(
+    every_answer_is_made,
+    PermissionAnswer,
+    values::permission_answer(),
+    [Allow, Deny, Option, AllowWith, DenyWith, Cancelled,]
+);
+every_variant_is_made!(
+    everybody_who_answers_is_made,
+    ResolvedBy,
+    values::resolved_by(),
+    [User, Mode, Rule, Deadline, Abort, Agent,]
+);
+every_variant_is_made!(
+    every_end_is_made,
+    EndReason,
+    values::end_reason(),
+    [
+        Killed,
+        AgentExited,
+        Failed,
+        ProxyDied,
+        ForkServerDied,
+        HostDied,
+        LimitExceeded,
+        TimedOut,
+        Suspended,
+        Shutdown,
+        BudgetExceeded,
+        Unresponsive,
+    ]
+);
 
 /// Over a stream in pieces of `sizes`.
 fn streamed<T: Serialize + DeserializeOwned>(messages: &[T], sizes: Vec<usize>) -> Vec<T> {

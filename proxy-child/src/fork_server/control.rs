@@ -8,9 +8,10 @@ use std::{
 
 use ipc_protocol::{
     ProcessInfo,
-    codec::{Assembler, encode_packets},
+    codec::Assembler,
     message::{FromForkServer, ToForkServer},
     packet::{recv_packet, send_packet},
+    reattach::{Heard, Wire},
 };
 
 /// Packets that may wait for a host that does not read. Each session makes a few in its life; a host that lets this many
@@ -22,6 +23,7 @@ const MAX_LISTED: usize = 2048;
 
 pub(crate) struct Control {
     socket: OwnedFd,
+    wire: Wire,
     assembler: Assembler,
     buffer: Vec<u8>,
     unsent: VecDeque<Vec<u8>>,
@@ -29,8 +31,13 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    pub(crate) fn new(socket: OwnedFd) -> Self {
-        Self { socket, assembler: Assembler::default(), buffer: Vec::new(), unsent: VecDeque::new(), broken: false }
+    pub(crate) fn new(socket: OwnedFd, wire: Wire) -> Self {
+        let (assembler, unsent) = (Assembler::default(), VecDeque::new());
+        Self { socket, wire, assembler, buffer: Vec::new(), unsent, broken: false }
+    }
+
+    pub(crate) fn wire(&self) -> Wire {
+        self.wire
     }
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
@@ -44,6 +51,7 @@ impl Control {
 
     /// Queues a message.
     pub(crate) fn send(&mut self, message: &FromForkServer) {
+        let encode_packets = |message: &FromForkServer| self.wire.encode_packets(message);
         let packets = match (encode_packets(message), message) {
             // Too long with all its command lines.
             (Err(_), FromForkServer::ProxyGone { session, process, exit, receipt }) => {
@@ -102,8 +110,10 @@ impl Control {
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => None,
                 Err(error) => return Err(error),
             };
-            if let Some(request) = self.assembler.frame(&self.buffer).map_err(io::Error::other)? {
-                return Ok(Some((request, fd)));
+            match self.wire.frame(&mut self.assembler, &self.buffer).map_err(io::Error::other)? {
+                Some(Heard::Known(request)) => return Ok(Some((request, fd))),
+                // A later release's, which can do without it.
+                Some(Heard::Unknown(_)) | None => {}
             }
         }
     }

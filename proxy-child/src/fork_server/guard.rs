@@ -12,6 +12,8 @@ use ipc_protocol::{
 };
 use registry::{Group, Hold, Kill, KillScope, KillStep, PidFd, ProcessRegistry, Reaped};
 
+use super::given_up::GivenUp;
+
 /// A step's share of the fork server's one thread: forking and observing never wait longer for a kill.
 const SLICE: Duration = Duration::from_millis(5);
 /// How long a living proxy's tree is killed below it after the grace. A fork storm may never be quiet; what it still has
@@ -104,8 +106,9 @@ impl Guard {
         self.next
     }
 
-    pub(crate) fn into_session(self) -> SessionId {
-        self.registry.session().clone()
+    /// Its id, and its marker.
+    pub(crate) fn into_session(self) -> (SessionId, String) {
+        (self.registry.session().clone(), self.marker)
     }
 
     pub(crate) fn guards_proxy(&self, pid: Pid) -> bool {
@@ -208,12 +211,14 @@ impl Guard {
     }
 }
 
-/// Gives every child of this process that is no proxy to the guard of the session it belongs to.
+/// Gives every child of this process that is no proxy to the guard of the session it belongs to. What is left of those that were
+/// given up is nobody's: it was told.
 ///
 /// `is_proxy` tells proxies by their pid; `has_dead_proxy` whether a session's proxy is dead and not yet reaped, so that
 /// its guard is still to come.
 pub(crate) fn share_out_orphans(
     guards: &mut [Guard],
+    given_up: &mut GivenUp,
     is_proxy: impl Fn(Pid) -> bool,
     has_dead_proxy: impl Fn(&str) -> bool,
 ) {
@@ -237,7 +242,8 @@ pub(crate) fn share_out_orphans(
         let marked = |at: &&usize| marker.as_deref() == Some(guards[**at].marker.as_str());
         let owner = dying.iter().find(|at| guards[**at].knows(id)).or_else(|| dying.iter().find(marked));
         // A living proxy has no orphans here, whatever a marker says.
-        if owner.is_none() && marker.as_deref().is_some_and(&has_dead_proxy) {
+        let mut is_others = || marker.as_deref().is_some_and(&has_dead_proxy) || given_up.has(id, marker.as_deref());
+        if owner.is_none() && is_others() {
             continue;
         }
         match (owner, dying.as_slice()) {
@@ -255,5 +261,46 @@ pub(crate) fn share_out_orphans(
     for at in dying {
         let roots = std::mem::take(&mut roots[at]);
         guards[at].registry.set_roots((!is_blind).then_some(roots));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ipc_protocol::MARKER;
+    use registry::Spawn;
+
+    use super::*;
+
+    /// One session's guard beside one that was given up, and a child that carries the marker of that.
+    #[test]
+    fn what_another_session_left_is_no_orphan_of_this_one() {
+        let env = [(MARKER.into(), "given-up".into())].into();
+        let sleep = Spawn { argv: ["sleep", "300"].map(Into::into).to_vec(), env, ..Spawn::new("/bin/sleep") };
+        let child = registry::spawn(sleep).expect("started").process;
+        // The exec is told before the new environment can be seen.
+        while registry::look_for_marker(child.id().pid).expect("looked").is_none_or(|(_, marker)| marker.is_none()) {
+            std::thread::yield_now();
+        }
+        let us = registry::identify(std::process::id()).expect("alive");
+        let enclosure = Enclosure { marker: "this".into(), ..Enclosure::default() };
+        let session = SessionId::mint();
+        let listed = |given_up: &mut GivenUp| {
+            let options = KillOptions::NOW;
+            let mut guards = [Guard::of_orphans(&session, &enclosure, us, ExitStatus::Code(1), options)];
+            // Other tests have children too.
+            share_out_orphans(&mut guards, given_up, |pid| pid != child.id().pid, |_| false);
+            guards[0].registry.list().iter().any(|info| info.id == child.id())
+        };
+        let is_its = listed(&mut GivenUp::default());
+        let mut given_up = GivenUp::default();
+        given_up.remember("given-up".into(), &[us]);
+        let is_its_then = listed(&mut given_up);
+        child.signal(Signal::Kill).expect("ours");
+        while child.try_reap().expect("ours").is_none() {
+            std::thread::yield_now();
+        }
+        assert!(is_its, "whose else");
+        assert!(!is_its_then, "it was told with that");
+        assert!(given_up.bury(child.id()));
     }
 }

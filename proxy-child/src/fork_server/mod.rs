@@ -3,9 +3,14 @@
 //! One thread, no runtime, no random numbers: all that it is, every proxy becomes a copy of.
 
 mod control;
+mod detached;
+mod door;
+mod given_up;
 mod guard;
 mod newcomers;
 mod observer;
+mod probe;
+mod stopped;
 
 use std::{
     collections::BTreeMap,
@@ -15,10 +20,11 @@ use std::{
 
 use agents::Adapters;
 use ipc_protocol::{
-    Enclosure, ExitStatus, KillCause, KillOptions, Pid, SessionId, Signal, WireError,
+    Enclosure, ExitStatus, Json, KillCause, KillOptions, Limits, Pid, SessionId, Signal, WireError,
     codec::encode_packets,
-    message::{FromForkServer, Handover, Hello, ToForkServer, VERSION},
+    message::{Detach, FromForkServer, Handover, Hello, ToForkServer, VERSION},
     packet::{packet_pair, send_packet},
+    reattach::Wire,
 };
 use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll, ppoll},
@@ -30,9 +36,12 @@ use nix::{
 };
 use registry::{Hold, Input, Output, PidFd, ProcessRegistry, Reaped, Spawn, Title};
 
-pub(crate) use self::newcomers::LOOK_INTERVAL;
-use self::{control::Control, guard::Guard, newcomers::Newcomers, observer::Observer};
-use crate::{PROXY_ARG, padded_argv, proxy};
+use self::{
+    control::Control, door::Door, given_up::GivenUp, guard::Guard, newcomers::Newcomers, observer::Observer,
+    stopped::Stopped,
+};
+pub(crate) use self::{newcomers::LOOK_INTERVAL, probe::main as probe};
+use crate::{PROBE_ARG, PROXY_ARG, padded_argv, proxy};
 
 /// Grace of what a dead proxy leaves.
 const ORPHAN_GRACE: Duration = Duration::from_millis(300);
@@ -41,8 +50,9 @@ const ORPHAN_GRACE: Duration = Duration::from_millis(300);
 const HOST_DEATH_PATIENCE: Duration = Duration::from_millis(800);
 /// With a second thread, which may take SIGCHLD and drop it, the dead are looked for this often.
 const THREADED_TICK: Duration = Duration::from_millis(20);
-/// After a start, until the next proxy is forked ahead: the start itself shall have the processors.
-const SPARE_DELAY: Duration = Duration::from_micros(250);
+/// After a start, until the next proxy is forked ahead: the start itself shall have the processors, and on a busy machine
+/// it may take so long.
+const SPARE_DELAY: Duration = Duration::from_millis(1);
 /// After a proxy could not be forked ahead.
 const SPARE_RETRY: Duration = Duration::from_secs(1);
 /// Dead children reaped at a time.
@@ -52,9 +62,18 @@ const REAP_BOUND: usize = 256;
 struct Proxy {
     session: SessionId,
     enclosure: Enclosure,
+    limits: Limits,
     process: PidFd,
-    /// To nudge it, if it has to look for its processes itself.
-    nudge: Option<OwnedFd>,
+    /// Since somebody stopped it, for a while.
+    stopped: Option<Stopped>,
+    /// If it has to look for its processes itself: it is nudged.
+    polls: bool,
+    /// Where it hears that, and of another host.
+    handover: Option<OwnedFd>,
+    /// If it outlives its host.
+    detach: Option<Box<Detach>>,
+    /// What its host wrote down of it, for the next one.
+    card: Json,
 }
 
 /// A proxy that was forked ahead and waits for its session: a start then costs no fork.
@@ -80,10 +99,17 @@ struct ForkServer<'a> {
     leaving: Vec<Pid>,
     proxies: BTreeMap<Pid, Proxy>,
     guards: Vec<Guard>,
+    given_up: GivenUp,
     observer: Observer,
     newcomers: Newcomers,
     /// When the host died, or closed its end.
     host_gone: Option<Instant>,
+    /// Where another host finds the sessions that outlive this one, once there is one.
+    door: Option<Door>,
+    /// Whether the host is another than the first: it forks nothing here.
+    is_adopted: bool,
+    /// Dead proxies of sessions that could have outlived the host, and the directory where they left what they had to say.
+    outlived: BTreeMap<Pid, String>,
 }
 
 /// Runs until the host and all sessions are gone, and keeps `held` more descriptors open till then; the result is the exit
@@ -126,7 +152,7 @@ impl<'a> ForkServer<'a> {
         let own = PidFd::open(registry::identify(std::process::id())?)?;
         // Before the hello, so that the first session is observed.
         let observer = Observer::new();
-        let mut control = Control::new(control);
+        let mut control = Control::new(control, Wire::Plain);
         control.send(&FromForkServer::Hello(Hello { version: VERSION, process: own.id() }));
         Ok(Self {
             adapters,
@@ -141,9 +167,13 @@ impl<'a> ForkServer<'a> {
             leaving: Vec::new(),
             proxies: BTreeMap::new(),
             guards: Vec::new(),
+            given_up: GivenUp::default(),
             observer,
             newcomers: Newcomers::new(),
             host_gone: None,
+            door: None,
+            is_adopted: false,
+            outlived: BTreeMap::new(),
         })
     }
 
@@ -153,8 +183,10 @@ impl<'a> ForkServer<'a> {
             self.wait()?;
             while matches!(self.sigchld.read_signal(), Ok(Some(_))) {}
             self.reap();
+            self.continue_stopped();
             self.hear();
             self.watch_host();
+            self.answer_door();
             self.step_guards();
             if let Some(control) = &mut self.control {
                 control.flush();
@@ -163,7 +195,7 @@ impl<'a> ForkServer<'a> {
             self.nudge_proxies();
             self.keep_a_spare();
             let idle = self.proxies.is_empty() && self.guards.is_empty() && self.leaving.is_empty();
-            if self.host_gone.is_some() && idle {
+            if (self.host_gone.is_some() || self.is_adopted) && idle {
                 return Ok(());
             }
         }
@@ -180,23 +212,20 @@ impl<'a> ForkServer<'a> {
 
     /// Waits for a packet, a death, the host's death, or the next step of a kill.
     fn wait(&mut self) -> std::io::Result<()> {
-        let nudges = self.proxies.values().any(|proxy| proxy.nudge.is_some()).then(|| self.newcomers.next());
-        let mut next = self.guards.iter().map(Guard::next).chain(self.observer.next()).chain(nudges).min();
-        if let Some(gone) = self.host_gone
-            && !self.proxies.is_empty()
-        {
-            let deadline = gone + HOST_DEATH_PATIENCE;
-            // Past it every proxy has a guard, whose steps are the next thing to wait for.
-            if deadline > Instant::now() {
-                next = Some(next.map_or(deadline, |next| next.min(deadline)));
-            }
-        }
+        let nudges = self.proxies.values().any(|proxy| proxy.polls).then(|| self.newcomers.next());
+        let stopped = self.proxies.values().filter_map(|proxy| proxy.stopped.as_ref()).map(Stopped::next);
+        let mut next =
+            self.guards.iter().map(Guard::next).chain(self.observer.next()).chain(nudges).chain(stopped).min();
+        // Past its deadline every proxy has a guard, whose steps are the next thing to wait for.
+        let deadlines = self.proxies.values().filter_map(|proxy| self.forsaken_at(proxy));
+        let deadline = deadlines.filter(|deadline| *deadline > Instant::now()).min();
+        next = next.into_iter().chain(deadline).chain(self.door.as_ref().and_then(Door::next)).min();
         let has_children = !self.proxies.is_empty() || !self.leaving.is_empty();
         if has_children && !registry::is_single_threaded() {
             let tick = Instant::now() + THREADED_TICK;
             next = Some(next.map_or(tick, |next| next.min(tick)));
         }
-        if self.spare.is_none() && self.control.is_some() {
+        if self.spare.is_none() && self.control.is_some() && !self.is_adopted {
             next = Some(next.map_or(self.spare_due, |next| next.min(self.spare_due)));
         }
         let timeout = next.map(|next| TimeSpec::from_duration(next.saturating_duration_since(Instant::now())));
@@ -206,6 +235,7 @@ impl<'a> ForkServer<'a> {
             fds.push(PollFd::new(control.as_fd(), PollFlags::POLLIN | write));
             fds.push(PollFd::new(self.host.as_fd(), PollFlags::POLLIN));
         }
+        fds.extend(self.door.iter().flat_map(Door::fds).map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         if let Some(events) = self.observer.as_fd() {
             fds.push(PollFd::new(events, PollFlags::POLLIN));
         }
@@ -227,9 +257,10 @@ impl<'a> ForkServer<'a> {
         for _ in 0..64 {
             let Some(control) = &mut self.control else { return };
             match control.receive() {
-                Ok(Some((ToForkServer::Hello(hello), _))) if hello.version == VERSION => {}
-                Ok(Some((ToForkServer::Fork { session, enclosure }, Some(socket)))) => {
-                    self.fork(session, enclosure, &socket);
+                Ok(Some((ToForkServer::Hello(hello), _)))
+                    if hello.version == VERSION || control.wire().is_described() => {}
+                Ok(Some((ToForkServer::Fork { session, enclosure, limits, detach, card }, Some(socket)))) => {
+                    self.fork(session, enclosure, limits, (detach, card), &socket);
                 }
                 Ok(Some((ToForkServer::Fork { session, .. }, None))) => {
                     // Hosts always send one: the table of this process was full when it came.
@@ -238,6 +269,11 @@ impl<'a> ForkServer<'a> {
                 }
                 Ok(Some((ToForkServer::Kill { session, options }, _))) => self.kill(&session, options),
                 Ok(Some((ToForkServer::List { session }, _))) => self.list(session),
+                Ok(Some((ToForkServer::Adopt { session, after_seq }, socket))) => {
+                    self.adopt(&session, after_seq, socket.as_ref());
+                }
+                // The end of the socket says that it could not be tried.
+                Ok(Some((ToForkServer::Probe, socket))) => drop(socket.map(|socket| self.probe(socket))),
                 Ok(None) => return,
                 // The host has closed, or is of another build (it has our Hello and knows), or talks nonsense: either
                 // way there is no host any more.
@@ -250,6 +286,7 @@ impl<'a> ForkServer<'a> {
         self.control = None;
         self.observer.stop();
         self.host_gone.get_or_insert_with(Instant::now);
+        self.detach_sessions();
         if let Some(spare) = self.spare.take() {
             self.retire(spare);
         }
@@ -260,25 +297,38 @@ impl<'a> ForkServer<'a> {
         if self.control.is_some() && is_readable(&self.host) {
             self.lose_host();
         }
-        let Some(gone) = self.host_gone else { return };
-        if gone.elapsed() < HOST_DEATH_PATIENCE {
+        if self.host_gone.is_none() {
             return;
         }
+        let now = Instant::now();
         for (pid, proxy) in &self.proxies {
-            if !self.guards.iter().any(|guard| guard.guards_proxy(*pid)) {
+            if self.forsaken_at(proxy).is_some_and(|at| at <= now)
+                && !self.guards.iter().any(|guard| guard.guards_proxy(*pid))
+            {
                 let (process, cause) = (proxy.process.id(), KillCause::HostDied);
                 self.guards.push(Guard::of_proxy(&proxy.session, &proxy.enclosure, process, cause, KillOptions::NOW));
             }
         }
     }
 
-    fn fork(&mut self, session: SessionId, enclosure: Enclosure, socket: &OwnedFd) {
+    fn fork(
+        &mut self,
+        session: SessionId,
+        enclosure: Enclosure,
+        limits: Limits,
+        (detach, card): (Option<Box<Detach>>, Json),
+        socket: &OwnedFd,
+    ) {
         self.spare_due = Instant::now() + SPARE_DELAY;
-        let answer = match self.start_proxy(&session, socket) {
-            Ok((process, nudge)) => {
+        let started =
+            self.open_door(detach.as_deref()).and_then(|()| self.start_proxy(&session, detach.clone(), socket));
+        let answer = match started {
+            Ok((process, polls, handover)) => {
                 let id = process.id();
                 let message = FromForkServer::Forked { session: session.clone(), process: id };
-                self.proxies.insert(id.pid, Proxy { session, enclosure, process, nudge });
+                let stopped = None;
+                let proxy = Proxy { session, enclosure, limits, process, stopped, polls, handover, detach, card };
+                self.proxies.insert(id.pid, proxy);
                 message
             }
             Err(error) => FromForkServer::ForkFailed { session, error },
@@ -288,22 +338,28 @@ impl<'a> ForkServer<'a> {
         }
     }
 
-    /// A proxy with its session, and what it is nudged by if nobody observes that.
-    fn start_proxy(&mut self, session: &SessionId, socket: &OwnedFd) -> Result<(PidFd, Option<OwnedFd>), WireError> {
+    /// A proxy with its session, whether it has to look for its processes itself, and where it hears of that.
+    fn start_proxy(
+        &mut self,
+        session: &SessionId,
+        detach: Option<Box<Detach>>,
+        socket: &OwnedFd,
+    ) -> Result<(PidFd, bool, Option<OwnedFd>), WireError> {
         let observed = self.observer.prepare(SPARE_DELAY);
-        let (Spare { process, handover }, since) = self.hand_over(session, observed, socket)?;
+        let hears = !observed || detach.is_some();
+        let message = Handover::Session { session: session.clone(), observed, detach };
+        let (Spare { process, handover }, since) = self.hand_over(&message, socket)?;
         if observed {
             self.observer.add(session, process.id().pid, since);
         }
-        Ok((process, (!observed).then_some(handover)))
+        Ok((process, !observed, hears.then_some(handover)))
     }
 
     /// Gives a proxy its session; says when, on the observer's clock. Nothing of the session happened before, and the proxy
     /// was there by then.
-    fn hand_over(&mut self, session: &SessionId, observed: bool, socket: &OwnedFd) -> Result<(Spare, u64), WireError> {
-        let message = Handover { session: session.clone(), observed };
-        let packets = encode_packets(&message).map_err(|error| failed(&std::io::Error::other(error)))?;
-        // A session's name is short: there is one packet.
+    fn hand_over(&mut self, message: &Handover, socket: &OwnedFd) -> Result<(Spare, u64), WireError> {
+        let packets = encode_packets(message).map_err(|error| failed(&std::io::Error::other(error)))?;
+        // A session's name and a path are short: there is one packet.
         let packet = packets.first().map(Vec::as_slice).unwrap_or_default();
         let hand_over = |spare: &Spare| {
             let now = observer::monotonic();
@@ -327,7 +383,8 @@ impl<'a> ForkServer<'a> {
 
     /// Has those proxies look that have to look themselves, and below which something came or went.
     fn nudge_proxies(&mut self) {
-        let mut nudged = self.proxies.iter().filter_map(|(pid, proxy)| Some((*pid, proxy.nudge.as_ref()?))).peekable();
+        let polls = self.proxies.iter().filter(|(_, proxy)| proxy.polls);
+        let mut nudged = polls.filter_map(|(pid, proxy)| Some((*pid, proxy.handover.as_ref()?))).peekable();
         if nudged.peek().is_none() || self.newcomers.next() > Instant::now() {
             return;
         }
@@ -349,7 +406,7 @@ impl<'a> ForkServer<'a> {
 
     /// Sees to it that a proxy waits. One that cannot be had is tried for again later.
     fn keep_a_spare(&mut self) {
-        if self.spare.is_none() && self.control.is_some() && self.spare_due <= Instant::now() {
+        if self.spare.is_none() && self.control.is_some() && !self.is_adopted && self.spare_due <= Instant::now() {
             self.spare = self.fork_ahead().ok();
             self.spare_due = Instant::now() + SPARE_RETRY;
         }
@@ -381,6 +438,24 @@ impl<'a> ForkServer<'a> {
         };
         let process = registry::spawn(program)?.process;
         Ok(Spare { process, handover })
+    }
+
+    /// Has a process try what the machine offers.
+    ///
+    /// # Errors
+    /// Where there can be no process.
+    fn probe(&mut self, socket: OwnedFd) -> Result<(), WireError> {
+        self.guards.iter_mut().for_each(Guard::forked_another);
+        let fds = vec![socket];
+        let pid = if registry::is_single_threaded() {
+            registry::fork_child(fds, probe).map_err(|error| failed(&error))?
+        } else {
+            let argv = padded_argv("agent-proxy", &[PROBE_ARG]);
+            let program = Spawn { argv, stderr: Output::Inherit, fds, ..Spawn::new("/proc/self/exe") };
+            registry::spawn(program)?.process.id().pid
+        };
+        self.leaving.push(pid);
+        Ok(())
     }
 
     /// Lists a session whose proxy does not answer.
@@ -433,12 +508,41 @@ impl<'a> ForkServer<'a> {
         }
     }
 
+    /// Continues the proxies that somebody has stopped, and sees to the limits of those that are stopped again and again.
+    fn continue_stopped(&mut self) {
+        // As with the dead, an error is no reason to give up.
+        for pid in registry::stopped_children(REAP_BOUND).unwrap_or_default() {
+            if let Some(proxy) = self.proxies.get_mut(&pid) {
+                proxy.stopped.get_or_insert_with(Stopped::new).again();
+            } else if let Some(spare) = self.spare.as_ref().filter(|spare| spare.process.id().pid == pid) {
+                // It fails only for one that is dead.
+                let _ = spare.process.signal(Signal::Cont);
+            }
+        }
+        let now = Instant::now();
+        for (pid, proxy) in &mut self.proxies {
+            let Some(stopped) = proxy.stopped.as_mut().filter(|stopped| stopped.next() <= now) else { continue };
+            if self.guards.iter().any(|guard| guard.guards_proxy(*pid)) || stopped.is_over(now) {
+                // It is being ended as it is, or goes on.
+                proxy.stopped = None;
+                continue;
+            }
+            let told = stopped.step(&proxy.session, &proxy.limits, &proxy.process);
+            told.into_iter().for_each(|event| self.observer.tell(&proxy.session, event));
+        }
+    }
+
     fn is_without_session(&self, pid: Pid) -> bool {
         self.leaving.contains(&pid) || self.spare.as_ref().is_some_and(|spare| spare.process.id().pid == pid)
     }
 
     fn bury_proxy(&mut self, proxy: &Proxy, exit: ExitStatus) {
         let pid = proxy.process.id().pid;
+        // Who ends one session may start another at once.
+        self.spare_due = self.spare_due.min(Instant::now());
+        if let Some(detach) = &proxy.detach {
+            self.outlived.insert(pid, detach.directory.clone());
+        }
         match self.guards.iter_mut().find(|guard| guard.guards_proxy(pid)) {
             Some(guard) => guard.proxy_died(exit),
             None => self.guards.push(Guard::of_orphans(
@@ -452,9 +556,12 @@ impl<'a> ForkServer<'a> {
     }
 
     /// A process that was re-parented to us and has died. Whose it was, only a guard that saw it alive can say; one
-    /// guard alone needs no telling.
+    /// guard alone needs no telling, unless it was seen to be of a session whose end was told before.
     fn bury_orphan(&mut self, reaped: &Reaped) {
         let by_sight = self.guards.iter().position(|guard| guard.knows(reaped.id));
+        if self.given_up.bury(reaped.id) && by_sight.is_none() {
+            return;
+        }
         let alone = || (self.guards.iter().filter(|guard| guard.has_orphans()).count() == 1).then_some(());
         let owner = by_sight.or_else(|| alone().and_then(|()| self.guards.iter().position(Guard::has_orphans)));
         match owner {
@@ -474,7 +581,7 @@ impl<'a> ForkServer<'a> {
             };
             let (spare, leaving) = (self.spare.as_ref().map(|spare| spare.process.id().pid), &self.leaving);
             let is_proxy = |pid| proxies.contains_key(&pid) || spare == Some(pid) || leaving.contains(&pid);
-            guard::share_out_orphans(&mut self.guards, is_proxy, has_dead_proxy);
+            guard::share_out_orphans(&mut self.guards, &mut self.given_up, is_proxy, has_dead_proxy);
         }
         let mut at = 0;
         while at < self.guards.len() {
@@ -485,7 +592,11 @@ impl<'a> ForkServer<'a> {
             match guard.take_end() {
                 None => at += 1,
                 Some((process, exit, receipt)) => {
-                    let session = self.guards.swap_remove(at).into_session();
+                    let (session, marker) = self.guards.swap_remove(at).into_session();
+                    self.given_up.remember(marker, &receipt.survivors);
+                    if let Some(directory) = self.outlived.remove(&process.pid) {
+                        detached::clear_up(&directory, &session, exit, &receipt, self.control.is_some());
+                    }
                     if self.control.is_some() {
                         let (exit, receipt) = (Some(exit), Box::new(receipt));
                         let message = FromForkServer::ProxyGone { session: session.clone(), process, exit, receipt };

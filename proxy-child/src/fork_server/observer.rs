@@ -93,6 +93,11 @@ impl Observer {
         }
     }
 
+    /// Has the host told of something else of this session, in its order.
+    pub(crate) fn tell(&mut self, session: &SessionId, event: Event) {
+        self.queue.event(session, event);
+    }
+
     /// The session of `proxy` is over. `message`, which tells the host so, is sent after its last process event.
     pub(crate) fn end(&mut self, proxy: Pid, session: SessionId, message: FromForkServer) {
         match (self.roots.remove(&proxy), &self.source) {
@@ -416,7 +421,7 @@ mod tests {
     #[test]
     fn what_a_host_does_not_read_is_bounded_and_counted() {
         let (ours, theirs) = packet_pair().expect("a pair");
-        let mut control = Control::new(theirs);
+        let mut control = Control::new(theirs, ipc_protocol::reattach::Wire::Plain);
         let mut queue = Queue::default();
         let session: SessionId = "slow".parse().expect("an id");
         let most = Pid::try_from(MAX_WAITING).expect("it fits");

@@ -15,6 +15,8 @@ pub(crate) struct Agent {
     pub(crate) process: PidFd,
     stdin: Option<pipe::Sender>,
     unread: Vec<u8>,
+    /// The input is to be closed when all of it was read.
+    closes: bool,
     stdout: Option<pipe::Receiver>,
     stderr: Option<pipe::Receiver>,
     chunk: Vec<u8>,
@@ -33,6 +35,7 @@ impl Agent {
             process: spawned.process,
             stdin: spawned.stdin.map(pipe::Sender::from_owned_fd).transpose()?,
             unread: Vec::new(),
+            closes: false,
             stdout: spawned.stdout.map(pipe::Receiver::from_owned_fd).transpose()?,
             stderr: spawned.stderr.map(pipe::Receiver::from_owned_fd).transpose()?,
             chunk: Vec::new(),
@@ -48,8 +51,8 @@ impl Agent {
     /// # Errors
     /// When it has closed its standard input, or reads so slowly that too much would wait.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if self.stdin.is_none() {
-            return Err(io::Error::new(io::ErrorKind::BrokenPipe, "the agent has closed its standard input"));
+        if self.stdin.is_none() || self.closes {
+            return Err(io::Error::new(io::ErrorKind::BrokenPipe, "the agent's standard input is closed"));
         }
         if self.unread.len() + bytes.len() > MAX_UNREAD {
             let text = format!("the agent has not read {} bytes of its standard input", self.unread.len());
@@ -57,6 +60,14 @@ impl Agent {
         }
         self.unread.extend_from_slice(bytes);
         self.flush()
+    }
+
+    /// Closes its standard input as soon as it has read what waits.
+    pub(crate) fn close_input(&mut self) {
+        self.closes = true;
+        if self.unread.is_empty() {
+            self.stdin = None;
+        }
     }
 
     /// Writes what the agent takes.
@@ -80,6 +91,9 @@ impl Agent {
         if result.is_err() {
             self.stdin = None;
             self.unread = Vec::new();
+        }
+        if self.closes && self.unread.is_empty() {
+            self.stdin = None;
         }
         result
     }

@@ -1,13 +1,10 @@
 //! The limits of a session: what enforces each, and the watch over those that the kernel does not enforce.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use ipc_protocol::{ExitStatus, KillOptions, LimitAction, LimitForm, LimitInForce, LimitKind, Limits, ProcessId};
+use ipc_protocol::{ExitStatus, LimitAction, LimitForm, LimitInForce, LimitKind, Limits, ProcessId};
 use registry::{Group, Meter, ProcessRegistry, Verdict, Watchdog};
 use rustix::process::Resource;
-
-/// What an agent whose time is over has to put its affairs in order.
-const LAST_ORDERS: Duration = Duration::from_millis(500);
 
 /// Looks after the limits of one session. A session without any has none.
 pub(crate) struct Limiter {
@@ -26,6 +23,14 @@ impl Limiter {
         let cores = std::thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(1));
         let watchdog = Watchdog::new(&in_force, limits.on_limit, agent, cores, Instant::now());
         Some(Self { limits, in_force, watchdog, meter: Meter::default() })
+    }
+
+    /// For a session whose proxy is stopped: what that would look after, but for the wall clock, which the host knows.
+    pub(crate) fn deputy(limits: &Limits, proxy: ProcessId, agent: ProcessId) -> Option<Self> {
+        let limits = Limits { wall_clock_ms: None, ..limits.clone() };
+        let in_force = put_in_force(&limits, None);
+        let limiter = Self::new(limits, in_force, agent)?;
+        Some(Self { meter: Meter::of_reaper(proxy.pid), ..limiter })
     }
 
     /// The limits, each with what enforces it.
@@ -86,12 +91,4 @@ pub(crate) fn rlimits(limits: &Limits, in_force: &[LimitInForce]) -> Vec<(Resour
     };
     let core = (!limits.core_dumps).then_some((Resource::Core, 0));
     core.into_iter().chain(in_force.iter().filter_map(resource)).collect()
-}
-
-/// The grace of what is ended for passing a limit: a runaway goes on meanwhile, so only an agent whose time is over has one.
-pub(crate) fn grace(limit: LimitKind) -> KillOptions {
-    match limit {
-        LimitKind::WallClock => KillOptions::grace(LAST_ORDERS),
-        _ => KillOptions::NOW,
-    }
 }

@@ -5,10 +5,17 @@
 
 mod agent;
 mod enclose;
-mod limits;
+mod files;
+mod http;
+pub(crate) mod kept;
+pub(crate) mod limits;
 mod link;
+mod operations;
+pub(crate) mod outliving;
+mod permissions;
 mod polling;
 mod session;
+mod verbatim;
 
 use std::{
     future::pending,
@@ -17,15 +24,20 @@ use std::{
 };
 
 use agents::Adapters;
-use ipc_protocol::{EndReason, KillOptions, ProcessId, codec::Assembler, message::Handover, packet::recv_packet};
+use ipc_protocol::{
+    EndReason, KillOptions, ProcessId, SessionId,
+    codec::Assembler,
+    message::{Detach, Handover},
+    packet::recv_packet,
+};
 use nix::sys::{
     signal::{SigSet, Signal},
     signalfd::{SfdFlags, SignalFd},
 };
 use registry::Title;
-use tokio::io::{Interest, unix::AsyncFd};
+use tokio::io::unix::AsyncFd;
 
-use self::{link::Link, session::Session};
+use self::{agent::Output, kept::Kept, link::Link, session::Session};
 
 /// Descriptors that a proxy gets: the socket on which the fork server hands it its session, and a pidfd of the fork server.
 pub(crate) const FDS: usize = 2;
@@ -61,7 +73,7 @@ fn run(title: Title, fds: Vec<OwnedFd>, adapters: &Adapters) -> std::io::Result<
     mask.thread_block()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     runtime.block_on(async {
-        let Some((supervision, Handover { session, observed }, socket)) =
+        let Some(Given { supervision, session, observed, detach, socket }) =
             Supervision::new(fds)?.wait_for_session().await?
         else {
             return Ok(true);
@@ -69,8 +81,12 @@ fn run(title: Title, fds: Vec<OwnedFd>, adapters: &Adapters) -> std::io::Result<
         // The end of a UUIDv7 is what differs between sessions started together.
         let short = &session.as_str()[session.as_str().len().saturating_sub(12)..];
         title.set(&format!("ap {short}"), &format!("agent-proxy: session {session}"))?;
+        let kept = detach.as_ref().map(|detach| {
+            let path = std::path::Path::new(&detach.directory).join(format!("{session}.spool"));
+            Kept::new(path, detach)
+        });
         let session = Session::new(session, observed, supervision.process, adapters)?;
-        let mut proxy = Proxy { link: Link::new(socket)?, supervision, session };
+        let mut proxy = Proxy { link: Link::new(socket, kept)?, supervision, session, detach };
         Ok(proxy.run().await)
     })
 }
@@ -84,7 +100,8 @@ fn watch<T: AsFd + AsRawFd>(owner: T) -> std::io::Result<AsyncFd<T>> {
 /// What a proxy has before it has a session.
 struct Supervision {
     process: ProcessId,
-    /// Brings the session; after that, if this proxy has to look for its processes itself, a packet whenever it should.
+    /// Brings the session; after that, if this proxy has to look for its processes itself, a packet whenever it should, and if
+    /// it outlives its host, the next one.
     handover: Option<AsyncFd<OwnedFd>>,
     sigchld: AsyncFd<SignalFd>,
     guard: AsyncFd<OwnedFd>,
@@ -107,21 +124,8 @@ impl Supervision {
         })
     }
 
-    /// Takes what nudges there are; `false` if there will be none any more.
-    fn take_nudges(&self) -> bool {
-        let Some(handover) = &self.handover else { return false };
-        let mut packet = Vec::new();
-        loop {
-            match handover.try_io(Interest::READABLE, |handover| recv_packet(handover, &mut packet)) {
-                Ok(Some(_)) => {}
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return true,
-                Ok(None) | Err(_) => return false,
-            }
-        }
-    }
-
     /// What the fork server hands over, and the socket to the host; `None` when there will be none.
-    async fn wait_for_session(mut self) -> std::io::Result<Option<(Self, Handover, OwnedFd)>> {
+    async fn wait_for_session(mut self) -> std::io::Result<Option<Given>> {
         let Some(handover) = self.handover.take() else { return Ok(None) };
         let mut packet = Vec::new();
         loop {
@@ -131,10 +135,11 @@ impl Supervision {
                     match received {
                         Ok(Ok(Some(Some(socket)))) => {
                             let message = Assembler::default().frame(&packet).map_err(std::io::Error::other)?;
-                            let Some(message) = message else { return Ok(None) };
-                            let is_nudged = |message: &Handover| !message.observed;
-                            self.handover = Some(handover).filter(|_| is_nudged(&message));
-                            return Ok(Some((self, message, socket)));
+                            let Some(Handover::Session { session, observed, detach }) = message else {
+                                return Ok(None);
+                            };
+                            self.handover = Some(handover).filter(|_| !observed || detach.is_some());
+                            return Ok(Some(Given { supervision: self, session, observed, detach, socket }));
                         }
                         Ok(Ok(_)) => return Ok(None),
                         Ok(Err(error)) => return Err(error),
@@ -145,6 +150,16 @@ impl Supervision {
             }
         }
     }
+}
+
+/// A session, and what there is for it.
+struct Given {
+    supervision: Supervision,
+    session: SessionId,
+    observed: bool,
+    detach: Option<Box<Detach>>,
+    /// To the host.
+    socket: OwnedFd,
 }
 
 /// When the fork server has something to say.
@@ -159,6 +174,8 @@ struct Proxy<'a> {
     link: Link,
     supervision: Supervision,
     session: Session<'a>,
+    /// If the session is to outlive its host.
+    detach: Option<Box<Detach>>,
 }
 
 /// What there is to do.
@@ -168,6 +185,7 @@ enum Wake {
     HostReads,
     Stdout,
     Stderr,
+    Answered,
     Stdin,
     ChildDied,
     GuardDied,
@@ -180,12 +198,17 @@ impl Proxy<'_> {
     async fn run(&mut self) -> bool {
         self.session.greet(&mut self.link);
         self.link.flush();
-        let mut lost_host = false;
+        let (mut lost_host, mut gave_up) = (false, false);
         while self.session.ended().is_none() {
             // A write may notice the host's end before a read does.
-            if self.link.is_closed() && !lost_host {
+            let closed = self.link.is_closed() && self.link.detached().is_none();
+            if closed && (!lost_host || self.link.outlives_host()) {
                 lost_host = true;
-                self.session.end(EndReason::HostDied, KillOptions::grace(SUPERVISOR_GRACE));
+                self.lose_host();
+            }
+            if !gave_up && self.given_up_at().is_some_and(|at| at <= Instant::now()) {
+                gave_up = true;
+                self.give_up();
             }
             let wake = self.wait().await;
             self.handle(wake);
@@ -194,18 +217,13 @@ impl Proxy<'_> {
             self.session.after(&mut self.link);
             self.link.flush();
         }
-        let last = Instant::now() + FLUSH_PATIENCE;
-        while self.link.has_unsent() && !self.link.is_closed() {
-            tokio::select! {
-                () = self.link.writable() => self.link.flush(),
-                () = tokio::time::sleep_until(last.into()) => break,
-            }
-        }
+        self.last_words().await;
         self.session.ended() == Some(true)
     }
 
     async fn wait(&mut self) -> Wake {
-        let due = self.session.next_due();
+        let due =
+            self.session.next_due().into_iter().chain(self.given_up_at().filter(|_| self.session.is_wanted())).min();
         let timer = async {
             match due {
                 Some(at) => tokio::time::sleep_until(at.into()).await,
@@ -215,7 +233,8 @@ impl Proxy<'_> {
         // The agent's output waits in its pipes while the host is behind.
         let room = self.link.unsent() < HIGH_WATER;
         let link = &self.link;
-        let agent = self.session.agent();
+        let lost_guard = self.session.lost_guard();
+        let (agent, http) = self.session.sources();
         tokio::select! {
             // Deaths and requests before output: a flood of it must not hold up a kill.
             biased;
@@ -227,13 +246,14 @@ impl Proxy<'_> {
                 Wake::ChildDied
             }
             () = link.readable() => Wake::HostSpoke,
-            _ = self.supervision.guard.readable(), if !self.session.lost_guard() => Wake::GuardDied,
+            _ = self.supervision.guard.readable(), if !lost_guard => Wake::GuardDied,
             () = nudge(self.supervision.handover.as_ref()) => Wake::Nudged,
             () = timer => Wake::Timer,
             () = link.writable(), if link.has_unsent() => Wake::HostReads,
             () = agent::writable(agent) => Wake::Stdin,
             () = agent::stdout_readable(agent), if room => Wake::Stdout,
             () = agent::stderr_readable(agent), if room => Wake::Stderr,
+            () = http.readable(), if room => Wake::Answered,
         }
     }
 
@@ -245,17 +265,16 @@ impl Proxy<'_> {
                 }
             }
             Wake::HostReads | Wake::Timer => {}
-            Wake::Stdout => self.session.read_stdout(&mut self.link, HIGH_WATER),
-            Wake::Stderr => self.session.read_stderr(&mut self.link, HIGH_WATER),
+            Wake::Stdout => self.session.read(Output::Stdout, &mut self.link),
+            Wake::Stderr => self.session.read(Output::Stderr, &mut self.link),
+            Wake::Answered => self.session.read_answers(&mut self.link),
             Wake::Stdin => self.session.write_stdin(&mut self.link),
             Wake::ChildDied => {
                 self.session.reap();
             }
             Wake::Nudged => {
-                if !self.supervision.take_nudges() {
-                    self.supervision.handover = None;
-                }
-                self.session.nudged();
+                let words = self.supervision.take_words();
+                self.heed(words);
             }
             Wake::GuardDied => {
                 self.session.guard_died();

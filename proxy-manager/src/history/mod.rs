@@ -1,23 +1,33 @@
-//! The events of a session: a bounded ring that one writer appends to and any number of cursors read from.
+//! The events of a session: one writer appends to them, any number of cursors read.
+//!
+//! What was appended last is in a bounded ring in memory. With an event log (a state directory) an event is in the ring only
+//! once the log has committed it, and a cursor that falls behind the ring reads from the log; without one it gets a gap.
 
+mod log;
 mod subscription;
+mod writer;
 
 use std::{
     collections::VecDeque,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
+use event_log::{Limit, LogError};
 use ipc_protocol::{Envelope, Event, Gap, SessionId};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
+use crate::roster::Roster;
+
+pub(crate) use self::log::Log;
 pub use subscription::Subscription;
+pub(crate) use writer::{RETRY, Writer};
 
-/// How much of each session's past is kept in memory. What falls out is gone: a subscriber that has not read it gets a
-/// `session:gap` in its place.
+/// How much of each session's past is kept in memory. Without a state directory what falls out is gone: a subscriber that has
+/// not read it gets a `session:gap` in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryLimits {
     /// Events per session. 65,536 by default; at least 1 is kept.
@@ -32,17 +42,67 @@ impl Default for HistoryLimits {
     }
 }
 
+/// What becomes of a session whose events cannot be written to the event log (a full disk, a file that is read-only).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFailure {
+    /// It goes on with a `session:degraded`, and its events are in memory only until the log can be written again.
+    #[default]
+    Degrade,
+    /// It ends.
+    End,
+}
+
+/// How long the log may take for what is waited for.
+const PUBLISHED: Duration = Duration::from_secs(10);
+
 /// Wakes whoever reads all sessions.
 pub(crate) type Everyone = Arc<watch::Sender<()>>;
+
+/// What the histories of a manager have in common.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Streams {
+    pub(crate) limits: HistoryLimits,
+    pub(crate) everyone: Everyone,
+    pub(crate) log: Log,
+    pub(crate) log_failure: LogFailure,
+    pub(crate) roster: Arc<Roster>,
+}
 
 /// The readable side.
 pub(crate) struct History {
     session: Arc<SessionId>,
     ring: Mutex<Ring>,
-    /// Offset of the last event, for a look without the lock.
+    limits: HistoryLimits,
+    /// Offset of the last event that can be read, for a look without the lock.
     last: AtomicU64,
+    /// Offset of the last event that has got one.
+    assigned: AtomicU64,
+    /// Number of the last of the proxy's messages that was appended.
+    source: AtomicU64,
+    /// The same of those that the log has, or has failed to take.
+    kept_source: AtomicU64,
     wake: watch::Sender<()>,
     everyone: Everyone,
+    log: Log,
+    log_failure: LogFailure,
+    /// Weight of the events that wait for the log.
+    waiting: AtomicUsize,
+    trouble: Mutex<Trouble>,
+    /// Something changed for the writer: there is room again, or the log failed.
+    news: Notify,
+    /// Also that it has taken something.
+    tells_all: AtomicBool,
+}
+
+/// What the log could not take.
+#[derive(Default)]
+struct Trouble {
+    /// Offset of the first event that it lacks, until it was told.
+    hole: Option<u64>,
+    /// Why, until somebody has asked.
+    error: Option<LogError>,
+    /// The last batch failed.
+    lasts: bool,
 }
 
 #[derive(Default)]
@@ -61,26 +121,70 @@ pub(crate) enum Taken {
     Some(usize),
     /// Nothing yet.
     Nothing,
+    /// What it wants is in the log.
+    Behind,
     /// Nothing, ever.
     End,
 }
 
 impl History {
-    /// An empty history, and the one writer to it.
-    pub(crate) fn new(session: Arc<SessionId>, limits: HistoryLimits, everyone: Everyone) -> (Arc<Self>, Writer) {
+    /// The history of a session that begins, and the one writer to it. It goes on where the log ends, if that knows the session.
+    pub(crate) fn new(session: Arc<SessionId>, streams: &Streams) -> (Arc<Self>, Writer) {
+        let head = streams.log.get().and_then(|log| log.head(&session));
+        let (last, source) = head.map_or((0, 0), |head| (head.last, head.source));
         let history = Arc::new(Self {
             session,
-            ring: Mutex::new(Ring { first: 1, ..Ring::default() }),
-            last: AtomicU64::new(0),
+            ring: Mutex::new(Ring { first: last + 1, ..Ring::default() }),
+            limits: streams.limits,
+            last: AtomicU64::new(last),
+            assigned: AtomicU64::new(last),
+            source: AtomicU64::new(source),
+            kept_source: AtomicU64::new(source),
             wake: watch::Sender::new(()),
-            everyone,
+            everyone: streams.everyone.clone(),
+            log: streams.log.clone(),
+            log_failure: streams.log_failure,
+            waiting: AtomicUsize::new(0),
+            trouble: Mutex::default(),
+            news: Notify::new(),
+            tells_all: AtomicBool::new(false),
         });
-        let writer = Writer { history: history.clone(), limits, next: 1, batch: Vec::new(), evicted: Vec::new() };
+        let writer = history.reopen();
         (history, writer)
+    }
+
+    /// Another writer, which goes on where the last one left it open ([`Writer::leave_open`]).
+    pub(crate) fn reopen(self: &Arc<Self>) -> Writer {
+        Writer::new(self.clone())
+    }
+
+    /// Nothing more comes, though nobody wrote a last event.
+    pub(crate) fn close(&self) {
+        self.ring().closed = true;
+        self.wake();
+    }
+
+    fn wake(&self) {
+        self.wake.send_replace(());
+        self.everyone.send_replace(());
     }
 
     fn ring(&self) -> MutexGuard<'_, Ring> {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Resolves when the log has room again, or has failed.
+    pub(crate) async fn changed(&self) {
+        self.news.notified().await;
+    }
+
+    fn trouble(&self) -> MutexGuard<'_, Trouble> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it outlives this manager.
+    pub(crate) fn is_durable(&self) -> bool {
+        self.log.is_there()
     }
 
     /// Offset of the last event; 0 if there is none.
@@ -88,9 +192,41 @@ impl History {
         self.last.load(Ordering::Acquire)
     }
 
+    /// Offset of the last event that was appended, whether it can be read yet or not.
+    pub(crate) fn assigned(&self) -> u64 {
+        self.assigned.load(Ordering::Acquire)
+    }
+
+    /// Resolves when the event with this offset can be read.
+    pub(crate) async fn reaches(&self, offset: u64) {
+        let mut wake = self.wake.subscribe();
+        // It fails only without a history.
+        let _ = wake.wait_for(|()| self.last_offset() >= offset).await;
+    }
+
+    /// Resolves when all that has been appended can be read, or the log has taken too long for it.
+    pub(crate) async fn published(&self) {
+        let last = self.assigned();
+        if tokio::time::timeout(PUBLISHED, self.reaches(last)).await.is_err() {
+            tracing::warn!(session = %self.session, last, "events cannot be read yet");
+        }
+    }
+
     /// Offset of the first event still kept.
     pub(crate) fn first_offset(&self) -> u64 {
-        self.ring().first
+        match self.log.get().and_then(|log| log.head(&self.session)) {
+            Some(head) => head.first.max(1),
+            None => self.ring().first,
+        }
+    }
+
+    /// Every event still kept, behind a gap for those that are not. Blocks where they are in the log.
+    pub(crate) fn kept(&self) -> Vec<Arc<Envelope>> {
+        let (mut kept, mut next) = (Vec::new(), 1);
+        while self.take(&mut next, usize::MAX, &mut kept) == Taken::Behind {
+            self.accept(self.look_up(next), &mut next, &mut kept);
+        }
+        kept
     }
 
     /// Appends what a cursor at `next` (the offset it wants) has waiting, at most `limit`, and moves it.
@@ -99,12 +235,15 @@ impl History {
         let before = out.len();
         let mut limit = limit;
         if *next < ring.first && limit > 0 {
+            if self.log.is_there() {
+                return Taken::Behind;
+            }
             out.push(gap(&self.session, *next, ring.first - 1));
             *next = ring.first;
             limit -= 1;
         }
         // Offsets in the ring have no holes.
-        let skip = usize::try_from(*next - ring.first).unwrap_or(usize::MAX).min(ring.events.len());
+        let skip = usize::try_from(next.saturating_sub(ring.first)).unwrap_or(usize::MAX).min(ring.events.len());
         out.extend(ring.events.range(skip..).take(limit).cloned());
         let taken = out.len() - before;
         match out.last() {
@@ -116,6 +255,81 @@ impl History {
             _ => Taken::Nothing,
         }
     }
+
+    /// Whether what a cursor at `next` wants is in the log.
+    fn is_past(&self, next: u64) -> bool {
+        next < self.ring().first && self.log.is_there()
+    }
+
+    /// What the log has from `next` on. Blocks.
+    fn look_up(&self, next: u64) -> Page {
+        let in_ring = || Gap { from: next, to: self.ring().first.saturating_sub(1).max(next) };
+        let Some(log) = self.log.get() else { return Page { gap: Some(in_ring()), events: Vec::new() } };
+        match log.read(&self.session, next - 1, Limit::default()) {
+            // What it could not take: the marker for that may not be there yet.
+            Ok(page) if page.events.is_empty() => {
+                Page { gap: Some(page.gap(next - 1).unwrap_or_else(in_ring)), events: Vec::new() }
+            }
+            Ok(page) => Page { gap: page.gap(next - 1), events: page.events },
+            Err(LogError::Corrupt { lost: Some(lost), detail, .. }) => {
+                tracing::error!(session = %self.session, detail, "a part of the event log cannot be read");
+                Page { gap: Some(lost), events: Vec::new() }
+            }
+            Err(error) => {
+                tracing::error!(session = %self.session, %error, "the event log cannot be read");
+                Page { gap: Some(in_ring()), events: Vec::new() }
+            }
+        }
+    }
+
+    /// Gives a cursor at `next` what was looked up for it. Says how many envelopes that is.
+    fn accept(&self, page: Page, next: &mut u64, out: &mut Vec<Arc<Envelope>>) -> usize {
+        let before = out.len();
+        if let Some(lost) = page.gap {
+            out.push(gap(&self.session, lost.from.max(*next), lost.to));
+            *next = lost.to + 1;
+        }
+        for event in page.events {
+            *next = event.offset + 1;
+            out.push(event);
+        }
+        out.len() - before
+    }
+
+    /// Shows events to readers. They follow those before them.
+    fn publish(&self, events: Vec<Arc<Envelope>>) {
+        let Some(last) = events.last().map(|event| event.offset) else { return };
+        // Dropped when the lock is released: readers do not wait for it.
+        let mut evicted = Vec::new();
+        {
+            let mut ring = self.ring();
+            if ring.events.is_empty()
+                && let Some(first) = events.first()
+            {
+                ring.first = first.offset;
+            }
+            ring.bytes += events.iter().map(|event| event.event.weight()).sum::<usize>();
+            ring.events.extend(events);
+            while ring.events.len() > 1
+                && (ring.events.len() > self.limits.events || ring.bytes > self.limits.bytes)
+                && let Some(oldest) = ring.events.pop_front()
+            {
+                ring.bytes -= oldest.event.weight();
+                ring.first = oldest.offset + 1;
+                evicted.push(oldest);
+            }
+            self.last.store(last, Ordering::Release);
+        }
+        self.wake();
+    }
+}
+
+/// What was found in the log.
+#[derive(Default)]
+struct Page {
+    /// What is not to be had any more, before the events.
+    gap: Option<Gap>,
+    events: Vec<Arc<Envelope>>,
 }
 
 /// The marker in place of lost events.
@@ -127,74 +341,6 @@ fn gap(session: &Arc<SessionId>, from: u64, to: u64) -> Arc<Envelope> {
         turn: None,
         event: Event::SessionGap(Gap { from, to }),
     })
-}
-
-/// The one writer of a [`History`]. Dropping it closes the history: subscriptions then end.
-pub(crate) struct Writer {
-    history: Arc<History>,
-    limits: HistoryLimits,
-    next: u64,
-    batch: Vec<(u64, Event)>,
-    evicted: Vec<Arc<Envelope>>,
-}
-
-impl Writer {
-    /// Adds an event to the batch. `turn` 0 means none.
-    pub(crate) fn push(&mut self, turn: u64, event: Event) {
-        self.batch.push((turn, event));
-    }
-
-    /// Appends the batch under one lock and wakes the readers once.
-    pub(crate) fn commit(&mut self) {
-        if self.batch.is_empty() {
-            return;
-        }
-        let created_at = SystemTime::now();
-        let session = &self.history.session;
-        // Envelopes are made before the lock is taken and dropped after it is released: readers wait for neither.
-        let mut added = 0;
-        let first = self.next;
-        let envelopes: Vec<Arc<Envelope>> = self
-            .batch
-            .drain(..)
-            .zip(first..)
-            .map(|((turn, event), offset)| {
-                added += event.weight();
-                let turn = (turn > 0).then_some(turn);
-                Arc::new(Envelope { offset, created_at, session: session.clone(), turn, event })
-            })
-            .collect();
-        self.next += envelopes.len() as u64;
-        {
-            let mut ring = self.history.ring();
-            ring.bytes += added;
-            ring.events.extend(envelopes);
-            while ring.events.len() > 1
-                && (ring.events.len() > self.limits.events || ring.bytes > self.limits.bytes)
-                && let Some(oldest) = ring.events.pop_front()
-            {
-                ring.bytes -= oldest.event.weight();
-                ring.first = oldest.offset + 1;
-                self.evicted.push(oldest);
-            }
-            self.history.last.store(self.next - 1, Ordering::Release);
-        }
-        self.wake();
-        self.evicted.clear();
-    }
-
-    fn wake(&self) {
-        self.history.wake.send_replace(());
-        self.history.everyone.send_replace(());
-    }
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        self.commit();
-        self.history.ring().closed = true;
-        self.wake();
-    }
 }
 
 #[cfg(test)]

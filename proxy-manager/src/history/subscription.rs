@@ -2,17 +2,27 @@
 
 use std::{collections::VecDeque, fmt, sync::Arc};
 
-use ipc_protocol::Envelope;
-use tokio::sync::watch;
+use ipc_protocol::{Envelope, SessionId};
+use tokio::{
+    sync::{oneshot, watch},
+    time::sleep,
+};
 
-use super::{History, Taken, gap};
-use crate::directory::{Added, Directory, Forgotten};
+use super::{History, Page, RETRY, Taken, gap};
+use crate::{
+    Result,
+    blocking::{begun, panicked},
+    directory::{Added, Directory, Forgotten},
+};
 
 /// Envelopes copied under one lock.
 const BATCH: usize = 256;
+/// What a page is read for.
+const READING: &str = "reading the event log";
 
 /// Events of one session, or of all. It reads from the sessions' histories at its own pace: a slow one holds up nobody.
-/// If it falls so far behind that events were dropped, it gets one `session:gap` in their place and goes on behind it.
+/// With a state directory it gets all of them. Without one, if it falls so far behind that events were dropped, it gets one
+/// `session:gap` in their place and goes on behind it.
 ///
 /// Its futures may be dropped at any time (in `select!`, say) without losing an event.
 pub struct Subscription {
@@ -22,8 +32,20 @@ pub struct Subscription {
 }
 
 enum Source {
-    One { cursor: Cursor, wake: watch::Receiver<()> },
+    /// Of many sessions nothing is read ahead: each would have a page in memory.
+    One {
+        cursor: Cursor,
+        wake: watch::Receiver<()>,
+        ahead: Option<Ahead>,
+    },
     All(All),
+}
+
+/// A page of the log that is being read, while the one before it is used.
+struct Ahead {
+    /// Offset of its first event.
+    next: u64,
+    page: oneshot::Receiver<Page>,
 }
 
 /// A place in one history.
@@ -42,19 +64,22 @@ struct All {
     seen: u64,
     /// Which cursor is first asked: each in its turn.
     first: usize,
+    /// Whose events are to be read from the log.
+    behind: Option<Arc<SessionId>>,
 }
 
 impl Subscription {
     /// Events of one session with an offset of at least `next`.
     pub(crate) fn one(history: Arc<History>, next: u64) -> Self {
         let wake = history.wake.subscribe();
-        Self { source: Source::One { cursor: Cursor { history, next }, wake }, ready: VecDeque::new() }
+        Self { source: Source::One { cursor: Cursor { history, next }, wake, ahead: None }, ready: VecDeque::new() }
     }
 
     /// Events of all sessions.
     pub(crate) fn all(directory: Arc<Directory>) -> Self {
         let wake = directory.everyone().subscribe();
-        let all = All { directory, wake, cursors: Vec::new(), missed: VecDeque::new(), seen: 0, first: 0 };
+        let all =
+            All { directory, wake, cursors: Vec::new(), missed: VecDeque::new(), seen: 0, first: 0, behind: None };
         Self { source: Source::All(all), ready: VecDeque::new() }
     }
 
@@ -70,7 +95,7 @@ impl Subscription {
         self.ready.pop_front()
     }
 
-    /// Appends at least 1 and at most 256 events to `out`, as soon as there are any. `false` at the end, as
+    /// Appends at least 1 event to `out`, as soon as there are any: at most 256, or a page of the event log (some 4,000). `false` at the end, as
     /// [`Subscription::next`] has it; `out` is then as it was.
     pub async fn next_batch(&mut self, out: &mut Vec<Arc<Envelope>>) -> bool {
         if self.ready.is_empty() {
@@ -82,21 +107,34 @@ impl Subscription {
 
     async fn fill(&mut self, out: &mut Vec<Arc<Envelope>>) -> bool {
         loop {
-            let (taken, wake) = match &mut self.source {
-                Source::One { cursor, wake } => {
+            let (taken, behind) = match &mut self.source {
+                Source::One { cursor, wake, ahead } => {
                     // Before the look: what is appended after it wakes us again.
                     wake.mark_unchanged();
-                    (cursor.take(BATCH, out), wake)
+                    (cursor.take(BATCH, out), Some((cursor, Some(ahead))))
                 }
                 Source::All(all) => {
                     all.wake.mark_unchanged();
-                    (all.take(out), &mut all.wake)
+                    let taken = all.take(out);
+                    (taken, all.behind().map(|cursor| (cursor, None)))
                 }
             };
-            match taken {
-                Taken::Some(_) => return true,
-                Taken::End => return false,
-                Taken::Nothing => {
+            match (taken, behind) {
+                (Taken::Some(_), _) => return true,
+                (Taken::End, _) => return false,
+                (Taken::Behind, Some((cursor, ahead))) => match cursor.catch_up(ahead, out).await {
+                    Ok(0) => {}
+                    Ok(_) => return true,
+                    Err(error) => {
+                        tracing::warn!(%error, "the event log is not read");
+                        sleep(RETRY).await;
+                    }
+                },
+                (Taken::Nothing | Taken::Behind, _) => {
+                    let wake = match &mut self.source {
+                        Source::One { wake, .. } => wake,
+                        Source::All(all) => &mut all.wake,
+                    };
                     if wake.changed().await.is_err() {
                         return false;
                     }
@@ -110,9 +148,42 @@ impl Cursor {
     fn take(&mut self, limit: usize, out: &mut Vec<Arc<Envelope>>) -> Taken {
         self.history.take(&mut self.next, limit, out)
     }
+
+    /// Appends what the log has next, and has the page behind that read into `ahead`, if there is one. A dropped future has
+    /// moved nothing.
+    async fn catch_up(&mut self, ahead: Option<&mut Option<Ahead>>, out: &mut Vec<Arc<Envelope>>) -> Result<usize> {
+        let mut now = None;
+        let (slot, goes_on) = match ahead {
+            Some(ahead) => (ahead, true),
+            None => (&mut now, false),
+        };
+        let reading = match slot {
+            Some(ahead) if ahead.next == self.next => ahead,
+            _ => slot.insert(self.look_up()?),
+        };
+        let page = (&mut reading.page).await;
+        *slot = None;
+        let taken = self.history.accept(page.map_err(|_| panicked(READING))?, &mut self.next, out);
+        if goes_on && self.history.is_past(self.next) {
+            // What cannot be had now is asked for again, when it is needed.
+            *slot = self.look_up().ok();
+        }
+        Ok(taken)
+    }
+
+    fn look_up(&self) -> Result<Ahead> {
+        let (history, next) = (self.history.clone(), self.next);
+        Ok(Ahead { next, page: begun(READING, move || history.look_up(next))? })
+    }
 }
 
 impl All {
+    /// The cursor that has to read from the log, if one was found.
+    fn behind(&mut self) -> Option<&mut Cursor> {
+        let session = self.behind.take()?;
+        self.cursors.iter_mut().find(|cursor| cursor.history.session == session)
+    }
+
     fn take(&mut self, out: &mut Vec<Arc<Envelope>>) -> Taken {
         // Asked before the sessions are: one that is added later is seen at the next wake.
         let closed = self.directory.is_closed();
@@ -127,11 +198,18 @@ impl All {
             left -= 1;
         }
         let mut ended = Vec::new();
+        self.behind = None;
         for step in 0..self.cursors.len() {
             let at = (self.first + step) % self.cursors.len();
             match self.cursors[at].take(left, out) {
                 Taken::Some(taken) => left -= taken,
                 Taken::Nothing => {}
+                // They have their turns as the others do: which one is first changes.
+                Taken::Behind if self.behind.is_none() && left == BATCH => {
+                    self.behind = Some(self.cursors[at].history.session.clone());
+                    break;
+                }
+                Taken::Behind => {}
                 Taken::End => ended.push(at),
             }
             if left == 0 {
@@ -144,6 +222,7 @@ impl All {
             self.cursors.swap_remove(at);
         }
         match BATCH - left {
+            0 if self.behind.is_some() => Taken::Behind,
             0 if closed && self.cursors.is_empty() && self.missed.is_empty() => Taken::End,
             0 => Taken::Nothing,
             taken => Taken::Some(taken),

@@ -1,10 +1,12 @@
+use std::future::Future;
+
 use proptest::prelude::*;
 
 use super::*;
 
 fn history(events: usize, bytes: usize) -> (Arc<History>, Writer) {
     let id = Arc::new("s".parse().expect("a valid id"));
-    History::new(id, HistoryLimits { events, bytes }, Everyone::default())
+    History::new(id, &Streams { limits: HistoryLimits { events, bytes }, ..Streams::default() })
 }
 
 fn text(n: u64) -> Event {
@@ -12,7 +14,6 @@ fn text(n: u64) -> Event {
 }
 
 fn drain(subscription: &mut Subscription) -> Vec<Arc<Envelope>> {
-    use std::future::Future;
     let mut out = Vec::new();
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     while std::pin::pin!(subscription.next_batch(&mut out)).poll(&mut context) == std::task::Poll::Ready(true) {}
@@ -121,4 +122,43 @@ proptest! {
         }
         prop_assert_eq!(next, (history.last_offset() + 1).max(from + 1));
     }
+}
+
+#[tokio::test]
+async fn who_is_behind_gets_each_event_once_though_it_gives_up_waiting() {
+    const EVENTS: u64 = 20_000;
+    let folder = tempfile::tempdir().expect("a directory");
+    let log = event_log::EventLog::open(folder.path().join("log.sqlite"), event_log::Options::default());
+    let streams = Streams {
+        limits: HistoryLimits { events: 10, bytes: usize::MAX },
+        log: Log::new(Some(log.expect("a log"))),
+        ..Streams::default()
+    };
+    let id = Arc::new("s".parse().expect("a valid id"));
+    let (history, mut writer) = History::new(id, &streams);
+    for n in 1..=EVENTS {
+        writer.push(0, text(n));
+        if n % 100 == 0 {
+            writer.commit();
+        }
+    }
+    history.reaches(EVENTS).await;
+    drop(writer);
+    let mut subscription = Subscription::one(history.clone(), 1);
+    let mut all = Vec::new();
+    loop {
+        // Polled once and dropped, the page that it began to read is not lost.
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let polled = std::pin::pin!(subscription.next_batch(&mut all)).poll(&mut context);
+        let goes_on = match polled {
+            std::task::Poll::Ready(goes_on) => goes_on,
+            std::task::Poll::Pending => subscription.next_batch(&mut all).await,
+        };
+        if !goes_on {
+            break;
+        }
+    }
+    assert_eq!(ranges(&all), (1..=EVENTS).map(|n| (n, n)).collect::<Vec<_>>());
+    drop(subscription);
+    streams.log.give_back();
 }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use ipc_protocol::{EndReason, KillOptions, Receipt};
+use ipc_protocol::{EndReason, KillCause, KillOptions, Receipt};
 use tokio::time::Instant;
 
 use crate::fork_server::Gone;
@@ -45,6 +45,8 @@ pub(crate) struct Ending {
     last_word: Duration,
     kill: Option<Kill>,
     said: Option<(EndReason, Box<Receipt>)>,
+    /// The proxy has said how it ended.
+    has_said: bool,
     gone: Option<Gone>,
     guard_dead: bool,
     closed: bool,
@@ -56,7 +58,17 @@ impl Ending {
     /// `wedged`: how long after its grace a proxy may take; `last_word`: how long one party's word is waited for when
     /// another has spoken.
     pub(crate) fn new(wedged: Duration, last_word: Duration) -> Self {
-        Self { wedged, last_word, kill: None, said: None, gone: None, guard_dead: false, closed: false, give_up: None }
+        Self {
+            wedged,
+            last_word,
+            kill: None,
+            said: None,
+            has_said: false,
+            gone: None,
+            guard_dead: false,
+            closed: false,
+            give_up: None,
+        }
     }
 
     /// The host wants the session to end.
@@ -101,6 +113,7 @@ impl Ending {
     /// The proxy said that the session is over.
     pub(crate) fn said(&mut self, reason: EndReason, receipt: Box<Receipt>, now: Instant) {
         self.said = Some((reason, receipt));
+        self.has_said = true;
         self.expect_last_word(now);
     }
 
@@ -126,6 +139,11 @@ impl Ending {
         if self.give_up.is_none() {
             self.give_up = now.checked_add(self.last_word);
         }
+    }
+
+    /// Whether the proxy itself has said how the session ended, and what it ended.
+    pub(crate) fn has_said(&self) -> bool {
+        self.has_said
     }
 
     /// Whether the connection to the proxy is at its end, or given up.
@@ -180,7 +198,11 @@ impl Ending {
                 (reason, Some(receipt))
             }
             (None, left) => match forced {
-                Some(kill) => (kill.reason, left),
+                Some(kill) => {
+                    // The fork server was not told why.
+                    let cause = KillCause::of(&kill.reason);
+                    (kill.reason, left.map(|left| Box::new(Receipt { cause, ..*left })))
+                }
                 None if self.guard_dead => (EndReason::ForkServerDied, left),
                 None => (EndReason::ProxyDied(exit), left),
             },

@@ -2,12 +2,14 @@
 
 use std::{fmt, sync::Arc};
 
-use ipc_protocol::{AbortPolicy, EndReason, KillOptions, PermissionAnswer, ProcessInfo, Receipt, SessionId};
+use ipc_protocol::{
+    AbortPolicy, EndReason, Json, KillOptions, Operation, PermissionAnswer, ProcessInfo, Prompt, Receipt, SessionId,
+};
 
-use super::{PromptMode, Session, SessionInfo, Turn};
+use super::{ProcessUse, PromptMode, Session, SessionInfo, Turn};
+use crate::{Answer, Quiet, Result, StreamHandler, StreamOptions, Subscription, ask};
 #[cfg(doc)]
-use crate::{Error, ProxyManager, SessionState};
-use crate::{Result, Subscription};
+use crate::{Error, OnMissing, ProxyManager, SessionState};
 
 /// A session. Cheap to clone; does not keep the manager alive: when the last [`ProxyManager`] goes, the session ends.
 ///
@@ -31,9 +33,21 @@ impl SessionHandle {
         Self { session }
     }
 
+    pub(crate) fn session(&self) -> &Session {
+        &self.session
+    }
+
     /// Its id.
     pub fn id(&self) -> &SessionId {
         self.session.id()
+    }
+
+    /// What its processes take now, all together. Nothing when the session has ended.
+    ///
+    /// # Errors
+    /// See [`SessionHandle`].
+    pub async fn process_use(&self) -> Result<ProcessUse> {
+        Ok(ProcessUse::of(&self.processes().await?))
     }
 
     /// What it is and where it stands.
@@ -46,18 +60,124 @@ impl SessionHandle {
     ///
     /// # Errors
     /// [`Error::Busy`] while a turn runs or the agent starts, as `mode` says; [`Error::MaxTurns`]; [`Error::Unsupported`]
-    /// where the agent cannot be steered; [`Error::InvalidConfig`] for a prompt of more than 16 MiB. Else see
-    /// [`SessionHandle`].
-    pub async fn prompt(&self, text: impl Into<String>, mode: PromptMode) -> Result<Turn> {
-        self.session.prompt(text.into(), mode).await
+    /// where the agent cannot be steered, or cannot take a picture or file of the prompt; [`Error::InvalidConfig`] for a
+    /// prompt of more than 16 MiB, or one without any part. Else see [`SessionHandle`].
+    pub async fn prompt(&self, prompt: impl Into<Prompt>, mode: PromptMode) -> Result<Turn> {
+        self.session.prompt(prompt.into(), mode).await
     }
 
-    /// Says `text` to the agent in the running turn. It is no turn of its own.
+    /// Gives the agent a prompt and waits for what it answers. If the future is dropped the turn goes on.
+    ///
+    /// # Errors
+    /// As [`SessionHandle::prompt`]; [`Error::TurnFailed`] with what was answered up to then if the turn failed or took too
+    /// long; [`Error::Unsupported`] for an agent without turns.
+    pub async fn ask(&self, prompt: impl Into<Prompt>) -> Result<Answer> {
+        self.stream(prompt, &mut Quiet).await
+    }
+
+    /// The same, with a handler that is told of the answer as it grows.
+    ///
+    /// # Errors
+    /// As [`SessionHandle::ask`].
+    pub async fn stream<H: StreamHandler>(&self, prompt: impl Into<Prompt>, handler: &mut H) -> Result<Answer> {
+        self.stream_with(prompt, handler, StreamOptions::default()).await
+    }
+
+    /// The same, as `options` say.
+    ///
+    /// # Errors
+    /// As [`SessionHandle::ask`].
+    pub async fn stream_with<H: StreamHandler>(
+        &self,
+        prompt: impl Into<Prompt>,
+        handler: &mut H,
+        options: StreamOptions,
+    ) -> Result<Answer> {
+        ask::stream(self, prompt.into(), handler, options).await
+    }
+
+    /// Says this to the agent in the running turn. It is no turn of its own.
     ///
     /// # Errors
     /// [`Error::Unsupported`] where the agent cannot be steered or no turn runs. Else see [`SessionHandle`].
-    pub async fn steer(&self, text: impl Into<String>) -> Result<()> {
-        self.session.steer(text.into()).await
+    pub async fn steer(&self, prompt: impl Into<Prompt>) -> Result<()> {
+        self.session.steer(prompt.into()).await
+    }
+
+    /// Asks something else of the agent, in its order with prompts; whether it can be done while a turn runs is the
+    /// agent's to say.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the agent cannot; [`Error::AgentRefused`] with its reason; [`Error::Busy`] while the
+    /// agent starts, or where it does this between turns only; [`Error::Deadline`] after `Deadlines::operation`
+    /// (`compact` of it). Else see [`SessionHandle`].
+    pub async fn operate(&self, operation: Operation) -> Result<Json> {
+        self.session.operate(operation).await
+    }
+
+    /// Has the agent use this model (in its own spelling) from now on.
+    ///
+    /// # Errors
+    /// See [`SessionHandle::operate`].
+    pub async fn set_model(&self, model: impl Into<String>) -> Result<()> {
+        self.operate(Operation::SetModel { model: model.into() }).await.map(drop)
+    }
+
+    /// Has the agent work in this mode from now on: `build`, `plan`, or one of its own.
+    ///
+    /// # Errors
+    /// See [`SessionHandle::operate`].
+    pub async fn set_mode(&self, mode: impl Into<String>) -> Result<()> {
+        self.operate(Operation::SetMode { mode: mode.into() }).await.map(drop)
+    }
+
+    /// Has the agent think this hard from now on: `off`, `low`, `medium`, `high`, or one of its own.
+    ///
+    /// # Errors
+    /// See [`SessionHandle::operate`].
+    pub async fn set_thinking(&self, level: impl Into<String>) -> Result<()> {
+        self.operate(Operation::SetThinking { level: level.into() }).await.map(drop)
+    }
+
+    /// Has the agent shorten the conversation that its model sees, and says what the agent says to that.
+    ///
+    /// # Errors
+    /// See [`SessionHandle::operate`].
+    pub async fn compact(&self) -> Result<Json> {
+        self.operate(Operation::Compact).await
+    }
+
+    /// What the agent says of its own state, as it says it.
+    ///
+    /// # Errors
+    /// See [`SessionHandle::operate`].
+    pub async fn state(&self) -> Result<Json> {
+        self.operate(Operation::GetState).await
+    }
+
+    /// The conversation so far, as the agent gives it. See [`SessionHandle::transcript`] for one from the events.
+    ///
+    /// # Errors
+    /// See [`SessionHandle::operate`].
+    pub async fn messages(&self) -> Result<Json> {
+        self.operate(Operation::GetMessages).await
+    }
+
+    /// The agent's own conversations of the working directory, newest first: an array of objects with `id`, and `title`,
+    /// `updatedAt` and `cwd` where the agent tells them.
+    ///
+    /// # Errors
+    /// See [`SessionHandle::operate`].
+    pub async fn native_sessions(&self) -> Result<Json> {
+        self.operate(Operation::ListSessions).await
+    }
+
+    /// Passes a command of the agent's own protocol on as it stands, and its reply back.
+    ///
+    /// # Errors
+    /// See [`SessionHandle::operate`].
+    pub async fn native(&self, message: Json) -> Result<Json> {
+        self.operate(Operation::Native { message }).await
     }
 
     /// Cancels the running turn through the agent's protocol; without one, nothing. Queued prompts stay queued. Returns
@@ -127,12 +247,26 @@ impl SessionHandle {
         self.session.subscribe_from(from)
     }
 
+    /// The conversation as plain text, from the events that are still kept: what was asked, what was answered, which tools
+    /// were used. Empty where nothing was said. It is what [`OnMissing::Inject`] takes.
+    pub fn transcript(&self) -> String {
+        self.session.transcript()
+    }
+
     /// Answers the permission request `request` (the id in its event).
     ///
     /// # Errors
     /// [`Error::UnknownPermission`] if it is not open or has no such option. Else see [`SessionHandle`].
     pub async fn respond_permission(&self, request: &str, answer: PermissionAnswer) -> Result<()> {
-        self.session.respond_permission(request, answer).await
+        self.session.respond_permission(request, answer, None).await
+    }
+
+    /// As [`SessionHandle::respond_permission`], in the name of `by`, which `permission:resolved` then tells.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn respond_permission_as(&self, by: &str, request: &str, answer: PermissionAnswer) -> Result<()> {
+        self.session.respond_permission(request, answer, Some(by)).await
     }
 
     /// A round trip through the proxy.

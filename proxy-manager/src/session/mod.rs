@@ -1,43 +1,54 @@
 //! One session: what everyone may see of it, and the calls to the task that owns the rest.
 
+mod calls;
+mod clocks;
 mod core;
 mod ending;
 mod handle;
 mod info;
 mod listing;
+mod meter;
+mod metrics;
 mod pending;
 mod prompts;
+mod pulse;
 mod task;
+mod transcript;
 mod turn;
 
 use std::{
     fmt,
-    future::Future,
-    sync::Arc,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, SystemTime},
 };
 
 use ipc_protocol::{
-    AbortPolicy, EndReason, KillOptions, PermissionAnswer, ProcessId, ProcessInfo, ProcessStatus, Receipt, SessionId,
-    Signal,
+    AbortPolicy, AgentSessionConfig, EndReason, Event, Json, KillOptions, Measures, Operation, PermissionAnswer,
+    ProcessId, ProcessInfo, Prompt, Receipt, SessionId,
 };
-use tokio::{
-    sync::{mpsc, oneshot, watch},
-    time::timeout,
-};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::{
-    Deadlines, Error, Result,
-    history::{Everyone, History, HistoryLimits, Subscription, Writer},
+    Deadlines, Result,
+    history::{History, Streams, Subscription, Writer},
+    launch::LONGEST_HISTORY,
+    roster::{Roster, SessionRecord},
 };
 
+pub(crate) use self::core::Adoption;
+use self::core::lasting::Crashes;
 pub use handle::SessionHandle;
 pub use info::{SessionInfo, SessionState};
+use metrics::Tally;
+pub use metrics::{ProcessUse, SessionMetrics};
 pub(crate) use task::{Fork, Task};
+use transcript::Transcript;
 pub use turn::{PromptMode, Turn, TurnEnd};
 
-/// How long a proxy may not answer before it is looked whether somebody has stopped it.
-const STOPPED: Duration = Duration::from_millis(500);
 /// Commands of each lane that may wait for the session's task.
 const LANE: usize = 64;
 
@@ -55,7 +66,7 @@ pub(crate) enum AbortReply {
 #[derive(Debug)]
 pub(crate) enum Control {
     Abort { policy: AbortPolicy, reply: AbortReply },
-    Permission { id: String, answer: PermissionAnswer, reply: Reply<()> },
+    Permission { id: String, answer: PermissionAnswer, by: Option<String>, reply: Reply<()> },
     ListProcesses(Reply<Vec<ProcessInfo>>),
     KillProcess { process: ProcessId, tree: bool, options: KillOptions, reply: Reply<Receipt> },
     KillAll { options: KillOptions, reply: Reply<Receipt> },
@@ -64,8 +75,10 @@ pub(crate) enum Control {
 
 /// Commands that keep their order.
 pub(crate) enum Say {
-    Prompt { text: String, mode: PromptMode, reply: Reply<Turn> },
-    Steer { text: String, reply: Reply<()> },
+    Prompt { prompt: Prompt, mode: PromptMode, reply: Reply<Turn> },
+    Steer { prompt: Prompt, reply: Reply<()> },
+    Operate { operation: Operation, reply: Reply<Json> },
+    Append { event: Event, reply: Reply<u64> },
 }
 
 /// What is wanted of the session as a whole. A level, not a queue: it waits behind nothing, and asking twice is asking
@@ -87,19 +100,43 @@ pub(crate) struct View {
     pub(crate) state: SessionState,
     pub(crate) proxy: Option<ProcessId>,
     pub(crate) agent: Option<ProcessId>,
+    pub(crate) measures: Option<Measures>,
     pub(crate) turns: u64,
+    pub(crate) native_session_id: Option<String>,
+    pub(crate) model: Option<String>,
+    pub(crate) mode: Option<String>,
+    pub(crate) thinking: Option<String>,
     /// Whether it ever was ready.
     pub(crate) ready: bool,
+    /// Suspended, and somebody else uses its conversation.
+    pub(crate) handed_over: bool,
+    /// Suspended, and started again after this.
+    pub(crate) restart_after: Option<Duration>,
+    /// Whether all that is to be done after its end is done.
+    pub(crate) settled: bool,
+    /// It goes on without this host.
+    pub(crate) let_go: bool,
 }
 
 /// What a session is, apart from its state.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub(crate) struct Labels {
     pub(crate) agent: String,
     pub(crate) agent_type: Option<String>,
     pub(crate) user_id: Option<String>,
     pub(crate) workspace_id: Option<String>,
     pub(crate) cwd: String,
+    pub(crate) profile: Option<String>,
+    /// What it was started with; it may be changed later.
+    pub(crate) model: Option<String>,
+    pub(crate) model_config: Option<String>,
+    pub(crate) mode: Option<String>,
+    pub(crate) thinking: Option<String>,
+    /// Its own home directory.
+    pub(crate) home: Option<String>,
+    /// How many sessions deep it is.
+    pub(crate) depth: u32,
 }
 
 /// The shared side of a session. It stays when the session has ended.
@@ -109,7 +146,21 @@ pub(crate) struct Session {
     started_at: SystemTime,
     deadlines: Deadlines,
     history: Arc<History>,
+    roster: Arc<Roster>,
+    /// What it was started with, as the caller gave it.
+    config: OnceLock<Arc<AgentSessionConfig>>,
+    /// Whether this is not its first life.
+    has_been: bool,
+    /// One resume at a time; the others wait for it.
+    resuming: Arc<tokio::sync::Mutex<()>>,
+    /// What is asked for on the stream is done one after the other.
+    acting: Arc<tokio::sync::Mutex<()>>,
+    crashes: Arc<Mutex<Crashes>>,
     view: watch::Sender<View>,
+    /// Over all its lives with this manager.
+    tally: Arc<Mutex<Tally>>,
+    /// No prompt is taken any more.
+    drains: AtomicBool,
     demand: watch::Sender<Demand>,
     control: mpsc::Sender<Control>,
     say: mpsc::Sender<Say>,
@@ -139,12 +190,91 @@ impl Session {
         id: SessionId,
         labels: Labels,
         deadlines: Deadlines,
-        limits: HistoryLimits,
-        everyone: Everyone,
+        streams: &Streams,
     ) -> (Arc<Self>, Inlets, Writer) {
         let id = Arc::new(id);
-        let (history, log) = History::new(id.clone(), limits, everyone);
-        let view = View { state: SessionState::Starting, proxy: None, agent: None, turns: 0, ready: false };
+        let (history, log) = History::new(id.clone(), streams);
+        let (session, inlets) = Self::with_history(id, labels, deadlines, history, streams.roster.clone());
+        (Arc::new(session), inlets, log)
+    }
+
+    /// The session `before`, which is suspended, once more: its events go on.
+    pub(crate) fn again(before: &Self, labels: Labels, deadlines: Deadlines) -> (Arc<Self>, Inlets, Writer) {
+        let history = before.history.clone();
+        let log = history.reopen();
+        let (mut session, inlets) =
+            Self::with_history(before.id.clone(), labels, deadlines, history, before.roster.clone());
+        session.started_at = before.started_at;
+        (session.config, session.crashes) = (before.config.clone(), before.crashes.clone());
+        session.tally = before.tally.clone();
+        (session.resuming, session.acting) = (before.resuming.clone(), before.acting.clone());
+        session.has_been = true;
+        let (turns, native_session_id) = {
+            let view = before.view.borrow();
+            (view.turns, view.native_session_id.clone())
+        };
+        session.show(|view| (view.turns, view.native_session_id, view.ready) = (turns, native_session_id, true));
+        (Arc::new(session), inlets, log)
+    }
+
+    /// A session of an earlier manager. What it rests for is to be shown.
+    pub(crate) fn restored(record: &SessionRecord, deadlines: Deadlines, streams: &Streams) -> Self {
+        let id = Arc::new(record.session_id.clone());
+        let (history, mut log) = History::new(id.clone(), streams);
+        log.leave_open();
+        let (mut session, _) = Self::with_history(id, Labels::of(record), deadlines, history, streams.roster.clone());
+        (session.started_at, session.has_been) = (record.created_at, true);
+        session.keep_config(Arc::new(record.config.clone()));
+        session.show(|view| {
+            (view.turns, view.ready, view.settled) = (record.turns, true, true);
+            view.handed_over = record.handed_over;
+            view.native_session_id.clone_from(&record.native_session_id);
+        });
+        session
+    }
+
+    /// Writes down what it shows.
+    pub(crate) fn note(&self) {
+        self.note_and(|| {});
+    }
+
+    /// The same; `then` is called when that, and every event before it, is durable, or cannot be made so.
+    pub(crate) fn note_and(&self, then: impl FnOnce() + Send + 'static) {
+        // Its next host may have noted it already.
+        if self.view.borrow().let_go {
+            return then();
+        }
+        self.roster.note(self, Some(Box::new(then)));
+    }
+
+    /// Tells of each change of what it shows.
+    pub(crate) fn watch(&self) -> watch::Receiver<View> {
+        self.view.subscribe()
+    }
+
+    fn with_history(
+        id: Arc<SessionId>,
+        labels: Labels,
+        deadlines: Deadlines,
+        history: Arc<History>,
+        roster: Arc<Roster>,
+    ) -> (Self, Inlets) {
+        let view = View {
+            state: SessionState::Starting,
+            proxy: None,
+            agent: None,
+            measures: None,
+            turns: 0,
+            native_session_id: None,
+            model: labels.model.clone(),
+            mode: labels.mode.clone(),
+            thinking: labels.thinking.clone(),
+            ready: false,
+            handed_over: false,
+            restart_after: None,
+            settled: false,
+            let_go: false,
+        };
         let (demand, demand_inlet) = watch::channel(Demand::Live);
         let (control, control_inlet) = mpsc::channel(LANE);
         let (say, say_inlet) = mpsc::channel(LANE);
@@ -154,12 +284,86 @@ impl Session {
             started_at: SystemTime::now(),
             deadlines,
             history,
+            roster,
+            config: OnceLock::new(),
+            has_been: false,
+            resuming: Arc::default(),
+            acting: Arc::default(),
+            crashes: Arc::default(),
             view: watch::Sender::new(view),
+            tally: Arc::new(Mutex::new(Tally::new())),
+            drains: AtomicBool::new(false),
             demand,
             control,
             say,
         };
-        (Arc::new(session), Inlets { demand: demand_inlet, control: control_inlet, say: say_inlet }, log)
+        (session, Inlets { demand: demand_inlet, control: control_inlet, say: say_inlet })
+    }
+
+    /// What it was started with; `None` where a test did it.
+    pub(crate) fn config(&self) -> Option<&Arc<AgentSessionConfig>> {
+        self.config.get()
+    }
+
+    /// Whether a prompt resumes it.
+    pub(crate) fn resumes_on_prompt(&self) -> bool {
+        self.config().is_some_and(|config| config.lifecycle.resume_on_prompt)
+    }
+
+    /// Keeps what it is started with.
+    pub(crate) fn keep_config(&self, config: Arc<AgentSessionConfig>) {
+        // Started once more, it has it already.
+        let _ = self.config.set(config);
+    }
+
+    pub(crate) fn acting(&self) -> &Arc<tokio::sync::Mutex<()>> {
+        &self.acting
+    }
+
+    pub(crate) fn resuming(&self) -> &Arc<tokio::sync::Mutex<()>> {
+        &self.resuming
+    }
+
+    /// Whether it was suspended before.
+    pub(crate) fn has_been(&self) -> bool {
+        self.has_been
+    }
+
+    /// When it crashed, over all its lives.
+    pub(crate) fn crashes(&self) -> MutexGuard<'_, Crashes> {
+        self.crashes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// After what pause it is to be started again, if it is.
+    pub(crate) fn restart_after(&self) -> Option<Duration> {
+        self.view.borrow().restart_after
+    }
+
+    /// The agent's own id of the conversation, if it is known.
+    pub(crate) fn native_session_id(&self) -> Option<String> {
+        self.view.borrow().native_session_id.clone()
+    }
+
+    /// Whether it goes on without this host.
+    pub(crate) fn is_let_go(&self) -> bool {
+        self.view.borrow().let_go
+    }
+
+    /// Whether its processes have ended and its conversation is kept.
+    pub(crate) fn is_suspended(&self) -> bool {
+        matches!(self.view.borrow().state, SessionState::Suspended { .. })
+    }
+
+    /// Whether it is suspended for somebody else to use its conversation.
+    pub(crate) fn is_handed_over(&self) -> bool {
+        self.view.borrow().handed_over
+    }
+
+    /// It was started by an earlier host, then. To be said before anybody has it.
+    pub(crate) fn started_at(self: &mut Arc<Self>, at: SystemTime) {
+        if let Some(session) = Arc::get_mut(self) {
+            session.started_at = at;
+        }
     }
 
     pub(crate) fn id(&self) -> &SessionId {
@@ -187,23 +391,43 @@ impl Session {
         self.view.send_modify(change);
     }
 
+    /// Counts something.
+    pub(crate) fn tally(&self, count: impl FnOnce(&mut Tally)) {
+        count(&mut self.tally.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// From now on no prompt is taken.
+    pub(crate) fn drain(&self) {
+        self.drains.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.drains.load(Ordering::Acquire)
+    }
+
+    /// What it did by now.
+    pub(crate) fn metrics(&self) -> SessionMetrics {
+        let events = self.history.last_offset();
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner).metrics(events)
+    }
+
     /// Whether it ended without ever being ready.
     pub(crate) fn is_stillborn(&self) -> bool {
         let view = self.view.borrow();
         !view.ready && matches!(view.state, SessionState::Ended { .. })
     }
 
-    /// How it ended; `None` while it lives.
+    /// How it ended, or was suspended; `None` while it lives.
     pub(crate) fn ended(&self) -> Option<(EndReason, Option<Box<Receipt>>)> {
-        match &self.view.borrow().state {
-            SessionState::Ended { reason, receipt } => Some((reason.clone(), receipt.clone())),
-            _ => None,
-        }
+        let view = self.view.borrow();
+        view.state.at_rest().map(|(reason, receipt)| (reason.clone(), receipt.cloned().map(Box::new)))
     }
 
     pub(crate) fn info(&self) -> SessionInfo {
-        let View { state, proxy, agent, turns, .. } = self.view.borrow().clone();
-        let labels = self.labels.clone();
+        let View {
+            state, proxy, agent, measures, turns, native_session_id, model, mode, thinking, handed_over, ..
+        } = self.view.borrow().clone();
+        let (labels, metrics) = (self.labels.clone(), self.metrics());
         SessionInfo {
             session_id: self.id().clone(),
             agent: labels.agent,
@@ -211,13 +435,31 @@ impl Session {
             user_id: labels.user_id,
             workspace_id: labels.workspace_id,
             cwd: labels.cwd,
+            profile: labels.profile,
+            model,
+            mode,
+            thinking,
+            home: labels.home,
+            depth: labels.depth,
+            native_session_id,
             state,
             proxy,
             agent_process: agent,
+            measures,
             turns,
+            handed_over,
             started_at: self.started_at,
             last_offset: self.history.last_offset(),
+            heartbeat: SystemTime::now()
+                .checked_sub(std::time::Duration::from_millis(metrics.silent_ms))
+                .unwrap_or(self.started_at),
+            metrics,
+            process_use: None,
         }
+    }
+
+    pub(crate) fn transcript(&self) -> String {
+        transcript_of(&self.history)
     }
 
     pub(crate) fn subscribe(&self) -> Subscription {
@@ -227,169 +469,11 @@ impl Session {
     pub(crate) fn subscribe_from(&self, from: u64) -> Subscription {
         Subscription::one(self.history.clone(), from.saturating_add(1))
     }
-
-    pub(crate) async fn prompt(&self, text: String, mode: PromptMode) -> Result<Turn> {
-        self.call("prompting", Duration::ZERO, &self.say, |reply| Say::Prompt { text, mode, reply }).await
-    }
-
-    pub(crate) async fn steer(&self, text: String) -> Result<()> {
-        self.call("steering", Duration::ZERO, &self.say, |reply| Say::Steer { text, reply }).await
-    }
-
-    pub(crate) async fn abort(&self, policy: AbortPolicy) -> Result<Option<Receipt>> {
-        const WHAT: &str = "aborting the turn";
-        match policy {
-            AbortPolicy::LeaveProcesses => {
-                let command = |reply| Control::Abort { policy, reply: AbortReply::Done(reply) };
-                self.call(WHAT, Duration::ZERO, &self.control, command).await.map(|()| None)
-            }
-            AbortPolicy::KillTurnProcesses => {
-                let command = |reply| Control::Abort { policy, reply: AbortReply::Receipt(reply) };
-                let grace = KillOptions::default().grace;
-                proven(self.waking_proxy(self.call(WHAT, grace, &self.control, command)).await?).map(Some)
-            }
-        }
-    }
-
-    pub(crate) async fn respond_permission(&self, id: &str, answer: PermissionAnswer) -> Result<()> {
-        let id = id.to_owned();
-        let command = |reply| Control::Permission { id, answer, reply };
-        self.call("answering a permission request", Duration::ZERO, &self.control, command).await
-    }
-
-    pub(crate) async fn ping(&self) -> Result<()> {
-        self.call("pinging the proxy", Duration::ZERO, &self.control, Control::Ping).await
-    }
-
-    pub(crate) async fn processes(&self) -> Result<Vec<ProcessInfo>> {
-        let listed = self.call("listing processes", Duration::ZERO, &self.control, Control::ListProcesses).await;
-        // A session that ended meanwhile has none.
-        if listed.is_err() && self.ended().is_some() { Ok(Vec::new()) } else { listed }
-    }
-
-    /// Waits for an answer that only the proxy can give: if somebody stops it, it is continued.
-    async fn waking_proxy<T>(&self, answer: impl Future<Output = T>) -> T {
-        let mut answer = std::pin::pin!(answer);
-        loop {
-            self.wake_proxy();
-            // The answer has a deadline of its own.
-            if let Ok(answer) = timeout(STOPPED, &mut answer).await {
-                return answer;
-            }
-        }
-    }
-
-    fn wake_proxy(&self) {
-        let Some(proxy) = self.info().proxy else { return };
-        if registry::look(proxy.pid).is_ok_and(|seen| seen.is_some_and(|seen| seen.is_stopped && seen.id == proxy)) {
-            tracing::warn!(%proxy, "the proxy was stopped by somebody: it is continued");
-            // It fails only for one that is gone.
-            let _ = registry::PidFd::open(proxy).and_then(|proxy| proxy.signal(Signal::Cont));
-        }
-    }
-
-    pub(crate) async fn kill_all(&self, options: KillOptions) -> Result<Receipt> {
-        let command = |reply| Control::KillAll { options, reply };
-        let call = self.call("killing the agent's processes", options.grace, &self.control, command);
-        proven(self.waking_proxy(call).await?)
-    }
-
-    pub(crate) async fn kill_process(&self, pid: u32, tree: bool, options: KillOptions) -> Result<Receipt> {
-        let command = Control::ListProcesses;
-        let processes = self.call("looking up the process", Duration::ZERO, &self.control, command).await?;
-        let running = |info: &&ProcessInfo| info.id.pid == pid && info.status == ProcessStatus::Running;
-        let Some(process) = processes.iter().find(running).map(|info| info.id) else {
-            return Err(Error::UnknownProcess { session: self.id().clone(), pid });
-        };
-        let command = |reply| Control::KillProcess { process, tree, options, reply };
-        let call = self.call("killing a process", options.grace, &self.control, command);
-        proven(self.waking_proxy(call).await?)
-    }
-
-    /// Asks the session to end. It will, whoever waits for it.
-    pub(crate) fn demand_end(&self, options: KillOptions, reason: EndReason) {
-        self.demand.send_modify(|demand| match demand {
-            Demand::LetGo => {}
-            Demand::Live => *demand = Demand::End { options, reason, asked: 1 },
-            // The first reason stays; the shortest grace counts.
-            Demand::End { options: known, asked, .. } => {
-                known.grace = known.grace.min(options.grace);
-                *asked = asked.wrapping_add(1);
-            }
-        });
-    }
-
-    /// The manager is gone.
-    pub(crate) fn let_go(&self) {
-        self.demand.send_replace(Demand::LetGo);
-    }
-
-    /// Ends the session and says what was ended. On an ended session: what was ended then.
-    pub(crate) async fn kill(&self, options: KillOptions, reason: EndReason) -> Result<Receipt> {
-        if self.ended().is_none() {
-            self.demand_end(options, reason);
-        }
-        self.end_within(self.longest_kill(options)).await
-    }
-
-    /// How long a kill may take: the proxy's try, then the fork server's.
-    pub(crate) fn longest_kill(&self, options: KillOptions) -> Duration {
-        let Deadlines { wedged, kill, .. } = self.deadlines;
-        options.grace.saturating_mul(2).saturating_add(wedged).saturating_add(kill)
-    }
-
-    /// Waits for the end that was asked for.
-    pub(crate) async fn end_within(&self, deadline: Duration) -> Result<Receipt> {
-        let mut view = self.view.subscribe();
-        let ended = view.wait_for(|view| matches!(view.state, SessionState::Ended { .. }));
-        if timeout(deadline, ended).await.is_err() {
-            return Err(Error::Deadline { operation: format!("killing session {}", self.id), after: deadline });
-        }
-        match self.ended() {
-            Some((_, Some(receipt))) => proven(*receipt),
-            _ => Err(self.over()),
-        }
-    }
-
-    /// Sends a command to the session's task and waits for the answer.
-    async fn call<C, T>(
-        &self,
-        operation: &str,
-        extra: Duration,
-        lane: &mpsc::Sender<C>,
-        command: impl FnOnce(Reply<T>) -> C,
-    ) -> Result<T> {
-        let (reply, answer) = oneshot::channel();
-        let after = self.deadlines.control.saturating_add(extra);
-        let exchange = async {
-            // Either fails only when the task is gone.
-            if lane.send(command(reply)).await.is_err() {
-                return Err(self.over());
-            }
-            answer.await.unwrap_or_else(|_| Err(self.over()))
-        };
-        within(after, exchange)
-            .await
-            .unwrap_or_else(|| Err(Error::Deadline { operation: format!("{operation} in session {}", self.id), after }))
-    }
-
-    /// Why a call to an ended session fails.
-    fn over(&self) -> Error {
-        let session = self.id().clone();
-        match self.ended() {
-            None | Some((EndReason::Shutdown, _)) => Error::ShutDown,
-            Some((reason, _)) => Error::Ended { session, reason: reason.to_string() },
-        }
-    }
 }
 
-async fn within<T>(after: Duration, future: impl Future<Output = T>) -> Option<T> {
-    timeout(after, future).await.ok()
-}
-
-/// A receipt is a success only if nothing is left.
-fn proven(receipt: Receipt) -> Result<Receipt> {
-    if receipt.is_empty() { Ok(receipt) } else { Err(Error::Survivors(Box::new(receipt))) }
+/// The conversation in a session's events, as plain text. Blocks where they are in the log.
+pub(crate) fn transcript_of(history: &History) -> String {
+    history.kept().iter().collect::<Transcript>().text(LONGEST_HISTORY)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ipc_protocol::{ProcessInfo, Receipt, message::RequestId};
+use ipc_protocol::{EndReason, Json, ProcessInfo, Receipt, message::RequestId};
 
 use super::{Reply, Turn};
 use crate::{Error, Result};
@@ -11,6 +11,15 @@ use crate::{Error, Result};
 const MOST: usize = 1024;
 /// From so many on, those that nobody waits for any more are looked for and dropped.
 const MANY: usize = 64;
+
+/// What an operation changes about the session, if it is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    Nothing,
+    Model(String),
+    Mode(String),
+    Thinking(String),
+}
 
 /// What an answer is for.
 #[derive(Debug)]
@@ -23,8 +32,19 @@ pub(crate) enum Waiting {
     Ticket { caller: Reply<Turn>, turn: Turn },
     /// Something that is only done or not.
     Done(Reply<()>),
+    /// An operation of the agent's own.
+    Operation {
+        change: Change,
+        caller: Reply<Json>,
+        /// The proxy was told that nobody waits for it any more.
+        given_up: bool,
+    },
+    /// An abort, since the turn may not go on; why.
+    EndTurn(EndReason),
     /// A ping.
     Pong(Reply<()>),
+    /// A ping that nobody but the session itself waits for.
+    Pulse,
     /// A list of processes.
     Processes(Reply<Vec<ProcessInfo>>),
     /// A kill.
@@ -35,12 +55,15 @@ impl Waiting {
     /// Answers that it could not be done. A caller that has gone misses nothing.
     pub(crate) fn fail(self, error: Error) {
         match self {
-            Self::Start | Self::Prompt { caller: None, .. } => {}
+            Self::Start | Self::Prompt { caller: None, .. } | Self::EndTurn(_) | Self::Pulse => {}
             Self::Prompt { caller: Some((caller, _)), .. } | Self::Ticket { caller, .. } => {
                 let _ = caller.send(Err(error));
             }
             Self::Done(reply) | Self::Pong(reply) => {
                 let _ = reply.send(Err(error));
+            }
+            Self::Operation { caller, .. } => {
+                let _ = caller.send(Err(error));
             }
             Self::Processes(reply) => {
                 let _ = reply.send(Err(error));
@@ -54,9 +77,12 @@ impl Waiting {
     /// Whether the answer will matter to nobody: the caller gave up.
     fn is_abandoned(&self) -> bool {
         match self {
-            Self::Start | Self::Prompt { .. } => false,
+            Self::Start | Self::Prompt { .. } | Self::EndTurn(_) | Self::Pulse => false,
             Self::Ticket { caller, .. } => caller.is_closed(),
             Self::Done(reply) | Self::Pong(reply) => reply.is_closed(),
+            // Done or not, it is to be known what it changed.
+            // Nor may it keep its place in the proxy.
+            Self::Operation { change, given_up, .. } => *change == Change::Nothing && *given_up,
             Self::Processes(reply) => reply.is_closed(),
             Self::Receipt(reply) => reply.is_closed(),
         }
@@ -71,6 +97,11 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
+    /// Names of requests begin behind this one: answers to others are none of these.
+    pub(crate) fn begin_after(&mut self, last: RequestId) {
+        self.last = last;
+    }
+
     /// A fresh name for a request.
     pub(crate) fn mint(&mut self) -> RequestId {
         self.last += 1;
@@ -83,6 +114,21 @@ impl Pending {
             self.waiting.retain(|_, waiting| !waiting.is_abandoned());
         }
         self.waiting.len() < MOST
+    }
+
+    /// Notes which operations nobody waits for any more, and says which are new among them, the oldest first.
+    pub(crate) fn give_up_operations(&mut self) -> Vec<RequestId> {
+        let mut given_up = Vec::new();
+        for (request, waiting) in &mut self.waiting {
+            if let Waiting::Operation { caller, given_up: told, .. } = waiting
+                && caller.is_closed()
+                && !std::mem::replace(told, true)
+            {
+                given_up.push(*request);
+            }
+        }
+        given_up.sort_unstable();
+        given_up
     }
 
     pub(crate) fn insert(&mut self, request: RequestId, waiting: Waiting) {

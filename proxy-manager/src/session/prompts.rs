@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use ipc_protocol::Prompt;
+
 use super::turn::TurnSender;
 use crate::Error;
 
@@ -12,7 +14,7 @@ pub(crate) const MOST_QUEUED: usize = 64;
 pub(crate) struct Queued {
     /// Number of the turn it will begin.
     pub(crate) turn: u64,
-    pub(crate) text: String,
+    pub(crate) prompt: Prompt,
     pub(crate) ticket: TurnSender,
 }
 

@@ -8,9 +8,11 @@ use std::{
 };
 
 use ipc_protocol::{
-    Enclosure, KillOptions, ProcessId,
+    Enclosure, Json, KillOptions, Limits, ProcessId,
     codec::Inbox,
-    message::{FromProxy, ToForkServer},
+    message::{Detach, ToForkServer},
+    packet,
+    reattach::Heard,
 };
 use tokio::{
     io::AsyncReadExt,
@@ -21,13 +23,17 @@ use tokio::{
 };
 use tracing::Instrument;
 
-use super::{Inlets, Session, core::Core};
+use super::{
+    Inlets, Session,
+    core::{Adoption, Core},
+};
 use crate::{
     Error, Result,
+    blocking::blocking,
     directory::Directory,
     fork_server::{ForkServer, Order, Word},
     history::Writer,
-    launch::Launch,
+    launch::{Aftermath, Attempt, Card, Launch},
 };
 
 /// Bytes that may wait for the proxy before further prompts are left in their channel.
@@ -52,6 +58,13 @@ pub(crate) struct Task {
     inlets: Inlets,
     stream: UnixStream,
     enclosure: Enclosure,
+    limits: Limits,
+    /// If it outlives this host, and what the next one is told.
+    detach: Option<Box<Detach>>,
+    card: Option<Card>,
+    /// Its proxy is there already, and has this to be told.
+    adopts: Option<(ProcessId, u64)>,
+    aftermath: Arc<Aftermath>,
 }
 
 impl Task {
@@ -69,74 +82,173 @@ impl Task {
         launch: Launch,
         socket: OwnedFd,
         host: ProcessId,
+        aftermath: Arc<Aftermath>,
     ) -> Result<(Self, oneshot::Receiver<Result<()>>)> {
-        let stream = UnixStream::from_std(StdUnixStream::from(socket))
-            .map_err(|error| Error::system("watching a proxy's socket", &error))?;
-        let enclosure = launch.enclosure.clone();
+        let stream = watched(socket)?;
+        let (enclosure, limits) = (launch.enclosure.clone(), launch.attempt.config.limits.clone());
+        let (detach, card) = (launch.detach.clone(), launch.card());
         let (core, ready) = Core::new(session.clone(), log, launch, host, Instant::now())?;
-        Ok((Self { session, core, inlets, stream, enclosure }, ready))
+        let adopts = None;
+        Ok((Self { session, core, inlets, stream, enclosure, limits, detach, card, adopts, aftermath }, ready))
+    }
+
+    /// A task for a session that another host started; `socket` is this one's end of a socket for its proxy.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub(crate) fn adopt(
+        session: Arc<Session>,
+        inlets: Inlets,
+        log: Writer,
+        adoption: Adoption,
+        socket: OwnedFd,
+        aftermath: Arc<Aftermath>,
+    ) -> Result<(Self, oneshot::Receiver<Result<()>>)> {
+        let stream = watched(socket)?;
+        let (enclosure, limits) = (adoption.enclosure.clone(), adoption.limits.clone());
+        let adopts = Some((adoption.proxy, adoption.after_seq));
+        let (core, ready) = Core::adopt(session.clone(), log, adoption, Instant::now())?;
+        let (detach, card) = (None, None);
+        Ok((Self { session, core, inlets, stream, enclosure, limits, detach, card, adopts, aftermath }, ready))
     }
 
     /// Runs the session to its end.
     pub(crate) async fn run(self, directory: Arc<Directory>, serial: u64, fork: Fork) {
         let span = tracing::info_span!("session", id = %self.session.id(), agent = self.session.labels().agent);
+        let (session, aftermath) = (self.session.clone(), self.aftermath.clone());
         async {
             if let Err(error) = self.drive(fork).await {
                 tracing::error!(%error, "the session's task failed");
             }
+            session.note();
             directory.ended(serial);
+            // Whoever waits for the start clears up too: nobody may wait any more.
+            aftermath.ended(&session).await;
+            session.show(|view| view.settled = true);
         }
         .instrument(span)
         .await;
     }
 
-    async fn drive(self, Fork { server, socket }: Fork) -> Result<()> {
-        let Self { session, mut core, inlets, mut stream, enclosure } = self;
-        let Inlets { mut demand, mut control, mut say } = inlets;
-        let mut words = server.watch(session.id());
-        let mut listens_to_server = true;
-        let mut order =
-            Some(Order::new(&ToForkServer::Fork { session: session.id().clone(), enclosure }, Some(socket))?);
-        let (mut reader, writer) = stream.split();
-        let mut inbox = Inbox::default();
-        core.write_journal();
+    async fn drive(self, Fork { server, mut socket }: Fork) -> Result<()> {
+        let Self { session, mut core, mut inlets, mut stream, enclosure, limits, detach, card, mut adopts, aftermath } =
+            self;
         loop {
-            send_orders(&server, &mut order, &mut core)?;
-            flush(&writer, &mut core);
-            if core.is_over() {
-                return Ok(());
-            }
-            let due = core.next();
-            let listens = core.listens();
-            let writes = !core.outbox().is_empty();
-            let takes_prompts = core.outbox().len() < BACKLOG;
-            let mut large = false;
-            tokio::select! {
-                biased;
-                Ok(()) = demand.changed() => {
-                    let wanted = demand.borrow_and_update().clone();
-                    core.demand(wanted, Instant::now());
+            session.note();
+            let (id, adopts) = (session.id().clone(), adopts.take());
+            let words = server.watch(&id, adopts.map(|(proxy, _)| proxy));
+            let message = match adopts {
+                Some((_, after_seq)) => ToForkServer::Adopt { session: id, after_seq },
+                None => ToForkServer::Fork {
+                    session: id,
+                    enclosure: enclosure.clone(),
+                    limits: limits.clone(),
+                    detach: detach.clone(),
+                    card: card.as_ref().map_or_else(Json::null, |card| card.json(core.source_base())),
+                },
+            };
+            let order = server.order(&message, Some(socket))?;
+            attend(&server, &session, words, &mut core, &mut inlets, &mut stream, order).await?;
+            let Some(attempt) = core.next_attempt() else { return Ok(()) };
+            match prepare(&aftermath, attempt).await {
+                Ok((attempt, ours, theirs)) => {
+                    (stream, socket) = (ours, theirs);
+                    if let Err(error) = core.begin_again(*attempt, Instant::now()) {
+                        core.cannot_begin_again(error);
+                        return Ok(());
+                    }
                 }
-                Some(command) = control.recv() => core.control(command, Instant::now()),
-                () = sleep_until(due.unwrap_or_else(|| Instant::now() + FAR)), if due.is_some() => {
-                    core.tick(Instant::now());
+                Err(error) => {
+                    core.cannot_begin_again(error);
+                    return Ok(());
                 }
-                () = server.writable(), if order.is_some() => {}
-                Ok(()) = writer.writable(), if writes => {}
-                read = reader.read(inbox.spare()), if listens => {
-                    large = take(read, &mut inbox, &mut core);
-                }
-                Some(command) = say.recv(), if takes_prompts => core.say(command),
-                word = words.recv(), if listens_to_server => listens_to_server = hear(word, &mut core),
             }
-            // Neither a flood from the proxy nor one from the fork server holds up the other.
-            if listens_to_server {
-                listens_to_server = hear_more(&mut words, &mut core);
+        }
+    }
+}
+
+/// What a second try needs, with both ends of a socket for its proxy.
+async fn prepare(aftermath: &Arc<Aftermath>, attempt: Box<Attempt>) -> Result<(Box<Attempt>, UnixStream, OwnedFd)> {
+    let aftermath = aftermath.clone();
+    let prepared = blocking("preparing a second start", move || {
+        aftermath.load_failed();
+        aftermath.write(&attempt).map(|()| attempt)
+    });
+    let attempt = prepared.await??;
+    let (ours, theirs) = packet::stream_pair().map_err(|error| Error::system("making a proxy's socket", &error))?;
+    Ok((attempt, watched(ours)?, theirs))
+}
+
+fn watched(socket: OwnedFd) -> Result<UnixStream> {
+    UnixStream::from_std(StdUnixStream::from(socket))
+        .map_err(|error| Error::system("watching a proxy's socket", &error))
+}
+
+/// Sees to the session until it is over, or to be started once more. `order` has a proxy forked, or handed over.
+async fn attend(
+    server: &Arc<ForkServer>,
+    session: &Session,
+    mut words: mpsc::Receiver<Word>,
+    core: &mut Core,
+    inlets: &mut Inlets,
+    stream: &mut UnixStream,
+    order: Order,
+) -> Result<()> {
+    let Inlets { demand, control, say } = inlets;
+    let mut listens_to_server = true;
+    let mut order = Some(order);
+    let (mut reader, writer) = stream.split();
+    let mut inbox = Inbox::default();
+    let history = session.history();
+    let mut view = session.watch();
+    core.write_journal();
+    loop {
+        send_orders(server, &mut order, core)?;
+        flush(&writer, core);
+        if core.is_over() || core.is_to_be_started_again() {
+            return Ok(());
+        }
+        let due = core.next();
+        // Backpressure: what is not read here holds up the proxy, and that the agent.
+        let listens = core.listens() && !core.is_behind();
+        let writes = !core.outbox().is_empty();
+        let takes_prompts = core.outbox().len() < BACKLOG;
+        let mut large = false;
+        tokio::select! {
+            biased;
+            Ok(()) = demand.changed() => {
+                let wanted = demand.borrow_and_update().clone();
+                core.demand(wanted, Instant::now());
             }
-            core.settle(Instant::now());
-            if large {
-                yield_now().await;
+            Some(command) = control.recv() => core.control(command, Instant::now()),
+            () = sleep_until(due.unwrap_or_else(|| Instant::now() + FAR)), if due.is_some() => {
+                core.tick(Instant::now());
             }
+            () = server.writable(), if order.is_some() => {}
+            Ok(()) = writer.writable(), if writes => {}
+            read = reader.read(inbox.spare()), if listens => {
+                large = take(read, &mut inbox, core);
+            }
+            () = history.changed() => {}
+            Some(command) = say.recv(), if takes_prompts && !core.is_behind() => core.say(command, Instant::now()),
+            word = words.recv(), if listens_to_server => listens_to_server = hear(word, core),
+        }
+        // Neither a flood from the proxy nor one from the fork server holds up the other.
+        if listens_to_server {
+            listens_to_server = hear_more(&mut words, core);
+        }
+        core.look_at_log(Instant::now());
+        let answers = core.take_answers();
+        if !answers.is_empty() {
+            view.mark_unchanged();
+            session.note_and(|| answers.into_iter().for_each(|answer| answer()));
+        } else if view.has_changed().is_ok_and(|changed| changed) {
+            view.mark_unchanged();
+            session.note();
+        }
+        core.settle(Instant::now());
+        if large {
+            yield_now().await;
         }
     }
 }
@@ -181,8 +293,9 @@ fn take(read: io::Result<usize>, inbox: &mut Inbox, core: &mut Core) -> bool {
     let now = Instant::now();
     let mut messages = 0;
     while core.listens() {
-        match inbox.next_message::<FromProxy>() {
-            Ok(Some(message)) => core.message(message, now),
+        match core.next_message(inbox) {
+            Ok(Some(Heard::Known(message))) => core.message(message, now),
+            Ok(Some(Heard::Unknown(text))) => core.unknown(&text),
             Ok(None) => break,
             Err(error) => core.broken(error.to_string(), now),
         }
@@ -213,7 +326,9 @@ fn send_orders(server: &ForkServer, current: &mut Option<Order>, core: &mut Core
     loop {
         if current.is_none() {
             let Some(message) = core.order() else { return Ok(()) };
-            *current = Some(Order::new(&message, None)?);
+            // What the proxy does not do is asked of it: it, too, may have been stopped by somebody.
+            server.wake();
+            *current = Some(server.order(&message, None)?);
         }
         let Some(order) = current else { return Ok(()) };
         match server.try_send(order) {

@@ -1,10 +1,12 @@
 //! Prompts and turns, as the caller sees them.
 
-use ipc_protocol::StopReason;
+use std::{fmt, sync::Arc};
+
+use ipc_protocol::{BudgetKind, StopReason, TimeoutKind};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use crate::{Error, Result};
+use crate::{Error, Result, history::History};
 
 /// What becomes of a prompt while a turn is running.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,12 +31,16 @@ pub struct TurnEnd {
     pub stop_reason: Option<StopReason>,
     /// The last `stream:error` of the turn, where there was no `stream:complete` after it.
     pub error: Option<String>,
+    /// The clock that ran out, if that is why it was aborted.
+    pub timed_out: Option<TimeoutKind>,
+    /// The budget that was used up, if that is why it was aborted.
+    pub over_budget: Option<BudgetKind>,
 }
 
 /// A ticket for a turn. Dropping it cancels nothing.
-#[derive(Debug)]
 pub struct Turn {
     number: Option<u64>,
+    history: Arc<History>,
     end: oneshot::Receiver<Result<TurnEnd>>,
 }
 
@@ -42,9 +48,9 @@ pub struct Turn {
 pub(crate) type TurnSender = oneshot::Sender<Result<TurnEnd>>;
 
 impl Turn {
-    pub(crate) fn new(number: Option<u64>) -> (TurnSender, Self) {
+    pub(crate) fn new(number: Option<u64>, history: &Arc<History>) -> (TurnSender, Self) {
         let (sender, end) = oneshot::channel();
-        (sender, Self { number, end })
+        (sender, Self { number, history: history.clone(), end })
     }
 
     /// The turn's number, the first is 1; of a queued prompt, the one it will have. `None` if the agent has no turns.
@@ -52,13 +58,21 @@ impl Turn {
         self.number
     }
 
-    /// Waits for the end of the turn. For an agent without turns there is nothing to wait for. A turn may take as long
-    /// as it likes: this call alone has no deadline.
+    /// Waits for the end of the turn: its events can be read then, and with a state directory they are durable. For an agent without turns there is nothing to wait for. A turn may take as long
+    /// as its session's `timeouts` let it: this call alone has no deadline of its own.
     ///
     /// # Errors
     /// [`Error::AgentDied`], [`Error::ProxyDied`], [`Error::ForkServerDied`], [`Error::Ended`] and [`Error::ShutDown`]
     /// if the session ended first. For a queued prompt also why the agent did not take it.
     pub async fn wait(self) -> Result<TurnEnd> {
-        self.end.await.unwrap_or(Err(Error::ShutDown))
+        let end = self.end.await.unwrap_or(Err(Error::ShutDown));
+        self.history.published().await;
+        end
+    }
+}
+
+impl fmt::Debug for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turn").field("number", &self.number).finish_non_exhaustive()
     }
 }

@@ -19,7 +19,7 @@ use rustix::{
 
 use super::{
     Sessions,
-    record::{Header, Line},
+    record::{Header, Line, Record},
 };
 
 /// A journal is written anew when it is longer than this and most of it is of the dead, in bytes.
@@ -65,6 +65,22 @@ impl Journal {
             broken: None,
             told: false,
         }
+    }
+
+    /// The journal that an earlier host of the session left under this name.
+    pub(crate) fn taken_over(sessions: Arc<Sessions>, name: String, record: Record, host: ProcessId) -> Self {
+        let Record { header, proxy, living, .. } = record;
+        Self { name: Some(name), proxy, living, ..Self::new(sessions, Header { host, ..header }) }
+    }
+
+    /// Whether the session has this process.
+    pub(crate) fn has(&self, process: ProcessId) -> bool {
+        self.living.contains(&process)
+    }
+
+    /// A journal of the same session, which is about to start once more.
+    pub(crate) fn renewed(&self) -> Self {
+        Self::new(self.sessions.clone(), self.header.clone())
     }
 
     /// The session has this proxy.

@@ -3,8 +3,12 @@
 //! ```text
 //! DIR/lock                 held (flock) while a manager uses the directory; its text names that process
 //! DIR/sessions/ID.journal  one for each session that runs
+//! DIR/homes/s-ID           the own home of a session, until it is deleted: see `homes`
+//! DIR/detached/…          of sessions that outlive their hosts: see `detached`
+//! DIR/conversations/ID.json  which conversation a session had: see `records`
 //! ```
 
+pub(crate) mod detached;
 mod group;
 mod journal;
 mod record;
@@ -31,7 +35,7 @@ use rustix::{
 use crate::{Error, Result};
 
 pub(crate) use journal::Journal;
-pub(crate) use record::{Header, Place};
+pub(crate) use record::{Header, Place, Record};
 pub(crate) use recover::recover;
 pub use recover::{Recovered, Recovery};
 
@@ -58,7 +62,7 @@ impl StateDir {
     /// Makes the directory where there is none, and takes it.
     ///
     /// # Errors
-    /// [`Error::InvalidConfig`] if it is another's, or others may write to it, or another manager has it;
+    /// [`Error::InvalidConfig`] if it is another user's, or others may write to it; [`Error::StateDirInUse`];
     /// [`Error::System`].
     pub(crate) fn open(path: &Path, owner: ProcessId) -> Result<Self> {
         let path = std::path::absolute(path).map_err(|error| system("finding", path, &error))?;
@@ -71,6 +75,15 @@ impl StateDir {
 }
 
 impl StateDir {
+    /// A directory within this one, made where there is none.
+    ///
+    /// # Errors
+    /// As [`StateDir::open`].
+    pub(crate) fn directory(&self, name: &str) -> Result<PathBuf> {
+        let path = self.path.join(name);
+        own_directory(&path).map(|_| path)
+    }
+
     fn journal_path(&self, name: &str) -> PathBuf {
         self.path.join("sessions").join(name)
     }
@@ -127,9 +140,7 @@ fn lock(dir: &OwnedFd, path: &Path, owner: ProcessId) -> Result<File> {
             let _ = (&mut file).take(64).read_to_string(&mut text);
             let owner =
                 text.split_once('@').map_or_else(|| "another process".to_owned(), |(pid, _)| format!("process {pid}"));
-            return Err(refused(format!(
-                "{path:?} is in use by {owner}: stop that manager, or name another directory"
-            )));
+            return Err(Error::StateDirInUse { directory: path.to_owned(), owner });
         }
         Err(error) => return Err(system("locking", path, &error.into())),
     }

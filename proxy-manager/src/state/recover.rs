@@ -77,7 +77,8 @@ const STILL: Duration = Duration::from_secs(1);
 
 /// Ends what the journals of `state` tell of, and removes those of which nothing is left. Blocks for as long as that takes,
 /// [`DEADLINE`] and [`PROOF`] at most.
-pub(crate) fn recover(state: &StateDir) -> Vec<Recovered> {
+/// Those that are `spared` (name and content are asked for) are left alone; it can take from the others what is not theirs.
+pub(crate) fn recover(state: &StateDir, spared: &mut dyn FnMut(&str, &mut Record) -> bool) -> Vec<Recovered> {
     let mut done = Vec::new();
     let mut found = Vec::new();
     let names = state.sessions.journals().unwrap_or_else(|error| {
@@ -86,7 +87,11 @@ pub(crate) fn recover(state: &StateDir) -> Vec<Recovered> {
     });
     for name in names {
         match read(state, &name) {
-            Ok(record) => found.push((name, record)),
+            Ok(mut record) => {
+                if !spared(&name, &mut record) {
+                    found.push((name, record));
+                }
+            }
             Err(dropped) => done.push(*dropped),
         }
     }

@@ -35,6 +35,7 @@ pub(super) fn own() -> ProcessId {
 fn reason(path: &Path) -> String {
     match StateDir::open(path, own()) {
         Err(Error::InvalidConfig { field: "state directory", reason }) => reason,
+        Err(error @ Error::StateDirInUse { .. }) => error.to_string(),
         other => panic!("{other:?}"),
     }
 }
@@ -99,7 +100,7 @@ fn what_names_nothing_is_told_and_out_of_the_way() {
     fs::write(sessions.join("b.journal"), b"\0\0\0\n\xff\n").expect("written");
     fs::write(sessions.join("c.journal"), b"").expect("written");
     fs::write(sessions.join("other"), b"not ours").expect("written");
-    let recovered = recover(&state);
+    let recovered = recover(&state, &mut |_, _| false);
     let told: Vec<_> =
         recovered.iter().map(|r| (r.session_id.as_ref().map(ToString::to_string), r.damaged_lines)).collect();
     assert_eq!(told, [(Some("rebooted".to_owned()), 1), (None, 2), (None, 0)]);
@@ -115,5 +116,5 @@ fn what_names_nothing_is_told_and_out_of_the_way() {
     let mut left: Vec<_> = fs::read_dir(&sessions).expect("there").map(|e| e.expect("read").file_name()).collect();
     left.sort();
     assert_eq!(left, ["b.journal.damaged", "c.journal.damaged", "other"]);
-    assert_eq!(recover(&state), []);
+    assert_eq!(recover(&state, &mut |_, _| false), []);
 }

@@ -74,13 +74,14 @@ fn end(group: &Group, swept: &mut Swept) -> io::Result<()> {
         if pids.contains(&std::process::id()) {
             return Err(io::Error::other("this very process is in it"));
         }
-        for id in pids.iter().filter_map(|pid| proc::identify(*pid).ok()) {
+        let mut note = |id: ProcessId| {
             if known.insert(id) {
                 swept.ended.push((id, proc::command_line(id.pid).map(|words| words.join(" "))));
             }
-        }
+        };
+        pids.iter().filter_map(|pid| proc::identify(*pid).ok()).for_each(&mut note);
         let killed = group.kill();
-        sweep_members(group, &mut pids)?;
+        sweep_members(group, &mut pids, note)?;
         if !group.is_populated()? {
             break;
         }
@@ -97,7 +98,7 @@ fn end(group: &Group, swept: &mut Swept) -> io::Result<()> {
 }
 
 /// SIGKILL to each that is a member still: threads without their leader escape the group's kill. `pids` are those there.
-fn sweep_members(group: &Group, pids: &mut Vec<Pid>) -> io::Result<()> {
+fn sweep_members(group: &Group, pids: &mut Vec<Pid>, mut note: impl FnMut(ProcessId)) -> io::Result<()> {
     /// So many descriptors at once.
     const CHUNK: usize = 64;
     pids.clear();
@@ -110,6 +111,8 @@ fn sweep_members(group: &Group, pids: &mut Vec<Pid>) -> io::Result<()> {
         now.clear();
         group.members(&mut now)?;
         for process in processes.iter().filter(|process| now.contains(&process.id().pid)) {
+            // Threads without a leader are listed only once nobody else is.
+            note(process.id());
             if let Err(error) = process.signal(Signal::Kill)
                 && error.kind() != io::ErrorKind::NotFound
             {

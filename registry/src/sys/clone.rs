@@ -59,8 +59,10 @@ pub(super) unsafe fn clone_copy(
         }
     }
     let flags = libc::c_long::from(flags | exit_signal);
+    // Flags, then stack; s390x has them the other way round.
+    let (first, second) = if cfg!(target_arch = "s390x") { (0, flags) } else { (flags, 0) };
     // SAFETY: as above. The third argument is, on every architecture, where CLONE_PIDFD has the kernel write.
-    match unsafe { libc::syscall(libc::SYS_clone, flags, 0_usize, pidfd, 0_usize, 0_usize) } {
+    match unsafe { libc::syscall(libc::SYS_clone, first, second, pidfd, 0_usize, 0_usize) } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
             // SAFETY: writes a byte that is there.

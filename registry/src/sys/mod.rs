@@ -19,7 +19,7 @@ use std::{
 pub(crate) use self::{
     exec::{Exec, clone_exec, rehearsal, rehearse},
     init::{IdMaps, Init, clone_init},
-    reap::{Dead, peek_dead_child, reap, wait_for},
+    reap::{Dead, peek_dead_child, reap, take_stopped_child, wait_for},
 };
 pub use self::{
     fork::{fork_child, inherited_fds},

@@ -48,6 +48,25 @@ pub(crate) fn reap(pid: Pid) -> io::Result<Option<ExitStatus>> {
     }
 }
 
+/// A child that was stopped, each stop told once; `None` when there is none (more).
+pub(crate) fn take_stopped_child() -> io::Result<Option<Pid>> {
+    // SAFETY: siginfo_t is plain data, zero is a valid value; waitid fills it.
+    let (result, pid) = unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let options = libc::WSTOPPED | libc::WNOHANG | libc::__WALL;
+        let result = libc::waitid(libc::P_ALL, 0, &raw mut info, options);
+        (result, info.si_pid())
+    };
+    match (result, pid) {
+        (0, 0) => Ok(None),
+        (0, pid) => Ok(Some(pid.unsigned_abs())),
+        _ => match io::Error::last_os_error() {
+            error if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
+            error => Err(error),
+        },
+    }
+}
+
 /// Waits for the end of the child behind `pidfd` and reaps it, whatever its exit signal is. For a child that is known to
 /// be ending.
 pub(crate) fn wait_for(pidfd: &impl AsFd) -> io::Result<()> {

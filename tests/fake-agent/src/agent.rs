@@ -11,10 +11,10 @@ use std::{
 };
 
 use agent_client_protocol_schema::v1::{
-    ContentBlock, ContentChunk, Error, PermissionOption, PermissionOptionKind, Plan, PlanEntry, PlanEntryPriority,
-    PlanEntryStatus, PromptRequest, PromptResponse, RequestId, RequestPermissionOutcome, RequestPermissionRequest,
-    RequestPermissionResponse, SessionUpdate, StopReason, ToolCall, ToolCallStatus, ToolCallUpdate,
-    ToolCallUpdateFields, ToolKind, UsageUpdate,
+    ContentBlock, ContentChunk, Cost, Error, PermissionOption, PermissionOptionKind, Plan, PlanEntry,
+    PlanEntryPriority, PlanEntryStatus, PromptRequest, PromptResponse, RequestId, RequestPermissionOutcome,
+    RequestPermissionRequest, RequestPermissionResponse, SessionUpdate, StopReason, ToolCall, ToolCallStatus,
+    ToolCallUpdate, ToolCallUpdateFields, ToolKind, UsageUpdate,
 };
 use serde_json::{Value, json};
 
@@ -52,11 +52,15 @@ struct Turn {
     /// Prompts to answer at its end: the first, and those that steered it.
     prompts: Vec<RequestId>,
     cancelled: bool,
+    /// Tokens read and written that it is said to have taken.
+    tokens: Option<(u64, u64)>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Agent<W: Write> {
     options: Options,
+    /// What all of the conversation has cost.
+    cents: u64,
     reexec: Vec<String>,
     inbox: Receiver<Input>,
     wire: Wire<W>,
@@ -64,6 +68,10 @@ pub(crate) struct Agent<W: Write> {
     /// What came before the script in the first prompt.
     system: String,
     turn: Option<Turn>,
+    /// What the running prompt is made of.
+    blocks: String,
+    /// What the running turn has said.
+    said: String,
     /// The client's answer to our open request.
     answer: Option<(RequestId, Value)>,
     /// Ids of requests and tool calls. They start at 0, and collide with the client's.
@@ -73,13 +81,16 @@ pub(crate) struct Agent<W: Write> {
 impl<W: Write> Agent<W> {
     pub(crate) fn new(options: Options, reexec: Vec<String>, inbox: Receiver<Input>, wire: Wire<W>) -> Self {
         Self {
-            setup: Setup::new(options.models),
+            setup: Setup::new(&options),
             options,
+            cents: 0,
             reexec,
             inbox,
             wire,
             system: String::new(),
             turn: None,
+            blocks: String::new(),
+            said: String::new(),
             answer: None,
             next_id: 0,
         }
@@ -165,7 +176,14 @@ impl<W: Write> Agent<W> {
                 Err(Error::internal_error().data("the fake agent was told to refuse"))
             }
             "initialize" => self.setup.initialize(self.options.protocol_version),
-            "session/new" => self.setup.new_session(params),
+            "session/new" => {
+                let opened = self.setup.new_session(params);
+                self.wire.set_session(self.setup.id.clone().into());
+                opened
+            }
+            "session/load" => return self.load(&params).map(Some),
+            "session/list" => self.setup.list_sessions(),
+            "session/set_mode" => self.setup.set_mode(&params),
             "session/set_config_option" => self.setup.set_option(params),
             "session/set_model" => self.setup.set_model(&params),
             "session/prompt" => match serde_json::from_value(params) {
@@ -187,7 +205,9 @@ impl<W: Write> Agent<W> {
         if !texts.is_empty() {
             self.system = texts.join("\n");
         }
-        self.turn = Some(Turn { prompts: vec![id.clone()], cancelled: false });
+        self.blocks = prompt.prompt.iter().map(describe).collect::<Vec<_>>().join(" ");
+        self.said.clear();
+        self.turn = Some(Turn { prompts: vec![id.clone()], cancelled: false, tokens: None });
         for step in script::parse(script) {
             self.look_around()?;
             if self.cancelled() {
@@ -196,10 +216,17 @@ impl<W: Write> Agent<W> {
             self.play(step)?;
         }
         self.look_around()?;
+        let said = std::mem::take(&mut self.said);
+        self.setup.remember(script, &said)?;
         let Some(turn) = self.turn.take() else { return Ok(()) };
         let reason = if turn.cancelled { StopReason::Cancelled } else { StopReason::EndTurn };
         for id in turn.prompts {
-            self.wire.answer(id, Ok(PromptResponse::new(reason)))?;
+            let mut response = PromptResponse::new(reason);
+            response.meta = turn.tokens.and_then(|(input, output)| {
+                let count = json!({ "token_count": { "input_tokens": input, "output_tokens": output } });
+                json!({ "quota": count }).as_object().cloned()
+            });
+            self.wire.answer(id, Ok(response))?;
         }
         Ok(())
     }
@@ -227,6 +254,16 @@ impl<W: Write> Agent<W> {
             Step::Tool(name) => self.tool(name),
             Step::Plan => self.plan(),
             Step::Usage => Ok(self.wire.update(SessionUpdate::UsageUpdate(UsageUpdate::new(1_234, 200_000)))?),
+            Step::Tokens { input, output } => {
+                self.turn.iter_mut().for_each(|turn| turn.tokens = Some((input, output)));
+                Ok(())
+            }
+            Step::Cost(cents) => {
+                self.cents += cents;
+                let mut update = UsageUpdate::new(1_234, 200_000);
+                update.cost = u32::try_from(self.cents).ok().map(|cents| Cost::new(f64::from(cents) / 100.0, "USD"));
+                Ok(self.wire.update(SessionUpdate::UsageUpdate(update))?)
+            }
             Step::Crash => {
                 // No core file.
                 nix::sys::prctl::set_dumpable(false).map_err(io::Error::from)?;
@@ -247,11 +284,29 @@ impl<W: Write> Agent<W> {
                 names.sort();
                 self.say(&names.join("\n"))
             }
+            Step::Mode => self.say(&self.setup.mode.clone()),
+            Step::Thinking => self.say(&self.setup.thinking.clone()),
+            Step::History => self.say(&format!("{} before", self.setup.conversation.exchanges.len())),
+            Step::Blocks => self.say(&self.blocks.clone()),
             Step::Cwd => self.say(&std::env::current_dir()?.to_string_lossy()),
         }
     }
 
+    /// Goes on with a conversation, which is told first.
+    fn load(&mut self, params: &Value) -> Flow<Result<Value, Error>> {
+        let loaded = self.setup.load_session(params);
+        if loaded.is_ok() {
+            self.wire.set_session(self.setup.id.clone().into());
+            for exchange in self.setup.conversation.exchanges.clone() {
+                self.wire.update(SessionUpdate::UserMessageChunk(ContentChunk::new(exchange.user.into())))?;
+                self.wire.update(text_update(exchange.agent))?;
+            }
+        }
+        Ok(loaded)
+    }
+
     fn say(&mut self, text: &str) -> Flow {
+        self.said.push_str(text);
         Ok(self.wire.update(text_update(format!("{text}\n")))?)
     }
 
@@ -332,7 +387,7 @@ impl<W: Write> Agent<W> {
             PermissionOption::new("allow-always", "Allow always", PermissionOptionKind::AllowAlways),
             PermissionOption::new("reject-once", "Reject", PermissionOptionKind::RejectOnce),
         ];
-        let request = RequestPermissionRequest::new(crate::SESSION, ToolCallUpdate::new(call, fields), options);
+        let request = RequestPermissionRequest::new(self.wire.session(), ToolCallUpdate::new(call, fields), options);
         let id = self.mint();
         self.wire.request(id, "session/request_permission", request)?;
         let answer = loop {
@@ -388,6 +443,16 @@ fn is_cancel(input: &Input) -> bool {
 
 fn text_update(text: String) -> SessionUpdate {
     SessionUpdate::AgentMessageChunk(ContentChunk::new(text.into()))
+}
+
+/// What a block is.
+fn describe(block: &ContentBlock) -> String {
+    match block {
+        ContentBlock::Text(_) => "text".to_owned(),
+        ContentBlock::Image(image) => format!("{}:{}", image.mime_type, image.data),
+        ContentBlock::ResourceLink(link) => link.uri.clone(),
+        _ => "other".to_owned(),
+    }
 }
 
 fn text_of(block: &ContentBlock) -> Option<&str> {

@@ -3,10 +3,11 @@
 //! None writes to the agent's standard output, and each has the shell command in its argv, so that it can be told apart.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{self, Read, Write},
     os::unix::process::CommandExt,
     process::{Child, Command, Stdio},
+    time::{Duration, Instant},
 };
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -15,6 +16,9 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 pub(crate) const CHILD: &str = "--fake-agent-child";
 const SETSID: &str = "setsid";
 const DAEMON: &str = "daemon";
+
+/// How long a child may take to run what it is for.
+const EXEC: Duration = Duration::from_secs(5);
 
 /// Most that is kept of a tool's output, in bytes.
 const MAX_OUTPUT: u64 = 64 * 1024;
@@ -37,7 +41,30 @@ fn shell(script: &str) -> Command {
 
 /// A plain background child, never waited for. Returns its pid.
 pub(crate) fn spawn(script: &str) -> io::Result<u32> {
-    Ok(shell(script).spawn()?.id())
+    let pid = shell(script).spawn()?.id();
+    await_exec(pid, script);
+    Ok(pid)
+}
+
+/// Waits until a child runs what it is for, so that whoever looks at it from now on sees that. One that is gone by then, or
+/// takes too long, is not waited for.
+fn await_exec(pid: u32, script: &str) {
+    let is_there = || match script.strip_prefix("exec ").and_then(|rest| rest.split(' ').next()) {
+        // A name is cut off after 15 bytes.
+        Some(program) => {
+            let name = program.rsplit('/').next().unwrap_or_default();
+            let name = name.get(..15).unwrap_or(name);
+            let is_named = fs::read_to_string(format!("/proc/{pid}/comm")).map(|comm| comm.trim_end() == name);
+            // It gets its arguments a moment after its name.
+            is_named.and_then(|is_named| Ok(is_named && !fs::read(format!("/proc/{pid}/cmdline"))?.is_empty()))
+        }
+        None => fs::read(format!("/proc/{pid}/cmdline"))
+            .map(|line| line.windows(script.len()).any(|part| part == script.as_bytes())),
+    };
+    let begin = Instant::now();
+    while matches!(is_there(), Ok(false)) && begin.elapsed() < EXEC {
+        std::thread::sleep(Duration::from_micros(200));
+    }
 }
 
 /// A shell that ignores SIGTERM, as does what it starts. Returns its pid once the signal is ignored.
@@ -48,7 +75,9 @@ pub(crate) fn ignore_term(script: &str) -> io::Result<u32> {
 
 /// A child in a session of its own. Returns its pid once it is there.
 pub(crate) fn setsid(reexec: &[String], script: &str) -> io::Result<u32> {
-    pid_said_by(&mut become_child(reexec, SETSID, script)?)
+    let pid = pid_said_by(&mut become_child(reexec, SETSID, script)?)?;
+    await_exec(pid, script);
+    Ok(pid)
 }
 
 /// A double-forked daemon: a session of its own, re-parented, no standard streams. Returns its pid once it is there.

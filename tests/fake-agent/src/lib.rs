@@ -18,8 +18,10 @@
 //! | `ask TITLE` | a permission request (`allow-once`, `allow-always`, `reject-once`); says `permission: ID` or `permission: cancelled`. A cancel alone does not wake it |
 //! | `flood N SIZE` | N text chunks of SIZE bytes, numbered in their first ten digits |
 //! | `tool NAME`, `plan`, `usage` | a tool call with all its updates; a plan; a usage update |
+//! | `tokens IN OUT`, `cost CENTS` | so many tokens are told at the end of the turn; so much more the conversation has cost, told at once |
 //! | `stderr TEXT`, `raw LINE` | a line on standard error; a line on standard output that need not be the protocol's |
 //! | `mcp`, `model`, `system`, `env`, `cwd` | says how many MCP servers it was given, its model, what came before the script in the first prompt, the names of its environment variables, its working directory |
+//! | `mode`, `thinking`, `history`, `blocks` | says its mode, how hard it thinks, how much was said before, and what the prompt is made of |
 //! | `crash`, `exit CODE` | dies of SIGABRT; exits |
 //!
 //! COMMAND is a line for `/bin/sh -c`; `exec` in front of a single program saves the shell.
@@ -28,7 +30,9 @@
 //!
 //! Arguments: `--no-handshake` (never answers `initialize`), `--bad-handshake` (answers with an error),
 //! `--exit-at-start CODE`, `--protocol-version N`, `--banner LINE` (on standard output, before anything else),
-//! `--set-model` and `--no-model` (how the model can be set; a configuration option by default).
+//! `--set-model` and `--no-model` (how the model can be set; a configuration option by default), `--modes` (it has the modes
+//! `build` and `plan`, and can think `low` or `high`), `--store DIR` (it keeps its conversations there, below the home directory
+//! if that is relative: they can be loaded and listed), `--destructive-load` (what is to be loaded is destroyed, and cannot be).
 
 mod agent;
 mod children;
@@ -36,10 +40,11 @@ mod options;
 mod rpc;
 mod script;
 mod setup;
+mod store;
 
 use std::io::{self, Read, Write};
 
-/// The id of the one session.
+/// The id of the one session, where none is kept.
 pub(crate) const SESSION: &str = "fake-session";
 
 /// How the agent is embedded.

@@ -15,6 +15,12 @@ pub(crate) struct Options {
     pub(crate) banner: Option<String>,
     /// How the model can be set.
     pub(crate) models: Models,
+    /// Where conversations are kept: then they can be loaded and listed, and each has an id of its own.
+    pub(crate) store: Option<String>,
+    /// Destroy a conversation that is to be loaded, and say that it cannot be.
+    pub(crate) destructive_load: bool,
+    /// Offer the modes `build` and `plan`, and levels of thinking.
+    pub(crate) modes: bool,
 }
 
 /// How the model can be set.
@@ -51,6 +57,9 @@ impl Options {
                 "--banner" => options.banner = Some(value()?),
                 "--set-model" => options.models = Models::SetModel,
                 "--no-model" => options.models = Models::None,
+                "--store" => options.store = Some(value()?),
+                "--destructive-load" => options.destructive_load = true,
+                "--modes" => options.modes = true,
                 _ => return Err(format!("unknown argument {arg:?}")),
             }
         }
@@ -72,6 +81,8 @@ mod tests {
             parse("--no-handshake --exit-at-start 3 --protocol-version 2 --banner hi --set-model").expect("known");
         assert_eq!((options.no_handshake, options.exit_at_start, options.protocol_version), (true, Some(3), Some(2)));
         assert_eq!((options.banner.as_deref(), options.models), (Some("hi"), Models::SetModel));
+        let options = parse("--store chats --destructive-load --modes").expect("known");
+        assert_eq!((options.store.as_deref(), options.destructive_load, options.modes), (Some("chats"), true, true));
         assert!(parse("--bogus").expect_err("unknown").contains("--bogus"));
         assert!(parse("--exit-at-start").expect_err("no value").contains("needs a value"));
         assert!(parse("--exit-at-start x").expect_err("no number").contains("number"));

@@ -60,6 +60,15 @@ impl<W: Write> Wire<W> {
         self.out.flush()
     }
 
+    /// The conversation that everything from now on is of.
+    pub(crate) fn set_session(&mut self, session: SessionId) {
+        self.session = session;
+    }
+
+    pub(crate) fn session(&self) -> SessionId {
+        self.session.clone()
+    }
+
     /// A line as it stands.
     pub(crate) fn raw(&mut self, line: &str) -> io::Result<()> {
         self.out.write_all(line.as_bytes())?;

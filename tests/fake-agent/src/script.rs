@@ -19,6 +19,8 @@ pub(crate) enum Step {
     Tool(String),
     Plan,
     Usage,
+    Tokens { input: u64, output: u64 },
+    Cost(u64),
     Crash,
     Exit(i32),
     Hang,
@@ -30,6 +32,10 @@ pub(crate) enum Step {
     System,
     Env,
     Cwd,
+    Mode,
+    Thinking,
+    History,
+    Blocks,
 }
 
 /// Longest text of one `flood` chunk, in bytes.
@@ -67,6 +73,11 @@ fn command(word: &str, rest: &str) -> Option<Step> {
         "tool" => text().map(Step::Tool),
         "plan" => alone(Step::Plan),
         "usage" => alone(Step::Usage),
+        "tokens" => {
+            let (input, output) = rest.split_once(' ')?;
+            Some(Step::Tokens { input: input.parse().ok()?, output: output.trim().parse().ok()? })
+        }
+        "cost" => rest.parse().ok().map(Step::Cost),
         "crash" => alone(Step::Crash),
         "exit" => rest.parse().ok().map(Step::Exit),
         "hang" => alone(Step::Hang),
@@ -78,6 +89,10 @@ fn command(word: &str, rest: &str) -> Option<Step> {
         "system" => alone(Step::System),
         "env" => alone(Step::Env),
         "cwd" => alone(Step::Cwd),
+        "mode" => alone(Step::Mode),
+        "thinking" => alone(Step::Thinking),
+        "history" => alone(Step::History),
+        "blocks" => alone(Step::Blocks),
         _ => None,
     }
 }
@@ -99,7 +114,8 @@ mod tests {
     fn every_command_parses() {
         let all = "say hello  there\nthink hm\nsleep 300ms\nsleep 2s\nrun ls -l | wc\nspawn sleep 9\nsetsid sleep 9\n\
                    daemon sleep 9\nignore-term sleep 9\nignore-sigterm\nask May I?\nflood 10 64\ntool Bash\nplan\nusage\n\
-                   crash\nexit 3\nhang\nwait\nstderr oops\nraw {\"a\":1}\nmcp\nmodel\nsystem\nenv\ncwd\n";
+                   crash\nexit 3\nhang\nwait\nstderr oops\nraw {\"a\":1}\nmcp\nmodel\nsystem\nenv\ncwd\nmode\n\
+                   thinking\nhistory\nblocks\n";
         let sleep = || "sleep 9".to_owned();
         assert_eq!(
             parse(all),
@@ -130,6 +146,10 @@ mod tests {
                 Step::System,
                 Step::Env,
                 Step::Cwd,
+                Step::Mode,
+                Step::Thinking,
+                Step::History,
+                Step::Blocks,
             ]
         );
     }

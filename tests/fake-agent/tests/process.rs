@@ -38,6 +38,7 @@ fn main() {
         children_are_what_they_should_be_and_outlive_the_agent();
         a_tool_does_not_wait_for_what_it_leaves_behind();
         it_ignores_sigterm_and_dies_of_others();
+        conversations_outlive_it_and_are_lost_when_it_is_told_so();
     });
     let left = end_what_is_left();
     assert!(passed.is_err() || left == 0, "{left} processes were left");
@@ -269,4 +270,42 @@ fn it_ignores_sigterm_and_dies_of_others() {
     agent.prompt(3, "exit 3");
     assert_eq!(agent.reap().code(), Some(3));
     println!("ok: ends");
+}
+
+fn conversations_outlive_it_and_are_lost_when_it_is_told_so() {
+    let store = std::env::temp_dir().join(format!("fake-agent-test-{}", std::process::id()));
+    let directory = store.to_str().expect("UTF-8");
+    let kept = ["--store", directory, "--modes"];
+    let mut agent = Agent::start(&kept);
+    agent.send(1, "session/new", json!({"cwd": "/", "mcpServers": []}));
+    let opened = agent.line();
+    let id = opened["result"]["sessionId"].as_str().expect("an id").to_owned();
+    assert_eq!(opened["result"]["modes"]["currentModeId"], "build");
+    agent.send(2, "session/set_mode", json!({"sessionId": id, "modeId": "plan"}));
+    assert_eq!(agent.line()["id"], 2);
+    agent.send(3, "session/prompt", json!({"sessionId": id, "prompt": [{"type": "text", "text": "mode"}]}));
+    assert_eq!(agent.text(), "plan\n");
+    assert_eq!(agent.line()["id"], 3);
+    assert!(agent.wait().success());
+
+    let mut agent = Agent::start(&kept);
+    agent.send(1, "session/list", json!({}));
+    assert_eq!(agent.line()["result"]["sessions"][0]["sessionId"], id.as_str());
+    agent.send(2, "session/load", json!({"sessionId": "unheard-of", "cwd": "/", "mcpServers": []}));
+    assert_eq!(agent.line()["error"]["code"], -32002);
+    agent.send(3, "session/load", json!({"sessionId": id, "cwd": "/", "mcpServers": []}));
+    assert_eq!((agent.text(), agent.text()), ("mode".to_owned(), "plan".to_owned()));
+    assert_eq!(agent.line()["id"], 3);
+    agent.send(4, "session/prompt", json!({"sessionId": id, "prompt": [{"type": "text", "text": "history"}]}));
+    assert_eq!(agent.text(), "1 before\n");
+    assert_eq!(agent.line()["id"], 4);
+    assert!(agent.wait().success());
+
+    let mut agent = Agent::start(&["--store", directory, "--destructive-load"]);
+    agent.send(1, "session/load", json!({"sessionId": id, "cwd": "/", "mcpServers": []}));
+    assert_eq!(agent.line()["error"]["code"], -32603);
+    assert!(agent.wait().success());
+    assert_eq!(std::fs::read_dir(&store).expect("listed").count(), 0);
+    std::fs::remove_dir(&store).expect("removed");
+    println!("ok: conversations");
 }

@@ -60,6 +60,8 @@ fn attack(name: &str, target: &str) {
             }
         }
         "stop" => tell("stop", kill(pid, Signal::SIGSTOP)),
+        // For as long as it is there.
+        "keep-stopped" => while kill(pid, Signal::SIGSTOP).is_ok() {},
         "kill" => tell("kill", kill(pid, Signal::SIGKILL)),
         "kill-all" => tell("kill-all", kill(Pid::from_raw(-1), Signal::SIGKILL)),
         "ptrace" => {

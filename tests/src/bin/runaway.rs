@@ -5,7 +5,8 @@
 //! * `file PATH`: writes a MiB at a time, up to 64 MiB
 //! * `forks DEPTH`: a tree of processes, 2^(DEPTH + 1) - 1 of them, each alive for some seconds
 //! * `cpu`: burns one core
-//! * `open-files`: opens files until it cannot, and says how many
+//! * `stop PID`: stops a process without a pause, as long as it is there
+//! * `open-files`: opens files until it cannot, says how many, and keeps them
 
 use std::{
     fs::File,
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         ["file", path] => file(path),
         ["forks", depth] => forks(depth.parse().unwrap_or(0)),
         ["cpu"] => cpu(),
+        ["stop", pid] => stop(pid.parse().unwrap_or(0)),
         ["open-files"] => open_files(),
         _ => return ExitCode::from(2),
     };
@@ -85,6 +87,13 @@ fn cpu() -> io::Result<()> {
     Ok(())
 }
 
+fn stop(pid: u32) -> io::Result<()> {
+    let began = Instant::now();
+    let process = registry::PidFd::open(registry::identify(pid)?)?;
+    while began.elapsed() < LIFE && process.signal(ipc_protocol::Signal::Stop).is_ok() {}
+    Ok(())
+}
+
 fn open_files() -> io::Result<()> {
     let mut files = Vec::new();
     let error = loop {
@@ -94,7 +103,9 @@ fn open_files() -> io::Result<()> {
             Err(error) => break error,
         }
     };
-    writeln!(io::stdout(), "opened {}, then: {error}", files.len())
+    writeln!(io::stdout(), "opened {}, then: {error}", files.len())?;
+    rest(Instant::now());
+    Ok(())
 }
 
 fn rest(since: Instant) {

@@ -159,9 +159,12 @@ impl Host {
     pub fn sigkill(&mut self, victims: &[Victim]) -> Result<(), String> {
         let proxy = PidFd::open(self.proxy).map_err(|error| format!("opening the proxy: {error}"))?;
         let proxy = &*self.killed_proxy.insert(proxy);
+        // The fork server continues a proxy that is stopped.
+        let mut victims = victims.to_vec();
+        victims.sort_by_key(|victim| !matches!(victim, Victim::ForkServer));
         // Stopped first: none sees another's death, as if it were at once.
         for signal in [Signal::Stop, Signal::Kill] {
-            for victim in victims {
+            for victim in &victims {
                 let process = match victim {
                     Victim::Host => &self.host,
                     Victim::Proxy => proxy,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use proxy_manager::{
     AgentSessionConfig, AgentSpec, Child, Error, Event, KillOptions, Measures, ProcessInfo, ProcessStatus, PromptMode,
-    ProxyManager, Receipt, SessionHandle,
+    ProxyManager, Receipt, SessionHandle, TurnStep, TurnStream,
 };
 use serde_json::json;
 
@@ -19,7 +19,6 @@ use crate::{
     exit::Exit,
     problem::{Failure, Problem},
     render,
-    turn::{Step, TurnStream},
 };
 
 /// Between SIGTERM and SIGKILL: long enough for the polite to leave, short enough to watch.
@@ -122,17 +121,17 @@ async fn turn(session: &SessionHandle, stage: &Stage) -> Result<Kinds, Failure> 
     for line in kinds::PROMPT.lines() {
         stage.aside(&format!("> {line}"))?;
     }
-    let mut turn = TurnStream::prompt(session.clone(), kinds::PROMPT.to_owned(), PromptMode::Refuse).await?;
+    let mut turn = TurnStream::prompt(session.clone(), kinds::PROMPT.into(), PromptMode::Refuse).await?;
     let mut answer = String::new();
     while let Some(step) = turn.next().await {
         match step {
-            Step::Event(envelope) => {
+            TurnStep::Event(envelope) => {
                 if let Event::Text { text } = &envelope.event {
                     stage.stream(&answer, text)?;
                     answer.push_str(text);
                 }
             }
-            Step::End(end) => {
+            TurnStep::End(end) => {
                 if let Some(error) = end?.error {
                     return Err(Problem::failed(format!("the turn failed: {error}")).into());
                 }

@@ -1,14 +1,14 @@
 //! Messages of the proxy: whom they answer, and what they change.
 
 use ipc_protocol::{
-    EndReason, Event, ExitStatus, Measures, ProcessId, WireError,
+    EndReason, Event, ExitStatus, Measures, Observer, ProcessId, WireError,
     message::{FromProxy, Hello, RequestId, VERSION},
 };
 use tokio::time::Instant;
 
 use super::{Core, Phase};
 use crate::{
-    Error,
+    Error, Result,
     session::{
         SessionState, Task,
         pending::{Pending, Waiting},
@@ -21,13 +21,19 @@ impl Core {
         if self.proxy.is_none() && !matches!(message, FromProxy::Hello(_)) {
             return self.broken("its first message is no hello".to_owned(), now);
         }
+        self.heard(now);
+        if message.is_numbered() {
+            self.count();
+        }
         match message {
-            FromProxy::Event { turn, event } => self.event(turn, event),
-            FromProxy::TurnEnded { turn } => self.turn_ended(turn),
+            FromProxy::Event { turn, event } => self.event(turn, event, now),
+            FromProxy::TurnEnded { turn } => self.turn_ended(turn, now),
             FromProxy::Hello(hello) => self.hello(&hello, now),
             FromProxy::Started { request, process, native_session_id, turns, measures } => {
-                if let Some(Waiting::Start) = self.pending.take(request) {
-                    self.started(process, native_session_id, turns, measures);
+                // Who took the session over has not asked for it.
+                if matches!(self.pending.take(request), Some(Waiting::Start)) || self.awaits_start() {
+                    self.limits.started(now);
+                    self.started(process, native_session_id, turns, measures, now);
                 }
             }
             FromProxy::AgentExited { exit, kept } => self.agent_exited(exit, kept, now),
@@ -36,27 +42,41 @@ impl Core {
                 other => self.mismatch(other, now),
             },
             FromProxy::Receipt { request, receipt } => match self.answered(request) {
-                Some(Waiting::Receipt(reply)) => Pending::answer(reply, Ok(*receipt)),
+                Some(Waiting::Receipt(reply)) => self.witness.answer(reply, receipt, now),
                 other => self.mismatch(other, now),
             },
             FromProxy::Pong { request } => match self.answered(request) {
                 Some(Waiting::Pong(reply)) => Pending::answer(reply, Ok(())),
+                Some(Waiting::Pulse) => {}
                 other => self.mismatch(other, now),
             },
             FromProxy::Done { request } => match self.answered(request) {
                 Some(Waiting::Done(reply)) => Pending::answer(reply, Ok(())),
-                Some(Waiting::Prompt { caller: Some((caller, turn)), .. } | Waiting::Ticket { caller, turn }) => {
-                    Pending::answer(caller, Ok(turn));
+                Some(Waiting::Prompt { caller, .. }) => {
+                    // The agent has it, and what came before it.
+                    self.preamble = None;
+                    if let Some((caller, turn)) = caller {
+                        self.answer_later(move || Pending::answer(caller, Ok(turn)));
+                    }
                 }
-                Some(Waiting::Prompt { caller: None, .. }) => {}
+                Some(Waiting::Ticket { caller, turn }) => Pending::answer(caller, Ok(turn)),
+                Some(Waiting::EndTurn(_)) => {}
                 other => self.mismatch(other, now),
             },
+            FromProxy::Reply { request, reply } => match self.answered(request) {
+                Some(Waiting::Operation { change, caller, .. }) => self.operated(change, caller, reply),
+                other => self.mismatch(other, now),
+            },
+            FromProxy::NativeSession { id } => self.native_session(id, now),
+            FromProxy::Attached(attached) => self.attached(*attached, now),
             FromProxy::Failed { request, error } => self.failed(request, error, now),
             FromProxy::Ended { reason, receipt } => {
                 self.log.commit();
                 tracing::debug!(%reason, %receipt, "the proxy ended the session");
                 self.ending.said(reason.clone(), receipt, now);
-                self.stop(self.error_of(&reason));
+                if !self.retry.is_coming() {
+                    self.stop(self.error_of(&reason));
+                }
             }
         }
     }
@@ -82,14 +102,26 @@ impl Core {
         }
         self.proxy = Some(hello.process);
         self.session.show(|view| view.proxy = Some(hello.process));
-        if hello.version != VERSION {
+        if hello.version != VERSION && !self.wire.is_described() {
             let error = Error::VersionMismatch { ours: VERSION, theirs: hello.version };
             self.force(error, now);
         }
     }
 
-    fn started(&mut self, process: ProcessId, native_session_id: Option<String>, turns: bool, measures: Box<Measures>) {
-        self.session.show(|view| view.agent = Some(process));
+    fn started(
+        &mut self,
+        process: ProcessId,
+        native_session_id: Option<String>,
+        turns: bool,
+        measures: Box<Measures>,
+        now: Instant,
+    ) {
+        self.session.show(|view| {
+            view.agent = Some(process);
+            view.measures = Some((*measures).clone());
+            view.native_session_id.clone_from(&native_session_id);
+        });
+        self.witness.sees(measures.observer == Observer::Connector);
         if let Some(journal) = &mut self.journal {
             journal.spawned(process);
         }
@@ -97,26 +129,67 @@ impl Core {
         if !matches!(self.phase, Phase::Starting { .. }) {
             return;
         }
+        if let Err(error) = self.fits(native_session_id.as_deref(), turns) {
+            self.stop(error.clone());
+            return self.end(Task::FAILED, EndReason::Failed(error.to_string()), now);
+        }
         let Phase::Starting { ready, .. } = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
         self.has_turns = turns;
+        self.pulse.begin(now);
         let agent = self.session.labels().agent.clone();
         self.log.push(0, Event::SessionStarted { agent, process, proxy, native_session_id, measures });
         self.log.push(0, Event::SessionIdle {});
         self.log.commit();
         tracing::debug!(%process, "ready");
+        self.lasting.ready(now);
         self.session.show(|view| {
             view.state = SessionState::Idle;
             view.ready = true;
         });
         // If nobody waits for it any more, whoever dropped the future has asked for the end.
-        let _ = ready.send(Ok(()));
-        self.next_turn();
+        self.answer_later(move || _ = ready.send(Ok(())));
+        self.next_turn(now);
     }
 
-    pub(super) fn event(&mut self, turn: u64, event: Event) {
+    /// Whether the agent that is ready is what was asked for.
+    fn fits(&mut self, native_session_id: Option<&str>, turns: bool) -> Result<()> {
+        if let Some(id) = native_session_id {
+            self.conversation.is_now(id)?;
+        }
+        if self.preamble.is_some() && !turns {
+            let agent = self.session.labels().agent.clone();
+            let operation = "be told anything before its first prompt: it has no turns".to_owned();
+            return Err(Error::Unsupported { agent, operation });
+        }
+        Ok(())
+    }
+
+    /// The agent's own id of the conversation is another from now on.
+    fn native_session(&mut self, id: String, now: Instant) {
+        if let Err(error) = self.conversation.is_now(&id) {
+            let action = "going over to another conversation".to_owned();
+            self.log.push(0, Event::ActionFailed { action, error: error.to_string() });
+            let reason = EndReason::Failed(error.to_string());
+            self.stop(error);
+            return self.end(Task::FAILED, reason, now);
+        }
+        self.log.push(0, Event::SessionStatus { status: "nativeSession".to_owned(), detail: id.clone() });
+        self.session.show(|view| view.native_session_id = Some(id));
+    }
+
+    pub(super) fn event(&mut self, turn: u64, event: Event, now: Instant) {
+        if let Event::LimitExceeded(passed) = &event
+            && !self.limits.take(passed, now)
+        {
+            return;
+        }
+        if self.is_known_already(&event) {
+            return;
+        }
         if let Phase::Busy(busy) = &mut self.phase
             && busy.turn == turn
         {
+            self.clocks.note(&event, now);
             match &event {
                 Event::Complete { stop_reason, .. } => {
                     busy.end.stop_reason = Some(stop_reason.clone());
@@ -129,10 +202,17 @@ impl Core {
         if let Some(journal) = &mut self.journal {
             journal.note(&event);
         }
+        self.known.note(&event, now);
+        self.session.tally(|tally| tally.note(&event));
+        let metered = self.meter.note(turn, &event);
+        let turn_is_over = matches!(event, Event::Complete { .. });
         self.log.push(turn, event);
+        if let Some(passed) = metered {
+            self.metered(turn, passed, turn_is_over, now);
+        }
     }
 
-    fn turn_ended(&mut self, turn: u64) {
+    fn turn_ended(&mut self, turn: u64, now: Instant) {
         let busy = match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Busy(busy) if busy.turn == turn => busy,
             other => {
@@ -141,11 +221,9 @@ impl Core {
             }
         };
         self.idle(turn);
-        for ticket in busy.tickets {
-            // A ticket that was dropped misses nothing.
-            let _ = ticket.send(Ok(busy.end.clone()));
-        }
-        self.next_turn();
+        // A ticket that was dropped misses nothing.
+        self.answer_later(move || busy.tickets.into_iter().for_each(|ticket| _ = ticket.send(Ok(busy.end.clone()))));
+        self.next_turn(now);
     }
 
     /// The agent is gone: whoever waits for it is told at once.
@@ -185,9 +263,12 @@ impl Core {
 
     /// The turn is over: the session waits for a prompt.
     fn idle(&mut self, turn: u64) {
+        self.stop_clocks();
+        self.session.tally(|tally| tally.is_busy(false));
         self.log.push(turn, Event::SessionIdle {});
         self.log.commit();
         tracing::debug!(turn, "idle");
+        self.lasting.idle(Instant::now());
         self.session.show(|view| view.state = SessionState::Idle);
     }
 
@@ -196,18 +277,15 @@ impl Core {
         let Some(waiting) = self.answered(request) else { return };
         let error = Error::from_wire(self.session.id(), error);
         match waiting {
-            Waiting::Start => {
-                let reason = EndReason::Failed(error.to_string());
-                self.stop(error);
-                self.end(Task::FAILED, reason, now);
-            }
+            Waiting::Start => self.start_failed(error, now),
             Waiting::Prompt { turn, caller } => {
                 self.prompt_failed(turn, &error);
                 if let Some((caller, _)) = caller {
                     Pending::answer(caller, Err(error));
                 }
-                self.next_turn();
+                self.next_turn(now);
             }
+            Waiting::EndTurn(why) => self.abort_failed(why, &error, now),
             waiting => waiting.fail(error),
         }
     }

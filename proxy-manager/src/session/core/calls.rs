@@ -1,29 +1,23 @@
-//! Calls of the host: what they send to the proxy, and when they are refused.
+//! Calls of the host that overtake prompts: what they send to the proxy, and when they are refused.
 
 use ipc_protocol::{
-    Event, KillOptions, ProcessInfo,
-    codec::{CodecError, MAX_MESSAGE},
+    KillOptions, ProcessInfo,
     message::{RequestId, ToForkServer, ToProxy},
 };
-use tokio::{sync::oneshot, time::Instant};
+use tokio::time::Instant;
 
-use super::{Busy, Core, Phase};
+use super::{Core, saying::unsendable};
 use crate::{
     Error,
     session::{
-        AbortReply, Control, PromptMode, Reply, Say, SessionState, Turn, TurnEnd,
+        AbortReply, Control,
         pending::{Pending, Waiting},
-        prompts::Queued,
-        turn::TurnSender,
     },
 };
 
-/// Longest text of a prompt, in bytes: what surrounds it in a message is shorter than this leaves.
-const LONGEST_TEXT: usize = MAX_MESSAGE - 64;
-
 /// How a message travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lane {
+pub(super) enum Lane {
     /// Before waiting prompts.
     Control,
     /// In its order.
@@ -44,8 +38,8 @@ impl Core {
                 let options = KillOptions::default();
                 (lane, waiting, Box::new(move |request| ToProxy::Abort { request, policy, options }))
             }
-            Control::Permission { id, answer, reply } => {
-                let make = move |request| ToProxy::Permission { request, id, answer };
+            Control::Permission { id, answer, by, reply } => {
+                let make = move |request| ToProxy::Permission { request, id, answer, by };
                 (Lane::Control, Waiting::Done(reply), Box::new(make))
             }
             Control::ListProcesses(reply) => {
@@ -93,7 +87,12 @@ impl Core {
     }
 
     /// Sends a request; its answer is for `waiting`. Gives the message back if it was queued.
-    fn send(&mut self, lane: Lane, waiting: Waiting, make: impl FnOnce(RequestId) -> ToProxy) -> Option<ToProxy> {
+    pub(super) fn send(
+        &mut self,
+        lane: Lane,
+        waiting: Waiting,
+        make: impl FnOnce(RequestId) -> ToProxy,
+    ) -> Option<ToProxy> {
         if !self.pending.has_room() {
             waiting.fail(Error::Busy { session: self.session.id().clone() });
             return None;
@@ -101,8 +100,8 @@ impl Core {
         let request = self.pending.mint();
         let message = make(request);
         let pushed = match lane {
-            Lane::Control => self.outbox.push_control(&message),
-            Lane::Bulk => self.outbox.push(&message),
+            Lane::Control => self.wire.push_control(&mut self.outbox, &message),
+            Lane::Bulk => self.wire.push(&mut self.outbox, &message),
         };
         match pushed {
             Ok(()) => {
@@ -115,122 +114,4 @@ impl Core {
             }
         }
     }
-
-    /// A prompt or a steer.
-    pub(crate) fn say(&mut self, say: Say) {
-        match say {
-            Say::Prompt { text, mode, reply } => self.prompt(text, mode, reply),
-            Say::Steer { text, reply } => self.steer(text, reply),
-        }
-    }
-
-    fn prompt(&mut self, text: String, mode: PromptMode, reply: Reply<Turn>) {
-        if let Some(error) = &self.closing {
-            return Pending::answer(reply, Err(error.clone()));
-        }
-        if text.len() > LONGEST_TEXT {
-            // Before it is queued: there would be nobody left to tell.
-            return Pending::answer(reply, Err(unsendable(&CodecError::MessageLength { len: text.len() })));
-        }
-        let busy = !matches!(self.phase, Phase::Idle);
-        if busy
-            && mode == PromptMode::Steer
-            && let Phase::Busy(busy) = &mut self.phase
-        {
-            let (ticket, turn) = Turn::new(Some(busy.turn));
-            busy.tickets.retain(|ticket| !ticket.is_closed());
-            busy.tickets.push(ticket);
-            let waiting = Waiting::Ticket { caller: reply, turn };
-            self.send(Lane::Bulk, waiting, |request| ToProxy::Steer { request, text });
-            return;
-        }
-        if busy && (mode != PromptMode::Queue || self.queue.is_full()) {
-            return Pending::answer(reply, Err(Error::Busy { session: self.session.id().clone() }));
-        }
-        if let Some(max_turns) = self.max_turns
-            && self.turns + self.queue.len() >= u64::from(max_turns)
-        {
-            return Pending::answer(reply, Err(Error::MaxTurns { session: self.session.id().clone(), max_turns }));
-        }
-        if busy {
-            let number = self.turns + self.queue.len() + 1;
-            let (ticket, turn) = Turn::new(Some(number));
-            self.queue.push(Queued { turn: number, text, ticket });
-            return Pending::answer(reply, Ok(turn));
-        }
-        if !self.has_turns {
-            return self.prompt_without_turn(text, reply);
-        }
-        let number = self.turns + 1;
-        let (ticket, turn) = Turn::new(Some(number));
-        self.begin_turn(number, text, ticket, Some((reply, turn)));
-    }
-
-    fn prompt_without_turn(&mut self, text: String, reply: Reply<Turn>) {
-        let (ticket, turn) = Turn::new(None);
-        // Resolved before it is given out, which is when the agent has the prompt.
-        let _ = ticket.send(Ok(TurnEnd::default()));
-        let waiting = Waiting::Ticket { caller: reply, turn };
-        if self.send(Lane::Bulk, waiting, |request| ToProxy::Prompt { request, turn: 0, text }).is_some() {
-            self.turns += 1;
-            let turns = self.turns;
-            self.session.show(|view| view.turns = turns);
-        }
-    }
-
-    fn begin_turn(&mut self, turn: u64, text: String, ticket: TurnSender, caller: Option<(Reply<Turn>, Turn)>) {
-        let waiting = Waiting::Prompt { turn, caller };
-        let sent = self.send(Lane::Bulk, waiting, |request| ToProxy::Prompt { request, turn, text });
-        let Some(ToProxy::Prompt { text: prompt, .. }) = sent else {
-            // Its caller has the error; one that was queued has only this ticket, and its number is used up.
-            self.turns = turn;
-            let _ = ticket.send(Err(Error::Busy { session: self.session.id().clone() }));
-            return;
-        };
-        self.turns = turn;
-        self.log.push(turn, Event::TurnStarted { prompt });
-        self.log.push(turn, Event::SessionBusy {});
-        self.log.commit();
-        tracing::debug!(turn, "busy");
-        let end = TurnEnd { turn: Some(turn), ..TurnEnd::default() };
-        self.phase = Phase::Busy(Busy { end, turn, tickets: vec![ticket] });
-        self.session.show(|view| {
-            view.state = SessionState::Busy { turn };
-            view.turns = turn;
-        });
-    }
-
-    fn steer(&mut self, text: String, reply: Reply<()>) {
-        if let Some(error) = &self.closing {
-            return Pending::answer(reply, Err(error.clone()));
-        }
-        // An agent without turns says itself why it cannot.
-        if !matches!(self.phase, Phase::Busy(_)) && self.has_turns {
-            let agent = self.session.labels().agent.clone();
-            let operation = "be steered while no turn runs: prompt it".to_owned();
-            return Pending::answer(reply, Err(Error::Unsupported { agent, operation }));
-        }
-        self.send(Lane::Bulk, Waiting::Done(reply), |request| ToProxy::Steer { request, text });
-    }
-
-    /// Gives the agent the prompts that wait, one after the other.
-    pub(super) fn next_turn(&mut self) {
-        while self.closing.is_none()
-            && matches!(self.phase, Phase::Idle)
-            && let Some(Queued { turn, text, ticket }) = self.queue.pop()
-        {
-            if self.has_turns {
-                self.begin_turn(turn, text, ticket, None);
-            } else {
-                // Queued while the agent started, which then turned out to have no turns.
-                let (caller, _) = oneshot::channel();
-                self.prompt_without_turn(text, caller);
-                let _ = ticket.send(Ok(TurnEnd::default()));
-            }
-        }
-    }
-}
-
-fn unsendable(error: &CodecError) -> Error {
-    Error::InvalidConfig { field: "message", reason: error.to_string() }
 }

@@ -1,27 +1,57 @@
 //! What a session does: its state machine, without I/O. Commands, messages and time go in; bytes for the proxy, orders for
 //! the fork server, events and answers come out.
 
+mod again;
 mod answers;
+mod attach;
+mod budget;
 mod calls;
+mod clocks;
+mod health;
+mod known;
+pub(super) mod lasting;
+mod limits;
+mod saying;
+mod witness;
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use ipc_protocol::{
-    EndReason, Event, KillOptions, LimitAction, Limits, ProcessId,
+    Budget, Enclosure, EndReason, Event, KillOptions, Lifecycle, LimitExceeded, Limits, ProcessId, Timeouts,
     codec::Outbox,
     message::{Hello, ToForkServer, ToProxy, VERSION},
+    reattach::Wire,
 };
 use tokio::{sync::oneshot, time::Instant};
 
+pub(crate) use self::attach::Adoption;
+use self::{
+    again::Retry,
+    attach::Outliving,
+    known::Known,
+    lasting::{Fate, Lasting},
+    limits::{Overdue, Overseer},
+    witness::Witness,
+};
 use super::{
     Demand, Session, SessionState, Task, TurnEnd,
+    clocks::Clocks,
     ending::{End, Ending, Step},
     listing::Listing,
+    meter::Meter,
     pending::{Pending, Waiting},
     prompts::Queue,
+    pulse::Pulse,
     turn::TurnSender,
 };
-use crate::{Error, Result, fork_server::Word, history::Writer, launch::Launch, state::Journal};
+use crate::{
+    Error, Result,
+    fork_server::Word,
+    history::{RETRY, Writer},
+    launch::{Attempt, Conversation, Launch},
+    state::Journal,
+    supervision::Slot,
+};
 
 /// The running turn.
 #[derive(Debug)]
@@ -45,12 +75,34 @@ enum Phase {
     Over,
 }
 
+/// What a core is made of.
+struct Parts {
+    host: ProcessId,
+    journal: Option<Journal>,
+    max_turns: Option<u32>,
+    limits: Limits,
+    timeouts: Timeouts,
+    start: Duration,
+    conversation: Conversation,
+    enclosure: Enclosure,
+    fallback: Option<Box<Attempt>>,
+    wire: Wire,
+    outliving: Option<Outliving>,
+    lifecycle: Lifecycle,
+    slot: Option<Slot>,
+    budget: Budget,
+}
+
 /// The state of a session.
 pub(crate) struct Core {
     session: Arc<Session>,
     log: Writer,
+    /// This process.
+    host: ProcessId,
     /// Where its processes are written down, if they are.
     journal: Option<Journal>,
+    /// Its place among the sessions, until it is over.
+    slot: Option<Slot>,
     outbox: Outbox,
     orders: VecDeque<ToForkServer>,
     pending: Pending,
@@ -66,7 +118,28 @@ pub(crate) struct Core {
     /// Prompts taken.
     turns: u64,
     max_turns: Option<u32>,
-    limits: Limits,
+    limits: Overseer,
+    clocks: Clocks,
+    meter: Meter,
+    pulse: Pulse,
+    /// What the agent may take to be ready.
+    start: Duration,
+    /// The turn was aborted for this reason; when the agent is given up.
+    overdue: Option<(EndReason, Instant)>,
+    witness: Witness,
+    known: Known,
+    conversation: Conversation,
+    /// What comes before the first prompt.
+    preamble: Option<String>,
+    enclosure: Enclosure,
+    retry: Retry,
+    /// How the proxy is talked to.
+    wire: Wire,
+    /// If it outlives this host.
+    outliving: Option<Outliving>,
+    lasting: Lasting,
+    /// Good news for callers, given when what it is about is durable.
+    answers: Vec<Box<dyn FnOnce() + Send>>,
 }
 
 impl Core {
@@ -81,44 +154,109 @@ impl Core {
         host: ProcessId,
         now: Instant,
     ) -> Result<(Self, oneshot::Receiver<Result<()>>)> {
-        let deadlines = *session.deadlines();
+        let deadlines = session.deadlines();
         let (ready, is_ready) = oneshot::channel();
-        let max_turns = launch.config.max_turns;
-        let limits = launch.config.limits.clone();
-        let mut core = Self {
+        let Launch { attempt, fallback, enclosure, conversation, journal, slot, detach, .. } = launch;
+        let config = &attempt.config;
+        let timeouts = config.timeouts;
+        let start = timeouts.start_ms.map_or(deadlines.start, Duration::from_millis);
+        let outliving = detach.map(|_| Outliving::new(&log));
+        let parts = Parts {
+            host,
+            journal,
+            max_turns: config.max_turns,
+            limits: config.limits.clone(),
+            timeouts,
+            start,
+            conversation,
+            enclosure,
+            fallback,
+            wire: Wire::Plain,
+            outliving,
+            lifecycle: config.lifecycle.clone(),
+            slot,
+            budget: config.budget,
+        };
+        let phase = Phase::Starting { ready, deadline: now.checked_add(start) };
+        let mut core = Self::assemble(session, log, phase, parts);
+        core.begin(attempt)?;
+        Ok((core, is_ready))
+    }
+
+    fn assemble(session: Arc<Session>, log: Writer, phase: Phase, parts: Parts) -> Self {
+        let deadlines = *session.deadlines();
+        let Parts {
+            host,
+            journal,
+            max_turns,
+            limits,
+            timeouts,
+            start,
+            conversation,
+            enclosure,
+            fallback,
+            wire,
+            outliving,
+            lifecycle,
+            slot,
+            budget,
+        } = parts;
+        Self {
             log,
-            journal: launch.journal,
+            host,
+            journal,
+            slot,
             outbox: Outbox::default(),
             orders: VecDeque::new(),
             pending: Pending::default(),
             listing: Listing::default(),
             queue: Queue::default(),
-            phase: Phase::Starting { ready, deadline: now.checked_add(deadlines.start) },
+            phase,
             ending: Ending::new(deadlines.wedged, deadlines.kill),
             closing: None,
             proxy: None,
             has_turns: true,
-            turns: 0,
+            turns: session.info().turns,
             max_turns,
-            limits,
+            limits: Overseer::new(limits, deadlines.wedged),
+            clocks: Clocks::new(timeouts),
+            meter: Meter::new(budget, session.metrics().usage),
+            pulse: Pulse::new(deadlines.health),
+            start,
+            overdue: None,
+            witness: Witness::default(),
+            known: Known::default(),
+            conversation,
+            preamble: None,
+            enclosure,
+            retry: Retry { fallback, missing: None, is_due: false },
+            answers: Vec::new(),
+            wire,
+            outliving,
+            lasting: Lasting::new(&lifecycle, session.has_been()),
             session,
-        };
-        let request = core.pending.mint();
-        core.pending.insert(request, Waiting::Start);
-        let start = ToProxy::Start {
-            request,
-            config: Box::new(launch.config),
-            command: Box::new(launch.command),
-            enclosure: Box::new(launch.enclosure),
-        };
-        let pushed = core
-            .outbox
-            .push_control(&ToProxy::Hello(Hello { version: VERSION, process: host }))
-            .and_then(|()| core.outbox.push(&start));
-        match pushed {
-            Ok(()) => Ok((core, is_ready)),
-            Err(error) => Err(Error::InvalidConfig { field: "configuration", reason: error.to_string() }),
         }
+    }
+
+    /// Queues what the proxy needs to start the agent.
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfig`] if that is too long to be sent.
+    fn begin(&mut self, attempt: Attempt) -> Result<()> {
+        let Attempt { config, command, preamble, anew, .. } = attempt;
+        self.preamble = preamble;
+        if let Some(detail) = anew {
+            self.conversation.begins_anew();
+            self.log.push(0, Event::SessionStatus { status: "resumeFailed".to_owned(), detail });
+        }
+        let request = self.pending.mint();
+        self.pending.insert(request, Waiting::Start);
+        let enclosure = Box::new(self.enclosure.clone());
+        let start = ToProxy::Start { request, config: Box::new(config), command: Box::new(command), enclosure };
+        self.outbox
+            .push_control(&ToProxy::Hello(Hello { version: VERSION, process: self.host }))
+            .and_then(|()| self.outbox.push(&start))
+            .map_err(|error| Error::InvalidConfig { field: "configuration", reason: error.to_string() })
     }
 
     /// Bytes for the proxy.
@@ -144,6 +282,7 @@ impl Core {
     pub(crate) fn commit(&mut self) {
         self.write_journal();
         self.log.commit();
+        self.acknowledge();
     }
 
     /// Writes down which processes there are. Called before the proxy is asked for anything: nothing shall run unrecorded.
@@ -166,6 +305,8 @@ impl Core {
     /// Begins to end the session.
     fn end(&mut self, options: KillOptions, reason: EndReason, now: Instant) {
         tracing::debug!(?options, %reason, "ending");
+        self.known.end_begins(now);
+        self.stop_clocks();
         if self.closing.is_none() {
             self.closing = Some(self.error_of(&reason));
         }
@@ -180,7 +321,7 @@ impl Core {
         match step {
             Step::Nothing => {}
             Step::AskProxy(options, reason) => {
-                let pushed = self.outbox.push_control(&ToProxy::Shutdown { options, reason });
+                let pushed = self.wire.push_control(&mut self.outbox, &ToProxy::Shutdown { options, reason });
                 if let Err(error) = pushed {
                     tracing::error!(%error, "the order to shut down cannot be encoded");
                 }
@@ -202,7 +343,13 @@ impl Core {
     fn force(&mut self, error: Error, now: Instant) {
         let reason = EndReason::Failed(error.to_string());
         self.stop(error);
-        let step = self.ending.force(Task::FAILED, reason, now);
+        self.force_for(Task::FAILED, reason, now);
+    }
+
+    fn force_for(&mut self, options: KillOptions, reason: EndReason, now: Instant) {
+        self.known.end_begins(now);
+        self.stop(self.error_of(&reason));
+        let step = self.ending.force(options, reason, now);
         self.take(step);
     }
 
@@ -235,20 +382,47 @@ impl Core {
 
     /// The fork server saw something of the session's processes. How each ends is seen here only: one end tells of a limit.
     fn observed(&mut self, event: Event, now: Instant) {
-        let turn = if let Phase::Busy(busy) = &self.phase { busy.turn } else { 0 };
-        let passed = match &event {
-            Event::ProcessExited { process, exit: Some(exit), .. } => {
-                registry::file_size_exceeded(&self.limits, *process, *exit)
+        let turn = self.turn();
+        match event {
+            // Somebody keeps the proxy from it.
+            Event::LimitExceeded(passed) => self.passed(turn, *passed, now),
+            event => {
+                if let Event::ProcessExited { process, exit: Some(exit), .. } = &event {
+                    self.witness.saw(*process, *exit);
+                }
+                let passed = match &event {
+                    Event::ProcessExited { process, exit: Some(exit), .. } => self.limits.judge_exit(*process, *exit),
+                    _ => None,
+                };
+                self.event(turn, event, now);
+                if let Some(passed) = passed
+                    && self.limits.take(&passed, now)
+                {
+                    let limit = passed.limit;
+                    let ends = limits::ends_session(&passed);
+                    self.log.push(turn, Event::LimitExceeded(Box::new(passed)));
+                    if ends && self.closing.is_none() {
+                        self.end(KillOptions::NOW, EndReason::LimitExceeded(limit), now);
+                    }
+                }
             }
-            _ => None,
-        };
-        self.event(turn, event);
-        if let Some(passed) = passed {
-            let (limit, action) = (passed.limit, passed.action);
-            self.log.push(turn, Event::LimitExceeded(Box::new(passed)));
-            if action == LimitAction::KillSession && self.closing.is_none() {
-                self.end(KillOptions::NOW, EndReason::LimitExceeded(limit), now);
-            }
+        }
+    }
+
+    fn turn(&self) -> u64 {
+        if let Phase::Busy(busy) = &self.phase { busy.turn } else { 0 }
+    }
+
+    /// A limit was passed, and the proxy does nothing about it.
+    fn passed(&mut self, turn: u64, passed: LimitExceeded, now: Instant) {
+        if !self.limits.take(&passed, now) {
+            return;
+        }
+        let limit = passed.limit;
+        let ends = limits::ends_session(&passed);
+        self.log.push(turn, Event::LimitExceeded(Box::new(passed)));
+        if ends && self.closing.is_none() {
+            self.force_for(limit.grace(), EndReason::LimitExceeded(limit), now);
         }
     }
 
@@ -261,6 +435,7 @@ impl Core {
     /// The connection to the proxy is at its end.
     pub(crate) fn closed(&mut self, now: Instant) {
         self.log.commit();
+        self.known.end_begins(now);
         self.ending.closed(now);
         let error = if self.ending.is_guard_dead() {
             Error::ForkServerDied
@@ -268,29 +443,80 @@ impl Core {
             let reason = "it closed its connection".to_owned();
             Error::ProxyDied { session: self.session.id().clone(), reason }
         };
-        self.stop(error);
+        if !self.retry.is_coming() {
+            self.stop(error);
+        }
     }
 
     /// When [`Core::tick`] is due.
     pub(crate) fn next(&self) -> Option<Instant> {
         let start = if let Phase::Starting { deadline, .. } = self.phase { deadline } else { None };
-        [start, self.listing.next(), self.ending.next()].into_iter().flatten().min()
+        let limits = self.limits.next().filter(|_| self.closing.is_none());
+        let suspend = self.lasting.next().filter(|_| self.closing.is_none());
+        let log = self.log.is_held().then(|| Instant::now() + RETRY);
+        let all = [
+            start,
+            suspend,
+            log,
+            limits,
+            self.listing.next(),
+            self.ending.next(),
+            self.witness.next(),
+            self.next_clock(),
+            self.next_beat(),
+        ];
+        all.into_iter().flatten().min()
     }
 
     /// Time has passed.
     pub(crate) fn tick(&mut self, now: Instant) {
-        if let Phase::Starting { deadline: Some(deadline), .. } = self.phase
-            && deadline <= now
-        {
-            let operation = format!("starting the agent of session {}", self.session.id());
-            let error = Error::Deadline { operation, after: self.session.deadlines().start };
-            let reason = EndReason::Failed(error.to_string());
-            self.stop(error);
-            self.end(Task::FAILED, reason, now);
+        self.look_at_clocks(now);
+        self.take_pulse(now);
+        let is_idle = matches!(self.phase, Phase::Idle) && self.session.native_session_id().is_some();
+        if self.closing.is_none() && is_idle && self.lasting.next().is_some_and(|due| due <= now) {
+            self.lasting.busy();
+            self.end(KillOptions::default(), EndReason::Suspended, now);
         }
+        match self.limits.tick(now).filter(|_| self.closing.is_none()) {
+            None => {}
+            Some(Overdue::Said(passed)) => self.passed(self.turn(), passed, now),
+            Some(Overdue::Ended(limit)) => self.force_for(KillOptions::NOW, EndReason::LimitExceeded(limit), now),
+        }
+        self.witness.tick(now);
         self.list_without_proxy(now);
         let step = self.ending.tick(now);
         self.take(step);
+    }
+
+    /// Answers a caller once everything that was appended and shown so far is durable: who has an answer finds it after any
+    /// crash.
+    fn answer_later(&mut self, answer: impl FnOnce() + Send + 'static) {
+        self.answers.push(Box::new(answer));
+    }
+
+    /// Answers that wait for that.
+    pub(crate) fn take_answers(&mut self) -> Vec<Box<dyn FnOnce() + Send>> {
+        std::mem::take(&mut self.answers)
+    }
+
+    /// Whether so much waits for the event log that no more shall be read from the proxy.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.log.is_behind()
+    }
+
+    /// Goes on with what the event log had no room for, and tells if it fails.
+    pub(crate) fn look_at_log(&mut self, now: Instant) {
+        if let Some(error) = self.log.take_failure() {
+            tracing::error!(%error, "events are not in the log");
+            self.log.push(0, Event::SessionDegraded { reason: error.to_string() });
+            if self.log.ends_on_failure() && self.closing.is_none() {
+                self.end(KillOptions::default(), EndReason::Failed(error.to_string()), now);
+            }
+            self.log.commit();
+        } else if self.log.is_held() {
+            self.log.commit();
+        }
+        self.acknowledge();
     }
 
     /// Ends the session if enough is known of its end.
@@ -305,9 +531,12 @@ impl Core {
     /// From now on every call fails: those that wait, with the reason first given.
     fn stop(&mut self, error: Error) {
         let error = self.closing.get_or_insert(error).clone();
+        self.retry.missing = None;
         self.log.commit();
         self.pending.fail_all(&error);
         self.queue.fail_all(&error);
+        self.stop_clocks();
+        self.session.tally(|tally| tally.is_busy(false));
         match std::mem::replace(&mut self.phase, Phase::Ending) {
             Phase::Starting { ready, .. } => {
                 let _ = ready.send(Err(error));
@@ -322,12 +551,25 @@ impl Core {
         }
     }
 
-    fn finish(&mut self, End { reason, receipt }: End) {
+    fn finish(&mut self, End { reason, mut receipt }: End) {
         if self.is_over() {
+            return;
+        }
+        if let Some(receipt) = &mut receipt {
+            // A proxy that speaks for itself knows who was alive when its kill began; what is told here comes later.
+            if !self.ending.has_said() {
+                self.known.complete(receipt);
+            }
+            self.witness.complete(receipt);
+        }
+        self.witness.give_up();
+        if self.tries_again(receipt.as_deref()) {
             return;
         }
         self.stop(self.error_of(&reason));
         self.phase = Phase::Over;
+        self.conversation.close();
+        self.slot = None;
         tracing::debug!(%reason, receipt = receipt.as_ref().map(ToString::to_string), "ended");
         match self.journal.take() {
             Some(journal) if receipt.as_ref().is_some_and(|receipt| receipt.is_empty()) => journal.remove(),
@@ -335,9 +577,34 @@ impl Core {
             Some(mut journal) => _ = journal.commit(),
             None => {}
         }
-        self.log.push(0, Event::SessionEnded { reason: reason.clone(), receipt: receipt.clone() });
+        if self.is_let_go(&reason, receipt.as_deref()) {
+            // The next host writes on.
+            self.log.leave_open();
+            self.log.commit();
+            self.session.show(|view| (view.state, view.let_go) = (SessionState::Ended { reason, receipt }, true));
+            return;
+        }
+        let fate = self.lasting.fate(&reason, &self.session, Instant::now());
+        let (told, shown) = (reason.clone(), receipt.clone());
+        let (state, restart_after) = match fate {
+            Fate::Rest | Fate::Restart(_) => {
+                self.log.push(0, Event::SessionSuspended { reason: told, receipt: shown });
+                self.log.leave_open();
+                let pause = if let Fate::Restart(pause) = fate { Some(pause) } else { None };
+                (SessionState::Suspended { reason, receipt }, pause)
+            }
+            Fate::End | Fate::GiveUp(_) => {
+                if let Fate::GiveUp(crashes) = fate {
+                    let (action, error) =
+                        ("starting the session again".to_owned(), format!("it crashed {crashes} times"));
+                    self.log.push(0, Event::ActionFailed { action, error });
+                }
+                self.log.push(0, Event::SessionEnded { reason: told, receipt: shown });
+                (SessionState::Ended { reason, receipt }, None)
+            }
+        };
         self.log.commit();
-        self.session.show(|view| view.state = SessionState::Ended { reason, receipt });
+        self.session.show(|view| (view.state, view.restart_after) = (state, restart_after));
     }
 
     /// What calls fail with when the session ends for `reason`.
@@ -349,9 +616,14 @@ impl Core {
             EndReason::ProxyDied(_) => Error::ProxyDied { session, reason: text },
             EndReason::ForkServerDied => Error::ForkServerDied,
             EndReason::Shutdown => Error::ShutDown,
-            EndReason::Killed | EndReason::Failed(_) | EndReason::HostDied | EndReason::LimitExceeded(_) => {
-                Error::Ended { session, reason: text }
-            }
+            EndReason::Suspended => Error::Suspended { session },
+            EndReason::Killed
+            | EndReason::Failed(_)
+            | EndReason::HostDied
+            | EndReason::LimitExceeded(_)
+            | EndReason::BudgetExceeded(_)
+            | EndReason::Unresponsive(_)
+            | EndReason::TimedOut(_) => Error::Ended { session, reason: text },
         }
     }
 }

@@ -1,0 +1,57 @@
+//! What a session may take of its model, on the command line.
+
+use clap::{
+    Args,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
+use proxy_manager::{Budget, BudgetAction, Usd};
+
+/// Names of the actions.
+const ACTIONS: [(&str, BudgetAction); 4] = [
+    ("warn", BudgetAction::Warn),
+    ("refuse", BudgetAction::RefusePrompts),
+    ("end-turn", BudgetAction::EndTurn),
+    ("end-session", BudgetAction::EndSession),
+];
+
+fn action() -> impl TypedValueParser<Value = BudgetAction> {
+    let parse = |name: String| ACTIONS.iter().find(|(known, _)| *known == name).map(|(_, action)| *action);
+    PossibleValuesParser::new(ACTIONS.map(|(name, _)| name)).try_map(move |name| parse(name).ok_or("no such action"))
+}
+
+/// A budget.
+#[derive(Clone, Copy, Debug, Default, Args)]
+#[command(next_help_heading = "Budget")]
+pub(crate) struct BudgetArgs {
+    /// Tokens, read and written, that the session's turns may take together, as its agent counts them
+    #[arg(long, value_name = "N")]
+    max_tokens: Option<u64>,
+    /// Of these, tokens read
+    #[arg(long, value_name = "N")]
+    max_input_tokens: Option<u64>,
+    /// Of these, tokens written
+    #[arg(long, value_name = "N")]
+    max_output_tokens: Option<u64>,
+    /// What they may cost in US dollars, where the agent tells that
+    #[arg(long, value_name = "USD")]
+    max_cost: Option<Usd>,
+    /// What is done when that is used up [default: end-turn]
+    ///
+    /// warn: an event only. refuse: the running turn goes on, further prompts are refused. end-turn: the turn is aborted too.
+    /// end-session: the session is ended. Most agents tell at the end of a turn what it took.
+    #[arg(long, value_name = "ACTION", value_parser = action())]
+    on_budget: Option<BudgetAction>,
+}
+
+impl BudgetArgs {
+    /// The library's form.
+    pub(crate) fn budget(self) -> Budget {
+        Budget {
+            input_tokens: self.max_input_tokens,
+            output_tokens: self.max_output_tokens,
+            total_tokens: self.max_tokens,
+            cost_usd: self.max_cost,
+            action: self.on_budget.unwrap_or_default(),
+        }
+    }
+}

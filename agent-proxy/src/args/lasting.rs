@@ -1,0 +1,235 @@
+//! Commands about sessions that outlive their processes.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::Args;
+use proxy_manager::{SessionFilter, SessionId, SessionStatus};
+
+/// `suspend`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    agent-proxy suspend s-1\n  \
+    agent-proxy prompt s-1 'go on'          # resumes it, unless it was started with --no-resume-on-prompt\n")]
+pub(crate) struct SuspendArgs {
+    /// The session's id
+    pub(crate) id: SessionId,
+    /// Time between SIGTERM and SIGKILL for what it runs, as in 300ms or 5s
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "2s")]
+    pub(crate) grace: Duration,
+}
+
+/// `attach-command`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    agent-proxy attach-command s-1\n  \
+    eval \"$(agent-proxy attach-command s-1 --hand-over)\"; agent-proxy take-back s-1\n\n\
+    A conversation has one living process: use the command without --hand-over only when the session is\n\
+    suspended or over.\n")]
+pub(crate) struct AttachArgs {
+    /// The session's id
+    pub(crate) id: SessionId,
+    /// Suspend it first, and have it refuse prompts until it is taken back
+    #[arg(long)]
+    pub(crate) hand_over: bool,
+    /// With --hand-over: time between SIGTERM and SIGKILL for what it runs
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = humantime::parse_duration,
+        default_value = "2s",
+        requires = "hand_over"
+    )]
+    pub(crate) grace: Duration,
+}
+
+/// `append`.
+#[derive(Debug, Args)]
+#[command(
+    disable_version_flag = true,
+    after_help = "Examples:\n  \
+    agent-proxy append s-1 slack:webhook-received '{\"user\":\"ada\",\"text\":\"hello\"}'\n  \
+    agent-proxy append s-1 agent:action:prompt:called '{\"content\":\"go on\",\"mode\":\"queue\"}'\n  \
+    agent-proxy append s-1 agent:action:abort:called\n\n\
+    What an event of type …:action:VERB:called asks for is done after it, at most once; what fails is an\n\
+    action:failed event. VERB is prompt, send-user-message, abort, steer, permission-respond, session-create\n\
+    or session-destroy. `serve --rules` makes actions of other events.\n"
+)]
+pub(crate) struct AppendArgs {
+    /// The session's id
+    pub(crate) id: SessionId,
+    /// The event's type; not one of the manager's own
+    #[arg(value_name = "TYPE")]
+    pub(crate) kind: String,
+    /// Its payload; `-` reads it from standard input [default: null]
+    #[arg(value_name = "JSON")]
+    pub(crate) payload: Option<String>,
+    /// Version of the payload's shape
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) version: u32,
+}
+
+/// `export`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    agent-proxy export s-1 s-1.jsonl\n  \
+    agent-proxy export s-1 | gzip > s-1.jsonl.gz\n\n\
+    One envelope a line, all that is kept up to now: what `events --json` prints.\n")]
+pub(crate) struct ExportArgs {
+    /// The session's id
+    pub(crate) id: SessionId,
+    /// Where to write them; replaced if it is there [default: standard output]
+    pub(crate) file: Option<PathBuf>,
+}
+
+/// `import`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    agent-proxy import s-1.jsonl && agent-proxy transcript s-1\n\n\
+    The daemon needs a state directory, and has to see the file. All of it is taken, or nothing. The events\n\
+    can be read by the session's id; it is no session that runs, is listed, or could be resumed.\n")]
+pub(crate) struct ImportArgs {
+    /// What `export` wrote
+    pub(crate) file: PathBuf,
+}
+
+/// `sessions`.
+#[derive(Debug, Default, Args)]
+#[command(after_help = "Examples:\n  \
+    agent-proxy sessions                                   # those of this daemon, running, suspended and ended\n  \
+    agent-proxy sessions --all                             # those of earlier daemons with this state directory too\n  \
+    agent-proxy sessions --status suspended --tag review\n  \
+    agent-proxy sessions --all --archived --text project --json\n\n\
+    Each of the other flags implies --all. A session is listed if all of them fit.\n")]
+pub(crate) struct SessionsArgs {
+    /// What is kept of every session, by id
+    #[arg(long)]
+    all: bool,
+    /// In this status: starting, running, suspended or terminated
+    #[arg(long, value_name = "STATUS", value_parser = status)]
+    status: Option<SessionStatus>,
+    /// Of this agent
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
+    /// Started with this `start --user`
+    #[arg(long, value_name = "LABEL")]
+    user: Option<String>,
+    /// Started with this `start --workspace`
+    #[arg(long, value_name = "LABEL")]
+    workspace: Option<String>,
+    /// With this tag
+    #[arg(long)]
+    tag: Option<String>,
+    /// With this key
+    #[arg(long)]
+    key: Option<String>,
+    /// With this in its id, title or directory, in upper or lower case
+    #[arg(long)]
+    text: Option<String>,
+    /// Those that were put aside too
+    #[arg(long)]
+    archived: bool,
+}
+
+impl SessionsArgs {
+    /// Which records are asked for; `None` for the sessions that the daemon remembers.
+    pub(crate) fn filter(self) -> Option<SessionFilter> {
+        let filter = SessionFilter {
+            status: self.status,
+            agent: self.agent,
+            user_id: self.user,
+            workspace_id: self.workspace,
+            tag: self.tag,
+            key: self.key,
+            text: self.text,
+            archived: self.archived,
+        };
+        (self.all || filter != SessionFilter::default()).then_some(filter)
+    }
+}
+
+fn status(text: &str) -> Result<SessionStatus, String> {
+    match text {
+        "starting" => Ok(SessionStatus::Starting),
+        "running" => Ok(SessionStatus::Running),
+        "suspended" => Ok(SessionStatus::Suspended),
+        "terminated" => Ok(SessionStatus::Terminated),
+        _ => Err("there are starting, running, suspended and terminated".to_owned()),
+    }
+}
+
+/// `rename`.
+#[derive(Debug, Args)]
+pub(crate) struct RenameArgs {
+    /// The session's id
+    pub(crate) id: SessionId,
+    /// A name for people; '' takes it away
+    pub(crate) title: String,
+}
+
+/// `tag`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    agent-proxy tag s-1 --add review --add urgent\n  \
+    agent-proxy tag s-1 --remove urgent\n  \
+    agent-proxy sessions --tag review\n")]
+#[group(skip)]
+#[command(group(clap::ArgGroup::new("change").required(true).multiple(true).args(["add", "remove"])))]
+pub(crate) struct TagArgs {
+    /// The session's id
+    pub(crate) id: SessionId,
+    /// Give it this label; repeatable
+    #[arg(long, value_name = "TAG")]
+    pub(crate) add: Vec<String>,
+    /// Take this label from it; repeatable
+    #[arg(long, value_name = "TAG")]
+    pub(crate) remove: Vec<String>,
+}
+
+/// `archive`.
+#[derive(Debug, Args)]
+pub(crate) struct ArchiveArgs {
+    /// The session's id
+    pub(crate) id: SessionId,
+    /// Take it out again
+    #[arg(long)]
+    pub(crate) undo: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Command, parse};
+
+    fn filter(flags: &str) -> Option<SessionFilter> {
+        match parse(format!("agent-proxy sessions {flags}").split_whitespace()).expect("parses").command {
+            Command::Sessions(args) => args.filter(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_listed() {
+        assert_eq!(filter(""), None);
+        assert_eq!(filter("--all"), Some(SessionFilter::default()));
+        let status = |status| Some(SessionFilter { status: Some(status), ..SessionFilter::default() });
+        for (text, expected) in [
+            ("starting", SessionStatus::Starting),
+            ("running", SessionStatus::Running),
+            ("suspended", SessionStatus::Suspended),
+            ("terminated", SessionStatus::Terminated),
+        ] {
+            assert_eq!(filter(&format!("--status {text}")), status(expected), "{text}");
+        }
+        let all = filter("--agent a --user u --workspace w --tag t --key k --text x --archived").expect("records");
+        let given = [all.agent, all.user_id, all.workspace_id, all.tag, all.key, all.text];
+        assert_eq!(given.map(Option::unwrap_or_default), ["a", "u", "w", "t", "k", "x"]);
+        assert!(all.archived);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for line in ["tag s", "sessions --status gone", "suspend s --grace soon", "attach-command s --grace 1s"] {
+            assert!(parse(format!("agent-proxy {line}").split_whitespace()).is_err(), "{line}");
+        }
+    }
+}

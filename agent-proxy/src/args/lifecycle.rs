@@ -1,0 +1,143 @@
+//! How a session lives on when its processes do not, on the command line.
+
+use std::{str::FromStr, time::Duration};
+
+use clap::Args;
+use proxy_manager::{Lifecycle, Restart};
+
+/// The first pause before a session that crashed is started again, in milliseconds. It doubles.
+const FIRST_PAUSE_MS: u64 = 1_000;
+/// Crashes within ten minutes that a session may have, where that is not said.
+const MOST_CRASHES: u32 = 5;
+
+/// What becomes of a session beyond one life of its agent.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Lifecycle")]
+pub(crate) struct LifecycleArgs {
+    /// Name the conversation: `start` with a known key goes on with it, as it runs or resumed, also after the daemon's end
+    #[arg(long)]
+    key: Option<String>,
+    /// A name for people
+    #[arg(long, value_name = "TEXT")]
+    title: Option<String>,
+    /// A label to find it by; repeatable
+    #[arg(long = "tag", value_name = "TAG")]
+    tags: Vec<String>,
+    /// Suspend it when it has been idle for so long, as in 5m, or never [default: what `serve --idle-suspend` says]
+    #[arg(long, value_name = "DURATION|never")]
+    idle_suspend: Option<IdleSuspend>,
+    /// Start it again with its conversation when its agent or proxy dies: never, on-crash, or on-crash:N for at most N crashes
+    /// within ten minutes [default: never; on-crash is on-crash:5]
+    #[arg(long, value_name = "WHEN")]
+    restart: Option<RestartArg>,
+    /// Refuse a prompt while it is suspended, instead of resuming it
+    #[arg(long)]
+    no_resume_on_prompt: bool,
+}
+
+impl LifecycleArgs {
+    /// The library's form.
+    pub(crate) fn lifecycle(self) -> Lifecycle {
+        Lifecycle {
+            key: self.key,
+            title: self.title,
+            tags: self.tags,
+            idle_suspend_ms: self.idle_suspend.map(IdleSuspend::milliseconds),
+            resume_on_prompt: !self.no_resume_on_prompt,
+            restart: self.restart.map_or(Restart::Never, |RestartArg(restart)| restart),
+        }
+    }
+}
+
+/// `5m` or `never`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IdleSuspend(pub(crate) Option<Duration>);
+
+impl IdleSuspend {
+    /// As the library has it: 0 for never.
+    fn milliseconds(self) -> u64 {
+        self.0.map_or(0, |after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+impl FromStr for IdleSuspend {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "never" {
+            return Ok(Self(None));
+        }
+        match super::measures::milliseconds(text)? {
+            0 => Err("it would be suspended at once: write `never` for not at all".to_owned()),
+            ms => Ok(Self(Some(Duration::from_millis(ms)))),
+        }
+    }
+}
+
+/// `never`, `on-crash` or `on-crash:3`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RestartArg(Restart);
+
+impl FromStr for RestartArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let max = match text.split_once(':') {
+            None if text == "never" => return Ok(Self(Restart::Never)),
+            None if text == "on-crash" => MOST_CRASHES,
+            Some(("on-crash", max)) => match max.parse() {
+                Ok(0) | Err(_) => return Err(format!("{max:?} is no number of crashes, as in on-crash:3")),
+                Ok(max) => max,
+            },
+            _ => return Err("there are never, on-crash and on-crash:N".to_owned()),
+        };
+        Ok(Self(Restart::OnCrash { max, backoff_ms: FIRST_PAUSE_MS }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Command, parse};
+
+    fn lifecycle(flags: &str) -> Lifecycle {
+        let line = format!("agent-proxy start --agent command {flags} -- cat");
+        match parse(line.split_whitespace()).expect("parses").command {
+            Command::Start(args) => args.start.lifecycle.lifecycle(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_not_said_is_as_in_the_library() {
+        assert_eq!(lifecycle(""), Lifecycle::default());
+    }
+
+    #[test]
+    fn all_of_it() {
+        let flags =
+            "--key chat-1 --title Red --tag a --tag b --idle-suspend 5m --restart on-crash:3 --no-resume-on-prompt";
+        let expected = Lifecycle {
+            key: Some("chat-1".into()),
+            title: Some("Red".into()),
+            tags: vec!["a".into(), "b".into()],
+            idle_suspend_ms: Some(300_000),
+            resume_on_prompt: false,
+            restart: Restart::OnCrash { max: 3, backoff_ms: FIRST_PAUSE_MS },
+        };
+        assert_eq!(lifecycle(flags), expected);
+        assert_eq!(lifecycle("--idle-suspend never").idle_suspend_ms, Some(0));
+    }
+
+    #[test]
+    fn restarts_and_idle_times() {
+        let restart = |text: &str| text.parse::<RestartArg>().map(|RestartArg(restart)| restart);
+        assert_eq!(restart("never"), Ok(Restart::Never));
+        assert_eq!(restart("on-crash"), Ok(Restart::OnCrash { max: MOST_CRASHES, backoff_ms: FIRST_PAUSE_MS }));
+        for text in ["", "always", "on-crash:", "on-crash:0", "on-crash:many", "never:1", "on-crash:-1"] {
+            assert!(restart(text).is_err(), "{text:?}");
+        }
+        assert!("0s".parse::<IdleSuspend>().expect_err("at once").contains("never"));
+        assert!("soon".parse::<IdleSuspend>().is_err());
+    }
+}

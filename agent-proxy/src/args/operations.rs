@@ -1,0 +1,97 @@
+//! Commands that ask something else of an agent than a prompt.
+
+use clap::{ArgGroup, Args};
+use proxy_manager::{Operation, SessionId};
+
+use super::AttachmentArgs;
+
+/// A command that only names a session.
+#[derive(Debug, Args)]
+pub(crate) struct SessionArgs {
+    /// The session's id
+    pub(crate) id: SessionId,
+}
+
+/// `set`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    agent-proxy set s-1 --model claude-opus-4-5\n  \
+    agent-proxy set s-1 --mode plan --thinking high\n")]
+#[group(skip)]
+#[command(group(ArgGroup::new("change").required(true).multiple(true).args(["model", "mode", "thinking"])))]
+pub(crate) struct SetArgs {
+    /// The session's id
+    pub(crate) id: SessionId,
+    /// The model to use from now on, in the agent's own spelling
+    #[arg(long)]
+    pub(crate) model: Option<String>,
+    /// The mode to work in from now on: build, plan, or one of the agent's own
+    #[arg(long)]
+    pub(crate) mode: Option<String>,
+    /// How hard to think from now on: off, low, medium, high, or one of the agent's own
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) thinking: Option<String>,
+}
+
+impl SetArgs {
+    /// What is to be done, in this order.
+    pub(crate) fn operations(self) -> Vec<Operation> {
+        let model = self.model.map(|model| Operation::SetModel { model });
+        let mode = self.mode.map(|mode| Operation::SetMode { mode });
+        let thinking = self.thinking.map(|level| Operation::SetThinking { level });
+        model.into_iter().chain(mode).chain(thinking).collect()
+    }
+}
+
+/// `steer`.
+#[derive(Debug, Args)]
+pub(crate) struct SteerArgs {
+    /// The session's id
+    pub(crate) id: SessionId,
+    /// What to say; `-` reads it from standard input
+    pub(crate) text: String,
+    /// What is said beside it.
+    #[command(flatten)]
+    pub(crate) attachments: AttachmentArgs,
+}
+
+/// `native`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    agent-proxy native s-1 '{\"subtype\":\"mcp_status\"}'                        # claude-code: a control request\n  \
+    agent-proxy native s-1 '{\"method\":\"model/list\",\"params\":{}}'             # codex: a request\n  \
+    agent-proxy native s-1 '{\"method\":\"GET\",\"path\":\"/config\"}'             # opencode: an HTTP request\n  \
+    agent-proxy native s-1 '{\"type\":\"get_session_stats\"}'                  # pi: a command\n\n\
+    The message goes to the agent as it stands, but for an id where its protocol has ids.\n")]
+pub(crate) struct NativeArgs {
+    /// The session's id
+    pub(crate) id: SessionId,
+    /// The command, as JSON in the agent's own protocol; `-` reads it from standard input
+    #[arg(value_name = "JSON")]
+    pub(crate) message: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Command, parse};
+
+    fn set(line: &str) -> Option<Vec<Operation>> {
+        match parse(format!("agent-proxy {line}").split_whitespace()).ok()?.command {
+            Command::Set(args) => Some(args.operations()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_set_and_in_which_order() {
+        let all = set("set s --thinking high --mode plan --model m").expect("parses");
+        let expected = [
+            Operation::SetModel { model: "m".into() },
+            Operation::SetMode { mode: "plan".into() },
+            Operation::SetThinking { level: "high".into() },
+        ];
+        assert_eq!(all, expected);
+        assert_eq!(set("set s"), None, "nothing to set");
+    }
+}

@@ -1,0 +1,267 @@
+//! What a session is started with, on the command line.
+
+use std::path::PathBuf;
+
+use agents::{Profile, ProfileRule};
+use clap::{Args, ValueEnum};
+use proxy_manager::{Home, OnMissing, PermissionMode, Resume, ResumeFrom};
+
+use super::{
+    budget::BudgetArgs,
+    clocks::{PermissionTimeout, TimeoutArg},
+    lifecycle::LifecycleArgs,
+    measures::{LimitArgs, MeasureArgs},
+    rules::RuleArgs,
+};
+use crate::problem::Problem;
+
+/// What an agent is started with.
+#[derive(Debug, Args)]
+pub(crate) struct AgentArgs {
+    /// The profile that says what is not said here: see `agent-proxy profiles`
+    #[arg(long, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
+    /// The agent's working directory [default: the current directory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<PathBuf>,
+    /// Environment variable of the agent; K alone takes the caller's value. Repeatable
+    #[arg(long = "env", value_name = "K=V")]
+    pub(crate) env: Vec<String>,
+    /// What a profile can say too.
+    #[command(flatten)]
+    pub(crate) choice: ChoiceArgs,
+    /// What it may use and leave behind.
+    #[command(flatten)]
+    pub(crate) surroundings: SurroundingsArgs,
+    /// The conversation it goes on with.
+    #[command(flatten)]
+    pub(crate) resume: ResumeArgs,
+    /// How it lives on.
+    #[command(flatten)]
+    pub(crate) lifecycle: LifecycleArgs,
+    /// What holds and limits it.
+    #[command(flatten)]
+    pub(crate) measures: MeasureArgs,
+    /// What it may take of its model.
+    #[command(flatten)]
+    pub(crate) budget: BudgetArgs,
+    /// Program and arguments of the agents `command` and `acp`; added to the arguments of others
+    #[arg(last = true, value_name = "ARGV")]
+    pub(crate) argv: Vec<String>,
+}
+
+/// What a profile can say too.
+#[derive(Debug, Default, Args)]
+pub(crate) struct ChoiceArgs {
+    /// Model, in the agent's own spelling
+    #[arg(long)]
+    pub(crate) model: Option<String>,
+    /// Model configuration (provider, address, key): see `agent-proxy models`
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model_config: Option<String>,
+    /// Mode to work in: build, plan, or one of the agent's own
+    #[arg(long)]
+    pub(crate) mode: Option<String>,
+    /// How hard to think: off, low, medium, high, or one of the agent's own
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) thinking: Option<String>,
+    /// System prompt
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) system_prompt: Option<String>,
+    /// Who answers permission requests, where no rule does [default: ask]
+    #[arg(long, value_name = "MODE", value_enum, help_heading = "Permissions")]
+    pub(crate) permission: Option<Permission>,
+    /// Rules about them.
+    #[command(flatten, next_help_heading = "Permissions")]
+    pub(crate) rules: RuleArgs,
+    /// How long a request waits for an answer; then it is rejected, or with `,allow` allowed [default: for ever]
+    #[arg(long, value_name = "DURATION[,allow]", help_heading = "Permissions")]
+    pub(crate) permission_timeout: Option<PermissionTimeout>,
+    /// The clocks, as in first=30s,inactivity=2m,turn=off,action=kill
+    ///
+    /// start: to the agent's being ready. first: to the first sign of an answer (30s). inactivity: from one sign of life to
+    /// the next (120s). turn: the whole turn (300s). Each is a duration or `off`; they stand still while a tool runs or a
+    /// permission request is open. tool: while a tool runs and nothing is heard of it (30m). action: warn, abort (the turn), kill (the session). silence and repeat: when to say that
+    /// nothing is heard (3s, and then every 5s).
+    #[arg(long, value_name = "CLOCK=DURATION,…", help_heading = "Containment and limits")]
+    pub(crate) timeout: Option<TimeoutArg>,
+    /// Limits.
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+}
+
+impl ChoiceArgs {
+    /// Sets in `profile` what was given.
+    ///
+    /// # Errors
+    /// `usage` for a limit that is given twice.
+    pub(crate) fn onto(self, profile: &mut Profile) -> Result<(), Problem> {
+        for (given, field) in [
+            (self.model, &mut profile.model),
+            (self.model_config, &mut profile.model_config),
+            (self.mode, &mut profile.mode),
+            (self.thinking, &mut profile.thinking),
+            (self.system_prompt, &mut profile.system_prompt),
+        ] {
+            if given.is_some() {
+                *field = given;
+            }
+        }
+        let permissions = &mut profile.permissions;
+        permissions.mode = self.permission.map(PermissionMode::from).or(permissions.mode);
+        if !self.rules.0.is_empty() {
+            permissions.rules = self.rules.0.into_iter().map(ProfileRule::from).collect();
+        }
+        if let Some(PermissionTimeout { after, allow }) = self.permission_timeout {
+            permissions.deadline_ms = Some(u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
+            permissions.allow_at_deadline = Some(allow);
+        }
+        if let Some(TimeoutArg(given)) = self.timeout {
+            let clocks = &mut profile.timeouts;
+            clocks.start_ms = given.start_ms.or(clocks.start_ms);
+            clocks.first_response_ms = given.first_response_ms.or(clocks.first_response_ms);
+            clocks.inactivity_ms = given.inactivity_ms.or(clocks.inactivity_ms);
+            clocks.turn_ms = given.turn_ms.or(clocks.turn_ms);
+            clocks.tool_ms = given.tool_ms.or(clocks.tool_ms);
+            clocks.silence_ms = given.silence_ms.or(clocks.silence_ms);
+            clocks.silence_repeat_ms = given.silence_repeat_ms.or(clocks.silence_repeat_ms);
+            clocks.action = given.action.or(clocks.action);
+        }
+        self.limits.onto(&mut profile.limits)
+    }
+}
+
+/// What an agent may use and leave behind.
+#[derive(Debug, Args)]
+pub(crate) struct SurroundingsArgs {
+    /// A tool the agent may use, in its own spelling; repeatable [default: those it has]
+    #[arg(long = "tool", value_name = "NAME")]
+    pub(crate) tools: Vec<String>,
+    /// MCP servers for the agent: a JSON file with `mcpServers`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) mcp: Option<PathBuf>,
+    /// Whose home directory the agent has [default: its own with --model-config, else shared]
+    #[arg(long, value_name = "WHOSE", value_enum)]
+    pub(crate) home: Option<HomeArg>,
+    /// Connect to this running server instead of starting one, as in http://127.0.0.1:4096
+    #[arg(long, value_name = "URL")]
+    pub(crate) endpoint: Option<String>,
+    /// Keep nothing of the conversation
+    #[arg(long)]
+    pub(crate) ephemeral: bool,
+    /// Leave the agent's own lines out of the events
+    #[arg(long)]
+    pub(crate) no_verbatim: bool,
+    /// Tell the agent in its first prompt in which session it runs, and not to start itself again
+    #[arg(long)]
+    pub(crate) runtime_context: bool,
+}
+
+/// The conversation to go on with.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Conversation")]
+pub(crate) struct ResumeArgs {
+    /// Go on with this conversation: the agent's own id of it, or session:ID for the one that session had
+    #[arg(long, value_name = "ID")]
+    resume: Option<String>,
+    /// Go on with the most recent conversation of the working directory
+    #[arg(long = "continue", conflicts_with = "resume")]
+    most_recent: bool,
+    /// Go on with a copy, and leave the original as it is; with --resume or --continue
+    #[arg(long)]
+    fork: bool,
+    /// What if the conversation is not there: fail, or begin a new one
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnMissingArg::Fail)]
+    on_missing: OnMissingArg,
+    /// If it is not there, begin a new one with the text of this file before the first prompt
+    #[arg(long, value_name = "FILE", conflicts_with = "on_missing")]
+    history: Option<PathBuf>,
+}
+
+impl ResumeArgs {
+    /// The library's form.
+    ///
+    /// # Errors
+    /// `usage` where there is nothing to go on with, or the file cannot be read.
+    pub(crate) fn resume(self) -> Result<Option<Resume>, Problem> {
+        let from = match (self.resume, self.most_recent) {
+            (Some(id), _) => match id.strip_prefix("session:") {
+                Some(id) => ResumeFrom::Session {
+                    id: id.parse().map_err(|error| Problem::usage(format!("--resume session:{id}: {error}")))?,
+                },
+                None if id.is_empty() => return Err(Problem::usage("--resume needs the id of a conversation")),
+                None => ResumeFrom::Native { id },
+            },
+            (None, true) => ResumeFrom::MostRecent,
+            (None, false) => {
+                if self.fork || self.history.is_some() || self.on_missing != OnMissingArg::Fail {
+                    return Err(Problem::usage(
+                        "--fork, --on-missing and --history are about --resume ID or --continue: give one of these",
+                    ));
+                }
+                return Ok(None);
+            }
+        };
+        let on_missing = match (self.history, self.on_missing) {
+            (Some(path), _) => OnMissing::Inject {
+                history: std::fs::read_to_string(&path)
+                    .map_err(|error| Problem::usage(format!("reading {} failed: {error}", path.display())))?,
+            },
+            (None, OnMissingArg::New) => OnMissing::StartAnew,
+            (None, OnMissingArg::Fail) => OnMissing::Fail,
+        };
+        Ok(Some(Resume { from, fork: self.fork, on_missing }))
+    }
+}
+
+/// `--on-missing`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnMissingArg {
+    /// The session does not start
+    #[default]
+    Fail,
+    /// It begins a new conversation, and says so
+    New,
+}
+
+/// `--home`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum HomeArg {
+    /// One of the session's own, empty at first
+    Own,
+    /// Yours, with your settings, logins and conversations
+    Shared,
+}
+
+impl From<HomeArg> for Home {
+    fn from(whose: HomeArg) -> Self {
+        match whose {
+            HomeArg::Own => Self::Own,
+            HomeArg::Shared => Self::Shared,
+        }
+    }
+}
+
+/// [`PermissionMode`] on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Permission {
+    /// You do
+    Ask,
+    /// Each is allowed, once
+    Allow,
+    /// Each is rejected
+    Deny,
+    /// What only reads is allowed, anything else is rejected
+    ReadOnly,
+}
+
+impl From<Permission> for PermissionMode {
+    fn from(mode: Permission) -> Self {
+        match mode {
+            Permission::Ask => Self::Ask,
+            Permission::Allow => Self::Allow,
+            Permission::Deny => Self::Deny,
+            Permission::ReadOnly => Self::ReadOnly,
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! A stream handler that is a command: it gets a line of JSON for each call on its standard input.
+//!
+//! It runs as a session of its own, so that nothing it starts outlives it.
+
+use std::time::Duration;
+
+use proxy_manager::{
+    AgentSessionConfig, Answer, Chunk, EndReason, Error, Event, ExitStatus, KillOptions, PromptMode, ProxyManager,
+    SessionHandle, SessionState, StreamHandler, StreamInfo, Subscription,
+};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::{
+    environment,
+    problem::{Failure, Problem},
+    term,
+};
+
+/// How long it may take to come to its end after the last line.
+const LAST: Duration = Duration::from_secs(30);
+
+/// The command, or none.
+#[derive(Debug)]
+pub(super) struct Handler(Option<Running>);
+
+#[derive(Debug)]
+struct Running {
+    session: SessionHandle,
+    /// Passes on what it prints.
+    output: JoinHandle<()>,
+    /// Why it is not told any more.
+    stopped: Option<String>,
+}
+
+impl Handler {
+    /// Starts a shell with `command`.
+    ///
+    /// # Errors
+    /// When that cannot be started.
+    pub(super) async fn start(manager: &ProxyManager, command: Option<&str>) -> Result<Self, Failure> {
+        let Some(command) = command else { return Ok(Self(None)) };
+        let config = AgentSessionConfig {
+            command: vec!["/bin/sh".to_owned(), "-c".to_owned(), command.to_owned()],
+            cwd: Some(environment::cwd(None)?),
+            env: environment::all(),
+            ..AgentSessionConfig::new("command")
+        };
+        let session = manager.start_session(config).await?;
+        let output = tokio::spawn(pass_on(session.subscribe()));
+        Ok(Self(Some(Running { session, output, stopped: None })))
+    }
+
+    async fn line(&mut self, line: &Value) {
+        let Some(Running { session, stopped: stopped @ None, .. }) = &mut self.0 else { return };
+        if let Err(error) = session.prompt(line.to_string(), PromptMode::Refuse).await {
+            // One that has heard enough may leave.
+            *stopped = Some(error.to_string());
+        }
+    }
+
+    /// Ends its input, waits for its end, and tells how that was.
+    ///
+    /// # Errors
+    /// `failed` if it did not exit with 0, or took too long.
+    pub(super) async fn finish(self) -> Result<(), Failure> {
+        let Some(Running { session, mut output, .. }) = self.0 else { return Ok(()) };
+        // It fails for one that has ended by itself.
+        let _ = session.native(proxy_manager::Json::from(&json!({ "closeInput": true }))).await;
+        let in_time = tokio::time::timeout(LAST, &mut output).await.is_ok();
+        session.kill(KillOptions::default()).await?;
+        if !in_time {
+            let problem =
+                format!("the handler did not end within {} s after its last line: it was killed", LAST.as_secs());
+            return Err(Problem::failed(problem).into());
+        }
+        match session.info().state {
+            SessionState::Ended { reason: EndReason::AgentExited(Some(ExitStatus::Code(0))), .. } => Ok(()),
+            SessionState::Ended { reason: EndReason::AgentExited(Some(status)), .. } => {
+                Err(Problem::failed(format!("the handler failed: {status}")).into())
+            }
+            state => Err(Problem::failed(format!("the handler failed: {state:?}")).into()),
+        }
+    }
+}
+
+impl StreamHandler for Handler {
+    async fn on_stream_start(&mut self, stream: &StreamInfo) {
+        self.line(&with("start", json!(stream))).await;
+    }
+
+    async fn on_chunk(&mut self, chunk: &Chunk<'_>) {
+        if self.0.is_some() {
+            self.line(&with("chunk", json!(chunk))).await;
+        }
+    }
+
+    async fn on_complete(&mut self, answer: &Answer) {
+        self.line(&json!({ "call": "complete", "answer": answer })).await;
+    }
+
+    async fn on_failed(&mut self, error: &Error) {
+        self.line(&json!({ "call": "failed", "error": Problem::from(error.clone()) })).await;
+    }
+}
+
+fn with(call: &str, mut value: Value) -> Value {
+    value["call"] = call.into();
+    value
+}
+
+/// What the command prints, to its end.
+async fn pass_on(mut events: Subscription) {
+    while let Some(envelope) = events.next().await {
+        match &envelope.event {
+            Event::Text { text } | Event::Log { text, .. } => term::part(text),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! `models`.
+
+use std::path::Path;
+
+use agents::{KeySource, ModelApi, Secret, StoredModel};
+use serde_json::{Value, json};
+
+use crate::{
+    args::{CreateModelArgs, ModelsArgs, ModelsCommand},
+    configuration::Configuration,
+    problem::{Failure, Problem},
+    render, term,
+};
+
+/// Lists, shows, makes or deletes model configurations. No key is ever printed.
+pub(super) fn run(args: ModelsArgs, directory: Option<&Path>, as_json: bool) -> Result<(), Failure> {
+    let configuration = Configuration::read(directory)?;
+    match args.command.unwrap_or(ModelsCommand::List) {
+        ModelsCommand::List => list(&configuration, as_json),
+        ModelsCommand::Show(args) => {
+            let stored = configuration.models.get(&args.name).ok_or_else(|| configuration.no_model(&args.name))?;
+            show(&args.name, stored, as_json)
+        }
+        ModelsCommand::Create(args) => create(&configuration, args, as_json),
+        ModelsCommand::Delete(args) => {
+            configuration.directory()?.delete_model(&args.name).map_err(|error| Problem::from(error).into())
+        }
+    }
+}
+
+fn list(configuration: &Configuration, as_json: bool) -> Result<(), Failure> {
+    if as_json {
+        return term::json(&configuration.models.iter().map(|(name, stored)| view(name, stored)).collect::<Vec<_>>());
+    }
+    if configuration.models.is_empty() {
+        term::note("no model configurations: make one with `agent-proxy models create`");
+        return Ok(());
+    }
+    let row = |(name, stored): (&String, &StoredModel)| {
+        let text = |text: &Option<String>| term::printable(text.as_deref().unwrap_or_default(), false);
+        vec![
+            name.clone(),
+            term::printable(&stored.provider, false),
+            api(stored).name().to_owned(),
+            text(&stored.model),
+            text(&stored.base_url),
+            term::printable(&key(stored), false),
+        ]
+    };
+    let rows = configuration.models.iter().map(row).collect();
+    let heading = ["NAME", "PROVIDER", "API", "MODEL", "ADDRESS", "KEY"];
+    term::out(render::table(term::Style::stdout(), &heading, &[], rows))
+}
+
+fn api(stored: &StoredModel) -> ModelApi {
+    stored.api.unwrap_or(ModelApi::of_provider(&stored.provider))
+}
+
+/// Where the key is.
+fn key(stored: &StoredModel) -> String {
+    match stored.key_source() {
+        KeySource::None => "none".to_owned(),
+        KeySource::Stored => "stored".to_owned(),
+        KeySource::Env(name) => format!("${name}"),
+        KeySource::File(path) => path.display().to_string(),
+    }
+}
+
+fn view(name: &str, stored: &StoredModel) -> Value {
+    json!({
+        "name": name,
+        "provider": stored.provider,
+        "api": api(stored).name(),
+        "baseUrl": stored.base_url,
+        "model": stored.model,
+        "key": key(stored),
+    })
+}
+
+fn show(name: &str, stored: &StoredModel, as_json: bool) -> Result<(), Failure> {
+    let view = view(name, stored);
+    if as_json {
+        return term::json(&view);
+    }
+    let lines = view.as_object().into_iter().flatten().filter_map(|(name, value)| {
+        let value = value.as_str()?;
+        Some(format!("{name}: {}\n", term::printable(value, false)))
+    });
+    term::out(lines.collect::<String>())
+}
+
+fn create(configuration: &Configuration, args: CreateModelArgs, as_json: bool) -> Result<(), Failure> {
+    let key = if args.key_stdin { Some(key_of_stdin()?) } else { None };
+    let key_file = args.key_file.map(std::path::absolute).transpose();
+    let key_file = key_file.map_err(|error| Problem::usage(format!("--key-file is no path: {error}")))?;
+    let stored = StoredModel {
+        provider: args.provider,
+        api: args.api,
+        base_url: args.base_url,
+        model: args.model,
+        key,
+        key_env: args.key_env,
+        key_file,
+    };
+    configuration.directory()?.create_model(&args.name, &stored).map_err(Problem::from)?;
+    if as_json { term::json(&view(&args.name, &stored)) } else { Ok(()) }
+}
+
+fn key_of_stdin() -> Result<Secret, Problem> {
+    let text = std::io::read_to_string(std::io::stdin().lock())
+        .map_err(|error| Problem::usage(format!("reading the key from standard input failed: {error}")))?;
+    match text.trim() {
+        "" => Err(Problem::usage("there is no key on standard input")),
+        key => Ok(Secret::from(key.to_owned())),
+    }
+}

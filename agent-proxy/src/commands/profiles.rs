@@ -1,0 +1,148 @@
+//! `profiles`.
+
+use std::path::Path;
+
+use agents::{Profile, ProfileError, Save};
+use serde_json::{Value, json};
+
+use crate::{
+    args::{ChangeProfileArgs, CreateProfileArgs, ProfileField, ProfilesArgs, ProfilesCommand},
+    configuration::Configuration,
+    problem::{Failure, Problem},
+    render, term,
+};
+
+/// Lists, shows, makes, changes or deletes profiles.
+pub(super) fn run(args: ProfilesArgs, directory: Option<&Path>, as_json: bool) -> Result<(), Failure> {
+    let configuration = Configuration::read(directory)?;
+    match args.command.unwrap_or(ProfilesCommand::List) {
+        ProfilesCommand::List => list(&configuration, as_json),
+        ProfilesCommand::Show(args) => show(configuration.profiles.get(&args.name)?, as_json),
+        ProfilesCommand::Create(args) => create(&configuration, args, as_json),
+        ProfilesCommand::Change(args) => change(&configuration, args, as_json),
+        ProfilesCommand::Delete(args) => {
+            stored(&configuration, &args.name)?;
+            configuration.directory()?.delete_profile(&args.name).map_err(|error| Problem::from(error).into())
+        }
+    }
+}
+
+fn list(configuration: &Configuration, as_json: bool) -> Result<(), Failure> {
+    if as_json {
+        return term::json(&configuration.profiles.iter().map(view).collect::<Vec<_>>());
+    }
+    let row = |profile: &Profile| {
+        let text = |text: &Option<String>| term::printable(text.as_deref().unwrap_or_default(), false);
+        vec![
+            profile.name.clone(),
+            profile.agent.clone(),
+            text(&profile.model),
+            text(&profile.mode),
+            text(&profile.description),
+        ]
+    };
+    let rows: Vec<_> = configuration.profiles.iter().map(row).collect();
+    if rows.is_empty() {
+        term::note("no profiles: no agent is found, and `agent-proxy profiles create` has made none");
+        return Ok(());
+    }
+    term::out(render::table(term::Style::stdout(), &["PROFILE", "AGENT", "MODEL", "MODE", "WHAT FOR"], &[], rows))
+}
+
+/// As a file has it, with its name.
+fn view(profile: &Profile) -> Value {
+    let mut value = serde_json::to_value(profile).unwrap_or_default();
+    value["name"] = json!(profile.name);
+    value["computed"] = json!(profile.computed);
+    value
+}
+
+fn show(profile: &Profile, as_json: bool) -> Result<(), Failure> {
+    if as_json {
+        return term::json(&view(profile));
+    }
+    let text = profile.to_toml().map_err(Problem::failed)?;
+    if profile.computed {
+        term::note(format_args!("made for the agent that was found: {:?} is in no file", profile.name));
+    }
+    term::out(text)
+}
+
+fn create(configuration: &Configuration, args: CreateProfileArgs, as_json: bool) -> Result<(), Failure> {
+    let mut profile =
+        Profile { name: args.name, agent: args.agent, description: args.description, ..Profile::default() };
+    args.choice.onto(&mut profile)?;
+    save(configuration, &profile, Save::New, as_json)
+}
+
+fn change(configuration: &Configuration, args: ChangeProfileArgs, as_json: bool) -> Result<(), Failure> {
+    let mut profile = stored(configuration, &args.name)?.clone();
+    args.unset.into_iter().for_each(|field| unset(&mut profile, field));
+    if let Some(agent) = args.agent {
+        profile.agent = agent;
+    }
+    profile.description = args.description.or(profile.description);
+    args.choice.onto(&mut profile)?;
+    save(configuration, &profile, Save::Changed, as_json)
+}
+
+/// The profile of that name, if it is in a file.
+fn stored<'a>(configuration: &'a Configuration, name: &str) -> Result<&'a Profile, Problem> {
+    let profile = configuration.profiles.get(name)?;
+    if profile.computed {
+        let advice = "make one of that name, which then takes its place";
+        return Err(Problem::new("unknown-profile", format!("profile {name:?} is in no file: {advice}")));
+    }
+    Ok(profile)
+}
+
+fn unset(profile: &mut Profile, field: ProfileField) {
+    match field {
+        ProfileField::Description => profile.description = None,
+        ProfileField::Model => profile.model = None,
+        ProfileField::ModelConfig => profile.model_config = None,
+        ProfileField::Mode => profile.mode = None,
+        ProfileField::Thinking => profile.thinking = None,
+        ProfileField::SystemPrompt => profile.system_prompt = None,
+        ProfileField::Permission => profile.permissions.mode = None,
+        ProfileField::Rules => profile.permissions.rules.clear(),
+        ProfileField::PermissionTimeout => {
+            (profile.permissions.deadline_ms, profile.permissions.allow_at_deadline) = (None, None);
+        }
+        ProfileField::Limits => profile.limits = Default::default(),
+        ProfileField::Timeouts => profile.timeouts = Default::default(),
+    }
+}
+
+/// Saves what names an agent and a model configuration that there are, and rules that can be followed.
+fn save(configuration: &Configuration, profile: &Profile, save: Save, as_json: bool) -> Result<(), Failure> {
+    if !configuration.catalog.rows().iter().any(|row| row.id == profile.agent) {
+        let known: Vec<&str> = configuration.catalog.rows().iter().map(|row| row.id.as_str()).collect();
+        let detail = format!("no agent is called {:?}: there are {}", profile.agent, known.join(", "));
+        return Err(Problem::new("unknown-agent", detail).into());
+    }
+    if let Some(name) = profile.model_config.as_ref().filter(|name| !configuration.models.contains_key(*name)) {
+        return Err(configuration.no_model(name).into());
+    }
+    let mut config = proxy_manager::AgentSessionConfig::new("");
+    profile.apply(&mut config).map_err(Problem::from)?;
+    agents::permission::check(&config.permissions).map_err(|error| Problem::usage(error.to_string()))?;
+    configuration.directory()?.save_profile(profile, save).map_err(Problem::from)?;
+    if as_json { term::json(&view(profile)) } else { Ok(()) }
+}
+
+impl From<ProfileError> for Problem {
+    fn from(error: ProfileError) -> Self {
+        let kind = match error {
+            ProfileError::Unknown { .. } => "unknown-profile",
+            ProfileError::OtherAgent { .. } => "usage",
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
+impl From<ProfileError> for Failure {
+    fn from(error: ProfileError) -> Self {
+        Problem::from(error).into()
+    }
+}

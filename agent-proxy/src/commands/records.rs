@@ -1,0 +1,88 @@
+//! What is kept of sessions: `sessions --all`, `rename`, `tag`, `archive`.
+
+use proxy_manager::{SessionFilter, SessionId, SessionRecord};
+use serde_json::Value;
+
+use super::sessions::parse;
+use crate::{
+    api::{RecordChange, path_segment},
+    args::lasting::{ArchiveArgs, RenameArgs, TagArgs},
+    client::Client,
+    problem::{Failure, Problem},
+    render, term,
+};
+
+/// Lists what is kept of the sessions that a filter fits.
+pub(super) async fn list(client: &Client, filter: &SessionFilter, as_json: bool) -> Result<(), Failure> {
+    let records: Value = client.get(&format!("/v1/records{}", query(filter)?)).await?;
+    if as_json {
+        return term::json(&records);
+    }
+    let records: Vec<SessionRecord> = parse(records)?;
+    if records.is_empty() {
+        term::note("no sessions that all of this fits");
+        return Ok(());
+    }
+    term::out(render::records::render(&records, term::Style::stdout(), term::columns()))
+}
+
+/// `?status=suspended&tag=red`; nothing for all.
+fn query(filter: &SessionFilter) -> Result<String, Problem> {
+    let fields = serde_json::to_value(filter).map_err(|error| Problem::failed(format!("JSON: {error}")))?;
+    let mut query = String::new();
+    for (name, value) in fields.as_object().into_iter().flatten() {
+        let value = match value {
+            Value::String(text) => path_segment(text),
+            Value::Bool(true) => "true".to_owned(),
+            _ => continue,
+        };
+        query.push(if query.is_empty() { '?' } else { '&' });
+        query.push_str(&format!("{name}={value}"));
+    }
+    Ok(query)
+}
+
+/// Gives a session a name for people, or takes it away.
+pub(super) async fn rename(client: &Client, args: RenameArgs, as_json: bool) -> Result<(), Failure> {
+    let change = RecordChange { title: Some(args.title), ..RecordChange::default() };
+    self::change(client, &args.id, &change, as_json).await
+}
+
+/// Gives a session labels, and takes some from it.
+pub(super) async fn tag(client: &Client, args: TagArgs, as_json: bool) -> Result<(), Failure> {
+    let change = RecordChange { add_tags: args.add, remove_tags: args.remove, ..RecordChange::default() };
+    self::change(client, &args.id, &change, as_json).await
+}
+
+/// Puts a session aside, or takes it out again.
+pub(super) async fn archive(client: &Client, args: &ArchiveArgs, as_json: bool) -> Result<(), Failure> {
+    let change = RecordChange { archived: Some(!args.undo), ..RecordChange::default() };
+    self::change(client, &args.id, &change, as_json).await
+}
+
+async fn change(client: &Client, id: &SessionId, change: &RecordChange, as_json: bool) -> Result<(), Failure> {
+    let record: Value = client.post(&format!("/v1/records/{id}"), change).await?;
+    if as_json { term::json(&record) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proxy_manager::SessionStatus;
+
+    use super::*;
+
+    #[test]
+    fn filters_as_queries() {
+        assert_eq!(query(&SessionFilter::default()).expect("a query"), "");
+        let filter = SessionFilter {
+            status: Some(SessionStatus::Suspended),
+            text: Some("a b&c".into()),
+            archived: true,
+            ..SessionFilter::default()
+        };
+        let query = query(&filter).expect("a query");
+        let mut parts: Vec<_> = query.trim_start_matches('?').split('&').collect();
+        parts.sort_unstable();
+        assert_eq!(parts, ["archived=true", "status=suspended", "text=a%20b%26c"]);
+    }
+}

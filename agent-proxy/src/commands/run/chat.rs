@@ -1,0 +1,146 @@
+//! `run` without a prompt: one turn after the other, as they are typed.
+
+use proxy_manager::{Error, KillOptions, PromptMode};
+use serde_json::json;
+
+use super::{Foreground, Over};
+use crate::{
+    commands::{interrupts::Urgency, lines::Typed},
+    exit::Exit,
+    problem::Failure,
+    term,
+};
+
+/// Before what is typed.
+const PROMPT: &str = "> ";
+
+impl Foreground {
+    /// Takes prompts until the end of standard input, or until Ctrl-C is pressed twice; then kills the session.
+    pub(super) async fn chat(mut self) -> Result<(), Failure> {
+        let talked = self.talk().await;
+        if let Some(live) = &mut self.live {
+            live.finish()?;
+        }
+        let killed = self.session.kill(KillOptions::default()).await;
+        if self.live.is_none() {
+            self.print_up_to(u64::MAX).await?;
+        }
+        let receipt = killed?;
+        self.tell(&receipt, false);
+        match talked? {
+            Over::Done => Ok(()),
+            Over::Interrupted => Err(Failure::Exit(Exit::Interrupted)),
+        }
+    }
+
+    async fn talk(&mut self) -> Result<Over, Failure> {
+        let mut asked_to_end = false;
+        loop {
+            let text = match self.typed().await? {
+                Heard::Typed(Typed::Line(text)) if text.trim().is_empty() => continue,
+                Heard::Typed(Typed::Line(text)) => text,
+                Heard::Typed(Typed::End) => return self.hang_up().await,
+                Heard::Over => return self.session_over(),
+                Heard::Interrupted(Urgency::End) => return Ok(Over::Interrupted),
+                Heard::Typed(Typed::Interrupted) | Heard::Interrupted(Urgency::Stop) => {
+                    if std::mem::replace(&mut asked_to_end, true) {
+                        return Ok(Over::Interrupted);
+                    }
+                    term::note("no turn runs; Ctrl-C again, or Ctrl-D, ends the session");
+                    continue;
+                }
+            };
+            asked_to_end = false;
+            match self.turn(&text).await {
+                Ok(Over::Done) => {}
+                Ok(Over::Interrupted) => return Ok(Over::Interrupted),
+                // The next turn may go better.
+                Err(Failure::Problem(problem)) if self.lives() => {
+                    self.line_start();
+                    term::problem(&problem, self.live.is_none());
+                }
+                Err(Failure::Exit(Exit::Interrupted)) if self.lives() => {
+                    self.line_start();
+                    term::note("the turn was aborted");
+                }
+                Err(failure) => return Err(failure),
+            }
+            self.interrupts.forget();
+        }
+    }
+
+    fn lives(&self) -> bool {
+        self.session.info().state.at_rest().is_none()
+    }
+
+    fn line_start(&mut self) {
+        self.live.iter_mut().for_each(|live| live.line_start());
+    }
+
+    /// One turn to its end. An agent without turns is told, and what it says comes when it comes.
+    async fn turn(&mut self, text: &str) -> Result<Over, Failure> {
+        self.outcome = Default::default();
+        let turn = self.session.prompt(text, PromptMode::Refuse).await?;
+        if turn.number().is_none() {
+            return Ok(Over::Done);
+        }
+        let over = self.follow(turn).await?;
+        if let Some(live) = &mut self.live {
+            live.finish()?;
+        }
+        if matches!(over, Over::Done) {
+            std::mem::take(&mut self.outcome).verdict()?;
+        }
+        Ok(over)
+    }
+
+    /// What is typed next; what the session says meanwhile is printed.
+    async fn typed(&mut self) -> Result<Heard, Failure> {
+        loop {
+            let mut batch = Vec::new();
+            tokio::select! {
+                more = self.events.next_batch(&mut batch) => {
+                    self.print(&batch).await?;
+                    if !more || !self.lives() {
+                        return Ok(Heard::Over);
+                    }
+                }
+                typed = self.asker.line(PROMPT) => return Ok(Heard::Typed(typed)),
+                urgency = self.interrupts.next() => return Ok(Heard::Interrupted(urgency)),
+            }
+        }
+    }
+
+    /// Nothing is typed any more: an agent without turns gets the end of its input, and may say its last.
+    async fn hang_up(&mut self) -> Result<Over, Failure> {
+        if self.has_turns {
+            return Ok(Over::Done);
+        }
+        let message = proxy_manager::Json::from(&json!({ "closeInput": true }));
+        match self.session.native(message).await {
+            Err(Error::Unsupported { .. }) => return Ok(Over::Done),
+            Err(error) if self.lives() => return Err(error.into()),
+            Err(_) | Ok(_) => {}
+        }
+        loop {
+            let mut batch = Vec::new();
+            tokio::select! {
+                more = self.events.next_batch(&mut batch) => {
+                    self.print(&batch).await?;
+                    if !more {
+                        return self.session_over();
+                    }
+                }
+                _ = self.interrupts.next() => return Ok(Over::Interrupted),
+            }
+        }
+    }
+}
+
+/// What the user, or the session, has to say between two turns.
+enum Heard {
+    Typed(Typed),
+    Interrupted(Urgency),
+    /// The session has ended.
+    Over,
+}

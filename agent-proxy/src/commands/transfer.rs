@@ -1,0 +1,50 @@
+//! `export` and `import`: a session's events as JSON lines.
+
+use std::{
+    fs::File,
+    io::{self, BufWriter, Write},
+    path::Path,
+};
+
+use crate::{
+    api::{ImportAnswer, ImportRequest},
+    args::lasting::{ExportArgs, ImportArgs},
+    client::Client,
+    problem::{Failure, Problem},
+    term,
+};
+
+/// Writes what is kept of a session's events up to now.
+pub(super) async fn export(client: &Client, args: &ExportArgs) -> Result<(), Failure> {
+    let mut lines = client.get_lines(&format!("/v1/sessions/{}/events", args.id)).await?;
+    // Made only once there is something to write into it.
+    let mut file = args.file.as_deref().map(create).transpose()?;
+    while let Some(batch) = lines.next_batch().await? {
+        match (&mut file, args.file.as_deref()) {
+            (Some(file), Some(path)) => {
+                batch.iter().try_for_each(|line| writeln!(file, "{line}")).map_err(|error| failed(path, &error))?;
+            }
+            _ => term::out(batch.iter().map(|line| format!("{line}\n")).collect::<String>())?,
+        }
+    }
+    match (file, args.file.as_deref()) {
+        (Some(mut file), Some(path)) => file.flush().map_err(|error| failed(path, &error).into()),
+        _ => Ok(()),
+    }
+}
+
+fn create(path: &Path) -> Result<BufWriter<File>, Problem> {
+    File::create(path).map(BufWriter::new).map_err(|error| failed(path, &error))
+}
+
+fn failed(path: &Path, error: &io::Error) -> Problem {
+    Problem::failed(format!("writing {} failed: {error}", path.display()))
+}
+
+/// Has the daemon take in what an export wrote, and prints the session's id.
+pub(super) async fn import(client: &Client, args: &ImportArgs, as_json: bool) -> Result<(), Failure> {
+    let absolute = std::path::absolute(&args.file);
+    let path = absolute.map_err(|error| Problem::usage(format!("{} is no path: {error}", args.file.display())))?;
+    let imported: ImportAnswer = client.post("/v1/import", &ImportRequest { path }).await?;
+    if as_json { term::json(&imported) } else { term::line(&imported.session_id) }
+}

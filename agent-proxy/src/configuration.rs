@@ -1,0 +1,177 @@
+//! What the user has configured: more agents, profiles, model configurations.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use agents::{
+    Catalog, ConfigDir, ConfigError, ModelConfig, PROTOCOLS, Profiles, StoredModel,
+    discovery::{self, Places},
+};
+use proxy_manager::{AgentSessionConfig, Builder};
+
+use crate::{problem::Problem, stamps::Stamps};
+
+/// What was configured when it was read.
+#[derive(Debug)]
+pub(crate) struct Configuration {
+    /// Where it is; `None` where the environment names no place.
+    directory: Option<ConfigDir>,
+    pub(crate) catalog: Catalog,
+    /// With one for each agent that is found.
+    pub(crate) profiles: Profiles,
+    pub(crate) models: BTreeMap<String, StoredModel>,
+    /// How its files looked before they were read.
+    stamps: Stamps,
+}
+
+impl Configuration {
+    /// Reads the directory that was given, or that the environment names.
+    ///
+    /// # Errors
+    /// `invalid-config` with file, entry and field.
+    pub(crate) fn read(given: Option<&Path>) -> Result<Self, Problem> {
+        Self::of(directory(given, |name| std::env::var_os(name).map(PathBuf::from)).map(ConfigDir::new))
+    }
+
+    fn of(directory: Option<ConfigDir>) -> Result<Self, Problem> {
+        let stamps = directory.as_ref().map(Stamps::of).unwrap_or_default();
+        let (mut catalog, mut profiles, models) = match &directory {
+            Some(directory) => (directory.catalog(&PROTOCOLS)?, directory.profiles()?, directory.models()?),
+            None => Default::default(),
+        };
+        catalog.inherit(variable);
+        let places = places();
+        let found = |row: &&agents::AgentSpec| row.enabled && discovery::discover(row, &places).program.is_some();
+        profiles.add_defaults(catalog.rows().iter().filter(found));
+        let stamps = match &directory {
+            Some(directory) => stamps.with_keys(directory, models.values()),
+            None => stamps,
+        };
+        Ok(Self { directory, catalog, profiles, models, stamps })
+    }
+
+    /// Whether its files are others than those that were read.
+    pub(crate) fn has_changed(&self) -> bool {
+        let directory = self.directory.as_ref();
+        directory.is_some_and(|at| Stamps::of(at).with_keys(at, self.models.values()) != self.stamps)
+    }
+
+    /// The same files, as they are now.
+    ///
+    /// # Errors
+    /// As [`Configuration::read`].
+    pub(crate) fn read_again(&self) -> Result<Self, Problem> {
+        Self::of(self.directory.clone())
+    }
+
+    /// Where changes are written.
+    ///
+    /// # Errors
+    /// `usage` where there is no such place.
+    pub(crate) fn directory(&self) -> Result<&ConfigDir, Problem> {
+        self.directory
+            .as_ref()
+            .ok_or_else(|| Problem::usage("there is no place for the configuration: set HOME, or give --config-dir"))
+    }
+
+    /// That there is no model configuration of that name.
+    pub(crate) fn no_model(&self, name: &str) -> Problem {
+        let known = self.models.keys().cloned().collect();
+        ConfigError::Missing { what: "model configuration", name: name.to_owned(), known }.into()
+    }
+
+    /// The model configuration of that name, with its key.
+    ///
+    /// # Errors
+    /// `unknown-model` says what there is; `invalid-config` if its key cannot be had.
+    pub(crate) fn model(&self, name: &str) -> Result<ModelConfig, Problem> {
+        let stored = self.models.get(name).ok_or_else(|| self.no_model(name))?;
+        Ok(self.directory()?.resolve(name, stored, variable)?)
+    }
+
+    /// The configuration of a session with its profile applied.
+    ///
+    /// # Errors
+    /// Where the profile is not there, or of another agent.
+    pub(crate) fn with_profile(&self, config: &AgentSessionConfig) -> Result<AgentSessionConfig, Problem> {
+        let mut config = config.clone();
+        if let Some(name) = config.profile.clone() {
+            self.profiles.get(&name)?.apply(&mut config)?;
+        }
+        Ok(config)
+    }
+
+    /// A manager's builder with all of it.
+    pub(crate) fn onto(&self, builder: Builder) -> Builder {
+        builder.catalog(self.catalog.clone()).profiles(self.profiles.clone()).models(self.usable_models())
+    }
+
+    /// The model configurations with their keys. One whose key cannot be had is left out, and the log says so.
+    pub(crate) fn usable_models(&self) -> Vec<ModelConfig> {
+        let usable = |name: &String| match self.model(name) {
+            Ok(model) => Some(model),
+            Err(problem) => {
+                tracing::warn!("model configuration {name:?} cannot be used: {}", problem.detail);
+                None
+            }
+        };
+        self.models.keys().filter_map(usable).collect()
+    }
+}
+
+/// Where things of this process's environment are.
+pub(crate) fn places() -> Places {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    Places { path: std::env::split_paths(&path).collect(), home: std::env::var_os("HOME").map(PathBuf::from) }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+fn directory(given: Option<&Path>, variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    // As the XDG specification has it: what is empty or relative is as good as not set.
+    let absolute = |name: &str| variable(name).filter(|path| path.is_absolute());
+    let given = given.map(Path::to_owned).or_else(|| variable("AGENT_PROXY_CONFIG_DIR").filter(|path| path != ""));
+    given
+        .map(|path| std::path::absolute(&path).unwrap_or(path))
+        .or_else(|| absolute("XDG_CONFIG_HOME").map(|path| path.join("agent-proxy")))
+        .or_else(|| absolute("HOME").map(|path| path.join(".config/agent-proxy")))
+}
+
+impl From<ConfigError> for Problem {
+    fn from(error: ConfigError) -> Self {
+        let kind = match &error {
+            ConfigError::Missing { what: "profile", .. } | ConfigError::Profile(_) => "unknown-profile",
+            ConfigError::Missing { .. } => "unknown-model",
+            ConfigError::Exists { .. } => "already-exists",
+            ConfigError::Locked { .. } => "busy",
+            ConfigError::Read { .. } | ConfigError::Write { .. } => "system",
+            _ => "invalid-config",
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_the_configuration_is() {
+        let place = |given: Option<&str>, vars: &[(&str, &str)]| {
+            let variable = |name: &str| vars.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
+            directory(given.map(Path::new), variable).map(|path| path.display().to_string())
+        };
+        let all = [("AGENT_PROXY_CONFIG_DIR", "/a"), ("XDG_CONFIG_HOME", "/x"), ("HOME", "/h")];
+        assert_eq!(place(Some("/given"), &all).as_deref(), Some("/given"));
+        assert_eq!(place(None, &all).as_deref(), Some("/a"));
+        assert_eq!(place(None, &all[1..]).as_deref(), Some("/x/agent-proxy"));
+        assert_eq!(place(None, &[("XDG_CONFIG_HOME", "relative"), all[2]]).as_deref(), Some("/h/.config/agent-proxy"));
+        assert_eq!(place(None, &[("AGENT_PROXY_CONFIG_DIR", ""), all[2]]).as_deref(), Some("/h/.config/agent-proxy"));
+        assert_eq!(place(None, &[]), None);
+        assert!(place(Some("here"), &[]).is_some_and(|path| path.starts_with('/') && path.ends_with("/here")));
+    }
+}

@@ -1,0 +1,37 @@
+//! What is configured while the daemon runs.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use proxy_manager::ProxyManager;
+
+use crate::{configuration::Configuration, problem::Problem};
+
+/// The configuration that the manager has.
+#[derive(Clone, Debug)]
+pub(super) struct Configured(Arc<Mutex<Configuration>>);
+
+impl Configured {
+    pub(super) fn new(configuration: Configuration) -> Self {
+        Self(Arc::new(Mutex::new(configuration)))
+    }
+
+    /// Gives the manager what was changed since it was read. Blocks for some looks at files.
+    ///
+    /// # Errors
+    /// As [`Configuration::read`]: the manager keeps what it has, and this fails until the files make sense.
+    pub(super) fn refresh(&self, manager: &ProxyManager) -> Result<(), Problem> {
+        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !current.has_changed() {
+            return Ok(());
+        }
+        let changed = current.read_again().map_err(|problem| Problem {
+            detail: format!("the configuration was changed, and cannot be used: {}", problem.detail),
+            ..problem
+        })?;
+        let models = changed.usable_models();
+        manager.configure(changed.catalog.clone(), changed.profiles.clone(), models);
+        tracing::info!("the configuration was changed: read again");
+        *current = changed;
+        Ok(())
+    }
+}

@@ -1,0 +1,152 @@
+//! Routes of sessions that outlive their processes: suspend, resume, hand over, append, records.
+
+use std::{fs::File, io::BufReader, time::Duration};
+
+use axum::{
+    Router,
+    body::Bytes,
+    extract::{
+        Path, Query, State,
+        rejection::{BytesRejection, QueryRejection},
+    },
+    http::StatusCode,
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use proxy_manager::{
+    Imported, KillOptions, ProxyManager, SessionFilter, SessionId, SessionInfo, SessionRecord, Snapshot,
+};
+
+use super::routes::{Answer, Daemon, Json, find, parse, session_id, to_the_end};
+use crate::{
+    api::{AppendRequest, Appended, Attach, ImportAnswer, ImportRequest, RecordChange, SuspendRequest},
+    problem::Problem,
+};
+
+/// They are part of the daemon's.
+pub(super) fn routes() -> Router<Daemon> {
+    Router::new()
+        .route("/v1/sessions/{id}/suspend", post(suspend))
+        .route("/v1/sessions/{id}/resume", post(resume))
+        .route("/v1/sessions/{id}/attach-command", get(attach_command))
+        .route("/v1/sessions/{id}/hand-over", post(hand_over))
+        .route("/v1/sessions/{id}/take-back", post(take_back))
+        .route("/v1/sessions/{id}/events", post(append))
+        .route("/v1/import", post(import))
+        .route("/v1/records", get(records))
+        .route("/v1/records/{id}", get(record).post(change))
+}
+
+fn options(SuspendRequest { grace_ms }: SuspendRequest) -> KillOptions {
+    grace_ms.map_or_else(KillOptions::default, |ms| KillOptions::grace(Duration::from_millis(ms)))
+}
+
+async fn suspend(
+    State(manager): State<ProxyManager>,
+    Path(id): Path<String>,
+    body: Result<Bytes, BytesRejection>,
+) -> Answer<Json<Snapshot>> {
+    let (id, options) = (session_id(&id)?, options(parse(body)?));
+    to_the_end(async move { manager.suspend_session(&id, options).await }).await.map(Json)
+}
+
+async fn resume(State(daemon): State<Daemon>, Path(id): Path<String>) -> Answer<Json<SessionInfo>> {
+    let (Daemon { manager, configured }, id) = (daemon, session_id(&id)?);
+    configured.refresh(&manager)?;
+    let session = to_the_end(async move { manager.resume_session(&id).await }).await?;
+    Ok(Json(session.info()))
+}
+
+async fn take_back(State(daemon): State<Daemon>, Path(id): Path<String>) -> Answer<Json<SessionInfo>> {
+    let (Daemon { manager, configured }, id) = (daemon, session_id(&id)?);
+    configured.refresh(&manager)?;
+    let session = to_the_end(async move { manager.take_back(&id).await }).await?;
+    Ok(Json(session.info()))
+}
+
+async fn attach_command(State(manager): State<ProxyManager>, Path(id): Path<String>) -> Answer<Json<Attach>> {
+    let id = session_id(&id)?;
+    let command = manager.attach_command(&id)?;
+    attach(&manager, &id, command)
+}
+
+async fn hand_over(
+    State(manager): State<ProxyManager>,
+    Path(id): Path<String>,
+    body: Result<Bytes, BytesRejection>,
+) -> Answer<Json<Attach>> {
+    let (id, options) = (session_id(&id)?, options(parse(body)?));
+    let (owner, of) = (manager.clone(), id.clone());
+    let command = to_the_end(async move { owner.hand_over(&of, options).await }).await?;
+    attach(&manager, &id, command)
+}
+
+fn attach(manager: &ProxyManager, id: &SessionId, command: Vec<String>) -> Answer<Json<Attach>> {
+    let SessionInfo { cwd, home, .. } = manager.session(id)?.info();
+    Ok(Json(Attach { command, cwd, home }))
+}
+
+async fn append(
+    State(manager): State<ProxyManager>,
+    Path(id): Path<String>,
+    body: Result<Bytes, BytesRejection>,
+) -> Answer<Response> {
+    let AppendRequest { kind, version, payload } = parse(body)?;
+    let id = find(&manager, &id)?.id().clone();
+    let offset = to_the_end(async move { manager.append_event(&id, &kind, version, payload).await }).await?;
+    Ok((StatusCode::CREATED, Json(Appended { offset: format!("{offset:020}") })).into_response())
+}
+
+async fn import(
+    State(manager): State<ProxyManager>,
+    body: Result<Bytes, BytesRejection>,
+) -> Answer<Json<ImportAnswer>> {
+    let ImportRequest { path } = parse(body)?;
+    let opened = tokio::task::spawn_blocking(move || open(&path)).await;
+    let file = opened.map_err(|error| Problem::failed(format!("opening the file broke off: {error}")))??;
+    let imported = to_the_end(async move { manager.import_events(BufReader::new(file)).await }).await?;
+    let offset = |offset: u64| format!("{offset:020}");
+    let Imported { session, first, last } = imported;
+    Ok(Json(ImportAnswer { session_id: session, first: offset(first), last: offset(last) }))
+}
+
+/// A file; what could keep its reader waiting is none.
+fn open(path: &std::path::Path) -> Answer<File> {
+    let failed = |what: String| Problem::usage(format!("opening {} failed: {what}", path.display()));
+    let found = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?;
+    if !found.is_file() {
+        return Err(failed("it is no file".to_owned()));
+    }
+    File::open(path).map_err(|error| failed(error.to_string()))
+}
+
+async fn records(
+    State(manager): State<ProxyManager>,
+    filter: Result<Query<SessionFilter>, QueryRejection>,
+) -> Answer<Json<Vec<SessionRecord>>> {
+    let Query(filter) = filter.map_err(|error| Problem::usage(error.to_string()))?;
+    Ok(Json(manager.records(&filter)))
+}
+
+async fn record(State(manager): State<ProxyManager>, Path(id): Path<String>) -> Answer<Json<SessionRecord>> {
+    Ok(Json(manager.record(&session_id(&id)?)?))
+}
+
+async fn change(
+    State(manager): State<ProxyManager>,
+    Path(id): Path<String>,
+    body: Result<Bytes, BytesRejection>,
+) -> Answer<Json<SessionRecord>> {
+    let id = session_id(&id)?;
+    let RecordChange { title, add_tags, remove_tags, archived } = parse(body)?;
+    if let Some(title) = title {
+        manager.rename_session(&id, Some(title).filter(|title| !title.is_empty()))?;
+    }
+    if !add_tags.is_empty() || !remove_tags.is_empty() {
+        manager.tag_session(&id, &add_tags, &remove_tags)?;
+    }
+    if let Some(archived) = archived {
+        manager.archive_session(&id, archived)?;
+    }
+    Ok(Json(manager.record(&id)?))
+}

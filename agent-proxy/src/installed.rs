@@ -1,0 +1,219 @@
+//! Which agents are installed, with what only they themselves can tell: nothing but a session may start a program, so their
+//! versions are asked for in sessions.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    time::Duration,
+};
+
+use agents::{
+    AgentSpec, Catalog,
+    discovery::{self, Found, Version},
+};
+use proxy_manager::{AgentSessionConfig, Child, EnvVars, Event, KillOptions, ProxyManager, Timeouts};
+use serde::Serialize;
+use tokio::task::JoinSet;
+
+use crate::{
+    configuration::places,
+    environment,
+    problem::{Failure, Problem},
+};
+
+/// How long a program may take to tell its version.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Programs asked at once.
+const AT_ONCE: usize = 4;
+/// Of what a program prints, this much is looked at.
+const LONGEST: usize = 4096;
+
+/// An agent, and what was found of it.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Installed {
+    pub(crate) id: String,
+    pub(crate) title: String,
+    pub(crate) description: String,
+    pub(crate) enabled: bool,
+    pub(crate) protocol: String,
+    /// Whether it runs any program: the session's command names it.
+    pub(crate) any_program: bool,
+    /// Whether a session of it can be started.
+    pub(crate) usable: bool,
+    /// Whether its program is there.
+    pub(crate) found: bool,
+    /// Where.
+    pub(crate) path: Option<PathBuf>,
+    pub(crate) version: Option<String>,
+    /// What it cannot start without.
+    pub(crate) missing: Vec<String>,
+    /// The command that installs it.
+    pub(crate) install: Option<String>,
+    /// The files that say that it is set up.
+    pub(crate) files: Vec<PathBuf>,
+    pub(crate) default_model: Option<String>,
+    pub(crate) capabilities: Vec<String>,
+}
+
+/// Looks for every agent of the catalog. Those whose version no file tells are asked, unless `child` is `None`.
+///
+/// # Errors
+/// The manager's, when it cannot be started to ask them.
+pub(crate) async fn installed(catalog: &Catalog, child: Option<Child>) -> Result<Vec<Installed>, Failure> {
+    let places = places();
+    let found: Vec<(&AgentSpec, Found)> =
+        catalog.rows().iter().map(|row| (row, discovery::discover(row, &places))).collect();
+    let commands: BTreeSet<Vec<String>> =
+        found.iter().flat_map(|(_, found)| [found.version_command.clone(), node_command(found)]).flatten().collect();
+    let versions = match child {
+        Some(child) => Some(ask(child, commands).await?),
+        None => None,
+    };
+    let env = environment::all();
+    Ok(found.into_iter().map(|(row, found)| one(row, found, &env, versions.as_ref())).collect())
+}
+
+/// What prints the version of the Node.js that would run the agent.
+fn node_command(found: &Found) -> Option<Vec<String>> {
+    let program = found.node.as_ref()?.program.as_ref()?;
+    Some(vec![program.to_string_lossy().into_owned(), "--version".to_owned()])
+}
+
+/// `versions`: what the commands said that were asked; `None` where nobody was.
+fn one(row: &AgentSpec, found: Found, env: &EnvVars, versions: Option<&BTreeMap<Vec<String>, Version>>) -> Installed {
+    let version = |command: Option<Vec<String>>| versions.and_then(|versions| versions.get(&command?)).copied();
+    let mut missing = Vec::new();
+    if let (None, Some(program)) = (&found.program, row.cmd.first()) {
+        missing.push(format!("{program} is not in PATH"));
+    }
+    missing.extend(row.missing_env(env).into_iter().map(|name| format!("{name} is not in the environment")));
+    if let Some(node) = found.node.as_ref().filter(|node| versions.is_some() || node.program.is_none()) {
+        missing.extend(node.missing(version(node_command(&found))));
+    }
+    let asked = version(found.version_command.clone()).map(|version| version.to_string());
+    let startable = found.program.is_some() || row.cmd.is_empty();
+    Installed {
+        id: row.id.clone(),
+        title: row.title().to_owned(),
+        description: row.description.clone(),
+        enabled: row.enabled,
+        protocol: row.protocol.clone(),
+        any_program: row.cmd.is_empty(),
+        usable: row.enabled && missing.is_empty() && startable,
+        found: found.program.is_some(),
+        path: found.program,
+        version: found.version.or(asked),
+        missing,
+        install: Some(row.install.clone()).filter(|install| !install.is_empty()),
+        files: found.files,
+        default_model: row.default_model().map(str::to_owned),
+        capabilities: row.capabilities.clone(),
+    }
+}
+
+/// Runs each command in a session of its own, and takes the version from what it prints. Some make themselves at home even for
+/// that, so their home is one that is gone afterwards.
+async fn ask(child: Child, commands: BTreeSet<Vec<String>>) -> Result<BTreeMap<Vec<String>, Version>, Failure> {
+    if commands.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let home = tempfile::tempdir()
+        .map_err(|error| Problem::failed(format!("making a temporary directory for the agents failed: {error}")))?;
+    let mut env = environment::base();
+    env.0.insert("HOME".to_owned(), home.path().to_string_lossy().into_owned());
+    let manager = ProxyManager::builder(child).base_env(env).build().await?;
+    let mut versions = BTreeMap::new();
+    let mut running = JoinSet::new();
+    let mut waiting = commands.into_iter();
+    loop {
+        while running.len() < AT_ONCE
+            && let Some(command) = waiting.next()
+        {
+            let manager = manager.clone();
+            running.spawn(async move { (command.clone(), printed_version(&manager, command).await) });
+        }
+        match running.join_next().await {
+            Some(Ok((command, version))) => versions.extend(version.map(|version| (command, version))),
+            // Only a bug ends it otherwise; then that version is not known.
+            Some(Err(error)) => tracing::warn!("asking for a version failed: {error}"),
+            None => break,
+        }
+    }
+    manager.shutdown().await;
+    Ok(versions)
+}
+
+/// The first version that a command prints within [`PATIENCE`].
+async fn printed_version(manager: &ProxyManager, command: Vec<String>) -> Option<Version> {
+    let config = AgentSessionConfig {
+        command,
+        cwd: Some("/".into()),
+        verbatim: Some(false),
+        timeouts: Timeouts::NONE,
+        ..AgentSessionConfig::new("command")
+    };
+    let session = manager.start_session(config).await.ok()?;
+    let mut events = session.subscribe_from(0);
+    let mut text = String::new();
+    let read = async {
+        while let Some(envelope) = events.next().await {
+            match &envelope.event {
+                Event::Text { text: piece } => text.push_str(piece),
+                Event::SessionEnded { .. } => break,
+                _ => {}
+            }
+            if text.len() > LONGEST {
+                break;
+            }
+        }
+    };
+    // What it printed until then counts.
+    let _ = tokio::time::timeout(PATIENCE, read).await;
+    if let Err(error) = session.kill(KillOptions::NOW).await {
+        tracing::warn!("ending a session that told a version failed: {error}");
+    }
+    Version::parse(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use agents::discovery::Node;
+
+    use super::*;
+
+    fn row() -> AgentSpec {
+        let mut row = AgentSpec::new("x", "acp", &["x", "acp"]);
+        row.required_env = vec!["SET".into(), "UNSET".into()];
+        row
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let env = [("SET", "1")].into_iter().collect();
+        let min = Version::parse("22.19.0").expect("a version");
+        let node = Node { min, program: Some("/bin/node".into()) };
+        let found = Found { node: Some(node), ..Found::default() };
+        let said = |text: &str| {
+            let version = Version::parse(text).expect("a version");
+            BTreeMap::from([(vec!["/bin/node".to_owned(), "--version".to_owned()], version)])
+        };
+        let missing = |versions: Option<&_>| one(&row(), found.clone(), &env, versions).missing;
+        let usual = ["x is not in PATH", "UNSET is not in the environment"];
+        assert_eq!(missing(None), usual, "nobody asked node");
+        assert_eq!(missing(Some(&said("v22.20.0"))), usual);
+        let old = "Node.js 22.19.0 or later: /bin/node is 20.1.0";
+        assert_eq!(missing(Some(&said("v20.1.0"))), [usual[0], usual[1], old]);
+        assert!(missing(Some(&BTreeMap::new()))[2].contains("does not tell its version"));
+    }
+
+    #[test]
+    fn what_can_be_started() {
+        let here = Found { program: Some("/bin/x".into()), version: Some("1.2.3".into()), ..Found::default() };
+        let env = [("SET", "1"), ("UNSET", "2")].into_iter().collect();
+        let usable = |row: &AgentSpec, found: &Found| one(row, found.clone(), &env, None).usable;
+        assert!(usable(&row(), &here) && !usable(&row(), &Found::default()));
+        assert!(!usable(&AgentSpec { enabled: false, ..row() }, &here));
+        assert!(usable(&AgentSpec::new("command", "command", &[]), &Found::default()));
+    }
+}

@@ -1,0 +1,82 @@
+//! Agents, one a line, and what is missing.
+
+use super::table;
+use crate::{
+    installed::Installed,
+    term::{Style, clip, printable},
+};
+
+/// The agents, and how to get those that are missing.
+pub(crate) fn render(agents: &[Installed], style: Style, width: Option<usize>) -> String {
+    let room = width.map_or(usize::MAX, |width| width.saturating_sub(40).max(20));
+    let row = |agent: &Installed| {
+        let (mark, what) = match (agent.enabled, &agent.path) {
+            (false, _) => ("off", "switched off in the catalog".to_owned()),
+            (_, Some(path)) if agent.missing.is_empty() => ("ok", path.display().to_string()),
+            (_, Some(path)) => ("-", path.display().to_string()),
+            (_, None) if agent.any_program => ("ok", agent.description.clone()),
+            (_, None) => ("-", "not found".to_owned()),
+        };
+        let version = agent.version.clone().unwrap_or_default();
+        vec![agent.id.clone(), mark.to_owned(), printable(&version, false), clip(&printable(&what, false), room)]
+    };
+    let mut text = table(style, &["AGENT", "", "VERSION", "WHERE"], &[], agents.iter().map(row).collect());
+    let lacking: Vec<&Installed> = agents.iter().filter(|agent| agent.enabled && !agent.missing.is_empty()).collect();
+    if !lacking.is_empty() {
+        text.push('\n');
+    }
+    for agent in lacking {
+        text.push_str(&format!("{}: {}\n", style.yellow(&agent.id), printable(&agent.missing.join("; "), false)));
+        if let (false, Some(install)) = (agent.found, &agent.install) {
+            text.push_str(&format!("    {}\n", printable(install, false)));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listing() {
+        let agent = |id: &str| Installed {
+            id: id.into(),
+            title: id.into(),
+            description: "Any program.".into(),
+            enabled: true,
+            protocol: "acp".into(),
+            any_program: false,
+            usable: false,
+            found: false,
+            path: None,
+            version: None,
+            missing: Vec::new(),
+            install: Some(format!("npm install {id}")),
+            files: Vec::new(),
+            default_model: None,
+            capabilities: Vec::new(),
+        };
+        let here = |id: &str| Installed { found: true, path: Some(format!("/bin/{id}").into()), ..agent(id) };
+        let agents = [
+            Installed { version: Some("1.2.3".into()), ..here("one") },
+            Installed { missing: vec!["KEY is not in the environment".into()], ..here("two") },
+            Installed { missing: vec!["x is not in PATH".into(), "y".into()], ..agent("three") },
+            Installed { enabled: false, missing: vec!["z".into()], ..agent("four") },
+            Installed { any_program: true, ..agent("five") },
+        ];
+        let expected = "\
+AGENT       VERSION  WHERE
+one    ok   1.2.3    /bin/one
+two    -             /bin/two
+three  -             not found
+four   off           switched off in the catalog
+five   ok            Any program.
+
+two: KEY is not in the environment
+three: x is not in PATH; y
+    npm install three
+";
+        assert_eq!(render(&agents, Style::PLAIN, None), expected);
+    }
+}

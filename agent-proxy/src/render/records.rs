@@ -1,0 +1,72 @@
+//! What is kept of sessions, one a line.
+
+use proxy_manager::{SessionRecord, SessionStatus};
+
+use super::table;
+use crate::term::{Style, clip, printable};
+
+/// Longest title, and longest list of tags, where there is no terminal to fit.
+const LONGEST: usize = 40;
+
+/// The records, clipped to `width` columns.
+pub(crate) fn render(records: &[SessionRecord], style: Style, width: Option<usize>) -> String {
+    let room = width.map_or(usize::MAX, |width| width / 4);
+    let rows = records
+        .iter()
+        .map(|record| {
+            let lifecycle = &record.config.lifecycle;
+            let text = |text: &str| clip(&printable(text, false), room.min(LONGEST));
+            let updated = humantime::format_rfc3339_seconds(record.updated_at).to_string();
+            vec![
+                record.session_id.to_string(),
+                record.config.agent.clone(),
+                status(record),
+                record.turns.to_string(),
+                updated.trim_end_matches('Z').replace('T', " "),
+                text(lifecycle.title.as_deref().unwrap_or_default()),
+                text(&lifecycle.tags.join(",")),
+                clip(&printable(record.config.cwd.as_deref().unwrap_or_default(), false), room),
+            ]
+        })
+        .collect();
+    table(style, &["SESSION", "AGENT", "STATUS", "TURNS", "CHANGED (UTC)", "TITLE", "TAGS", "CWD"], &[3], rows)
+}
+
+fn status(record: &SessionRecord) -> String {
+    let status = match record.status {
+        SessionStatus::Starting => "starting",
+        SessionStatus::Running => "running",
+        SessionStatus::Suspended if record.handed_over => "handed over",
+        SessionStatus::Suspended => "suspended",
+        SessionStatus::Terminated => "terminated",
+    };
+    let archived = if record.archived { ", archived" } else { "" };
+    format!("{status}{archived}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listing() {
+        let record: SessionRecord = serde_json::from_value(serde_json::json!({
+            "sessionId": "s-1", "status": "suspended", "reason": "suspended", "archived": true, "handedOver": false,
+            "config": {
+                "agent": "pi", "cwd": "/x",
+                "lifecycle": { "title": "Two\u{1b}[1m words", "tags": ["red", "blue"] },
+            },
+            "secrets": [], "nativeSessionId": "n", "home": null, "hostExecutionId": "h", "proxy": null,
+            "agentProcess": null, "createdAt": "2026-01-02T03:04:05.678Z", "updatedAt": "2026-01-02T03:04:06.789Z",
+            "turns": 2, "lastOffset": 7,
+        }))
+        .expect("a record");
+        let handed_over = SessionRecord { handed_over: true, archived: false, ..record.clone() };
+        let text = render(&[record, handed_over], Style::PLAIN, None);
+        let lines: Vec<_> = text.lines().collect();
+        assert!(lines[0].starts_with("SESSION  AGENT  STATUS"), "{text}");
+        assert!(lines[1].contains("suspended, archived      2  2026-01-02 03:04:06"), "{text}");
+        assert!(lines[1].ends_with("red,blue  /x") && !text.contains('\u{1b}'), "{text}");
+        assert!(lines[2].contains("handed over "), "{text}");
+    }
+}

@@ -1,0 +1,61 @@
+//! A prompt from the command line.
+
+use std::path::Path;
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use proxy_manager::{Prompt, PromptPart};
+
+use crate::{args::AttachmentArgs, problem::Problem};
+
+/// No picture is bigger: providers take less.
+const LARGEST: u64 = 10 << 20;
+
+/// Names of pictures end like this.
+const PICTURES: [(&str, &str); 5] =
+    [("png", "image/png"), ("jpg", "image/jpeg"), ("jpeg", "image/jpeg"), ("gif", "image/gif"), ("webp", "image/webp")];
+
+/// The prompt: `text`, or standard input for `-`, then the pictures and the files.
+///
+/// # Errors
+/// `usage` when standard input is no UTF-8, or something is not there.
+pub(crate) fn prompt(text: &str, attachments: &AttachmentArgs) -> Result<Prompt, Problem> {
+    let text = if text == "-" { from_stdin("the prompt")? } else { text.to_owned() };
+    let mut parts = vec![PromptPart::Text(text)];
+    for path in &attachments.images {
+        parts.push(picture(path)?);
+    }
+    for path in &attachments.files {
+        parts.push(file(path)?);
+    }
+    Ok(parts.into())
+}
+
+/// All of standard input.
+///
+/// # Errors
+/// `usage` when it is no UTF-8.
+pub(crate) fn from_stdin(what: &str) -> Result<String, Problem> {
+    std::io::read_to_string(std::io::stdin().lock())
+        .map_err(|error| Problem::usage(format!("reading {what} from standard input failed: {error}")))
+}
+
+fn picture(path: &Path) -> Result<PromptPart, Problem> {
+    let refused = |reason: String| Problem::usage(format!("--image {}: {reason}", path.display()));
+    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default().to_ascii_lowercase();
+    let known = PICTURES.iter().find(|(known, _)| *known == extension);
+    let (_, mime_type) = known.ok_or_else(|| refused("its name has to end with png, jpg, jpeg, gif or webp".into()))?;
+    let size = std::fs::metadata(path).map_err(|error| refused(error.to_string()))?.len();
+    if size > LARGEST {
+        return Err(refused(format!("it has {size} bytes, and no agent takes more than {LARGEST}")));
+    }
+    let bytes = std::fs::read(path).map_err(|error| refused(error.to_string()))?;
+    Ok(PromptPart::Image { mime_type: (*mime_type).to_owned(), data: STANDARD.encode(bytes) })
+}
+
+/// The agent may run elsewhere, so it gets the whole path.
+fn file(path: &Path) -> Result<PromptPart, Problem> {
+    let refused = |reason: String| Problem::usage(format!("--file {}: {reason}", path.display()));
+    let path = path.canonicalize().map_err(|error| refused(error.to_string()))?;
+    let path = path.into_os_string().into_string().map_err(|_| refused("its path is not UTF-8".into()))?;
+    Ok(PromptPart::File { path })
+}

@@ -1,0 +1,111 @@
+//! What the files of a configuration look like from outside: whether they have changed.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use agents::{ConfigDir, KeySource, StoredModel};
+
+/// What [`ConfigDir`] reads beside the directory of rows.
+const FILES: [&str; 4] = ["agents.toml", "agents.json", "profiles.toml", "models.toml"];
+/// The directory of rows.
+const ROWS: &str = "agents.d";
+
+/// When each file was changed last, as far as there are files.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stamps(BTreeMap<PathBuf, Stamp>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Stamp {
+    file: (u64, u64),
+    len: u64,
+    written: (i64, i64),
+    /// Of its mode and owner too.
+    changed: (i64, i64),
+}
+
+impl Stamps {
+    /// Those of a directory's files.
+    pub(crate) fn of(directory: &ConfigDir) -> Self {
+        let mut stamps = Self::default();
+        for name in FILES {
+            stamps.add(directory.path().join(name));
+        }
+        let rows = directory.path().join(ROWS);
+        for entry in fs::read_dir(&rows).into_iter().flatten().flatten() {
+            stamps.add(entry.path());
+        }
+        stamps
+    }
+
+    /// With those of the files that keys are in.
+    pub(crate) fn with_keys<'a>(
+        mut self,
+        directory: &ConfigDir,
+        models: impl IntoIterator<Item = &'a StoredModel>,
+    ) -> Self {
+        for model in models {
+            if let KeySource::File(path) = model.key_source() {
+                self.add(directory.path().join(path));
+            }
+        }
+        self
+    }
+
+    fn add(&mut self, path: PathBuf) {
+        if let Some(stamp) = stamp(&path) {
+            self.0.insert(path, stamp);
+        }
+    }
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let file = fs::metadata(path).ok()?;
+    Some(Stamp {
+        file: (file.dev(), file.ino()),
+        len: file.len(),
+        written: (file.mtime(), file.mtime_nsec()),
+        changed: (file.ctime(), file.ctime_nsec()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn any_change_is_seen() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let directory = ConfigDir::new(scratch.path().join("config"));
+        let model: StoredModel =
+            serde_json::from_value(serde_json::json!({ "provider": "openai", "key_file": "key" })).expect("parses");
+        let mut last = Stamps::of(&directory).with_keys(&directory, [&model]);
+        assert_eq!(last, Stamps::default(), "there is nothing");
+        let at = |name: &str| directory.path().join(name);
+        let mut changes = |what: &str| {
+            let now = Stamps::of(&directory).with_keys(&directory, [&model]);
+            assert_ne!(now, last, "{what}");
+            last = now;
+            assert_eq!(last, Stamps::of(&directory).with_keys(&directory, [&model]), "{what}, and nothing else");
+        };
+        fs::create_dir_all(at(ROWS)).expect("made");
+        for name in ["agents.toml", "profiles.toml", "models.toml", "agents.d/one.json", "key"] {
+            fs::write(at(name), "").expect("written");
+            changes(&format!("{name} is there"));
+            fs::write(at(name), "x").expect("written");
+            changes(&format!("{name} has text"));
+        }
+        fs::set_permissions(at("models.toml"), fs::Permissions::from_mode(0o400)).expect("set");
+        changes("another mode");
+        fs::write(at("new"), "y").expect("written");
+        fs::rename(at("new"), at("profiles.toml")).expect("renamed");
+        changes("another file of the same length");
+        fs::remove_file(at("agents.d/one.json")).expect("removed");
+        changes("one is gone");
+    }
+}

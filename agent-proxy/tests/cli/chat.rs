@@ -1,0 +1,139 @@
+//! `run` without a prompt: one turn after the other.
+
+use std::{
+    fs::File,
+    io::{Read, Write},
+    process::Stdio,
+    sync::mpsc,
+    thread,
+};
+
+use ipc_protocol::Event;
+use nix::{pty::openpty, sys::signal::Signal};
+
+use crate::harness::{DEADLINE, PROGRAM, Place, Running};
+
+fn chat(place: &Place, flags: &[&str]) -> Running {
+    let mut command = place.command(&[&["run", "--agent", "acp"], flags, &["--", PROGRAM, "fake-agent"]].concat());
+    command.stdin(Stdio::piped());
+    Running::new(command)
+}
+
+fn say(running: &mut std::process::ChildStdin, text: &str) {
+    writeln!(running, "{text}").expect("it reads");
+}
+
+#[test]
+fn turns_as_they_are_typed_until_the_end_of_the_input() {
+    let place = Place::new();
+    let mut running = chat(&place, &[]);
+    let mut stdin = running.stdin();
+    say(&mut stdin, "say one");
+    assert_eq!(running.line().as_deref(), Some("one"));
+    say(&mut stdin, "");
+    // A request is put to whoever types.
+    say(&mut stdin, "ask May I?");
+    let mut stderr = running.stderr();
+    assert!(stderr.until("May it? May I?"));
+    say(&mut stdin, "y");
+    assert_eq!(running.line().as_deref(), Some("permission: allow-once"));
+    say(&mut stdin, "say last");
+    assert_eq!(running.line().as_deref(), Some("last"));
+    drop(stdin);
+    assert!(stderr.until("session ended: 0 survivors"));
+    running.end().exits(0);
+}
+
+#[test]
+fn an_interrupt_aborts_the_turn_and_a_second_one_ends() {
+    let place = Place::new();
+    let mut running = chat(&place, &["--json"]);
+    let mut stdin = running.stdin();
+    for _ in 0..2 {
+        say(&mut stdin, "wait");
+        running.until(|e| matches!(e.event, Event::SessionBusy {}).then_some(()));
+        running.signal(Signal::SIGINT);
+        running.until(|e| matches!(e.event, Event::Complete { .. }).then_some(()));
+        running.until(|e| matches!(e.event, Event::SessionIdle {}).then_some(()));
+    }
+    say(&mut stdin, "say on");
+    running.until(|e| matches!(&e.event, Event::Text { text } if text == "on\n").then_some(()));
+    say(&mut stdin, "say up\nhang");
+    say(&mut stdin, "hang");
+    running.until(|e| matches!(&e.event, Event::TurnStarted { prompt, .. } if prompt == "hang").then_some(()));
+    running.signal(Signal::SIGTERM);
+    running.end().exits(130);
+}
+
+#[test]
+fn a_command_gets_lines_and_the_end_of_its_input() {
+    let place = Place::new();
+    let mut command = place.command(&["run", "--agent", "command", "--", "sh", "-c", "cat; echo over"]);
+    command.stdin(Stdio::piped());
+    let mut running = Running::new(command);
+    let mut stdin = running.stdin();
+    say(&mut stdin, "hello");
+    assert_eq!(running.line().as_deref(), Some("hello"));
+    drop(stdin);
+    assert_eq!(running.end().exits(0).stdout, "over\n");
+}
+
+#[test]
+fn what_ends_the_session_ends_the_talk() {
+    let place = Place::new();
+    let mut running = chat(&place, &[]);
+    let mut stdin = running.stdin();
+    say(&mut stdin, "exit 3");
+    let ran = running.end().exits(1);
+    assert!(ran.stderr.contains("error:"), "{}", ran.stderr);
+    place.run(&["run", "--agent", "acp", "--file", "/etc/hostname", "--", PROGRAM, "fake-agent"]).exits(2);
+}
+
+/// Reads from the terminal until `wanted` comes.
+fn until(screen: &mpsc::Receiver<u8>, wanted: &str) -> String {
+    let mut seen = Vec::new();
+    while !String::from_utf8_lossy(&seen).contains(wanted) {
+        match screen.recv_timeout(DEADLINE) {
+            Ok(byte) => seen.push(byte),
+            Err(error) => panic!("{error}; no {wanted:?} in {:?}", String::from_utf8_lossy(&seen)),
+        }
+    }
+    String::from_utf8_lossy(&seen).into_owned()
+}
+
+#[test]
+fn a_terminal_has_a_line_editor_and_is_left_as_it_was() {
+    let place = Place::new();
+    let pty = openpty(None, None).expect("a terminal");
+    let before = nix::sys::termios::tcgetattr(&pty.slave).expect("its settings");
+    let mut command = place.command(&["run", "--agent", "acp", "--", PROGRAM, "fake-agent"]);
+    let end = || Stdio::from(pty.slave.try_clone().expect("another end"));
+    command.stdin(end()).stdout(end()).stderr(end()).env("TERM", "xterm");
+    let running = Running::new(command);
+    let mut master = File::from(pty.master);
+    let (sender, screen) = mpsc::channel();
+    let mut reader = master.try_clone().expect("another end");
+    thread::spawn(move || {
+        let mut byte = [0];
+        while reader.read(&mut byte).is_ok_and(|read| read == 1) && sender.send(byte[0]).is_ok() {}
+    });
+    let mut typed = |keys: &str| master.write_all(keys.as_bytes()).expect("it is there");
+    until(&screen, "> ");
+    // A typo, and the key that takes it back.
+    typed("say helli\x7fo there\r");
+    until(&screen, "\r\nhello there\r\n");
+    until(&screen, "> ");
+    typed("ask May I?\r");
+    until(&screen, "or a number: ");
+    typed("n\r");
+    until(&screen, "permission: reject-once");
+    // Before that the terminal is nobody's.
+    until(&screen, "> ");
+    typed("\x03");
+    until(&screen, "Ctrl-C again");
+    until(&screen, "> ");
+    typed("\x03");
+    running.end().exits(130);
+    let after = nix::sys::termios::tcgetattr(&pty.slave).expect("its settings");
+    assert_eq!(after.local_flags, before.local_flags);
+}

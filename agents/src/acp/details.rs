@@ -1,0 +1,127 @@
+//! What a tool call would do: the command that it would run, and the paths that it would touch.
+
+use agent_client_protocol_schema::v1::{Meta, ToolCallContent, ToolCallUpdateFields, ToolKind};
+use serde_json::Value;
+
+use crate::permission;
+
+/// Where agents put the path of a file in a tool's input.
+const PATHS: [&str; 5] = ["file_path", "filePath", "path", "notebook_path", "abs_path"];
+
+/// The command line in `input`, of a call of this kind.
+pub(super) fn command(kind: &str, input: Option<&Value>) -> Option<String> {
+    let input = input?;
+    let command = input.get("command").or_else(|| input.get("cmd"))?;
+    match command {
+        // Tools that edit call their action so. What says that it reads may run a command all the same.
+        Value::String(line) => (!matches!(kind, "edit" | "delete" | "move" | "other")).then(|| line.clone()),
+        Value::Array(words) => {
+            let words: Vec<_> = words.iter().map(Value::as_str).collect::<Option<_>>()?;
+            Some(match permission::script(&words) {
+                Some(script) => script.to_owned(),
+                None => words.into_iter().map(quoted).collect::<Vec<_>>().join(" "),
+            })
+        }
+        _ => None,
+    }
+}
+
+/// A word as a shell would have to be given it.
+fn quoted(word: &str) -> String {
+    let is_plain = |char: char| char.is_alphanumeric() || "-_./=:,@%+".contains(char);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// The paths of a call, each once, in the order in which they are said.
+pub(super) fn paths(fields: &ToolCallUpdateFields) -> Vec<String> {
+    let mut paths: Vec<String> = Vec::new();
+    let mut add = |path: &str| {
+        if !path.is_empty() && !paths.iter().any(|known| known == path) {
+            paths.push(path.to_owned());
+        }
+    };
+    for location in fields.locations.iter().flatten() {
+        add(&location.path.to_string_lossy());
+    }
+    for content in fields.content.iter().flatten() {
+        if let ToolCallContent::Diff(diff) = content {
+            add(&diff.path.to_string_lossy());
+        }
+    }
+    if let Some(input) = &fields.raw_input {
+        PATHS.iter().filter_map(|name| input.get(name)?.as_str()).for_each(&mut add);
+        // Of a search: it may lead out of where it begins. Where it is one for lines, it names no path for sure.
+        let pattern = input.get("pattern").and_then(Value::as_str).filter(|pattern| {
+            fields.kind == Some(ToolKind::Search) && (pattern.starts_with(['/', '~']) || pattern.contains(".."))
+        });
+        let path = input.get("path").and_then(Value::as_str);
+        if let Some(begins) = pattern.and_then(|pattern| permission::beginning(pattern, path)) {
+            add(&begins);
+        }
+        if let Some(Value::Object(changes)) = input.get("changes") {
+            changes.keys().for_each(|path| add(path));
+        }
+    }
+    paths
+}
+
+/// The tool's name, where the agent gives it in a place of its own.
+pub(super) fn name(meta: Option<&Meta>) -> Option<String> {
+    claude(meta, "toolName")
+}
+
+/// The tool call of the sub-agent that is meant.
+pub(super) fn parent(meta: Option<&Meta>) -> Option<String> {
+    claude(meta, "parentToolUseId")
+}
+
+fn claude(meta: Option<&Meta>, field: &str) -> Option<String> {
+    let text = meta?.get("claudeCode")?.get(field)?.as_str()?;
+    (text.len() <= crate::jsonl::MAX_ID).then(|| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_command_is_what_a_shell_is_given() {
+        for (kind, input, line) in [
+            ("execute", json!({"command": "ls -l"}), Some("ls -l")),
+            ("read", json!({"command": ["/bin/bash", "-lc", "cat a; rm b"]}), Some("cat a; rm b")),
+            ("read", json!({"command": "cat a; rm b"}), Some("cat a; rm b")),
+            ("execute", json!({"command": ["rm", "a b", "", "it's"]}), Some(r"rm 'a b' '' 'it'\''s'")),
+            ("execute", json!({"cmd": "ls"}), Some("ls")),
+            ("edit", json!({"command": "view"}), None),
+            ("execute", json!({"command": [1]}), None),
+            ("execute", json!({}), None),
+        ] {
+            assert_eq!(command(kind, Some(&input)).as_deref(), line, "{input}");
+        }
+        assert_eq!(command("execute", None), None);
+    }
+
+    #[test]
+    fn paths_are_found_wherever_agents_put_them() {
+        let fields: ToolCallUpdateFields = serde_json::from_value(json!({
+            "locations": [{"path": "/a"}, {"path": "/b"}],
+            "content": [{"type": "diff", "path": "/c", "newText": ""}, {"type": "content", "content": {"type": "text", "text": "x"}}],
+            "rawInput": {"file_path": "/a", "filePath": "d", "changes": {"/e": {"type": "add"}}},
+        }))
+        .expect("fields");
+        assert_eq!(paths(&fields), ["/a", "/b", "/c", "d", "/e"]);
+        let found = |kind: &str, pattern: &str| {
+            let fields = json!({"kind": kind, "rawInput": {"pattern": pattern, "path": "/w"}});
+            paths(&serde_json::from_value(fields).expect("fields"))
+        };
+        assert_eq!(found("search", "/etc/**"), ["/w", "/etc"]);
+        assert_eq!(found("search", "a/../../*"), ["/w", "/w/.."]);
+        assert_eq!((found("search", "x*"), found("other", "/etc/**")), (vec!["/w".to_owned()], vec!["/w".to_owned()]));
+    }
+}

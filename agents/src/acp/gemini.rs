@@ -1,0 +1,260 @@
+//! The conversations of Gemini CLI, which its protocol does not list: they are files in its home.
+//!
+//! `session/load` first begins a file for the conversation, named by the minute and the beginning of its id, and then reads the
+//! conversation from whatever files there are. One that was begun in the same minute has that name already: it is emptied, and
+//! there is nothing to load. So the conversation's file gets the name of another minute first.
+//!
+//! What it goes on with stays in the old file, and the new one stays empty. The next Gemini that starts there deletes empty
+//! files, and with each every file that is named by the same beginning of an id: the conversation is gone. So the empty one gets
+//! a name that it does not look at.
+
+use ipc_protocol::{Json, message::RequestId};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::{Action, ListedFile};
+
+/// What Gemini's files of conversations begin with.
+const SESSION: &str = "session-";
+/// The minute that a file is named by which is about to be loaded. (Gemini reads the time in the file, not in its name.)
+const LONG_AGO: &str = "1970-01-01T00-00";
+/// The last moment that can be written, in milliseconds since 1970: the end of the year 9999.
+const LAST: u64 = 253_402_300_799_999;
+/// Longest title that is told, in characters.
+const MAX_TITLE: usize = 200;
+
+/// What the conversations are looked for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// To go on with this one, or with the most recent.
+    Load(Option<String>),
+    /// This one was loaded.
+    Tidy(String),
+    /// For an operation.
+    Tell(RequestId),
+}
+
+/// A look at the files: first for the directory of the project, then for its conversations.
+#[derive(Debug)]
+pub(super) struct Look {
+    /// Of the list that was asked for.
+    pub(super) id: u64,
+    pub(super) wanted: Wanted,
+    /// Gemini's directory.
+    directory: String,
+    has_project: bool,
+}
+
+/// What a list was good for.
+#[derive(Debug)]
+pub(super) enum Seen {
+    /// It goes on.
+    More(Look),
+    /// These are the conversations, the newest first.
+    All(Wanted, Vec<Conversation>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Conversation {
+    pub(super) id: String,
+    title: Option<String>,
+    modified_ms: u64,
+    path: String,
+    /// Nobody has said anything in it.
+    is_empty: bool,
+}
+
+/// The first line of a conversation's file.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct First {
+    session_id: String,
+}
+
+impl Look {
+    /// Looks for the conversations of Gemini CLI, whose home is `home`.
+    pub(super) fn begin(id: u64, wanted: Wanted, home: &str, out: &mut Vec<Action>) -> Self {
+        let directory = format!("{}/.gemini", home.trim_end_matches('/'));
+        out.push(Action::List { id, directory: directory.clone(), suffix: "projects.json" });
+        Self { id, wanted, directory, has_project: false }
+    }
+
+    /// Takes what the list found.
+    pub(super) fn take(mut self, files: &[ListedFile], cwd: &str, out: &mut Vec<Action>) -> Seen {
+        if self.has_project {
+            let mut found: Vec<_> = files.iter().filter_map(conversation).collect();
+            // A conversation that was gone on with has several files; the first has it all.
+            found.sort_by_key(|conversation| std::cmp::Reverse(conversation.modified_ms));
+            return Seen::All(self.wanted, found);
+        }
+        let Some(project) = files.iter().find_map(|file| project(&file.head, cwd)) else {
+            return Seen::All(self.wanted, Vec::new());
+        };
+        self.has_project = true;
+        let directory = format!("{}/tmp/{project}/chats", self.directory);
+        out.push(Action::List { id: self.id, directory, suffix: ".jsonl" });
+        Seen::More(self)
+    }
+}
+
+/// What Gemini calls the project in `cwd`, from the beginning of its list of projects.
+fn project(head: &[u8], cwd: &str) -> Option<String> {
+    let text = String::from_utf8_lossy(head);
+    let key = Value::from(cwd).to_string();
+    // The list may be longer than its beginning, so it is not parsed as a whole.
+    let (_, rest) = text.split_once(&format!("{key}:")).or_else(|| text.split_once(&format!("{key} :")))?;
+    let name: String = serde_json::Deserializer::from_str(rest).into_iter().next()?.ok()?;
+    (!name.is_empty() && !name.contains('/') && name != "." && name != "..").then_some(name)
+}
+
+/// The conversation in a file.
+fn conversation(file: &ListedFile) -> Option<Conversation> {
+    let text = String::from_utf8_lossy(&file.head);
+    let mut lines = text.lines();
+    let First { session_id } = serde_json::from_str(lines.next()?).ok()?;
+    let said = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok()).find(|line| line["type"] == "user");
+    // What comes before the first prompt may be longer than what was read.
+    let is_cut = !file.head.ends_with(b"\n");
+    let title = said.as_ref().and_then(|line| line["content"][0]["text"].as_str());
+    Some(Conversation {
+        id: session_id,
+        title: title.map(|title| title.chars().take(MAX_TITLE).collect()),
+        modified_ms: file.modified_ms,
+        path: file.path.clone(),
+        is_empty: said.is_none() && !is_cut,
+    })
+}
+
+impl Conversation {
+    /// The name of its file, behind the word that all begin with.
+    fn name(&self) -> Option<&str> {
+        self.path.rsplit('/').next()?.strip_prefix(SESSION)
+    }
+}
+
+/// The most recent conversation in which somebody said something.
+pub(super) fn most_recent(conversations: &[Conversation]) -> Option<String> {
+    conversations.iter().find(|conversation| !conversation.is_empty).map(|newest| newest.id.clone())
+}
+
+/// Gives the files of the conversation `id` the name of another minute.
+pub(super) fn make_loadable(id: &str, conversations: &[Conversation], out: &mut Vec<Action>) {
+    for conversation in conversations.iter().filter(|conversation| conversation.id == id && !conversation.is_empty) {
+        if let Some(rest) = conversation.name().and_then(|name| name.get(LONG_AGO.len()..))
+            && !conversation.path.contains(LONG_AGO)
+        {
+            let name = format!("{SESSION}{LONG_AGO}{rest}");
+            out.push(Action::Rename { path: conversation.path.clone(), name });
+        }
+    }
+}
+
+/// Gives the empty files of the conversation `id` names that Gemini does not look at; `fresh` is a word that no other session
+/// has.
+pub(super) fn tidy(id: &str, conversations: &[Conversation], fresh: &str, out: &mut Vec<Action>) {
+    for conversation in conversations.iter().filter(|conversation| conversation.id == id && conversation.is_empty) {
+        if let Some(rest) = conversation.name() {
+            out.push(Action::Rename { path: conversation.path.clone(), name: format!("empty-{fresh}-{rest}") });
+        }
+    }
+}
+
+/// The conversations as an operation's answer.
+pub(super) fn reply(conversations: &[Conversation], cwd: &str) -> Json {
+    let mut told: Vec<Value> = Vec::new();
+    for Conversation { id, title, modified_ms, .. } in conversations.iter().filter(|it| !it.is_empty) {
+        if !told.iter().any(|session| session["id"] == id.as_str()) {
+            let updated = std::time::UNIX_EPOCH + std::time::Duration::from_millis((*modified_ms).min(LAST));
+            let updated = humantime::format_rfc3339_millis(updated).to_string();
+            told.push(json!({ "id": id, "title": title, "updatedAt": updated, "cwd": cwd }));
+        }
+    }
+    Json::from(&Value::from(told))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(name: &str, modified_ms: u64, head: &str) -> ListedFile {
+        ListedFile { path: format!("/h/.gemini/tmp/w/chats/{name}"), modified_ms, head: head.into() }
+    }
+
+    fn chat(id: &str, said: &str) -> String {
+        let context = json!({"$set": {"messages": [{"type": "user", "content": [{"text": "<session_context>"}]}]}});
+        let said = match said {
+            "" => String::new(),
+            said => format!("{}\n", json!({"id": "m", "type": "user", "content": [{"text": said}]})),
+        };
+        format!("{}\n{context}\n{said}", json!({"sessionId": id, "kind": "main"}))
+    }
+
+    #[test]
+    fn conversations_are_found_by_the_project() {
+        let mut out = Vec::new();
+        let look = Look::begin(7, Wanted::Load(None), "/h/", &mut out);
+        let list = |directory: &str, suffix| Action::List { id: 7, directory: directory.into(), suffix };
+        assert_eq!(out, [list("/h/.gemini", "projects.json")]);
+        out.clear();
+        let projects = json!({"projects": {"/other": "o", "/w \"q\"": "w"}});
+        let projects = file("projects.json", 0, &serde_json::to_string_pretty(&projects).expect("JSON"));
+        let Seen::More(look) = look.take(&[projects], "/w \"q\"", &mut out) else { panic!("it goes on") };
+        assert_eq!(out, [list("/h/.gemini/tmp/w/chats", ".jsonl")]);
+        let long = chat("long", "x").replace("<session_context>", &"y".repeat(5000));
+        let files = [
+            file("session-2026-01-01T00-00-aaaaaaaa.jsonl", 2, &chat("aaaaaaaa-1", "hello")),
+            file("session-2026-01-01T00-01-bbbbbbbb.jsonl", 9, &chat("bbbbbbbb-1", "")),
+            file("session-2026-01-01T00-02-cccccccc.jsonl", 5, &long[..4096]),
+            file("session-2026-01-01T00-03-dddddddd.jsonl", 5, "garbage"),
+        ];
+        let Seen::All(Wanted::Load(None), found) = look.take(&files, "/w", &mut out) else { panic!("that is all") };
+        let told: Vec<_> = found.iter().map(|it| (it.id.as_str(), it.title.as_deref(), it.is_empty)).collect();
+        assert_eq!(told, [("bbbbbbbb-1", None, true), ("long", None, false), ("aaaaaaaa-1", Some("hello"), false)]);
+        assert_eq!(most_recent(&found).as_deref(), Some("long"));
+        assert_eq!(reply(&found, "/w").value().as_array().map(Vec::len), Some(2), "an empty one is none");
+    }
+
+    #[test]
+    fn a_project_is_found_in_a_list_that_was_cut() {
+        assert_eq!(project(br#"{"projects":{"/w":"w-1","/other":"#, "/w").as_deref(), Some("w-1"));
+        for text in [r#"{"/w":"../x"}"#, r#"{"/w":".."}"#, r#"{"/w":""}"#, r#"{"/w":1}"#, r#"{"/w"}"#, "{\"/w\":\"w"] {
+            assert_eq!(project(text.as_bytes(), "/w"), None, "{text}");
+        }
+    }
+
+    /// One that was begun in the same minute would be emptied.
+    #[test]
+    fn trap_a_conversation_is_loaded_from_a_file_of_another_minute() {
+        let conversations: Vec<_> = [
+            file("session-2026-01-01T00-00-aaaaaaaa.jsonl", 2, &chat("aaaaaaaa-1", "hello")),
+            file("session-1970-01-01T00-00-aaaaaaaa.jsonl", 1, &chat("aaaaaaaa-1", "hello")),
+            file("session-2026-01-01T00-00-bbbbbbbb.jsonl", 2, &chat("bbbbbbbb-1", "hello")),
+            file("short.jsonl", 2, &chat("aaaaaaaa-1", "hello")),
+        ]
+        .iter()
+        .filter_map(conversation)
+        .collect();
+        let mut out = Vec::new();
+        make_loadable("aaaaaaaa-1", &conversations, &mut out);
+        let path = "/h/.gemini/tmp/w/chats/session-2026-01-01T00-00-aaaaaaaa.jsonl".to_owned();
+        assert_eq!(out, [Action::Rename { path, name: "session-1970-01-01T00-00-aaaaaaaa.jsonl".to_owned() }]);
+        assert_eq!(reply(&conversations, "/w").value().as_array().map(Vec::len), Some(2), "each once");
+    }
+
+    /// What it finds empty it deletes, with everything that is named alike.
+    #[test]
+    fn trap_an_empty_file_would_take_the_conversation_with_it() {
+        let conversations: Vec<_> = [
+            file("session-2026-01-01T00-09-aaaaaaaa.jsonl", 9, &chat("aaaaaaaa-1", "")),
+            file("session-1970-01-01T00-00-aaaaaaaa.jsonl", 1, &chat("aaaaaaaa-1", "hello")),
+            file("session-2026-01-01T00-00-bbbbbbbb.jsonl", 2, &chat("bbbbbbbb-1", "")),
+        ]
+        .iter()
+        .filter_map(conversation)
+        .collect();
+        let mut out = Vec::new();
+        tidy("aaaaaaaa-1", &conversations, "f", &mut out);
+        let path = "/h/.gemini/tmp/w/chats/session-2026-01-01T00-09-aaaaaaaa.jsonl".to_owned();
+        assert_eq!(out, [Action::Rename { path, name: "empty-f-2026-01-01T00-09-aaaaaaaa.jsonl".to_owned() }]);
+    }
+}

@@ -1,0 +1,251 @@
+//! What the agent offers: as it said at the beginning, and has changed since.
+
+use agent_client_protocol_schema::v1::{
+    AgentCapabilities, InitializeResponse, SessionConfigKind, SessionConfigOption, SessionConfigOptionCategory,
+    SessionConfigSelectOptions, SessionModeState, SessionUpdate,
+};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::quirks::Quirks;
+
+/// Most choices named in an error.
+const MAX_NAMED: usize = 20;
+/// Most commands remembered.
+const MAX_COMMANDS: usize = 1000;
+/// What we call working for real, in the words of agents.
+const BUILD: [&str; 5] = ["build", "default", "code", "agent", "auto"];
+/// What we call planning.
+const PLAN: [&str; 3] = ["plan", "architect", "read-only"];
+
+/// What an agent said of itself and of its session.
+#[derive(Debug, Default)]
+pub(super) struct Offer {
+    pub(super) capabilities: AgentCapabilities,
+    pub(super) quirks: Quirks,
+    modes: Option<SessionModeState>,
+    /// The models of agents that have the request which the schema has dropped, as they stand.
+    models: Option<Value>,
+    options: Vec<SessionConfigOption>,
+    commands: Vec<String>,
+    /// Its answer to `initialize`, as it stands.
+    initialized: Value,
+}
+
+/// Something about a session that can be set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Setting {
+    Model(String),
+    Mode(String),
+    Thinking(String),
+}
+
+impl Setting {
+    /// What the agent would do, as the end of "agent … cannot".
+    pub(super) fn describe(&self) -> String {
+        match self {
+            Self::Model(model) => format!("use the model {model:?}"),
+            Self::Mode(mode) => format!("work in mode {mode:?}"),
+            Self::Thinking(level) => format!("think {level:?}"),
+        }
+    }
+}
+
+/// A request that sets something: its method, and its parameters but for the session's id.
+pub(super) type Request = (&'static str, Map<String, Value>);
+
+/// The part of a session's beginning that says what there is to choose.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Choices {
+    #[serde(default)]
+    modes: Option<SessionModeState>,
+    #[serde(default)]
+    models: Option<Value>,
+    #[serde(default)]
+    config_options: Option<Vec<SessionConfigOption>>,
+}
+
+impl Offer {
+    /// Of the agent that answered `initialize` so.
+    pub(super) fn new(response: InitializeResponse, result: &str) -> Self {
+        Self {
+            capabilities: response.agent_capabilities,
+            quirks: response.agent_info.map(|info| Quirks::of(&info.name)).unwrap_or_default(),
+            modes: None,
+            models: None,
+            options: Vec::new(),
+            commands: Vec::new(),
+            initialized: serde_json::from_str(result).unwrap_or_default(),
+        }
+    }
+
+    /// Notes the choices in an answer of the agent's, if it has any.
+    pub(super) fn note_answer(&mut self, result: &str) {
+        let Ok(choices) = serde_json::from_str::<Choices>(result) else { return };
+        self.modes = choices.modes.or(self.modes.take());
+        self.models = choices.models.filter(|models| !models.is_null()).or(self.models.take());
+        if let Some(options) = choices.config_options {
+            self.options = options;
+        }
+    }
+
+    /// Notes what an update changes. Whether it is about the choices.
+    pub(super) fn note_update(&mut self, update: &SessionUpdate) -> bool {
+        match update {
+            SessionUpdate::CurrentModeUpdate(update) => self.note_mode(&update.current_mode_id.0),
+            SessionUpdate::ConfigOptionUpdate(update) => self.options.clone_from(&update.config_options),
+            SessionUpdate::AvailableCommandsUpdate(update) => {
+                let names = update.available_commands.iter().map(|command| command.name.clone());
+                self.commands = names.take(MAX_COMMANDS).collect();
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Notes that the agent is in this mode now.
+    pub(super) fn note_mode(&mut self, mode: &str) {
+        if let Some(modes) = &mut self.modes {
+            modes.current_mode_id = mode.to_owned().into();
+        }
+    }
+
+    /// Notes that what was asked for is so now, where the agent's answer does not say it.
+    pub(super) fn note_set(&mut self, request: &Request) {
+        let (method, params) = request;
+        match (*method, params.get("modeId").or(params.get("modelId")).and_then(Value::as_str)) {
+            ("session/set_mode", Some(mode)) => self.note_mode(mode),
+            ("session/set_model", Some(model)) => {
+                if let Some(Value::Object(models)) = &mut self.models {
+                    models.insert("currentModelId".into(), model.into());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The state of the session: what was said at the beginning, and has changed since.
+    pub(super) fn state(&self, session: &str) -> Value {
+        json!({
+            "sessionId": session,
+            "agent": self.initialized,
+            "modes": self.modes,
+            "models": self.models,
+            "configOptions": self.options,
+            "commands": self.commands,
+        })
+    }
+
+    /// The request for `setting`; `None` where it is so already.
+    ///
+    /// # Errors
+    /// What the agent cannot, as the end of "agent … cannot".
+    pub(super) fn request(&self, setting: &Setting) -> Result<Option<Request>, String> {
+        match setting {
+            Setting::Model(model) => self.set_model(model),
+            Setting::Mode(mode) => self.set_mode(mode),
+            Setting::Thinking(level) => self.set_thinking(level),
+        }
+    }
+
+    fn option(&self, category: &SessionConfigOptionCategory) -> Option<&SessionConfigOption> {
+        self.options.iter().find(|option| option.category.as_ref() == Some(category))
+    }
+
+    fn set_model(&self, model: &str) -> Result<Option<Request>, String> {
+        match (self.option(&SessionConfigOptionCategory::Model), &self.models) {
+            (Some(option), _) => {
+                let offered = values(option);
+                if offered.contains(&model) {
+                    Ok(set_option(option, model))
+                } else {
+                    Err(format!("use the model {model:?}: it offers {}", list(&offered)))
+                }
+            }
+            // This list is not the whole truth: one agent takes any model's name.
+            (None, Some(models)) if models["currentModelId"] == model => Ok(None),
+            (None, Some(_)) => Ok(Some(("session/set_model", fields([("modelId", model)])))),
+            (None, None) => Err("take a model: it offers no way to set one".to_owned()),
+        }
+    }
+
+    fn set_mode(&self, mode: &str) -> Result<Option<Request>, String> {
+        let option = self.option(&SessionConfigOptionCategory::Mode);
+        let offered: Vec<_> = match (option, &self.modes) {
+            (Some(option), _) => values(option),
+            (None, Some(modes)) => modes.available_modes.iter().map(|mode| mode.id.0.as_ref()).collect(),
+            (None, None) => return Err(format!("work in mode {mode:?}: it has no modes")),
+        };
+        let others: &[&str] = match mode {
+            "build" => &BUILD,
+            "plan" => &PLAN,
+            _ => &[],
+        };
+        let chosen = choose(&offered, mode, others)
+            .ok_or_else(|| format!("work in mode {mode:?}: it offers {}", list(&offered)))?;
+        match (option, &self.modes) {
+            (Some(option), _) => Ok(set_option(option, chosen)),
+            (None, Some(modes)) if modes.current_mode_id.0.as_ref() == chosen => Ok(None),
+            (None, _) => Ok(Some(("session/set_mode", fields([("modeId", chosen)])))),
+        }
+    }
+
+    fn set_thinking(&self, level: &str) -> Result<Option<Request>, String> {
+        let Some(option) = self.option(&SessionConfigOptionCategory::ThoughtLevel) else {
+            return Err("change how hard it thinks".to_owned());
+        };
+        let offered = values(option);
+        let chosen = choose(&offered, level, if level == "off" { &["off", "none", "disabled"] } else { &[] })
+            .ok_or_else(|| format!("think {level:?}: it offers {}", list(&offered)))?;
+        Ok(set_option(option, chosen))
+    }
+
+    /// What is said to have the conversation compacted: the row's word, or a command that the agent offers.
+    pub(super) fn compact<'a>(&self, row: Option<&'a str>) -> Option<std::borrow::Cow<'a, str>> {
+        let offered =
+            || ["compact", "compress"].into_iter().find(|name| self.commands.iter().any(|known| known == name));
+        row.map(Into::into).or_else(|| offered().map(|name| format!("/{name}").into()))
+    }
+}
+
+/// The request that sets `option`; `None` where it is so already.
+fn set_option(option: &SessionConfigOption, value: &str) -> Option<Request> {
+    let current = match &option.kind {
+        SessionConfigKind::Select(select) => select.current_value.0.as_ref() == value,
+        _ => false,
+    };
+    let request = || ("session/set_config_option", fields([("configId", &*option.id.0), ("value", value)]));
+    (!current).then(request)
+}
+
+fn fields<const N: usize>(fields: [(&str, &str); N]) -> Map<String, Value> {
+    fields.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect()
+}
+
+fn values(option: &SessionConfigOption) -> Vec<&str> {
+    let SessionConfigKind::Select(select) = &option.kind else { return Vec::new() };
+    match &select.options {
+        SessionConfigSelectOptions::Ungrouped(options) => {
+            options.iter().map(|option| option.value.0.as_ref()).collect()
+        }
+        SessionConfigSelectOptions::Grouped(groups) => {
+            groups.iter().flat_map(|group| &group.options).map(|option| option.value.0.as_ref()).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The choice that `wanted` means, else the first of `others` that there is.
+fn choose<'a>(offered: &[&'a str], wanted: &str, others: &[&str]) -> Option<&'a str> {
+    let find = |name: &str| offered.iter().copied().find(|choice| choice.eq_ignore_ascii_case(name));
+    find(wanted).or_else(|| others.iter().find_map(|name| find(name)))
+}
+
+fn list(values: &[&str]) -> String {
+    let mut named: Vec<_> = values.iter().take(MAX_NAMED).map(|value| value.chars().take(80).collect()).collect();
+    if values.len() > MAX_NAMED {
+        named.push(format!("{} more", values.len() - MAX_NAMED));
+    }
+    named.join(", ")
+}

@@ -1,0 +1,190 @@
+//! From the answer to `initialize` to an agent that is ready.
+
+use agent_client_protocol_schema::v1;
+use ipc_protocol::NativeResume;
+
+use super::{
+    errors,
+    gemini::{self, Look, Seen, Wanted},
+    handshake::{self, MOST_RECENT, Opening, Refused},
+    offer::{self, Setting},
+    operations::List,
+    session::{Activity, Session, State},
+    turn::Cost,
+    wire::Answer,
+};
+use crate::{Action, ListedFile};
+
+impl Session {
+    pub(super) fn initialized(&mut self, answer: Answer<'_>, out: &mut Vec<Action>) -> Result<(), Refused> {
+        self.offer = handshake::initialized(accepted("initialize", answer)?, &self.config, &self.provisioned)?;
+        let can_list = self.offer.capabilities.session_capabilities.list.is_some();
+        match self.resume.take() {
+            None => self.open(Opening::New, out),
+            Some(NativeResume { id, fork: false }) if self.offer.quirks.keeps_files && self.home.is_some() => {
+                self.state = State::Looking;
+                self.look(Wanted::Load(id), out);
+            }
+            Some(NativeResume { id: Some(id), fork }) => self.open(Opening::of(id, fork, &self.offer)?, out),
+            Some(NativeResume { id: None, fork }) if can_list => self.find(List::default(), None, fork, out),
+            Some(NativeResume { id: None, .. }) => {
+                let operation = "go on with the most recent conversation: it does not list them";
+                return Err(Refused::Unsupported(operation.to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for the conversations of an agent that keeps them in files.
+    pub(super) fn look(&mut self, wanted: Wanted, out: &mut Vec<Action>) {
+        self.requests += 1;
+        let id = self.requests.unsigned_abs();
+        let home = self.home.clone().unwrap_or_default();
+        self.looks.push(Look::begin(id, wanted, &home, out));
+    }
+
+    /// What a list of files found.
+    pub(super) fn listed(&mut self, id: u64, files: &[ListedFile], out: &mut Vec<Action>) {
+        let Some(at) = self.looks.iter().position(|look| look.id == id) else { return };
+        let look = self.looks.remove(at);
+        match look.take(files, self.cwd(), out) {
+            Seen::More(look) => self.looks.push(look),
+            Seen::All(Wanted::Tell(operation), found) => {
+                out.push(Action::Reply { request: operation, reply: Ok(gemini::reply(&found, self.cwd())) });
+            }
+            Seen::All(Wanted::Load(id), found) if matches!(self.state, State::Looking) => {
+                let Some(id) = id.or_else(|| gemini::most_recent(&found)) else {
+                    return self
+                        .refuse(Refused::Missing { id: MOST_RECENT.to_owned(), reason: self.none_of_cwd() }, out);
+                };
+                gemini::make_loadable(&id, &found, out);
+                match Opening::of(id, false, &self.offer) {
+                    Ok(opening) => self.open(opening, out),
+                    Err(refused) => self.refuse(refused, out),
+                }
+            }
+            Seen::All(Wanted::Load(_), _) => {}
+            Seen::All(Wanted::Tidy(id), found) => gemini::tidy(&id, &found, &self.fresh_id, out),
+        }
+    }
+
+    fn none_of_cwd(&self) -> String {
+        format!("it has none of {}", self.cwd())
+    }
+
+    /// The agent cannot be used.
+    pub(super) fn refuse(&mut self, refused: Refused, out: &mut Vec<Action>) {
+        self.state = State::Over;
+        out.push(Action::Fail(refused.of(&self.agent)));
+    }
+
+    /// Asks for the agent's conversations.
+    fn find(&mut self, list: List, cursor: Option<String>, fork: bool, out: &mut Vec<Action>) {
+        let params = List::request(self.cwd(), cursor);
+        self.state = State::Finding { request: self.request("session/list", params, out), list, fork };
+    }
+
+    pub(super) fn found(
+        &mut self,
+        list: List,
+        fork: bool,
+        answer: Answer<'_>,
+        out: &mut Vec<Action>,
+    ) -> Result<(), Refused> {
+        let mut list = list;
+        if let Some(cursor) = list.page(accepted("session/list", answer)?).map_err(Refused::Protocol)? {
+            self.find(list, Some(cursor), fork, out);
+            return Ok(());
+        }
+        let id = list
+            .most_recent(self.cwd())
+            .ok_or_else(|| Refused::Missing { id: MOST_RECENT.to_owned(), reason: self.none_of_cwd() })?;
+        self.open(Opening::of(id, fork, &self.offer)?, out);
+        Ok(())
+    }
+
+    fn open(&mut self, opening: Opening, out: &mut Vec<Action>) {
+        let (params, is_told) = opening.params(&self.config, self.system_prompt.as_deref(), &self.offer);
+        if is_told {
+            self.system_prompt = None;
+        }
+        self.history = opening.replays();
+        self.cost = Cost::of(opening == Opening::New);
+        self.state = State::Opening { request: self.request(opening.method(), params, out), opening };
+    }
+
+    pub(super) fn opened(
+        &mut self,
+        opening: Opening,
+        answer: Answer<'_>,
+        out: &mut Vec<Action>,
+    ) -> Result<(), Refused> {
+        let result = match (opening.conversation(), answer) {
+            (Some(id), Err(error)) if error.code != v1::ErrorCode::AuthRequired => {
+                return Err(Refused::Missing { id: id.to_owned(), reason: errors::describe(&error) });
+            }
+            (_, answer) => accepted(opening.method(), answer)?,
+        };
+        let session = handshake::opened(result, &opening)?;
+        self.offer.note_answer(result);
+        self.configure(session, out)
+    }
+
+    /// Sets what is not set yet; then the agent is ready.
+    fn configure(&mut self, session: String, out: &mut Vec<Action>) -> Result<(), Refused> {
+        while let Some(setting) = self.settings.pop_front() {
+            if let Some(asked) = self.offer.request(&setting).map_err(Refused::Unsupported)? {
+                let request = self.set(&session, &asked, out);
+                self.state = State::Configuring { request, session, setting, asked };
+                return Ok(());
+            }
+        }
+        if self.history && self.offer.quirks.tells_late {
+            self.state = State::Settling { session };
+        } else {
+            self.ready(session, out);
+        }
+        Ok(())
+    }
+
+    /// Sends a request that sets something.
+    pub(super) fn set(&mut self, session: &str, (method, params): &offer::Request, out: &mut Vec<Action>) -> i64 {
+        let mut params = params.clone();
+        params.insert("sessionId".into(), session.into());
+        self.request(method, params, out)
+    }
+
+    pub(super) fn configured(
+        &mut self,
+        session: String,
+        setting: &Setting,
+        asked: &offer::Request,
+        answer: Answer<'_>,
+        out: &mut Vec<Action>,
+    ) -> Result<(), Refused> {
+        let result = answer
+            .map_err(|error| Refused::Unsupported(format!("{}: {}", setting.describe(), errors::describe(&error))))?;
+        self.offer.note_set(asked);
+        self.offer.note_answer(result);
+        self.configure(session, out)
+    }
+
+    pub(super) fn ready(&mut self, session: String, out: &mut Vec<Action>) {
+        if self.history && self.offer.quirks.keeps_files && self.home.is_some() {
+            self.look(Wanted::Tidy(session.clone()), out);
+        }
+        out.push(Action::Ready { native_session_id: Some(session.clone()) });
+        self.state = State::Ready { session, activity: Activity::Idle };
+    }
+}
+
+fn accepted<'a>(what: &str, answer: Answer<'a>) -> Result<&'a str, Refused> {
+    answer.map_err(|error| {
+        let hint = match error.code {
+            v1::ErrorCode::AuthRequired => "; log it in, or give it a key in its environment",
+            _ => "",
+        };
+        let (code, text) = (i32::from(error.code), errors::describe(&error));
+        Refused::Protocol(format!("it answered {what} with error {code}: {text}{hint}"))
+    })
+}

@@ -1,0 +1,59 @@
+//! What some agents do beside the protocol, or against it; by the name that they give themselves.
+
+/// The quirks of one agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Quirks {
+    /// Options of the Claude Agent SDK can be given in `_meta`.
+    pub(super) claude_options: bool,
+    /// A warning about a model that it does not know comes as text of the answer, before it.
+    pub(super) warns_in_text: bool,
+    /// A change of mode comes as text of an answer: `[MODE_UPDATE] plan`.
+    pub(super) mode_in_text: bool,
+    /// A loaded conversation goes on being told after the answer to `session/load`, up to the list of commands.
+    pub(super) tells_late: bool,
+    /// Nothing is said of a tool call any more once it was rejected.
+    pub(super) drops_rejected: bool,
+    /// Its conversations are files, which its protocol does not list and may destroy.
+    pub(super) keeps_files: bool,
+    /// What is executed is named by the title alone.
+    pub(super) title_is_command: bool,
+}
+
+impl Quirks {
+    /// Those of the agent that calls itself `name`.
+    pub(super) fn of(name: &str) -> Self {
+        match name {
+            "@agentclientprotocol/claude-agent-acp" => Self { claude_options: true, ..Self::default() },
+            "codex-acp" => Self { warns_in_text: true, ..Self::default() },
+            "gemini-cli" => Self {
+                mode_in_text: true,
+                tells_late: true,
+                drops_rejected: true,
+                keeps_files: true,
+                title_is_command: true,
+                ..Self::default()
+            },
+            _ => Self::default(),
+        }
+    }
+
+    /// Whether text may be something else.
+    pub(super) fn text(&self) -> bool {
+        self.warns_in_text || self.mode_in_text
+    }
+
+    /// What a piece of text really is: a status and its detail.
+    pub(super) fn status_in<'a>(&self, text: &'a str) -> Option<(&'static str, &'a str)> {
+        if self.mode_in_text
+            && let Some(mode) = text.strip_prefix("[MODE_UPDATE] ")
+            && !mode.is_empty()
+            && !mode.contains(char::is_whitespace)
+        {
+            return Some(("mode", mode));
+        }
+        let warns = self.warns_in_text
+            && text.starts_with("Model metadata for `")
+            && text.contains("` not found. Defaulting to fallback metadata");
+        warns.then_some(("warning", text))
+    }
+}

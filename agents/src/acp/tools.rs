@@ -1,0 +1,211 @@
+//! Tool calls: which were begun, and which have ended.
+
+use std::collections::{HashMap, VecDeque};
+
+use agent_client_protocol_schema::v1::{
+    Meta, ToolCall, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields, ToolKind,
+};
+use ipc_protocol::{Event, Json, ToolStart, ToolStatus, ToolUpdate};
+use serde_json::Value;
+
+use super::{
+    details,
+    updates::{output, word},
+};
+use crate::{
+    Action,
+    jsonl::{MAX_ID, end, json},
+};
+
+/// Most tool calls remembered. An update of one that was forgotten begins it again.
+const MAX_CALLS: usize = 1024;
+
+/// What is known of a call.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Call {
+    pub(super) name: String,
+    pub(super) kind: String,
+    pub(super) parent: Option<String>,
+    /// Only a permission request spoke of it yet.
+    is_silent: bool,
+    /// That request was allowed.
+    is_allowed: bool,
+    ended: bool,
+}
+
+/// The tool calls that were begun.
+#[derive(Debug, Default)]
+pub(super) struct ToolCalls {
+    known: HashMap<Box<str>, Call>,
+    order: VecDeque<Box<str>>,
+}
+
+impl ToolCalls {
+    pub(super) fn get(&self, id: &str) -> Option<&Call> {
+        self.known.get(id)
+    }
+
+    /// Remembers a new call. One that is forgotten for it is not waited for any more.
+    fn remember(&mut self, id: &str, call: Call, out: &mut Vec<Action>) {
+        if self.known.insert(id.into(), call).is_none() {
+            self.order.push_back(id.into());
+        }
+        if self.order.len() > MAX_CALLS
+            && let Some(oldest) = self.order.pop_front()
+            && self.known.remove(&oldest).is_some_and(|call| !call.ended)
+        {
+            out.push(end(&oldest, ToolStatus::Failed, "it was forgotten for newer ones".to_owned()));
+        }
+    }
+
+    /// Takes a call. `false` if it breaks a bound.
+    pub(super) fn call(&mut self, call: ToolCall, out: &mut Vec<Action>) -> bool {
+        // The content that a call begins with says what it will do, not what came of it.
+        self.take(call.into(), false, out)
+    }
+
+    /// Takes an update; one of an unknown call begins it. `false` if it breaks a bound.
+    pub(super) fn update(&mut self, update: ToolCallUpdate, out: &mut Vec<Action>) -> bool {
+        self.take(update, true, out)
+    }
+
+    fn take(&mut self, update: ToolCallUpdate, is_output: bool, out: &mut Vec<Action>) -> bool {
+        let ToolCallUpdate { tool_call_id, fields, meta, .. } = update;
+        let id = tool_call_id.0.as_ref();
+        if id.len() > MAX_ID {
+            return false;
+        }
+        let begun = self.begin(id, &fields, meta.as_ref(), ToolStatus::InProgress, out);
+        let status = fields.status.map(tool_status);
+        let output = output(fields.content.as_deref(), fields.raw_output.as_ref());
+        let mut known = self.known.get_mut(id);
+        if let Some(call) = &mut known {
+            call.is_silent = false;
+        }
+        if let Some(status) = status.filter(|status| is_end(*status))
+            && known.as_ref().is_none_or(|call| !call.ended)
+        {
+            if let Some(call) = known {
+                call.ended = true;
+            }
+            out.push(end(id, status, output.unwrap_or_default()));
+            return true;
+        }
+        let output = output.filter(|_| is_output || !begun);
+        let update = ToolUpdate {
+            id: id.to_owned(),
+            title: fields.title.filter(|_| !begun),
+            status: status.filter(|_| !begun),
+            input: fields.raw_input.as_ref().map(json).filter(|_| !begun),
+            output,
+        };
+        // Some updates change nothing but what is in `_meta`.
+        if update.title.is_some() || update.status.is_some() || update.input.is_some() || update.output.is_some() {
+            out.push(Action::Event(Event::ToolUpdate(Box::new(update))));
+        }
+        true
+    }
+
+    /// Begins the call `id`, unless it is known. Whether it was begun now.
+    fn begin(
+        &mut self,
+        id: &str,
+        fields: &ToolCallUpdateFields,
+        meta: Option<&Meta>,
+        status: ToolStatus,
+        out: &mut Vec<Action>,
+    ) -> bool {
+        if self.known.contains_key(id) {
+            return false;
+        }
+        let kind = kind(fields.kind.unwrap_or_default());
+        let name = fields.name.clone().or_else(|| details::name(meta)).unwrap_or_else(|| kind.clone());
+        let parent = details::parent(meta);
+        let said = fields.status.map(tool_status).filter(|status| !is_end(*status));
+        out.push(Action::Event(Event::ToolStart(Box::new(ToolStart {
+            id: id.to_owned(),
+            name: name.clone(),
+            title: fields.title.clone().unwrap_or_else(|| kind.clone()),
+            kind: kind.clone(),
+            input: fields.raw_input.as_ref().map_or_else(Json::null, json),
+            status: said.unwrap_or(status),
+            parent: parent.clone(),
+        }))));
+        self.remember(id, Call { name, kind, parent, ..Call::default() }, out);
+        true
+    }
+
+    /// Ends the call `id`, if it is known and has not ended: nothing more will be said of it.
+    pub(super) fn fail(&mut self, id: &str, why: &str, out: &mut Vec<Action>) {
+        if let Some(call) = self.known.get_mut(id).filter(|call| !call.ended) {
+            call.ended = true;
+            out.push(end(id, ToolStatus::Failed, why.to_owned()));
+        }
+    }
+
+    /// Ends every call that has not ended. Of one that was allowed, and of which the agent has said nothing at all, it is taken
+    /// that it was done.
+    pub(super) fn end_all(&mut self, why: &str, out: &mut Vec<Action>) {
+        for id in &self.order {
+            if let Some(call) = self.known.get_mut(id).filter(|call| !call.ended) {
+                call.ended = true;
+                out.push(if call.is_silent && call.is_allowed {
+                    end(id, ToolStatus::Completed, String::new())
+                } else {
+                    end(id, ToolStatus::Failed, why.to_owned())
+                });
+            }
+        }
+    }
+
+    /// Begins the call `id` that the agent asks permission for, unless it is known.
+    pub(super) fn asked(
+        &mut self,
+        id: &str,
+        fields: &ToolCallUpdateFields,
+        meta: Option<&Meta>,
+        out: &mut Vec<Action>,
+    ) {
+        if self.begin(id, fields, meta, ToolStatus::Pending, out)
+            && let Some(call) = self.known.get_mut(id)
+        {
+            call.is_silent = true;
+        }
+    }
+
+    /// The call `id` may be done.
+    pub(super) fn allowed(&mut self, id: &str) {
+        if let Some(call) = self.known.get_mut(id) {
+            call.is_allowed = true;
+        }
+    }
+}
+
+fn is_end(status: ToolStatus) -> bool {
+    matches!(status, ToolStatus::Completed | ToolStatus::Failed)
+}
+
+fn tool_status(status: ToolCallStatus) -> ToolStatus {
+    match status {
+        ToolCallStatus::Pending => ToolStatus::Pending,
+        ToolCallStatus::Completed => ToolStatus::Completed,
+        ToolCallStatus::Failed => ToolStatus::Failed,
+        _ => ToolStatus::InProgress,
+    }
+}
+
+/// The protocol's word for the kind of a tool.
+pub(super) fn kind(kind: ToolKind) -> String {
+    word(&kind)
+}
+
+/// The input of a call as it is told: what was given, else its content.
+pub(super) fn input(fields: &ToolCallUpdateFields) -> Json {
+    match (&fields.raw_input, &fields.content) {
+        (Some(input), _) => json(input),
+        (None, Some(content)) => {
+            serde_json::to_value(content).map_or_else(|_| Json::null(), |value: Value| json(&value))
+        }
+        (None, None) => Json::null(),
+    }
+}

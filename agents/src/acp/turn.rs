@@ -1,0 +1,168 @@
+//! A turn: what it begins with, what it costs, and how it ends.
+
+use agent_client_protocol_schema::v1::{
+    self, ContentBlock, ImageContent, PromptCapabilities, PromptResponse, ResourceLink, UsageUpdate,
+};
+use ipc_protocol::{Prompt, PromptPart, StopReason, Usage};
+use serde_json::Value;
+
+use crate::uri;
+
+/// Most prompts that steer one turn.
+pub(super) const MAX_STEERS: usize = 64;
+
+/// A turn that runs.
+#[derive(Debug)]
+pub(super) struct Turn {
+    /// Our prompts that wait for an answer: the first, and those that steer it. The turn ends with the last answer.
+    pub(super) prompts: Vec<i64>,
+    pub(super) steers: usize,
+    pub(super) cancelled: bool,
+    /// What the last answer said of the end.
+    pub(super) stop_reason: Option<StopReason>,
+    /// The largest of what the answers said. Of two prompts in one turn one agent counts all for one of them, and another the
+    /// same for both.
+    pub(super) usage: Option<Usage>,
+}
+
+impl Turn {
+    pub(super) fn new(prompt: i64) -> Self {
+        Self { prompts: vec![prompt], steers: 0, cancelled: false, stop_reason: None, usage: None }
+    }
+
+    /// Takes the answer to a prompt.
+    pub(super) fn answered(&mut self, (stop_reason, usage): (StopReason, Option<Usage>)) {
+        self.stop_reason = Some(stop_reason);
+        if let Some(usage) = usage {
+            let most = self.usage.get_or_insert_default();
+            most.input_tokens = most.input_tokens.max(usage.input_tokens);
+            most.output_tokens = most.output_tokens.max(usage.output_tokens);
+            most.cache_read_tokens = most.cache_read_tokens.max(usage.cache_read_tokens);
+            most.cache_write_tokens = most.cache_write_tokens.max(usage.cache_write_tokens);
+        }
+    }
+}
+
+/// What the conversation has cost, in US dollars. Agents say the sum of all turns.
+#[derive(Debug, Default)]
+pub(super) struct Cost {
+    /// By now; unknown of a conversation that is gone on with, until the agent says it.
+    total: Option<f64>,
+    /// When the turn began.
+    before: Option<f64>,
+    /// Whether the agent said it in this turn.
+    is_said: bool,
+}
+
+impl Cost {
+    /// Of a conversation that is new, or not.
+    pub(super) fn of(is_new: bool) -> Self {
+        Self { total: is_new.then_some(0.0), ..Self::default() }
+    }
+
+    pub(super) fn turn_begins(&mut self) {
+        self.before = self.total;
+        self.is_said = false;
+    }
+
+    /// Takes what the agent says. Whether it is news of the turn.
+    pub(super) fn note(&mut self, update: &UsageUpdate) -> bool {
+        let Some(cost) = update.cost.as_ref().filter(|cost| cost.currency == "USD" && cost.amount.is_finite()) else {
+            return false;
+        };
+        self.total = Some(cost.amount);
+        self.is_said = true;
+        self.before.is_some()
+    }
+
+    /// What the turn has cost, as far as the agent says.
+    pub(super) fn of_turn(&self) -> Option<f64> {
+        let (total, before) = (self.total.filter(|_| self.is_said)?, self.before?);
+        Some((total - before).max(0.0))
+    }
+}
+
+/// A prompt as the protocol has it.
+///
+/// # Errors
+/// What the agent cannot.
+pub(super) fn blocks(prompt: &Prompt, cwd: &str, can: &PromptCapabilities) -> Result<Vec<ContentBlock>, &'static str> {
+    let block = |part: &PromptPart| match part {
+        PromptPart::Text(text) => Ok(text.clone().into()),
+        PromptPart::Image { mime_type, data } if can.image => {
+            Ok(ContentBlock::Image(ImageContent::new(data.clone(), mime_type.clone())))
+        }
+        PromptPart::Image { .. } => Err("take pictures"),
+        PromptPart::File { path } => {
+            let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or(path);
+            Ok(ContentBlock::ResourceLink(ResourceLink::new(name, uri::file(path, cwd))))
+        }
+    };
+    prompt.parts.iter().map(block).collect()
+}
+
+/// What the answer to a prompt says.
+pub(super) fn complete(result: &str) -> Result<(StopReason, Option<Usage>), v1::Error> {
+    let response = match serde_json::from_str::<PromptResponse>(result) {
+        Ok(response) => response,
+        Err(error) => {
+            let value: Value = serde_json::from_str(result).unwrap_or_default();
+            let reason = value.get("stopReason").and_then(Value::as_str).ok_or(error)?;
+            return Ok((StopReason::Other(reason.chars().take(200).collect()), None));
+        }
+    };
+    let reason = match response.stop_reason {
+        v1::StopReason::EndTurn => StopReason::EndTurn,
+        v1::StopReason::Cancelled => StopReason::Cancelled,
+        v1::StopReason::Refusal => StopReason::Refusal,
+        v1::StopReason::MaxTokens => StopReason::MaxTokens,
+        v1::StopReason::MaxTurnRequests => StopReason::MaxRequests,
+        other => StopReason::Other(format!("{other:?}")),
+    };
+    let usage = match (response.usage, response.meta) {
+        (Some(usage), _) => Some(Usage {
+            input_tokens: Some(usage.input_tokens),
+            // What was thought was written too; where it is counted at all it is counted apart.
+            output_tokens: Some(usage.output_tokens.saturating_add(usage.thought_tokens.unwrap_or_default())),
+            cache_read_tokens: usage.cached_read_tokens,
+            cache_write_tokens: usage.cached_write_tokens,
+            cost_usd: None,
+        }),
+        // Gemini's place for it; what came from a cache is in the input there.
+        (None, Some(meta)) => meta.get("quota").and_then(|quota| quota.get("token_count")).map(|count| Usage {
+            input_tokens: count.get("input_tokens").and_then(Value::as_u64),
+            output_tokens: count.get("output_tokens").and_then(Value::as_u64),
+            ..Usage::default()
+        }),
+        (None, None) => None,
+    };
+    Ok((reason, usage))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_costs_what_was_added_in_it() {
+        let update = |amount: f64| -> UsageUpdate {
+            let update = serde_json::json!({"used": 1, "size": 2, "cost": {"amount": amount, "currency": "USD"}});
+            serde_json::from_value(update).expect("an update")
+        };
+        let mut cost = Cost::of(true);
+        cost.turn_begins();
+        assert!(cost.note(&update(0.5)) && cost.note(&update(1.5)));
+        assert_eq!(cost.of_turn(), Some(1.5));
+        cost.turn_begins();
+        assert_eq!(cost.of_turn(), None, "nothing was said");
+        assert!(cost.note(&update(2.0)));
+        assert_eq!(cost.of_turn(), Some(0.5));
+        let mut cost = Cost::of(false);
+        cost.turn_begins();
+        assert!(!cost.note(&update(7.0)));
+        assert_eq!(cost.of_turn(), None, "what earlier turns have cost is not known");
+        cost.turn_begins();
+        assert!(cost.note(&update(7.25)));
+        assert_eq!(cost.of_turn(), Some(0.25));
+    }
+}

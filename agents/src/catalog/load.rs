@@ -1,0 +1,144 @@
+//! Rows from text.
+
+use std::{collections::HashSet, fmt::Display};
+
+use serde::{Deserializer, de::DeserializeOwned};
+use serde_json::Value;
+
+use super::{AgentSpec, Field, check::instead};
+
+/// How a file is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Format {
+    Toml,
+    Json,
+}
+
+/// Why a file was not taken.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+pub enum LoadError {
+    /// It cannot be read as what it is.
+    #[error("{file} is no {}: {reason}", match format { Format::Toml => "TOML", Format::Json => "JSON" })]
+    Syntax {
+        /// Its name.
+        file: String,
+        /// What it should be.
+        format: Format,
+        /// What is wrong, and where.
+        reason: String,
+    },
+    /// It holds something else than rows.
+    #[error("{file} holds no agents: it has to be one row, a list of rows, or `agents` with rows in it")]
+    NoRows {
+        /// Its name.
+        file: String,
+    },
+    /// A row makes no sense.
+    #[error("{file}, agent {row}, field {field}")]
+    Row {
+        /// Name of the file.
+        file: String,
+        /// The row's id, else its number as in `#2`.
+        row: String,
+        /// What is wrong.
+        field: Field,
+    },
+}
+
+/// The JSON Schema of a catalog file: one row, a list of rows, or `agents` with rows in it.
+pub fn schema() -> Value {
+    let mut schema = schemars::schema_for!(AgentSpec).to_value();
+    let Some(row) = schema.as_object_mut() else { return schema };
+    let version = row.remove("$schema");
+    let mut definitions = row.remove("$defs").unwrap_or_default();
+    definitions["AgentSpec"] = schema;
+    let row = serde_json::json!({ "$ref": "#/$defs/AgentSpec" });
+    let rows = serde_json::json!({ "type": "array", "items": row });
+    serde_json::json!({
+        "$schema": version,
+        "title": "Agents",
+        "description": "Rows of the catalog of agents: one, a list, or `agents` with rows in it.",
+        "anyOf": [
+            row,
+            rows,
+            { "type": "object", "properties": { "$schema": true, "agents": rows }, "required": ["agents"], "additionalProperties": false },
+        ],
+        "$defs": definitions,
+    })
+}
+
+/// The rows of a file.
+pub(super) fn rows(text: &str, format: Format, protocols: &[&str], file: &str) -> Result<Vec<AgentSpec>, LoadError> {
+    let syntax =
+        |reason: String| LoadError::Syntax { file: file.to_owned(), format, reason: reason.trim_end().to_owned() };
+    let document: Value = match format {
+        Format::Json => serde_json::from_str(text).map_err(|error| syntax(error.to_string()))?,
+        Format::Toml => toml::from_str(text).map_err(|error| syntax(error.to_string()))?,
+    };
+    let no_rows = || LoadError::NoRows { file: file.to_owned() };
+    let rows = match document {
+        Value::Array(rows) => rows,
+        Value::Object(mut object) => {
+            // For editors.
+            object.remove("$schema");
+            match object.remove("agents") {
+                Some(Value::Array(rows)) if object.is_empty() => rows,
+                Some(_) => return Err(no_rows()),
+                None if object.is_empty() => Vec::new(),
+                None => vec![Value::Object(object)],
+            }
+        }
+        _ => return Err(no_rows()),
+    };
+    let mut ids = HashSet::new();
+    let row = |(at, row): (usize, Value)| {
+        let id = row.get("id").and_then(Value::as_str).filter(|id| !id.is_empty() && id.len() <= 64);
+        let name = id.map_or_else(|| format!("#{}", at + 1), |id| format!("{id:?}"));
+        let refused = |field| LoadError::Row { file: file.to_owned(), row: name.clone(), field };
+        let spec: AgentSpec = typed(row).map_err(refused)?;
+        spec.check(protocols).map_err(refused)?;
+        if !ids.insert(spec.id.clone()) {
+            return Err(refused(Field { name: "id".into(), reason: "another row of this file has it too".into() }));
+        }
+        Ok(spec)
+    };
+    rows.into_iter().enumerate().map(row).collect()
+}
+
+/// A value as `T`.
+///
+/// # Errors
+/// The field that does not fit.
+pub(crate) fn typed<'de, T: DeserializeOwned, E: Display>(
+    value: impl Deserializer<'de, Error = E>,
+) -> Result<T, Field> {
+    serde_path_to_error::deserialize(value).map_err(|error: serde_path_to_error::Error<E>| {
+        let path = error.path().to_string();
+        let reason = error.into_inner().to_string().trim_end().to_owned();
+        // Around a whole row serde has no path: the field is named in the text.
+        let name = quoted(&reason).next().filter(|_| path == "." && reason.contains("field `"));
+        let name = name.map_or_else(|| if path == "." { "(row)".to_owned() } else { path.clone() }, str::to_owned);
+        Field { name, reason: explained(&reason) }
+    })
+}
+
+/// What serde says, with the known name that an unknown one resembles.
+fn explained(reason: &str) -> String {
+    let mut names = quoted(reason);
+    let unknown = reason.strip_prefix("unknown ").and_then(|rest| Some((rest.split_once(' ')?.0, names.next()?)));
+    match unknown {
+        Some((what, name)) => format!("unknown {what}: {}", instead(name, &names.collect::<Vec<_>>())),
+        // The value itself may be a secret.
+        None if reason.starts_with("invalid ") => match reason.rsplit_once(", expected ") {
+            Some((_, expected)) => format!("it has to be {expected}"),
+            None => "it is of the wrong kind".to_owned(),
+        },
+        None => reason.to_owned(),
+    }
+}
+
+/// What stands between backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}

@@ -1,0 +1,197 @@
+//! Which agents there are.
+
+mod check;
+mod load;
+mod spec;
+
+use std::sync::LazyLock;
+
+pub use check::{Field, PROTOCOLS};
+pub(crate) use load::typed;
+pub use load::{Format, LoadError, schema};
+pub use spec::{
+    AgentSpec, ApplyMethod, Discovery, DiscoveryCapabilities, Model, Models, Mount, PerPlatform, PermissionConfig,
+    PermissionSetting, ResourceLimits, SessionConfig,
+};
+
+use crate::provision::caller_variable;
+
+/// The built-in rows.
+static BUILT_IN: LazyLock<Vec<AgentSpec>> = LazyLock::new(|| {
+    load::rows(include_str!("builtin.toml"), Format::Toml, &PROTOCOLS, "builtin.toml").expect("a test loads them")
+});
+
+/// A configuration that names no runnable agent.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+pub enum CatalogError {
+    /// No such row.
+    #[error("no agent is called {agent:?}: there are {}", known.join(", "))]
+    Unknown {
+        /// As asked for.
+        agent: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// The row is switched off.
+    #[error("agent {agent:?} is switched off in the catalog: set `enabled = true` in its row")]
+    Disabled {
+        /// The row.
+        agent: String,
+    },
+    /// The row is of an agent in a container.
+    #[error(
+        "agent {agent:?} runs in container image {image:?}, and there are no containers yet: give its row a `cmd` instead"
+    )]
+    Container {
+        /// The row.
+        agent: String,
+        /// The image.
+        image: String,
+    },
+}
+
+/// The agents a manager knows.
+#[derive(Clone, Debug)]
+pub struct Catalog(Vec<AgentSpec>);
+
+impl Default for Catalog {
+    /// The built-in rows: Claude Code, Codex, OpenCode (its server, and ACP), Pi, Gemini CLI, the ACP wrappers of Claude Code and
+    /// Codex; and `acp` and `command` for any program of the session's.
+    fn default() -> Self {
+        Self(BUILT_IN.clone())
+    }
+}
+
+impl Catalog {
+    /// Adds a row, or replaces the one of that id.
+    pub fn add(&mut self, spec: AgentSpec) {
+        match self.0.iter_mut().find(|known| known.id == spec.id) {
+            Some(known) => *known = spec,
+            None => self.0.push(spec),
+        }
+    }
+
+    /// Adds the rows of a file, each in place of the one of its id. `protocols` are the names of the adapters there are:
+    /// [`PROTOCOLS`], and those that were linked in. `file` is its name, for errors.
+    ///
+    /// The text is one row, a list of rows, or a table or object `agents` of rows.
+    ///
+    /// # Errors
+    /// [`LoadError`] names file, row and field. No row was added then.
+    pub fn load(&mut self, text: &str, format: Format, protocols: &[&str], file: &str) -> Result<(), LoadError> {
+        load::rows(text, format, protocols, file)?.into_iter().for_each(|row| self.add(row));
+        Ok(())
+    }
+
+    /// Fills in the variables of the caller's environment that rows are given: `required_env`, and `${NAME}` in `env`.
+    pub fn inherit(&mut self, variable: impl Fn(&str) -> Option<String>) {
+        for row in &mut self.0 {
+            let named = row.env.0.values().filter_map(|value| caller_variable(value));
+            let names = row.required_env.iter().map(String::as_str).chain(named);
+            row.inherited = names.filter_map(|name| Some((name, variable(name)?))).collect();
+        }
+    }
+
+    /// The rows, the built-in ones first.
+    pub fn rows(&self) -> &[AgentSpec] {
+        &self.0
+    }
+
+    /// The row of `agent`, of which a session can be started.
+    ///
+    /// # Errors
+    /// [`CatalogError`] says what there is, or why not.
+    pub fn get(&self, agent: &str) -> Result<&AgentSpec, CatalogError> {
+        let spec = self.0.iter().find(|spec| spec.id == agent).ok_or_else(|| CatalogError::Unknown {
+            agent: agent.to_owned(),
+            known: self.0.iter().map(|spec| spec.id.clone()).collect(),
+        })?;
+        if !spec.enabled {
+            return Err(CatalogError::Disabled { agent: agent.to_owned() });
+        }
+        if !spec.image.is_empty() {
+            return Err(CatalogError::Container { agent: agent.to_owned(), image: spec.image.clone() });
+        }
+        Ok(spec)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_that_is_not_there_says_which_are() {
+        let error = Catalog::default().get("claud").expect_err("unknown");
+        assert!(error.to_string().contains("claude-code, codex, opencode"), "{error}");
+    }
+
+    #[test]
+    fn every_adapter_is_a_protocol() {
+        let (mut adapters, mut protocols) =
+            (crate::Adapters::default().names().collect::<Vec<_>>(), PROTOCOLS.to_vec());
+        adapters.sort_unstable();
+        protocols.sort_unstable();
+        assert_eq!(adapters, protocols, "and every protocol has one");
+    }
+
+    #[test]
+    fn the_built_in_rows() {
+        let catalog = Catalog::default();
+        let ids: Vec<&str> = catalog.rows().iter().map(|row| row.id.as_str()).collect();
+        let expected = [
+            "claude-code",
+            "codex",
+            "opencode",
+            "pi",
+            "gemini",
+            "opencode-acp",
+            "claude-agent-acp",
+            "codex-acp",
+            "acp",
+            "command",
+        ];
+        assert_eq!(ids, expected);
+        for row in catalog.rows() {
+            assert!(!row.title().is_empty() && !row.description.is_empty(), "{}", row.id);
+            assert_eq!(row.install.is_empty(), row.cmd.is_empty(), "{}: what has a program can be installed", row.id);
+            assert!(
+                row.env.0.values().all(|value| !value.contains("KEY")),
+                "{}: keys are not taken from the caller",
+                row.id
+            );
+        }
+    }
+
+    #[test]
+    fn a_row_in_place_of_another_keeps_its_place() {
+        let mut catalog = Catalog::default();
+        catalog.add(AgentSpec::new("codex", "codex", &["/opt/codex"]));
+        assert_eq!((catalog.rows()[1].id.as_str(), &catalog.rows()[1].cmd), ("codex", &vec!["/opt/codex".to_owned()]));
+        assert_eq!(catalog.rows().len(), Catalog::default().rows().len());
+    }
+
+    #[test]
+    fn what_cannot_be_started_says_why() {
+        let mut catalog = Catalog::default();
+        catalog.add(AgentSpec { enabled: false, ..AgentSpec::new("off", "acp", &["x"]) });
+        catalog.add(AgentSpec { image: "x/y".into(), ..AgentSpec::new("box", "acp", &[]) });
+        assert_eq!(catalog.get("off"), Err(CatalogError::Disabled { agent: "off".into() }));
+        let error = catalog.get("box").expect_err("a container");
+        assert!(error.to_string().contains("there are no containers yet"), "{error}");
+    }
+
+    #[test]
+    fn only_what_a_row_names_is_inherited() {
+        let mut catalog = Catalog::default();
+        catalog.add(AgentSpec {
+            required_env: vec!["KEY".into(), "MISSING".into()],
+            env: [("A", "${B}"), ("C", "D")].into_iter().collect(),
+            ..AgentSpec::new("x", "acp", &["x"])
+        });
+        catalog.inherit(|name| (name != "MISSING").then(|| format!("{name}!")));
+        let row = catalog.get("x").expect("there");
+        assert_eq!(row.inherited, [("KEY", "KEY!"), ("B", "B!")].into_iter().collect());
+        assert_eq!(row.missing_env(&row.inherited), ["MISSING"]);
+    }
+}

@@ -1,0 +1,372 @@
+//! A catalog row: what an agent is, as data.
+
+use std::collections::BTreeMap;
+
+use ipc_protocol::EnvVars;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// One agent.
+///
+/// Flags (`model_flag` and the like) are text as in a shell: split at blanks, quotes hold a word together. Placeholders are filled
+/// in after that, so what is filled in is always one argument or a part of one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AgentSpec {
+    /// Its name in configurations, events and errors: 1 to 64 characters of A-Z a-z 0-9 . _ -
+    #[schemars(regex(pattern = "^[A-Za-z0-9._-]{1,64}$"))]
+    pub id: String,
+    /// Its full name.
+    #[serde(default)]
+    pub name: String,
+    /// Its name in lists.
+    #[serde(default)]
+    pub display_name: String,
+    /// What it is, in a sentence.
+    #[serde(default)]
+    pub description: String,
+    /// Whether sessions of it may start. It is listed anyway.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+    /// Container image. There are no containers yet: an enabled row that names one is refused.
+    #[serde(default)]
+    pub image: String,
+    /// Tag of the image.
+    #[serde(default)]
+    pub tag: String,
+    /// Program and leading arguments; empty where the session's `command` gives them all.
+    #[serde(default)]
+    pub cmd: Vec<String>,
+    /// Where it starts: `{workspace}` is the session's working directory, `{home}` its home directory.
+    #[serde(default = "workspace")]
+    pub working_dir: String,
+    /// Variables of the caller's environment that it is given and does not start without; a session's model configuration
+    /// stands in for them.
+    #[serde(default)]
+    pub required_env: Vec<String>,
+    /// Environment that it is given beneath the session's, and nothing else of the caller's: an allow-list. A value `${NAME}` is
+    /// the caller's own variable NAME, if it is set. `{key}`, `{base_url}`, `{model}` and `{provider}` are of the session's model
+    /// configuration; a variable is left out where there is none.
+    #[serde(default)]
+    #[schemars(with = "BTreeMap<String, String>")]
+    pub env: EnvVars,
+    /// Mounts of the container. There are no containers yet: an enabled row that has some is refused.
+    #[serde(default)]
+    pub mounts: Vec<Mount>,
+    /// Limits of its sessions, where these set none.
+    #[serde(default)]
+    pub resource_limits: ResourceLimits,
+    /// What it is good for: words for people and for whoever chooses.
+    #[serde(default)]
+    pub capabilities: Vec<String>,
+    /// Name of the protocol's adapter: `acp`, `claude-code`, `codex`, `command`, `opencode`, `pi`; `gemini` is `acp` by another
+    /// name.
+    pub protocol: String,
+    /// What the protocol's adapter is told: an object. `config` (`claude`, `codex`, `gemini`, `opencode`, `pi`) says whose
+    /// configuration files the agent reads; `server: true` that it can be reached at an address instead of being started.
+    #[serde(default = "object")]
+    #[schemars(with = "serde_json::Map<String, Value>")]
+    pub protocol_config: Value,
+    /// How it is told the model, with `{model}`: `--model {model}`. Empty where the protocol or its configuration does that.
+    #[serde(default)]
+    pub model_flag: String,
+    /// How it is told the working directory, beside being started there: `--workspace`, or with `{workspace}` in it.
+    #[serde(default)]
+    pub workspace_flag: String,
+    /// Its conversations.
+    #[serde(default)]
+    pub session_config: SessionConfig,
+    /// Which of its tools ask.
+    #[serde(default)]
+    pub permission_config: PermissionConfig,
+    /// Switches of its own about permissions, by name.
+    #[serde(default)]
+    pub permission_settings: BTreeMap<String, PermissionSetting>,
+    /// How it is found.
+    #[serde(default)]
+    pub discovery: Discovery,
+    /// Its models.
+    #[serde(default)]
+    pub model_config: Models,
+    /// The command that installs it.
+    #[serde(default)]
+    pub install: String,
+    /// Values of the caller's variables that `required_env` and `env` name: filled in by [`Catalog::inherit`](super::Catalog).
+    #[serde(skip)]
+    pub inherited: EnvVars,
+}
+
+/// A mount of a container.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Mount {
+    /// Where it is outside.
+    pub source: String,
+    /// Where it is inside.
+    pub target: String,
+    /// Whether it cannot be written.
+    pub read_only: bool,
+}
+
+/// Limits of a session, where it sets none itself. Nothing is limited where nothing is said.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ResourceLimits {
+    /// Memory of all its processes, in MiB.
+    pub memory_mb: Option<u64>,
+    /// CPU of all its processes, in cores.
+    pub cpu_cores: Option<f64>,
+    /// Wall clock since its start, in seconds.
+    pub timeout_seconds: Option<u64>,
+}
+
+/// An agent's conversations.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SessionConfig {
+    /// Whether the adapter goes on with a conversation through the agent's protocol; else it is `resume_flag`, if there is one.
+    pub native_session_resume: bool,
+    /// How it is told the conversation to go on with: `--resume`, or with `{id}` in it.
+    pub resume_flag: String,
+    /// How a person goes on with a conversation by the agent itself: program and arguments, with `{id}` in them.
+    pub attach_command: Vec<String>,
+    /// Whether its conversations outlive its process.
+    pub can_recover: bool,
+    /// Where they are: with `{home}`, the session's home directory.
+    pub session_dir_template: String,
+    /// Where that is mounted in a container.
+    pub session_dir_target: String,
+}
+
+/// Which tools of an agent's ask.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PermissionConfig {
+    /// How it is told to ask, unless the session allows everything: once for each tool where `{tool}` is in it, else once.
+    pub permission_flag: String,
+    /// The tools that ask.
+    pub tools_requiring_permission: Vec<String>,
+}
+
+/// A switch about permissions. `auto_approve` is also on where the session allows everything (mode `allow`, no rules), and off
+/// where it denies, only reads, or has rules.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PermissionSetting {
+    /// Whether the agent has it.
+    pub supported: bool,
+    /// Whether it is on where nobody says.
+    #[serde(rename = "default")]
+    pub on: bool,
+    /// Its name for people.
+    pub label: String,
+    /// What it does.
+    pub description: String,
+    /// How it is switched on.
+    pub apply_method: ApplyMethod,
+    /// The flag that does.
+    pub cli_flag: String,
+}
+
+/// How a switch is switched on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ApplyMethod {
+    /// By `cli_flag`.
+    #[default]
+    CliFlag,
+}
+
+/// How an agent is found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Discovery {
+    /// Names of its program in PATH, or paths; that of `cmd` where none is given.
+    pub executables: PerPlatform,
+    /// Files that say that it is set up; `~` is the home directory.
+    pub installation_path: PerPlatform,
+    /// The npm package that it comes in: its `package.json` near the program has the version.
+    pub npm_package: String,
+    /// Arguments that make it print its version, where no package tells; none where it cannot.
+    pub version_args: Vec<String>,
+    /// The oldest Node.js that runs it, as in `22.19.0`, where Node.js does.
+    pub min_node: String,
+    /// Whether it takes MCP servers.
+    pub supports_mcp: bool,
+    /// Where it has them configured.
+    pub mcp_config_path: PerPlatform,
+    /// What else it can.
+    pub discovery_capabilities: DiscoveryCapabilities,
+}
+
+impl Default for Discovery {
+    fn default() -> Self {
+        Self {
+            executables: PerPlatform::default(),
+            installation_path: PerPlatform::default(),
+            npm_package: String::new(),
+            version_args: vec!["--version".to_owned()],
+            min_node: String::new(),
+            supports_mcp: false,
+            mcp_config_path: PerPlatform::default(),
+            discovery_capabilities: DiscoveryCapabilities::default(),
+        }
+    }
+}
+
+/// Names or paths, for each platform.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct PerPlatform {
+    pub linux: Vec<String>,
+    pub windows: Vec<String>,
+    pub macos: Vec<String>,
+}
+
+/// What an agent can, for whoever chooses.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct DiscoveryCapabilities {
+    pub supports_session_resume: bool,
+    pub supports_shell: bool,
+    pub supports_workspace_only: bool,
+}
+
+/// An agent's models.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Models {
+    /// The one that is used where nobody says; empty for the agent's own choice.
+    pub default_model: String,
+    /// Some that it has.
+    pub available_models: Vec<Model>,
+}
+
+/// A model.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Model {
+    /// In the agent's spelling.
+    pub id: String,
+    /// Its name for people.
+    pub name: String,
+    /// What it is like.
+    pub description: String,
+    /// Whose it is.
+    pub provider: String,
+    /// Tokens.
+    pub context_window: Option<u64>,
+    /// Whether it is used where nobody says.
+    pub is_default: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn workspace() -> String {
+    "{workspace}".to_owned()
+}
+
+fn object() -> Value {
+    Value::Object(serde_json::Map::new())
+}
+
+impl AgentSpec {
+    /// The command by which a person goes on with the conversation `id` by the agent itself; `None` where the row has none.
+    pub fn attach_command(&self, id: &str) -> Option<Vec<String>> {
+        let words = &self.session_config.attach_command;
+        (!words.is_empty()).then(|| words.iter().map(|word| word.replace("{id}", id)).collect())
+    }
+
+    /// An agent that needs no environment and cannot be steered.
+    pub fn new(id: &str, protocol: &str, argv: &[&str]) -> Self {
+        Self {
+            id: id.to_owned(),
+            name: String::new(),
+            display_name: String::new(),
+            description: String::new(),
+            enabled: true,
+            image: String::new(),
+            tag: String::new(),
+            cmd: argv.iter().map(|arg| (*arg).to_owned()).collect(),
+            working_dir: workspace(),
+            required_env: Vec::new(),
+            env: EnvVars::default(),
+            mounts: Vec::new(),
+            resource_limits: ResourceLimits::default(),
+            capabilities: Vec::new(),
+            protocol: protocol.to_owned(),
+            protocol_config: object(),
+            model_flag: String::new(),
+            workspace_flag: String::new(),
+            session_config: SessionConfig::default(),
+            permission_config: PermissionConfig::default(),
+            permission_settings: BTreeMap::new(),
+            discovery: Discovery::default(),
+            model_config: Models::default(),
+            install: String::new(),
+            inherited: EnvVars::default(),
+        }
+    }
+
+    /// Whose configuration files it reads, if its row says: `claude`, `codex`, `gemini`, `opencode`, `pi`.
+    pub fn family(&self) -> Option<&str> {
+        self.protocol_config.get("config").and_then(Value::as_str)
+    }
+
+    /// Whether it has a server that can be reached at an address.
+    pub fn is_server(&self) -> bool {
+        self.protocol_config.get("server") == Some(&Value::Bool(true))
+    }
+
+    /// The name for lists: the display name, else the name, else the id.
+    pub fn title(&self) -> &str {
+        [&self.display_name, &self.name].into_iter().find(|name| !name.is_empty()).unwrap_or(&self.id)
+    }
+
+    /// The model that is used where nobody says.
+    pub fn default_model(&self) -> Option<&str> {
+        let models = &self.model_config;
+        let named = Some(models.default_model.as_str()).filter(|model| !model.is_empty());
+        named.or_else(|| models.available_models.iter().find(|model| model.is_default).map(|model| model.id.as_str()))
+    }
+
+    /// The variables of `required_env` that `env` does not have: with an agent's whole environment, what it cannot start without.
+    pub fn missing_env(&self, env: &EnvVars) -> Vec<String> {
+        self.required_env.iter().filter(|name| env.0.get(*name).is_none_or(String::is_empty)).cloned().collect()
+    }
+}
+
+impl ResourceLimits {
+    /// Sets what `limits` leaves open.
+    pub fn apply(&self, limits: &mut ipc_protocol::Limits) {
+        let memory = self.memory_mb.map(|mb| mb.saturating_mul(1 << 20));
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "it saturates, and is checked to be positive"
+        )]
+        let cpu = self.cpu_cores.map(|cores| (cores * 100.0).round() as u64);
+        let clock = self.timeout_seconds.map(|seconds| seconds.saturating_mul(1000));
+        limits.memory_bytes = limits.memory_bytes.or(memory);
+        limits.cpu_percent = limits.cpu_percent.or(cpu);
+        limits.wall_clock_ms = limits.wall_clock_ms.or(clock);
+    }
+}
+
+impl PerPlatform {
+    /// Those of the platform this is built for.
+    pub fn here(&self) -> &[String] {
+        if cfg!(target_os = "macos") {
+            &self.macos
+        } else if cfg!(target_os = "windows") {
+            &self.windows
+        } else {
+            &self.linux
+        }
+    }
+}

@@ -1,0 +1,430 @@
+//! What the model and its tools say: messages, their pieces, tool calls, sub-agents.
+
+use std::collections::VecDeque;
+
+use ipc_protocol::{Event, ToolStart, ToolStatus, ToolUpdate};
+use serde::Deserialize;
+use serde_json::{Value, value::RawValue};
+
+use super::{
+    plan::Plan,
+    system, tools,
+    usage::{Meter, Tokens},
+};
+use crate::{
+    Action,
+    jsonl::{self, MAX_ID},
+};
+
+/// Most tool calls remembered. The result of one that was forgotten is not told.
+const MAX_CALLS: usize = 1024;
+/// Most sub-agents remembered.
+const MAX_AGENTS: usize = 256;
+/// Most bytes of the input of a change to the plan: it is kept until the agent has made it.
+const MAX_KEPT: usize = 4096;
+
+/// A tool call that has begun and not ended.
+#[derive(Debug)]
+struct Call {
+    id: Box<str>,
+    name: Box<str>,
+    /// Whose sub-agent's it is.
+    parent: Option<Box<str>>,
+    /// Its input still comes.
+    pending: bool,
+    /// Where it is about the plan.
+    input: Value,
+}
+
+/// `stream_event`.
+#[derive(Debug, Deserialize)]
+struct Streamed<'a> {
+    #[serde(borrow)]
+    event: StreamedEvent<'a>,
+    #[serde(default)]
+    abandoned_blocks: Option<Abandoned>,
+}
+
+#[derive(Debug, Deserialize)]
+struct StreamedEvent<'a> {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(borrow, default)]
+    message: Option<MessageHead<'a>>,
+    #[serde(borrow, default)]
+    content_block: Option<Block<'a>>,
+    #[serde(borrow, default)]
+    delta: Option<DeltaText<'a>>,
+    #[serde(default)]
+    usage: Option<Tokens>,
+    #[serde(default)]
+    index: u64,
+}
+
+/// Blocks of a message that broke off.
+#[derive(Debug, Deserialize)]
+struct Abandoned {
+    from_block_index: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct DeltaText<'a> {
+    #[serde(borrow, default)]
+    text: Option<std::borrow::Cow<'a, str>>,
+    #[serde(borrow, default)]
+    thinking: Option<std::borrow::Cow<'a, str>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct MessageHead<'a> {
+    #[serde(default)]
+    id: Option<String>,
+    #[serde(default)]
+    model: Option<std::borrow::Cow<'a, str>>,
+}
+
+/// `assistant` and `user`.
+#[derive(Debug, Deserialize)]
+struct Whole<'a> {
+    #[serde(borrow)]
+    message: Message<'a>,
+    /// Of a message that the agent made up for a request that failed.
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+    /// What a tool did, for programs.
+    #[serde(borrow, default)]
+    tool_use_result: Option<&'a RawValue>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Message<'a> {
+    #[serde(default)]
+    id: Option<String>,
+    #[serde(default)]
+    model: Option<String>,
+    /// Blocks, or a text.
+    #[serde(borrow)]
+    content: &'a RawValue,
+    #[serde(default)]
+    usage: Option<Tokens>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Block<'a> {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    text: Option<String>,
+    #[serde(default)]
+    thinking: Option<String>,
+    #[serde(default)]
+    id: Option<String>,
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(borrow, default)]
+    input: Option<&'a RawValue>,
+    #[serde(default)]
+    tool_use_id: Option<String>,
+    #[serde(default)]
+    is_error: Option<bool>,
+    #[serde(borrow, default)]
+    content: Option<&'a RawValue>,
+}
+
+/// What is known of the messages so far.
+#[derive(Debug, Default)]
+pub(super) struct Messages {
+    /// The message of the main conversation that came in pieces last: its words are not told again when it comes whole.
+    streamed: Option<String>,
+    /// How many blocks of it have begun.
+    blocks: u64,
+    /// Oldest first.
+    calls: VecDeque<Call>,
+    /// Sub-agents, and the calls that started them.
+    agents: VecDeque<(Box<str>, Box<str>)>,
+    plan: Plan,
+}
+
+impl Messages {
+    /// A `stream_event` that was too unusual for the hot path.
+    pub(super) fn streamed(
+        &mut self,
+        line: &[u8],
+        parent: Option<&str>,
+        meter: &mut Meter,
+        out: &mut Vec<Action>,
+    ) -> bool {
+        let Ok(Streamed { event, abandoned_blocks }) = serde_json::from_slice::<Streamed<'_>>(line) else {
+            return false;
+        };
+        let main = parent.is_none();
+        match event.kind.as_str() {
+            "message_start" if main => {
+                // What was begun in a message that broke off does not go on.
+                self.end_pending(out);
+                let head = event.message.unwrap_or(MessageHead { id: None, model: None });
+                self.blocks = 0;
+                self.streamed = head.id.filter(|id| id.len() <= MAX_ID);
+                if let Some(model) = head.model.as_deref().filter(|model| model.len() <= MAX_ID) {
+                    meter.model(model);
+                }
+            }
+            "content_block_start" => {
+                if main {
+                    self.blocks = event.index.saturating_add(1);
+                }
+                if let Some(block) = event.content_block {
+                    self.block_started(&block, parent, out);
+                }
+            }
+            "content_block_delta" if main => {
+                let delta = event.delta.unwrap_or(DeltaText { text: None, thinking: None });
+                say(delta.text.as_deref(), delta.thinking.as_deref(), out);
+            }
+            "message_delta" if main => {
+                if let Some(tokens) = event.usage {
+                    meter.answered(tokens);
+                }
+            }
+            // It was told piece by piece, and will be told again.
+            "message_stop" if main && abandoned_blocks.is_some_and(|gone| gone.from_block_index < self.blocks) => {
+                let detail = "the answer broke off: what it said so far is asked for again";
+                out.push(Action::Event(system::status("abandoned", detail)));
+            }
+            _ => {}
+        }
+        true
+    }
+
+    fn block_started(&mut self, block: &Block<'_>, parent: Option<&str>, out: &mut Vec<Action>) {
+        if let (Some(id), Some(name)) = (&block.id, &block.name) {
+            if self.begin(id, name, parent, true, out) {
+                let kind = tools::kind(name).to_owned();
+                out.push(Action::Event(Event::ToolStart(Box::new(ToolStart {
+                    id: id.clone(),
+                    name: name.clone(),
+                    title: name.clone(),
+                    kind,
+                    input: ipc_protocol::Json::null(),
+                    status: ToolStatus::Pending,
+                    parent: parent.map(str::to_owned),
+                }))));
+            }
+        } else if parent.is_none() {
+            say(block.text.as_deref(), block.thinking.as_deref(), out);
+        }
+    }
+
+    /// An `assistant` line: a whole message, or one block of it.
+    pub(super) fn assistant(
+        &mut self,
+        line: &[u8],
+        parent: Option<&str>,
+        meter: &mut Meter,
+        out: &mut Vec<Action>,
+    ) -> bool {
+        let Ok(Whole { message, error, .. }) = serde_json::from_slice::<Whole<'_>>(line) else { return false };
+        let Some(blocks) = blocks(message.content) else { return false };
+        let told = message.id.is_some() && message.id == self.streamed;
+        // What failed is said by the result, as an error.
+        let failed = error.is_some_and(|error| error.get() != "null");
+        let model = message.model.as_deref().filter(|model| model.len() <= MAX_ID && *model != "<synthetic>");
+        if let Some(model) = model.filter(|_| parent.is_none() && !told && !failed) {
+            meter.model(model);
+            meter.answered(message.usage.unwrap_or_default());
+        }
+        for block in blocks {
+            match (block.kind.as_str(), parent) {
+                ("text" | "thinking", None) if !told && !failed => {
+                    say(block.text.as_deref(), block.thinking.as_deref(), out);
+                }
+                // The words of a sub-agent are no answer: they are the progress of the call that started it.
+                ("text", Some(parent)) if self.knows(parent) => {
+                    let output = block.text.filter(|text| !text.is_empty());
+                    out.extend(output.map(|text| update(parent, None, None, Some(jsonl::output(text)))));
+                }
+                _ => {
+                    self.called(&block, parent, out);
+                    // Of a tool that the model's own server runs.
+                    self.ended(&block, parent, None, out);
+                }
+            }
+        }
+        true
+    }
+
+    /// A block that may be a tool call, whole.
+    fn called(&mut self, block: &Block<'_>, parent: Option<&str>, out: &mut Vec<Action>) {
+        let (Some(id), Some(name), Some(raw)) = (&block.id, &block.name, block.input) else { return };
+        let input = tools::value(Some(raw));
+        let title = tools::title(name, &input);
+        if self.begin(id, name, parent, false, out) {
+            out.push(Action::Event(Event::ToolStart(Box::new(ToolStart {
+                id: id.clone(),
+                name: name.clone(),
+                title,
+                kind: tools::kind(name).to_owned(),
+                input: jsonl::bounded(Some(raw)),
+                status: ToolStatus::InProgress,
+                parent: parent.map(str::to_owned),
+            }))));
+        } else if let Some(call) = self.calls.iter_mut().find(|call| call.pending && *call.id == **id) {
+            call.pending = false;
+            let mut started = ToolUpdate {
+                id: id.clone(),
+                title: Some(title),
+                status: Some(ToolStatus::InProgress),
+                input: Some(jsonl::bounded(Some(raw))),
+                output: None,
+            };
+            started.title = started.title.filter(|title| title != name);
+            out.push(Action::Event(Event::ToolUpdate(Box::new(started))));
+        }
+        if parent.is_none() {
+            out.extend(self.plan.called(name, &input).map(Action::Event));
+            if name == "TaskUpdate"
+                && raw.get().len() <= MAX_KEPT
+                && let Some(call) = self.calls.iter_mut().rev().find(|call| *call.id == **id)
+            {
+                call.input = input;
+            }
+        }
+    }
+
+    /// A `user` line: what tools gave, or words that the agent put into the user's mouth.
+    pub(super) fn user(&mut self, line: &[u8], parent: Option<&str>, out: &mut Vec<Action>) -> bool {
+        let Ok(Whole { message, tool_use_result, .. }) = serde_json::from_slice::<Whole<'_>>(line) else {
+            return false;
+        };
+        for block in blocks(message.content).unwrap_or_default() {
+            self.ended(&block, parent, tool_use_result, out);
+        }
+        true
+    }
+
+    /// A block that may be what a tool gave.
+    fn ended(&mut self, block: &Block<'_>, parent: Option<&str>, result: Option<&RawValue>, out: &mut Vec<Action>) {
+        let Some(id) = &block.tool_use_id else { return };
+        let at = self.calls.iter().position(|call| *call.id == **id);
+        let Some(call) = at.and_then(|at| self.calls.remove(at)) else { return };
+        let status = if block.is_error == Some(true) { ToolStatus::Failed } else { ToolStatus::Completed };
+        out.push(jsonl::end(id, status, output(block.content)));
+        if parent.is_none() && status == ToolStatus::Completed {
+            let result = tools::value(result);
+            out.extend(self.plan.ended(&call.name, &call.input, &result).map(Action::Event));
+        }
+    }
+
+    /// Remembers a call. Whether it is new, and may be told. One that is forgotten for it is not waited for any more.
+    fn begin(&mut self, id: &str, name: &str, parent: Option<&str>, pending: bool, out: &mut Vec<Action>) -> bool {
+        let fits = [Some(id), Some(name), parent].into_iter().flatten().all(|id| id.len() <= MAX_ID);
+        if !fits || self.knows(id) {
+            return false;
+        }
+        if self.calls.len() >= MAX_CALLS
+            && let Some(oldest) = self.calls.pop_front()
+        {
+            out.push(jsonl::end(&oldest.id, ToolStatus::Failed, String::new()));
+        }
+        let (id, name, parent) = (id.into(), name.into(), parent.map(Into::into));
+        self.calls.push_back(Call { id, name, parent, pending, input: Value::Null });
+        true
+    }
+
+    pub(super) fn knows(&self, id: &str) -> bool {
+        self.calls.iter().any(|call| *call.id == *id)
+    }
+
+    /// A sub-agent was started by the call `call`.
+    pub(super) fn agent(&mut self, agent: &str, call: &str) {
+        if agent.len() > MAX_ID || call.len() > MAX_ID || self.agents.iter().any(|(known, _)| **known == *agent) {
+            return;
+        }
+        if self.agents.len() >= MAX_AGENTS {
+            self.agents.pop_front();
+        }
+        self.agents.push_back((agent.into(), call.into()));
+    }
+
+    /// The call that started a sub-agent.
+    pub(super) fn caller(&self, agent: &str) -> Option<String> {
+        self.agents.iter().find(|(known, _)| **known == *agent).map(|(_, call)| call.to_string())
+    }
+
+    /// Ends the calls whose input did not come to its end.
+    fn end_pending(&mut self, out: &mut Vec<Action>) {
+        self.end(|call| call.pending && call.parent.is_none(), out);
+    }
+
+    /// The turn is over: the calls of the main conversation that have not ended will not. Those of sub-agents go on.
+    pub(super) fn turn_ended(&mut self, out: &mut Vec<Action>) {
+        self.end(|call| call.parent.is_none(), out);
+    }
+
+    /// The sub-agent of the call `parent` is over.
+    pub(super) fn agent_ended(&mut self, parent: &str, out: &mut Vec<Action>) {
+        self.end(|call| call.parent.as_deref() == Some(parent), out);
+    }
+
+    /// The agent is gone.
+    pub(super) fn end_all(&mut self, out: &mut Vec<Action>) {
+        self.end(|_| true, out);
+    }
+
+    fn end(&mut self, over: impl Fn(&Call) -> bool, out: &mut Vec<Action>) {
+        self.calls.retain(|call| {
+            let over = over(call);
+            if over {
+                out.push(jsonl::end(&call.id, ToolStatus::Failed, String::new()));
+            }
+            !over
+        });
+    }
+}
+
+/// Something of a call has changed.
+pub(super) fn update(id: &str, title: Option<String>, status: Option<ToolStatus>, output: Option<String>) -> Action {
+    let update = ToolUpdate { id: id.to_owned(), title, status, input: None, output };
+    Action::Event(Event::ToolUpdate(Box::new(update)))
+}
+
+fn say(text: Option<&str>, thinking: Option<&str>, out: &mut Vec<Action>) {
+    let spoken = text.filter(|text| !text.is_empty()).map(|text| Event::Text { text: text.to_owned() });
+    let thought = thinking.filter(|text| !text.is_empty()).map(|text| Event::Thinking { text: text.to_owned() });
+    out.extend([spoken, thought].into_iter().flatten().map(Action::Event));
+}
+
+/// The blocks of a message; one of its own for a message that is a text.
+fn blocks(content: &RawValue) -> Option<Vec<Block<'_>>> {
+    if content.get().starts_with('"') {
+        let text = serde_json::from_str(content.get()).ok()?;
+        return Some(vec![Block {
+            kind: "text".to_owned(),
+            text: Some(text),
+            thinking: None,
+            id: None,
+            name: None,
+            input: None,
+            tool_use_id: None,
+            is_error: None,
+            content: None,
+        }]);
+    }
+    serde_json::from_str(content.get()).ok()
+}
+
+/// A tool's output as text.
+fn output(content: Option<&RawValue>) -> String {
+    match tools::value(content) {
+        Value::Null => String::new(),
+        Value::String(text) => text,
+        Value::Array(parts) => {
+            let text = |part: &Value| match part.get("text").and_then(Value::as_str) {
+                Some(text) => text.to_owned(),
+                None => format!("[{}]", part.get("type").and_then(Value::as_str).unwrap_or("content")),
+            };
+            parts.iter().map(text).collect::<Vec<_>>().join("\n")
+        }
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,298 @@
+//! Open permission requests (`can_use_tool`).
+//!
+//! The agent also suggests rules that would let it do the same again unasked. They are written to files
+//! (`.claude/settings.local.json` of the working directory, as a rule) and hold for every later session there, so they go back to it
+//! only when a user chooses the option that says so.
+
+use ipc_protocol::{
+    Event, PermissionAnswer, PermissionOption, PermissionOptionKind, PermissionRequest, ResolvedBy, WireError,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json, value::RawValue};
+
+use super::{tools, wire};
+use crate::{
+    Action,
+    jsonl::{self, MAX_ID, words},
+    permission::{Choice, Open, OpenRequests},
+};
+
+/// Most bytes of all open requests: the input goes back with the answer, so it is kept.
+const MAX_BYTES: usize = 32 * 1024 * 1024;
+/// Most answers of a question that become options.
+const MAX_CHOICES: usize = 16;
+
+const ALLOW: &str = "allow";
+const ALLOW_ALWAYS: &str = "allowAlways";
+const REJECT: &str = "reject";
+const REJECT_AND_STOP: &str = "rejectAndStop";
+/// An option that answers a question begins with this; the answer follows.
+const CHOOSE: &str = "choose:";
+
+/// What the model is told where nobody gave a reason.
+const NOT_ALLOWED: &str = "This was not allowed. Go on without it, or say what you need it for.";
+
+/// What `can_use_tool` says.
+#[derive(Debug, Deserialize)]
+pub(super) struct Asked<'a> {
+    tool_name: String,
+    #[serde(borrow, default)]
+    input: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    permission_suggestions: Option<&'a RawValue>,
+    #[serde(default)]
+    suppress_always_allow_rule: bool,
+    #[serde(default)]
+    tool_use_id: Option<String>,
+    #[serde(default)]
+    title: Option<String>,
+    /// The sub-agent that asks.
+    #[serde(default)]
+    pub(super) agent_id: Option<String>,
+}
+
+/// What a request is answered with.
+#[derive(Debug)]
+struct About {
+    agent_id: String,
+    input: Box<RawValue>,
+    suggestions: Option<Box<RawValue>>,
+}
+
+impl About {
+    fn bytes(&self) -> usize {
+        self.input.get().len() + self.suggestions.as_ref().map_or(0, |suggestions| suggestions.get().len())
+    }
+}
+
+/// The answer in the agent's form.
+#[derive(Serialize)]
+#[serde(tag = "behavior", rename_all = "lowercase", rename_all_fields = "camelCase")]
+enum Answer<'a> {
+    Allow {
+        updated_input: &'a RawValue,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        updated_permissions: Option<&'a RawValue>,
+    },
+    Deny {
+        message: &'a str,
+        /// Whether the turn ends.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        interrupt: bool,
+    },
+}
+
+/// What was decided about a request.
+struct Decision {
+    /// The option that it comes to.
+    option: Option<String>,
+    allowed: bool,
+    /// In place of the tool's input.
+    input: Option<Box<RawValue>>,
+    message: Option<String>,
+    interrupt: bool,
+    always: bool,
+}
+
+impl Decision {
+    fn allow(option: &str) -> Self {
+        let option = Some(option.to_owned());
+        Self { option, allowed: true, input: None, message: None, interrupt: false, always: false }
+    }
+
+    fn deny(option: Option<&str>, interrupt: bool) -> Self {
+        let option = option.map(str::to_owned);
+        Self { option, allowed: false, input: None, message: None, interrupt, always: false }
+    }
+}
+
+/// The open requests.
+#[derive(Debug, Default)]
+pub(super) struct Permissions(OpenRequests<About>);
+
+impl Permissions {
+    /// Takes a request of the agent's, or refuses it where it breaks a bound. `parent` is the tool call of the sub-agent that asks.
+    pub(super) fn ask(&mut self, agent_id: &str, asked: Asked<'_>, parent: Option<String>, out: &mut Vec<Action>) {
+        let bytes: usize = self.0.iter().map(|open| open.about.bytes()).sum();
+        let empty = || RawValue::from_string("{}".to_owned()).unwrap_or_default();
+        let about = About {
+            agent_id: agent_id.to_owned(),
+            input: asked.input.map_or_else(empty, RawValue::to_owned),
+            suggestions: asked.permission_suggestions.map(RawValue::to_owned),
+        };
+        let ids = [Some(agent_id), Some(asked.tool_name.as_str()), asked.tool_use_id.as_deref()];
+        if self.0.is_full()
+            || bytes + about.bytes() > MAX_BYTES
+            || ids.into_iter().flatten().any(|id| id.len() > MAX_ID)
+        {
+            let message = "too many or too large permission requests are open, or an id is too long";
+            out.push(Action::Event(Event::error("permission", message, false)));
+            return wire::reply(agent_id, Answer::Deny { message, interrupt: false }, out);
+        }
+        let input = tools::value(Some(&about.input));
+        let suggestions = tools::value(asked.permission_suggestions.filter(|_| !asked.suppress_always_allow_rule));
+        let request = PermissionRequest {
+            id: String::new(),
+            tool_call_id: asked.tool_use_id,
+            title: asked.title.as_deref().map_or_else(|| tools::title(&asked.tool_name, &input), words),
+            kind: tools::kind(&asked.tool_name).to_owned(),
+            command: tools::command(&asked.tool_name, &input),
+            paths: tools::paths(&asked.tool_name, &input),
+            options: options(&asked.tool_name, &input, &suggestions),
+            tool: asked.tool_name,
+            input: jsonl::bounded(asked.input),
+            parent,
+        };
+        self.0.ask(request, about, out);
+    }
+
+    /// Answers the request `id`.
+    ///
+    /// # Errors
+    /// [`WireError::UnknownPermission`], [`WireError::UnknownOption`]; it stays open then.
+    pub(super) fn answer(
+        &mut self,
+        id: &str,
+        answer: &PermissionAnswer,
+        by: ResolvedBy,
+        out: &mut Vec<Action>,
+    ) -> Result<(), WireError> {
+        let open = self.0.get(id)?;
+        let decision = decide(open, answer, open.choose(answer, &by)?, &by)?;
+        let reply = |about: About, out: &mut Vec<Action>| {
+            let response = if decision.allowed {
+                Answer::Allow {
+                    updated_input: decision.input.as_deref().unwrap_or(&about.input),
+                    updated_permissions: about.suggestions.as_deref().filter(|_| decision.always),
+                }
+            } else {
+                let message = decision.message.as_deref().unwrap_or(NOT_ALLOWED);
+                Answer::Deny { message, interrupt: decision.interrupt }
+            };
+            wire::reply(&about.agent_id, response, out);
+        };
+        self.0.resolve(id, decision.option, by, reply, out);
+        Ok(())
+    }
+
+    /// The agent has taken back its request.
+    pub(super) fn taken_back(&mut self, agent_id: &str, by: &ResolvedBy, out: &mut Vec<Action>) {
+        self.0.close(by, |about| about.agent_id == agent_id, |_, _| {}, out);
+    }
+
+    /// Closes all that are open, without a word to an agent that is gone.
+    pub(super) fn close_all(&mut self, out: &mut Vec<Action>) {
+        self.0.close_all(&ResolvedBy::Abort, out);
+    }
+}
+
+/// The ways to answer.
+fn options(tool: &str, input: &Value, suggestions: &Value) -> Vec<PermissionOption> {
+    let option = |id: &str, name: String, kind| PermissionOption { id: id.to_owned(), name, kind };
+    let mut options = vec![option(ALLOW, "Allow".into(), PermissionOptionKind::AllowOnce)];
+    let always = suggested(suggestions);
+    if !always.is_empty() {
+        options.push(option(ALLOW_ALWAYS, format!("Allow, and {always}"), PermissionOptionKind::AllowAlways));
+    }
+    options.push(option(REJECT, "Reject".into(), PermissionOptionKind::RejectOnce));
+    options.push(option(REJECT_AND_STOP, "Reject, and end the turn".into(), PermissionOptionKind::Other));
+    if tool == "AskUserQuestion" {
+        let labels = choices(input).map(|(_, labels)| labels).unwrap_or_default();
+        let chosen = labels.into_iter().take(MAX_CHOICES);
+        options.extend(
+            chosen.map(|label| option(&format!("{CHOOSE}{label}"), label.to_owned(), PermissionOptionKind::Other)),
+        );
+    }
+    options
+}
+
+/// What the agent would write if it were allowed always, in words.
+fn suggested(suggestions: &Value) -> String {
+    let one = |suggestion: &Value| {
+        let text = |key: &str| suggestion.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let place = match text("destination").as_str() {
+            "localSettings" => " in .claude/settings.local.json".to_owned(),
+            "projectSettings" => " in .claude/settings.json".to_owned(),
+            "userSettings" => " in the user's settings".to_owned(),
+            "session" => " for this session".to_owned(),
+            other => format!(" in {other}"),
+        };
+        let rules = suggestion.get("rules").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let rule = |rule: &Value| {
+            let name = rule.get("toolName").and_then(Value::as_str).unwrap_or_default();
+            match rule.get("ruleContent").and_then(Value::as_str) {
+                Some(content) => format!("{name}({content})"),
+                None => name.to_owned(),
+            }
+        };
+        let listed = rules.iter().take(8).map(rule).collect::<Vec<_>>().join(", ");
+        let directories =
+            suggestion.get("directories").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let directories = directories.iter().take(8).filter_map(Value::as_str).collect::<Vec<_>>().join(", ");
+        match text("type").as_str() {
+            "addRules" => format!("always {} {listed}{place}", text("behavior")),
+            "setMode" => format!("change to mode {}{place}", text("mode")),
+            "addDirectories" => format!("work in {directories} too{place}"),
+            other => format!("{other}{place}"),
+        }
+    };
+    let all = suggestions.as_array().map(Vec::as_slice).unwrap_or_default();
+    words(&all.iter().take(8).map(one).collect::<Vec<_>>().join("; "))
+}
+
+/// The question and its answers, where there is one question that has one answer.
+fn choices(input: &Value) -> Option<(&str, Vec<&str>)> {
+    let [question] = input.get("questions")?.as_array()?.as_slice() else { return None };
+    if question.get("multiSelect").and_then(Value::as_bool) == Some(true) {
+        return None;
+    }
+    let labels = question.get("options")?.as_array()?.iter().filter_map(|option| option.get("label")?.as_str());
+    Some((question.get("question")?.as_str()?, labels.filter(|label| label.len() <= MAX_ID).collect()))
+}
+
+fn decide(
+    open: &Open<About>,
+    answer: &PermissionAnswer,
+    choice: Choice,
+    by: &ResolvedBy,
+) -> Result<Decision, WireError> {
+    let option = match (choice, answer) {
+        (Choice::Option(at), _) => open.option(at).unwrap_or_default(),
+        (Choice::Cancelled, _) => return Ok(Decision::deny(None, true)),
+        (Choice::More, PermissionAnswer::AllowWith { input }) => {
+            // Once more, so that it is one line whatever the caller wrote.
+            let value = input.value();
+            if !value.is_object() {
+                let reason = "the input of a tool is an object, and the answer has something else".to_owned();
+                return Err(WireError::Protocol { reason });
+            }
+            return Ok(Decision { input: raw(&value), ..Decision::allow(ALLOW) });
+        }
+        (Choice::More, PermissionAnswer::DenyWith { message }) => {
+            return Ok(Decision { message: Some(message.clone()), ..Decision::deny(Some(REJECT), false) });
+        }
+        (Choice::More, _) => return Ok(Decision::deny(None, false)),
+    };
+    Ok(match option.as_str() {
+        // Nobody but a person has a say in what later sessions are not asked about.
+        ALLOW_ALWAYS if matches!(by, ResolvedBy::User { .. }) => {
+            Decision { always: true, ..Decision::allow(ALLOW_ALWAYS) }
+        }
+        ALLOW | ALLOW_ALWAYS => Decision::allow(ALLOW),
+        REJECT => Decision::deny(Some(REJECT), false),
+        REJECT_AND_STOP => Decision::deny(Some(REJECT_AND_STOP), true),
+        chosen => Decision { input: chosen_input(&open.about, chosen), ..Decision::allow(chosen) },
+    })
+}
+
+/// The input of a question with the answer that the option `chosen` means.
+fn chosen_input(open: &About, chosen: &str) -> Option<Box<RawValue>> {
+    let mut input = tools::value(Some(&open.input));
+    let question = choices(&input)?.0.to_owned();
+    input["answers"] = json!({ question: chosen.strip_prefix(CHOOSE)? });
+    raw(&input)
+}
+
+fn raw(value: &Value) -> Option<Box<RawValue>> {
+    RawValue::from_string(value.to_string()).ok()
+}

@@ -1,0 +1,523 @@
+//! The state of the conversation: handshake, turns, and what becomes of each line.
+
+mod operate;
+mod start;
+
+use std::collections::BTreeMap;
+
+use ipc_protocol::{
+    AgentSessionConfig, Event, NativeResume, PermissionAnswer, Prompt, ResolvedBy, WireError, message::RequestId,
+};
+use serde_json::{Value, json};
+
+use self::operate::Compaction;
+use super::{
+    messages::{self, Messages},
+    operations::{self, Pending, Purpose},
+    outgoing,
+    permissions::{Asked, Permissions},
+    system::{self, System},
+    turn::{Outcome, Turn},
+    usage::{Meter, Taken},
+    wire::{self, ControlCancel, ControlRequest, ControlResponse, Delta, Head, Interrupted, Lifecycle, Subtype},
+};
+use crate::{
+    Action, AdapterSetup,
+    jsonl::{self, MAX_ID, words},
+};
+
+/// Most messages that steer one turn.
+const MAX_STEERS: usize = 64;
+/// Most events that are held until the agent is ready.
+const MAX_HELD: usize = 256;
+/// The number of the list that a start waits for; those of operations follow.
+const START_LIST: u64 = 0;
+
+/// Where the conversation is.
+#[derive(Debug)]
+enum State {
+    New,
+    /// The conversations of the working directory are looked for: there has to be one to go on with.
+    Looking,
+    /// The handshake, then the session's configuration.
+    Starting,
+    Ready(Option<Turn>),
+    /// Failed, or the agent is gone.
+    Over,
+}
+
+#[derive(Debug)]
+pub(in crate::claude) struct Session {
+    agent: String,
+    config: AgentSessionConfig,
+    resume: Option<NativeResume>,
+    directories: BTreeMap<String, String>,
+    /// The agent's id of the conversation, as far as it is known.
+    native_id: Option<String>,
+    /// Ids that the most recent conversation may have.
+    known: Option<Vec<String>>,
+    state: State,
+    pending: Pending,
+    permissions: Permissions,
+    messages: Messages,
+    meter: Meter,
+    compaction: Option<Compaction>,
+    /// Lists that are waited for.
+    lists: Vec<(u64, RequestId)>,
+    asked_lists: u64,
+    /// What the agent is named after: our messages have this and a number.
+    name: String,
+    said: u64,
+    /// Where the agent works, as it says.
+    cwd: Option<String>,
+    thinking_off: bool,
+    /// The agent runs a turn that nobody asked for.
+    by_itself: bool,
+    tools_checked: bool,
+    stderr: String,
+    /// Events from before the agent was ready.
+    held: Vec<Action>,
+}
+
+impl Session {
+    /// # Errors
+    /// What the agent cannot, as the end of "agent … cannot".
+    pub(in crate::claude) fn new(setup: AdapterSetup) -> Result<Self, String> {
+        let AdapterSetup { agent, config, resume, fresh_id, directories, .. } = setup;
+        if let Some(level) = &config.thinking {
+            operations::thinking(level, false)?;
+        }
+        let native_id = match &resume {
+            None => Some(fresh_id.clone()),
+            Some(NativeResume { fork: true, .. }) => Some(fresh_id.clone()),
+            Some(NativeResume { id, .. }) => id.clone(),
+        };
+        Ok(Self {
+            thinking_off: config.thinking.as_deref() == Some("off"),
+            meter: Meter::new(resume.is_some()),
+            name: fresh_id,
+            agent,
+            config,
+            resume,
+            directories,
+            native_id,
+            known: None,
+            state: State::New,
+            pending: Pending::default(),
+            permissions: Permissions::default(),
+            messages: Messages::default(),
+            compaction: None,
+            lists: Vec::new(),
+            asked_lists: START_LIST,
+            said: 0,
+            cwd: None,
+            by_itself: false,
+            tools_checked: false,
+            stderr: String::new(),
+            held: Vec::new(),
+        })
+    }
+
+    pub(in crate::claude) fn unsupported(&self, operation: impl Into<String>) -> WireError {
+        WireError::Unsupported { agent: self.agent.clone(), operation: operation.into() }
+    }
+
+    fn refused(&self, reason: impl Into<String>) -> WireError {
+        WireError::AgentRefused { agent: self.agent.clone(), reason: reason.into() }
+    }
+
+    /// A name for a message of ours: a UUID that nobody else has.
+    fn uuid(&mut self) -> String {
+        self.said += 1;
+        let stem = self.name.get(..24).filter(|stem| stem.ends_with('-'));
+        format!("{}{:012x}", stem.unwrap_or("00000000-0000-4000-8000-"), self.said)
+    }
+
+    /// Takes a whole line.
+    pub(in crate::claude) fn line(&mut self, line: &[u8], out: &mut Vec<Action>) {
+        if let State::Ready(_) = self.state
+            && let Some(event) = Delta::of(line)
+        {
+            out.extend(event.map(Action::Event));
+            return;
+        }
+        if line.trim_ascii().is_empty() {
+            return;
+        }
+        let before = out.len();
+        let understood = match serde_json::from_slice::<Head<'_>>(line) {
+            Ok(head) if !matches!(self.state, State::Over) => self.message(&head, line, out),
+            _ => false,
+        };
+        if matches!(self.state, State::Starting) {
+            // Nothing is told of an agent that is not ready.
+            let early = out.extract_if(before.., |action| matches!(action, Action::Event(_)));
+            self.held.extend(early);
+            self.held.truncate(MAX_HELD);
+        }
+        if !understood {
+            jsonl::log(line, out);
+        }
+    }
+
+    /// A line that is not taken begins so. Nobody is to wait for what was in it.
+    pub(in crate::claude) fn line_dropped(&mut self, beginning: &[u8], out: &mut Vec<Action>) {
+        jsonl::too_long(out);
+        let head = jsonl::head(beginning);
+        let text = |at: &str| head.pointer(at).and_then(Value::as_str);
+        match text("/type") {
+            Some("control_request") => {
+                if let Some(id) = text("/request_id") {
+                    wire::refuse(id, "the request is longer than what is taken", out);
+                }
+            }
+            Some("control_response") => {
+                let error = "the answer is longer than what is taken";
+                let response =
+                    json!({ "subtype": "error", "request_id": head["response"]["request_id"], "error": error });
+                let line = json!({ "type": "control_response", "response": response });
+                self.line(line.to_string().as_bytes(), out);
+            }
+            // What it says of the turn's end comes first.
+            Some("result") => self.line(head.to_string().as_bytes(), out),
+            // It may have told the end of a call.
+            _ => self.messages.end_all(out),
+        }
+    }
+
+    fn message(&mut self, head: &Head<'_>, line: &[u8], out: &mut Vec<Action>) -> bool {
+        let parent = head.parent_tool_use_id.as_deref().filter(|id| id.len() <= MAX_ID);
+        if let (Some(agent), Some(parent)) = (head.agent_id.as_deref(), parent) {
+            self.messages.agent(agent, parent);
+        }
+        match head.kind.as_ref() {
+            "stream_event" => self.messages.streamed(line, parent, &mut self.meter, out),
+            "assistant" => {
+                let before = out.len();
+                let understood = self.messages.assistant(line, parent, &mut self.meter, out);
+                if matches!(self.state, State::Ready(None))
+                    && let Some(compaction) = &mut self.compaction
+                {
+                    // It speaks of the compaction, and to nobody else.
+                    compaction.take_words(out, before);
+                }
+                understood
+            }
+            "user" => self.messages.user(line, parent, out),
+            "system" => self.system(head, line, out),
+            "result" => self.result(head, line, out),
+            "control_request" => self.asked(line, out),
+            "control_cancel_request" => {
+                let Ok(ControlCancel { request_id }) = serde_json::from_slice(line) else { return false };
+                let by = if self.cancelled() { ResolvedBy::Abort } else { ResolvedBy::Agent };
+                self.permissions.taken_back(&request_id, &by, out);
+                true
+            }
+            "control_response" => self.answered(line, out),
+            "command_lifecycle" => self.lifecycle(line, out),
+            "conversation_reset" => {
+                self.meter.reset();
+                out.push(note("conversationReset", "the agent's conversation begins anew"));
+                true
+            }
+            "rate_limit_event" => system::rate_limit(line, out),
+            // Signs of life, and what is in other lines too.
+            "keep_alive" | "tool_progress" | "tool_use_summary" | "auth_status" | "prompt_suggestion" => true,
+            _ => false,
+        }
+    }
+
+    fn cancelled(&self) -> bool {
+        matches!(&self.state, State::Ready(Some(turn)) if turn.cancelled)
+    }
+
+    fn turn(&mut self) -> Option<&mut Turn> {
+        match &mut self.state {
+            State::Ready(turn) => turn.as_mut(),
+            _ => None,
+        }
+    }
+
+    /// The agent says which conversation this is.
+    fn conversation(&mut self, id: Option<&str>, out: &mut Vec<Action>) -> bool {
+        let Some(id) = id.filter(|id| !id.is_empty() && id.len() <= MAX_ID) else { return true };
+        if self.native_id.as_deref() == Some(id) || !matches!(self.state, State::Ready(_)) {
+            return true;
+        }
+        if self.known.take().is_some_and(|known| !known.iter().any(|known| known == id)) {
+            self.fail_missing("it began a new one instead", out);
+            return false;
+        }
+        self.native_id = Some(id.to_owned());
+        out.push(Action::NativeSession(id.to_owned()));
+        true
+    }
+
+    fn system(&mut self, head: &Head<'_>, line: &[u8], out: &mut Vec<Action>) -> bool {
+        let Ok(said) = serde_json::from_slice::<System>(line) else { return false };
+        match head.subtype.as_deref().unwrap_or_default() {
+            "init" => {
+                if !self.conversation(head.session_id.as_deref(), out) {
+                    return true;
+                }
+                self.known = None;
+                self.by_itself = self.turn().is_none() && self.compaction.is_none();
+                self.cwd = said.cwd.filter(|cwd| cwd.starts_with('/'));
+                self.check_tools(said.tools.as_deref().unwrap_or_default(), out);
+            }
+            "api_retry" => out.push(Action::Event(said.retry())),
+            "status" => self.status(said, out),
+            "compact_boundary" => {
+                let metadata = said.compact_metadata.unwrap_or_default();
+                let tokens = |key: &str| metadata.get(key).and_then(Value::as_u64);
+                if let Some(after) = tokens("post_tokens") {
+                    self.meter.compacted(after);
+                    out.extend(self.meter.context_window().map(Action::Event));
+                }
+                let count = |tokens: Option<u64>| tokens.map_or_else(|| "?".to_owned(), |tokens| tokens.to_string());
+                let detail = format!("{} tokens became {}", count(tokens("pre_tokens")), count(tokens("post_tokens")));
+                out.push(note("compaction", detail));
+                if let Some(compaction) = &mut self.compaction {
+                    compaction.answer = Some(metadata);
+                }
+            }
+            "task_started" => {
+                if let (Some(agent), Some(call)) = (&said.task_id, &said.tool_use_id) {
+                    self.messages.agent(agent, call);
+                }
+            }
+            "task_progress" => {
+                let title = said.description.as_deref().map(words);
+                if let Some(call) = said.tool_use_id.as_deref().filter(|call| self.messages.knows(call)) {
+                    out.push(messages::update(call, title, None, None));
+                }
+            }
+            "task_notification" => {
+                if let Some(call) = &said.tool_use_id {
+                    self.messages.agent_ended(call, out);
+                }
+                out.extend(said.note("task_notification").flatten().map(Action::Event));
+            }
+            subtype => {
+                let Some(note) = said.note(subtype) else { return false };
+                out.extend(note.map(Action::Event));
+            }
+        }
+        true
+    }
+
+    fn status(&mut self, said: System, out: &mut Vec<Action>) {
+        if said.status.as_ref().and_then(Value::as_str) == Some("compacting") {
+            out.push(note("compaction", "begun"));
+        }
+        if let Some(mode) = &said.permission_mode {
+            out.push(note("mode", words(mode)));
+        }
+        if said.compact_result.as_deref() == Some("failed") {
+            let reason = words(said.compact_error.as_deref().unwrap_or("compaction failed"));
+            match &mut self.compaction {
+                Some(compaction) => compaction.error = Some(reason),
+                None => out.push(Action::Event(Event::error("compaction", reason, true))),
+            }
+        }
+    }
+
+    /// The agent leaves out tools that it does not know without a word.
+    fn check_tools(&mut self, has: &[String], out: &mut Vec<Action>) {
+        if std::mem::replace(&mut self.tools_checked, true) {
+            return;
+        }
+        // A sub-agent's tool has two names.
+        let same = |asked: &str, has: &str| asked == has || (asked == "Agent" && has == "Task");
+        let built_in = self.config.tools.iter().filter(|tool| !tool.starts_with("mcp__") && !tool.is_empty());
+        let missing: Vec<_> = built_in.filter(|tool| !has.iter().any(|has| same(tool, has))).cloned().collect();
+        if !missing.is_empty() {
+            let message = format!("the agent has no tool {}", missing.join(", "));
+            out.push(Action::Event(Event::error("unknown-tool", message, false)));
+        }
+    }
+
+    fn result(&mut self, head: &Head<'_>, line: &[u8], out: &mut Vec<Action>) -> bool {
+        let Ok(outcome) = serde_json::from_slice::<Outcome>(line) else { return false };
+        if !matches!(self.state, State::Ready(_)) {
+            if !outcome.is_error() {
+                return false;
+            }
+            self.start_failed(&outcome, out);
+            return true;
+        }
+        if !self.conversation(head.session_id.as_deref(), out) {
+            return true;
+        }
+        let taken = self.meter.taken(serde_json::from_slice::<Taken>(line).unwrap_or_default());
+        let window = self.meter.context_window();
+        self.by_itself = false;
+        let (usage, error) = match self.turn().filter(|turn| turn.has(&outcome)) {
+            Some(turn) => turn.result(&outcome, taken),
+            None => (taken, None),
+        };
+        out.push(Action::Event(Event::Usage(Box::new(usage))));
+        out.extend(window.into_iter().chain(error).map(Action::Event));
+        if let Some(compaction) = self.compaction.take_if(|compaction| outcome.answers(&compaction.uuid)) {
+            out.push(self.compacted(compaction, &outcome));
+        } else if !outcome.is_ours() {
+            out.push(note("ownTurn", "the agent has ended a turn that it began by itself"));
+        }
+        self.end_if_over(out);
+        true
+    }
+
+    fn end_if_over(&mut self, out: &mut Vec<Action>) {
+        let State::Ready(slot) = &mut self.state else { return };
+        let Some(turn) = slot.take_if(|turn| turn.over()) else { return };
+        self.messages.turn_ended(out);
+        out.extend(turn.complete().map(Action::Event));
+        out.push(Action::TurnEnded);
+    }
+
+    /// What becomes of a message of ours.
+    fn lifecycle(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool {
+        let Ok(Lifecycle { command_uuid, state }) = serde_json::from_slice(line) else { return false };
+        match state.as_ref() {
+            "queued" | "started" => {
+                if let Some(turn) = self.turn() {
+                    turn.taken(&command_uuid);
+                }
+            }
+            // What the agent had begun with has had its result by now.
+            "cancelled" => self.dropped(&command_uuid, out),
+            "completed" if self.turn().is_some_and(|turn| turn.passed_over(&command_uuid)) => {
+                let message = "the agent passed over the message: it has had one of that name";
+                out.push(Action::Event(Event::error("message-dropped", message, false)));
+                self.end_if_over(out);
+            }
+            _ => {}
+        }
+        true
+    }
+
+    fn dropped(&mut self, uuid: &str, out: &mut Vec<Action>) {
+        if let Some(compaction) = self.compaction.take_if(|compaction| compaction.uuid == uuid) {
+            let reply = Err(self.refused("it was cancelled"));
+            out.push(Action::Reply { request: compaction.request, reply });
+        }
+        if let Some(turn) = self.turn() {
+            turn.dropped(uuid);
+            self.end_if_over(out);
+        }
+    }
+
+    /// A request of the agent's.
+    fn asked(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool {
+        let Ok(ControlRequest { request_id, request }) = serde_json::from_slice(line) else { return false };
+        let Ok(Subtype { subtype }) = serde_json::from_str(request.get()) else { return false };
+        if subtype != "can_use_tool" {
+            wire::refuse(&request_id, "this host has no such request", out);
+            return false;
+        }
+        if !matches!(self.state, State::Ready(_)) {
+            wire::refuse(&request_id, "the session is not ready", out);
+            return true;
+        }
+        match serde_json::from_str::<Asked<'_>>(request.get()) {
+            Ok(asked) => {
+                let parent = asked.agent_id.as_deref().and_then(|agent| self.messages.caller(agent));
+                self.permissions.ask(&request_id, asked, parent, out);
+                true
+            }
+            Err(error) => {
+                wire::refuse(&request_id, &format!("the request does not parse: {error}"), out);
+                false
+            }
+        }
+    }
+
+    /// The answer to a request of ours.
+    fn answered(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool {
+        let Ok(ControlResponse { response }) = serde_json::from_slice(line) else { return false };
+        let Ok(answer) = serde_json::from_str::<wire::Answer<'_>>(response.get()) else { return false };
+        let Some(purpose) = self.pending.answered(&answer.request_id) else { return false };
+        match (purpose, answer.outcome()) {
+            (Purpose::Initialize, Ok(_)) => self.configure(out),
+            (Purpose::Initialize, Err(refused)) => {
+                let error = self.refused(format!("initialize: {}", refused.reason));
+                self.fail(error, out);
+            }
+            (Purpose::Configure, Ok(_)) => self.configured(out),
+            (Purpose::Configure, Err(refused)) => {
+                let error = operations::error(refused, &self.agent);
+                self.fail(error, out);
+            }
+            (Purpose::Servers, Ok(response)) => system::server_errors(response, out),
+            (Purpose::Servers, Err(refused)) => {
+                out.push(Action::Event(Event::error("mcp-server", refused.reason, false)));
+            }
+            (Purpose::Interrupt, Ok(response)) => self.interrupted(response, out),
+            (Purpose::Interrupt, Err(refused)) => {
+                out.push(Action::Event(Event::error("interrupt", refused.reason, true)));
+            }
+            _ => self.pending.reply(purpose, &answer, response, &self.agent, out),
+        }
+        true
+    }
+
+    /// What was still to be begun with when the turn was cancelled is not begun, and has no result.
+    fn interrupted(&mut self, response: &str, out: &mut Vec<Action>) {
+        let Interrupted { cancelled } = serde_json::from_str(response).unwrap_or_default();
+        for uuid in cancelled {
+            self.dropped(&uuid, out);
+        }
+    }
+
+    pub(in crate::claude) fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
+        match &self.state {
+            State::Ready(None) => {}
+            State::Ready(Some(_)) => return Err(WireError::Busy),
+            _ => return Err(self.unsupported("take a prompt: its session is not ready, or over")),
+        }
+        let uuid = self.uuid();
+        wire::user(&uuid, outgoing::content(prompt), out);
+        self.state = State::Ready(Some(Turn::new(uuid)));
+        Ok(())
+    }
+
+    pub(in crate::claude) fn steer(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
+        let uuid = self.uuid();
+        match self.turn() {
+            Some(turn) if turn.steers < MAX_STEERS => turn.steer(uuid.clone()),
+            Some(_) => return Err(WireError::Busy),
+            None => return Err(self.unsupported("be steered: no turn runs")),
+        }
+        wire::user(&uuid, outgoing::content(prompt), out);
+        Ok(())
+    }
+
+    /// The agent takes back its permission requests by itself, and drops what it has not begun with.
+    ///
+    /// # Errors
+    /// [`WireError::Busy`].
+    pub(in crate::claude) fn abort(&mut self, out: &mut Vec<Action>) -> Result<(), WireError> {
+        let runs = match self.turn() {
+            Some(turn) => {
+                turn.cancelled = true;
+                true
+            }
+            None => self.by_itself || self.compaction.is_some(),
+        };
+        if runs && !self.pending.interrupt(out) { Err(WireError::Busy) } else { Ok(()) }
+    }
+
+    pub(in crate::claude) fn permission(
+        &mut self,
+        id: &str,
+        answer: &PermissionAnswer,
+        by: ResolvedBy,
+        out: &mut Vec<Action>,
+    ) -> Result<(), WireError> {
+        self.permissions.answer(id, answer, by, out)
+    }
+}
+
+fn note(status: &str, detail: impl Into<String>) -> Action {
+    Action::Event(system::status(status, detail))
+}

@@ -1,0 +1,135 @@
+//! What else is asked of the agent.
+
+use ipc_protocol::{Event, Operation, WireError, message::RequestId};
+use serde_json::{Value, json};
+
+use super::{START_LIST, Session, State};
+use crate::{
+    Action, ListedFile,
+    claude::{
+        operations::{self, Purpose, Simple},
+        stored,
+        turn::Outcome,
+        wire,
+    },
+    jsonl,
+};
+
+/// Most lists of conversations that are waited for.
+const MAX_LISTS: usize = 16;
+
+/// A conversation that is being shortened.
+#[derive(Debug)]
+pub(super) struct Compaction {
+    pub(super) request: RequestId,
+    pub(super) uuid: String,
+    pub(super) answer: Option<Value>,
+    pub(super) error: Option<String>,
+    /// What the agent said meanwhile.
+    words: String,
+}
+
+impl Compaction {
+    /// Takes the words out of `out`, from `from` on.
+    pub(super) fn take_words(&mut self, out: &mut Vec<Action>, from: usize) {
+        let spoken = out.extract_if(from.., |action| matches!(action, Action::Event(Event::Text { .. })));
+        for action in spoken {
+            if let Action::Event(Event::Text { text }) = action {
+                self.words = jsonl::words(&(std::mem::take(&mut self.words) + &text));
+            }
+        }
+    }
+}
+
+impl Session {
+    pub(in crate::claude) fn operate(
+        &mut self,
+        request: RequestId,
+        operation: &Operation,
+        out: &mut Vec<Action>,
+    ) -> Result<(), WireError> {
+        if !matches!(self.state, State::Ready(_)) {
+            return Err(self.unsupported("be asked anything: its session is not ready, or over"));
+        }
+        if self.pending.full() {
+            return Err(self.refused("too many requests wait for its answer"));
+        }
+        match operations::simple(operation).map_err(|operation| self.unsupported(operation))? {
+            Some(Simple::Change(message)) => self.pending.send(Purpose::Change(request), message, out),
+            Some(Simple::Ask(message)) => self.pending.send(Purpose::Ask(request), message, out),
+            Some(Simple::Native(message)) => self.pending.send(Purpose::Native(request), message, out),
+            None => match operation {
+                Operation::SetThinking { level } => self.set_thinking(request, level, out)?,
+                Operation::ListSessions => self.list(request, out)?,
+                _ => self.compact(request, out)?,
+            },
+        }
+        Ok(())
+    }
+
+    pub(super) fn set_thinking(
+        &mut self,
+        request: RequestId,
+        level: &str,
+        out: &mut Vec<Action>,
+    ) -> Result<(), WireError> {
+        let requests =
+            operations::thinking(level, self.thinking_off).map_err(|operation| self.unsupported(operation))?;
+        self.thinking_off = level == "off";
+        let last = requests.len().saturating_sub(1);
+        for (at, message) in requests.into_iter().enumerate() {
+            let purpose = if at == last { Purpose::Change(request) } else { Purpose::Step(request) };
+            self.pending.send(purpose, message, out);
+        }
+        Ok(())
+    }
+
+    /// A command in a message of the user's: the agent has no request for it.
+    pub(super) fn compact(&mut self, request: RequestId, out: &mut Vec<Action>) -> Result<(), WireError> {
+        if self.compaction.is_some() || self.turn().is_some() {
+            return Err(WireError::Busy);
+        }
+        let uuid = self.uuid();
+        wire::user(&uuid, json!([{ "type": "text", "text": "/compact" }]), out);
+        self.compaction = Some(Compaction { request, uuid, answer: None, error: None, words: String::new() });
+        Ok(())
+    }
+
+    /// Where the conversations of the working directory are.
+    pub(super) fn conversations(&self) -> Option<String> {
+        let cwd = self.cwd.as_deref().or(self.config.cwd.as_deref())?;
+        stored::directory(&self.directories, cwd)
+    }
+
+    pub(super) fn list(&mut self, request: RequestId, out: &mut Vec<Action>) -> Result<(), WireError> {
+        let unknown = "list its conversations: where they are is not known";
+        let directory = self.conversations().ok_or_else(|| self.unsupported(unknown))?;
+        if self.lists.len() >= MAX_LISTS {
+            return Err(self.refused("too many lists are waited for"));
+        }
+        self.asked_lists += 1;
+        self.lists.push((self.asked_lists, request));
+        out.push(Action::List { id: self.asked_lists, directory, suffix: stored::SUFFIX });
+        Ok(())
+    }
+
+    pub(in crate::claude) fn listed(&mut self, id: u64, files: &[ListedFile], out: &mut Vec<Action>) {
+        if id == START_LIST {
+            return self.looked(files, out);
+        }
+        let Some(at) = self.lists.iter().position(|(list, _)| *list == id) else { return };
+        let (_, request) = self.lists.remove(at);
+        let conversations = Value::Array(files.iter().filter_map(stored::describe).collect());
+        out.push(Action::Reply { request, reply: Ok((&conversations).into()) });
+    }
+
+    pub(super) fn compacted(&self, compaction: Compaction, outcome: &Outcome) -> Action {
+        let Compaction { request, answer, error, words, .. } = compaction;
+        let words = Some(words).filter(|words| !words.is_empty());
+        let reply = match (error, answer) {
+            (None, Some(answer)) if !outcome.is_error() => Ok((&answer).into()),
+            (error, _) => Err(self.refused(error.or(words).unwrap_or_else(|| outcome.reason()))),
+        };
+        Action::Reply { request, reply }
+    }
+}

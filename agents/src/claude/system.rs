@@ -1,0 +1,126 @@
+//! `system` lines, and others that tell something about the session.
+
+use std::collections::BTreeMap;
+
+use ipc_protocol::Event;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{Action, jsonl::words};
+
+/// A `system` line. What one of them has and the others have not is left empty.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct System {
+    pub(super) cwd: Option<String>,
+    pub(super) tools: Option<Vec<String>>,
+    /// A word, or `null`.
+    pub(super) status: Option<Value>,
+    #[serde(rename = "permissionMode")]
+    pub(super) permission_mode: Option<String>,
+    pub(super) compact_result: Option<String>,
+    pub(super) compact_error: Option<String>,
+    pub(super) compact_metadata: Option<Value>,
+    pub(super) task_id: Option<String>,
+    pub(super) tool_use_id: Option<String>,
+    pub(super) description: Option<String>,
+    summary: Option<String>,
+    pub(super) content: Option<String>,
+    text: Option<String>,
+    tool_name: Option<String>,
+    decision_reason: Option<String>,
+    message: Option<String>,
+    attempt: Option<u32>,
+    max_retries: Option<u32>,
+    retry_delay_ms: Option<f64>,
+    error_status: Option<u16>,
+    error: Option<Value>,
+}
+
+impl System {
+    /// `api_retry`: a request failed, and is made again.
+    pub(super) fn retry(&self) -> Event {
+        let word = match (self.error.as_ref().and_then(Value::as_str), self.error_status) {
+            (None | Some("unknown"), None) => "connection",
+            (word, _) => word.unwrap_or("unknown"),
+        };
+        let code = self.error_status.map_or_else(|| words(word), |status| status.to_string());
+        let delay = self.retry_delay_ms.unwrap_or_default().max(0.0) / 1000.0;
+        let of = self.max_retries.map(|most| format!(" of {most}")).unwrap_or_default();
+        let attempt = self.attempt.unwrap_or(1);
+        let message = format!("{}: it is tried again in {delay:.1} s (retry {attempt}{of})", words(word));
+        Event::Error { code, message, retryable: true, attempt: Some(attempt) }
+    }
+
+    /// What a line of this subtype says to people. `None` for a subtype that is unknown here.
+    pub(super) fn note(&self, subtype: &str) -> Option<Option<Event>> {
+        let text = |text: &Option<String>| words(text.as_deref().unwrap_or_default());
+        let parts = |parts: [Option<&str>; 2]| parts.into_iter().flatten().map(words).collect::<Vec<_>>().join(": ");
+        Some(match subtype {
+            "informational" | "model_refusal_fallback" | "model_refusal_no_fallback" | "model_fallback" => {
+                Some(status("notice", text(&self.content)))
+            }
+            "notification" => Some(status("notice", text(&self.text))),
+            "task_notification" => {
+                let word = self.status.as_ref().and_then(Value::as_str);
+                Some(status("task", parts([word, self.summary.as_deref()])))
+            }
+            "permission_denied" => {
+                let reason = self.decision_reason.as_deref().or(self.message.as_deref());
+                Some(status("permissionDenied", parts([self.tool_name.as_deref(), reason])))
+            }
+            // It is for the eyes of whoever asked, as an answer is.
+            "local_command_output" => self.content.clone().map(|text| Event::Text { text }),
+            // What is in other lines too, and what is of use to nobody but the agent's own screens.
+            "thinking_tokens"
+            | "background_tasks_changed"
+            | "task_updated"
+            | "session_state_changed"
+            | "commands_changed"
+            | "control_request_progress"
+            | "files_persisted"
+            | "hook_started"
+            | "hook_progress"
+            | "hook_response"
+            | "memory_recall"
+            | "plugin_install"
+            | "elicitation_complete"
+            | "turn_duration" => None,
+            _ => return None,
+        })
+    }
+}
+
+/// Most MCP servers whose errors are told.
+const MAX_SERVERS: usize = 64;
+
+/// What the agent says to its MCP servers.
+#[derive(Debug, Default, Deserialize)]
+struct Servers {
+    #[serde(default)]
+    errors: BTreeMap<String, String>,
+}
+
+/// The servers that the agent could not reach.
+pub(super) fn server_errors(response: &str, out: &mut Vec<Action>) {
+    let Servers { errors } = serde_json::from_str(response).unwrap_or_default();
+    out.extend(errors.into_iter().take(MAX_SERVERS).map(|(name, reason)| {
+        let message = format!("MCP server {:?}: {}", words(&name), words(&reason));
+        Action::Event(Event::error("mcp-server", message, false))
+    }));
+}
+
+/// `rate_limit_event`.
+pub(super) fn rate_limit(line: &[u8], out: &mut Vec<Action>) -> bool {
+    let Ok(said) = serde_json::from_slice::<Value>(line) else { return false };
+    let word = |key: &str| said.pointer(key).and_then(Value::as_str);
+    if let Some(state) = word("/rate_limit_info/status").filter(|state| *state != "allowed") {
+        let kind = word("/rate_limit_info/rateLimitType").unwrap_or("limit");
+        out.push(Action::Event(status("rateLimit", words(&format!("{kind}: {state}")))));
+    }
+    true
+}
+
+pub(super) fn status(status: &str, detail: impl Into<String>) -> Event {
+    Event::SessionStatus { status: status.to_owned(), detail: detail.into() }
+}

@@ -1,0 +1,255 @@
+//! Tokens, cost and the context window.
+//!
+//! * `result.modelUsage` and `total_cost_usd` are running totals of the process, and of a resumed conversation from its beginning;
+//!   `/clear` sets them back. `model_usage_since_last_result` is what a turn took, of all models and with its sub-agents. That is what
+//!   is told. Agents that do not have it: the difference of the totals; for the first turn after a resume `usage`, which leaves out
+//!   sub-agents, and no cost.
+//! * Input tokens do not contain those of the cache.
+//! * Where a turn is answered by several results (it was steered), theirs are added up.
+//! * The context window is as full as the last request of the main conversation was, with its answer.
+
+use std::collections::BTreeMap;
+
+use ipc_protocol::{Event, Usage};
+use serde::Deserialize;
+
+/// Most models told apart; the rest is counted all the same.
+const MAX_MODELS: usize = 256;
+
+/// Of one request to the model, as the API says it.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Tokens {
+    input_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+    cache_read_input_tokens: Option<u64>,
+    cache_creation_input_tokens: Option<u64>,
+}
+
+impl Tokens {
+    fn all(self) -> u64 {
+        [self.input_tokens, self.output_tokens, self.cache_read_input_tokens, self.cache_creation_input_tokens]
+            .into_iter()
+            .flatten()
+            .fold(0, u64::saturating_add)
+    }
+}
+
+impl From<Tokens> for Usage {
+    fn from(tokens: Tokens) -> Self {
+        Self {
+            input_tokens: tokens.input_tokens,
+            output_tokens: tokens.output_tokens,
+            cache_read_tokens: tokens.cache_read_input_tokens,
+            cache_write_tokens: tokens.cache_creation_input_tokens,
+            cost_usd: None,
+        }
+    }
+}
+
+/// Of one model.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct ModelUsage {
+    input_tokens: u64,
+    output_tokens: u64,
+    cache_read_input_tokens: u64,
+    cache_creation_input_tokens: u64,
+    #[serde(rename = "costUSD")]
+    cost_usd: f64,
+    context_window: Option<u64>,
+}
+
+/// Of all models.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Totals {
+    input: u64,
+    output: u64,
+    cache_read: u64,
+    cache_write: u64,
+    cost: f64,
+}
+
+impl Totals {
+    fn of(models: &BTreeMap<String, ModelUsage>) -> Self {
+        models.values().fold(Self::default(), |sum, model| Self {
+            input: sum.input.saturating_add(model.input_tokens),
+            output: sum.output.saturating_add(model.output_tokens),
+            cache_read: sum.cache_read.saturating_add(model.cache_read_input_tokens),
+            cache_write: sum.cache_write.saturating_add(model.cache_creation_input_tokens),
+            cost: sum.cost + model.cost_usd,
+        })
+    }
+
+    /// What came on top of `before`; all of it where the count began anew in between.
+    fn since(self, before: Self) -> Self {
+        if self.input < before.input || self.output < before.output || self.cost < before.cost {
+            return self;
+        }
+        Self {
+            input: self.input - before.input,
+            output: self.output - before.output,
+            cache_read: self.cache_read.saturating_sub(before.cache_read),
+            cache_write: self.cache_write.saturating_sub(before.cache_write),
+            cost: self.cost - before.cost,
+        }
+    }
+}
+
+impl From<Totals> for Usage {
+    fn from(totals: Totals) -> Self {
+        Self {
+            input_tokens: Some(totals.input),
+            output_tokens: Some(totals.output),
+            cache_read_tokens: Some(totals.cache_read),
+            cache_write_tokens: Some(totals.cache_write),
+            cost_usd: Some(totals.cost),
+        }
+    }
+}
+
+/// The part of a `result` that says what it took.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Taken {
+    usage: Option<Tokens>,
+    #[serde(rename = "modelUsage")]
+    model_usage: BTreeMap<String, ModelUsage>,
+    model_usage_since_last_result: Option<BTreeMap<String, ModelUsage>>,
+}
+
+/// What was counted so far.
+#[derive(Debug, Default)]
+pub(super) struct Meter {
+    /// The running totals; unknown before the first result of a conversation that was gone on with.
+    totals: Option<Totals>,
+    /// The sizes of the context windows of the models that were used.
+    windows: BTreeMap<String, u64>,
+    /// The model of the main conversation.
+    model: Option<String>,
+    /// Its last request.
+    last: Option<Tokens>,
+}
+
+impl Meter {
+    /// Of a new conversation, or of one that has a past.
+    pub(super) fn new(has_past: bool) -> Self {
+        Self { totals: (!has_past).then(Totals::default), ..Self::default() }
+    }
+
+    /// A request of the main conversation is answered.
+    pub(super) fn answered(&mut self, tokens: Tokens) {
+        self.last = Some(tokens);
+    }
+
+    /// The main conversation speaks with this model.
+    pub(super) fn model(&mut self, model: &str) {
+        if self.model.as_deref() != Some(model) {
+            self.model = Some(model.to_owned());
+        }
+    }
+
+    /// The conversation was shortened to this many tokens.
+    pub(super) fn compacted(&mut self, tokens: u64) {
+        self.last = Some(Tokens { input_tokens: Some(tokens), ..Tokens::default() });
+    }
+
+    /// The conversation began anew.
+    pub(super) fn reset(&mut self) {
+        (self.totals, self.last) = (Some(Totals::default()), None);
+    }
+
+    /// What a result took.
+    pub(super) fn taken(&mut self, taken: Taken) -> Usage {
+        let totals = Totals::of(&taken.model_usage);
+        let usage = match (&taken.model_usage_since_last_result, self.totals) {
+            (Some(since), _) => Totals::of(since).into(),
+            (None, Some(before)) if !taken.model_usage.is_empty() => totals.since(before).into(),
+            (None, _) => taken.usage.unwrap_or_default().into(),
+        };
+        self.totals = Some(totals);
+        for (model, usage) in taken.model_usage {
+            if let Some(size) = usage.context_window
+                && (self.windows.len() < MAX_MODELS || self.windows.contains_key(&model))
+            {
+                self.windows.insert(model, size);
+            }
+        }
+        usage
+    }
+
+    /// How full the context window is, as far as it is known.
+    pub(super) fn context_window(&self) -> Option<Event> {
+        let size = match &self.model {
+            Some(model) => self.windows.get(model).or_else(|| self.windows.values().next())?,
+            None => self.windows.values().next()?,
+        };
+        Some(Event::context_window(self.last?.all(), *size))
+    }
+}
+
+/// The sum of two. What only one of them knows is what it says.
+pub(super) fn add(a: Usage, b: Usage) -> Usage {
+    fn sum<T: std::ops::Add<Output = T>>(a: Option<T>, b: Option<T>) -> Option<T> {
+        match (a, b) {
+            (Some(a), Some(b)) => Some(a + b),
+            (a, b) => a.or(b),
+        }
+    }
+    let tokens = |a: Option<u64>, b: Option<u64>| match (a, b) {
+        (Some(a), Some(b)) => Some(a.saturating_add(b)),
+        (a, b) => a.or(b),
+    };
+    Usage {
+        input_tokens: tokens(a.input_tokens, b.input_tokens),
+        output_tokens: tokens(a.output_tokens, b.output_tokens),
+        cache_read_tokens: tokens(a.cache_read_tokens, b.cache_read_tokens),
+        cache_write_tokens: tokens(a.cache_write_tokens, b.cache_write_tokens),
+        cost_usd: sum(a.cost_usd, b.cost_usd),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn taken(input: u64, cost: f64, since: Option<u64>) -> Taken {
+        let model =
+            |input: u64, cost: f64| json!({ "m": { "inputTokens": input, "costUSD": cost, "contextWindow": 1000 } });
+        let mut value = json!({ "modelUsage": model(input, cost), "usage": { "input_tokens": 7 } });
+        if let Some(since) = since {
+            value["model_usage_since_last_result"] = model(since, 0.5);
+        }
+        serde_json::from_value(value).expect("parses")
+    }
+
+    #[test]
+    fn a_turn_is_what_came_on_top() {
+        let mut meter = Meter::new(false);
+        assert_eq!(meter.taken(taken(10, 1.0, None)).input_tokens, Some(10));
+        let second = meter.taken(taken(25, 1.5, None));
+        assert_eq!((second.input_tokens, second.cost_usd), (Some(15), Some(0.5)));
+        assert_eq!(meter.taken(taken(5, 0.25, None)).input_tokens, Some(5), "the agent began to count anew");
+        assert_eq!(meter.taken(taken(99, 9.0, Some(3))).input_tokens, Some(3), "the agent says it itself");
+    }
+
+    #[test]
+    fn the_past_of_a_resumed_conversation_is_not_the_turns() {
+        let mut meter = Meter::new(true);
+        let first = meter.taken(taken(1000, 10.0, None));
+        assert_eq!((first.input_tokens, first.cost_usd), (Some(7), None));
+        assert_eq!(meter.taken(taken(1010, 10.0, None)).input_tokens, Some(10));
+    }
+
+    #[test]
+    fn the_window_is_told_once_its_size_is_known() {
+        let mut meter = Meter::new(false);
+        meter.model("m");
+        meter.answered(Tokens { input_tokens: Some(100), output_tokens: Some(20), ..Tokens::default() });
+        assert_eq!(meter.context_window(), None);
+        meter.taken(taken(1, 0.0, None));
+        assert_eq!(meter.context_window(), Some(Event::context_window(120, 1000)));
+    }
+}

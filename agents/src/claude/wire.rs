@@ -1,0 +1,246 @@
+//! The agent's lines: what comes in, as little decoded as it can be, and what goes out.
+
+use std::borrow::Cow;
+
+use ipc_protocol::{Event, WireError};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::{
+    Action,
+    jsonl::{hot, words},
+};
+
+/// A piece of the model's answer while it comes: all that a line of the hot path is decoded to.
+#[derive(Debug, Deserialize)]
+pub(super) struct Delta<'a> {
+    #[serde(rename = "type")]
+    _kind: StreamEvent,
+    event: DeltaEvent<'a>,
+    #[serde(borrow, default)]
+    parent_tool_use_id: Option<Cow<'a, str>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum StreamEvent {
+    StreamEvent,
+}
+
+#[derive(Debug, Deserialize)]
+struct DeltaEvent<'a> {
+    #[serde(rename = "type")]
+    _kind: BlockDelta,
+    #[serde(borrow)]
+    delta: DeltaText<'a>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum BlockDelta {
+    ContentBlockDelta,
+}
+
+/// By its `type`; the others (signatures, citations) are not worth a name.
+#[derive(Debug, Deserialize)]
+struct DeltaText<'a> {
+    #[serde(rename = "type", borrow)]
+    kind: Cow<'a, str>,
+    #[serde(default)]
+    text: Option<String>,
+    #[serde(default)]
+    thinking: Option<String>,
+}
+
+impl Delta<'_> {
+    /// What a line of the hot path says. `None` for any other line; `Some(None)` for a piece that is no event by itself: of a
+    /// tool's input, which comes whole later, or of a sub-agent's words.
+    pub(super) fn of(line: &[u8]) -> Option<Option<Event>> {
+        let delta: Delta<'_> = hot(line)?;
+        if delta.parent_tool_use_id.is_some() {
+            return Some(None);
+        }
+        let DeltaText { kind, text, thinking } = delta.event.delta;
+        Some(match kind.as_ref() {
+            "text_delta" => text.map(|text| Event::Text { text }),
+            "thinking_delta" => thinking.map(|text| Event::Thinking { text }),
+            _ => None,
+        })
+    }
+}
+
+/// What tells lines apart.
+#[derive(Debug, Deserialize)]
+pub(super) struct Head<'a> {
+    #[serde(rename = "type", borrow)]
+    pub(super) kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(super) subtype: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) session_id: Option<Cow<'a, str>>,
+    /// The tool call of whose sub-agent the line is.
+    #[serde(borrow, default)]
+    pub(super) parent_tool_use_id: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) agent_id: Option<Cow<'a, str>>,
+}
+
+/// `control_request`: the agent asks.
+#[derive(Debug, Deserialize)]
+pub(super) struct ControlRequest<'a> {
+    #[serde(borrow)]
+    pub(super) request_id: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) request: &'a RawValue,
+}
+
+/// `control_cancel_request`: the agent takes back what it asked.
+#[derive(Debug, Deserialize)]
+pub(super) struct ControlCancel<'a> {
+    #[serde(borrow)]
+    pub(super) request_id: Cow<'a, str>,
+}
+
+/// `control_response`: the answer to what we asked.
+#[derive(Debug, Deserialize)]
+pub(super) struct ControlResponse<'a> {
+    #[serde(borrow)]
+    pub(super) response: &'a RawValue,
+}
+
+/// What kind of request it is.
+#[derive(Debug, Deserialize)]
+pub(super) struct Subtype<'a> {
+    #[serde(borrow)]
+    pub(super) subtype: Cow<'a, str>,
+}
+
+/// The answer to an interruption.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Interrupted {
+    /// Our messages that the agent had not begun with.
+    #[serde(default)]
+    pub(super) cancelled: Vec<String>,
+}
+
+/// `command_lifecycle`: where a message of ours is.
+#[derive(Debug, Deserialize)]
+pub(super) struct Lifecycle<'a> {
+    #[serde(borrow)]
+    pub(super) command_uuid: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) state: Cow<'a, str>,
+}
+
+/// What is in a [`ControlResponse`].
+#[derive(Debug, Deserialize)]
+pub(super) struct Answer<'a> {
+    #[serde(borrow)]
+    pub(super) subtype: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) request_id: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(super) response: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) error: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) error_code: Option<Cow<'a, str>>,
+}
+
+/// Why the agent did not do what we asked.
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub(super) reason: String,
+    /// It does not know such a request.
+    pub(super) unknown: bool,
+}
+
+impl<'a> Answer<'a> {
+    /// The response as JSON text.
+    pub(super) fn outcome(&self) -> Result<&'a str, Refused> {
+        if self.subtype == "success" {
+            return Ok(self.response.map_or("null", RawValue::get));
+        }
+        let reason = self.error.as_deref().unwrap_or("no reason given");
+        let unknown = self.error_code.as_deref() == Some("unsupported_request")
+            || reason.starts_with("Unsupported control request subtype");
+        Err(Refused { reason: words(reason), unknown })
+    }
+}
+
+#[derive(Serialize)]
+struct Request<'a, R> {
+    r#type: &'static str,
+    request_id: &'a str,
+    request: R,
+}
+
+#[derive(Serialize)]
+struct Response<R> {
+    r#type: &'static str,
+    response: R,
+}
+
+#[derive(Serialize)]
+struct Success<'a, R> {
+    subtype: &'static str,
+    request_id: &'a str,
+    response: R,
+}
+
+#[derive(Serialize)]
+struct Failure<'a> {
+    subtype: &'static str,
+    request_id: &'a str,
+    error: &'a str,
+}
+
+#[derive(Serialize)]
+struct User<'a, C> {
+    r#type: &'static str,
+    session_id: &'static str,
+    parent_tool_use_id: Option<()>,
+    uuid: &'a str,
+    message: UserMessage<C>,
+}
+
+#[derive(Serialize)]
+struct UserMessage<C> {
+    role: &'static str,
+    content: C,
+}
+
+/// Writes a request.
+pub(super) fn request(id: &str, request: impl Serialize, out: &mut Vec<Action>) {
+    write(&Request { r#type: "control_request", request_id: id, request }, out);
+}
+
+/// Answers a request of the agent's.
+pub(super) fn reply(id: &str, response: impl Serialize, out: &mut Vec<Action>) {
+    let response = Success { subtype: "success", request_id: id, response };
+    write(&Response { r#type: "control_response", response }, out);
+}
+
+/// Refuses a request of the agent's.
+pub(super) fn refuse(id: &str, error: &str, out: &mut Vec<Action>) {
+    let response = Failure { subtype: "error", request_id: id, error };
+    write(&Response { r#type: "control_response", response }, out);
+}
+
+/// Writes a message of the user's, named `uuid`.
+pub(super) fn user(uuid: &str, content: impl Serialize, out: &mut Vec<Action>) {
+    let message = UserMessage { role: "user", content };
+    write(&User { r#type: "user", session_id: "", parent_tool_use_id: None, uuid, message }, out);
+}
+
+/// One line: a line that is not JSON would end the agent.
+fn write(message: &impl Serialize, out: &mut Vec<Action>) {
+    match serde_json::to_vec(message) {
+        Ok(mut line) => {
+            line.push(b'\n');
+            out.push(Action::Write(line));
+        }
+        // Types of ours with string keys always serialize; if one did not, waiting for its answer would be for ever.
+        Err(error) => out.push(Action::Fail(WireError::Protocol { reason: format!("unwritable message: {error}") })),
+    }
+}

@@ -1,0 +1,367 @@
+//! What the agent asks: permissions, questions, and forms of MCP servers.
+//!
+//! Each way to answer is an option that holds the whole answer, so that one request is answered like any other.
+
+use ipc_protocol::{
+    Json, PermissionAnswer, PermissionOption, PermissionOptionKind as Kind, PermissionRequest, ResolvedBy, WireError,
+};
+use serde_json::{Value, json, value::RawValue};
+
+use super::{
+    items::{self, Calls},
+    wire,
+};
+use crate::{
+    Action,
+    jsonl::{self, MAX_ID, title, words},
+    permission::{Choice, OpenRequests},
+};
+
+/// Most options of one request.
+const MAX_OPTIONS: usize = 64;
+
+/// How an answer with input is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Input {
+    /// It cannot be.
+    None,
+    /// It is the whole answer.
+    Whole,
+    /// It is the content of a form.
+    Content,
+}
+
+/// A way to answer.
+#[derive(Debug)]
+struct Way {
+    option: PermissionOption,
+    /// What is written then.
+    answer: Value,
+}
+
+/// What a request is answered with.
+#[derive(Debug)]
+struct About {
+    agent_id: Box<RawValue>,
+    thread: String,
+    turn: Option<String>,
+    /// With each option.
+    answers: Vec<Value>,
+    cancelled: Value,
+    input: Input,
+}
+
+/// What is asked: the request as it is shown, and its answers.
+struct Asked {
+    request: PermissionRequest,
+    choices: Vec<Way>,
+    cancelled: Value,
+    input: Input,
+}
+
+/// What is to be told to the model beside an answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Reason {
+    pub(super) thread: String,
+    pub(super) turn: String,
+    pub(super) message: String,
+}
+
+/// The open requests.
+#[derive(Debug, Default)]
+pub(super) struct Approvals(OpenRequests<About>);
+
+impl Approvals {
+    /// Takes a request of the agent's, or says why it is refused.
+    pub(super) fn ask(
+        &mut self,
+        agent_id: &RawValue,
+        method: &str,
+        params: &Value,
+        calls: &Calls,
+        parent: Option<&str>,
+        out: &mut Vec<Action>,
+    ) -> Result<(), &'static str> {
+        let asked = match method {
+            "item/commandExecution/requestApproval" => command(params),
+            "item/fileChange/requestApproval" => file_change(params, calls),
+            "item/permissions/requestApproval" => permissions(params),
+            "item/tool/requestUserInput" => questions(params),
+            "mcpServer/elicitation/request" => elicitation(params, calls),
+            _ => return Err("not supported by this client"),
+        };
+        let Asked { mut request, choices, cancelled, input } = asked;
+        let texts = [agent_id.get(), text(params, "threadId"), text(params, "turnId"), text(params, "itemId")];
+        if texts.iter().any(|id| id.len() > MAX_ID) {
+            return Err("an id of more than 1024 bytes");
+        }
+        if self.0.is_full() || choices.len() > MAX_OPTIONS {
+            return Err("too many open requests, or too many options");
+        }
+        let answers;
+        (request.options, answers) = choices.into_iter().map(|Way { option, answer }| (option, answer)).unzip();
+        request.parent = parent.map(str::to_owned);
+        request.tool_call_id = request.tool_call_id.or_else(|| params["itemId"].as_str().map(str::to_owned));
+        let about = About {
+            agent_id: agent_id.to_owned(),
+            thread: text(params, "threadId").to_owned(),
+            turn: params["turnId"].as_str().map(str::to_owned),
+            answers,
+            cancelled,
+            input,
+        };
+        self.0.ask(request, about, out);
+        Ok(())
+    }
+
+    /// Answers the request `id`. Codex takes no reason with an answer: what is returned is said to the model after it.
+    ///
+    /// # Errors
+    /// [`WireError::UnknownPermission`], [`WireError::UnknownOption`], [`WireError::Unsupported`]; it stays open then.
+    pub(super) fn answer(
+        &mut self,
+        agent: &str,
+        id: &str,
+        answer: &PermissionAnswer,
+        by: ResolvedBy,
+        out: &mut Vec<Action>,
+    ) -> Result<Option<Reason>, WireError> {
+        let open = self.0.get(id)?;
+        let about = &open.about;
+        let reason = match (answer, &about.turn) {
+            (PermissionAnswer::DenyWith { message }, Some(turn)) => {
+                Some(Reason { thread: about.thread.clone(), turn: turn.clone(), message: message.clone() })
+            }
+            (PermissionAnswer::DenyWith { .. }, None) => {
+                return Err(unsupported(agent, "be told a reason outside a turn"));
+            }
+            _ => None,
+        };
+        // A reason is not said with the answer.
+        let plain = if reason.is_some() { &PermissionAnswer::Deny } else { answer };
+        let (option, value) = match (open.choose(plain, &by)?, answer) {
+            (Choice::Option(at), _) => (open.option(at), about.answers[at].clone()),
+            (Choice::More, PermissionAnswer::AllowWith { input }) => (None, with_input(about.input, agent, input)?),
+            (Choice::More | Choice::Cancelled, _) => (None, about.cancelled.clone()),
+        };
+        let reply = |about: About, out: &mut Vec<Action>| wire::reply(&about.agent_id, &value, out);
+        self.0.resolve(id, option, by, reply, out);
+        Ok(reason)
+    }
+
+    /// The agent waits no longer for the answer to its request.
+    pub(super) fn resolved(&mut self, agent_id: &Value, out: &mut Vec<Action>) {
+        let text = agent_id.to_string();
+        self.0.close(&ResolvedBy::Agent, |about| about.agent_id.get() == text, |_, _| {}, out);
+    }
+
+    /// Answers all that are open with a cancellation: the turn is being interrupted.
+    pub(super) fn cancel_all(&mut self, out: &mut Vec<Action>) {
+        let cancelled = |about: About, out: &mut Vec<Action>| wire::reply(&about.agent_id, &about.cancelled, out);
+        self.0.close(&ResolvedBy::Abort, |_| true, cancelled, out);
+    }
+
+    /// The turn of `thread` is over; nobody waits for an answer.
+    pub(super) fn close_thread(&mut self, thread: &str, out: &mut Vec<Action>) {
+        self.0.close(&ResolvedBy::Abort, |about| about.thread == thread, |_, _| {}, out);
+    }
+
+    /// The agent is gone.
+    pub(super) fn close_all(&mut self, out: &mut Vec<Action>) {
+        self.0.close_all(&ResolvedBy::Agent, out);
+    }
+}
+
+fn with_input(place: Input, agent: &str, input: &Json) -> Result<Value, WireError> {
+    match place {
+        Input::None => Err(unsupported(agent, "take another input with its permission")),
+        Input::Whole => Ok(input.value()),
+        Input::Content => Ok(json!({ "action": "accept", "content": input.value(), "_meta": null })),
+    }
+}
+
+fn unsupported(agent: &str, operation: &str) -> WireError {
+    WireError::Unsupported { agent: agent.to_owned(), operation: operation.to_owned() }
+}
+
+fn text<'a>(params: &'a Value, key: &str) -> &'a str {
+    params[key].as_str().unwrap_or_default()
+}
+
+fn way(id: &str, name: &str, kind: Kind, answer: Value) -> Way {
+    Way { option: PermissionOption { id: id.to_owned(), name: words(name), kind }, answer }
+}
+
+fn decision(id: &str, name: &str, kind: Kind) -> Way {
+    way(id, name, kind, json!({ "decision": id }))
+}
+
+/// The decisions on a command or a change. All four are taken, whatever the agent proposes.
+fn decisions() -> Vec<Way> {
+    vec![
+        decision("accept", "Yes", Kind::AllowOnce),
+        decision("acceptForSession", "Yes, for the whole session", Kind::AllowAlways),
+        decision("decline", "No, and go on", Kind::RejectOnce),
+        decision("cancel", "No, and interrupt the turn", Kind::Other),
+    ]
+}
+
+fn request(tool: &str, kind: &str, title: &str, input: &Value) -> PermissionRequest {
+    PermissionRequest {
+        id: String::new(),
+        tool_call_id: None,
+        title: self::title(title),
+        tool: words(tool),
+        kind: kind.to_owned(),
+        command: None,
+        paths: Vec::new(),
+        input: jsonl::json(input),
+        options: Vec::new(),
+        parent: None,
+    }
+}
+
+fn command(params: &Value) -> Asked {
+    let mut choices = decisions();
+    let proposed = params["availableDecisions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    // Those that are no plain words change the rules that later sessions have too.
+    choices.extend(proposed.iter().filter_map(amendment).take(MAX_OPTIONS - choices.len()));
+    let host = &params["networkApprovalContext"]["host"];
+    let command = params["command"].as_str().map(items::script);
+    let reason = params["reason"].as_str();
+    let request = match (host.as_str(), text(params, "kind")) {
+        (Some(host), _) => request("network", "fetch", &format!("connect to {host}"), params),
+        (None, "writeStdin") => {
+            request("writeStdin", "execute", reason.unwrap_or("write to a running command"), params)
+        }
+        _ => request("commandExecution", "execute", command.as_deref().or(reason).unwrap_or("run a command"), params),
+    };
+    Asked {
+        request: PermissionRequest { command, ..request },
+        choices,
+        cancelled: json!({ "decision": "cancel" }),
+        input: Input::None,
+    }
+}
+
+fn amendment(decision: &Value) -> Option<Way> {
+    let (id, detail) = decision.as_object()?.iter().next()?;
+    let answer = json!({ "decision": decision });
+    let network = &detail["network_policy_amendment"];
+    if let Some(host) = network["host"].as_str() {
+        let (word, kind) = match network["action"].as_str()? {
+            "deny" => ("never", Kind::RejectAlways),
+            _ => ("always", Kind::AllowAlways),
+        };
+        return Some(way(&format!("{id}:{word}"), &format!("{word} connect to {host}"), kind, answer));
+    }
+    let prefix =
+        detail["execpolicy_amendment"].as_array()?.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ");
+    Some(way(id, &format!("Yes, and always what begins with {prefix}"), Kind::AllowAlways, answer))
+}
+
+fn file_change(params: &Value, calls: &Calls) -> Asked {
+    let tool = calls.tool(text(params, "itemId"));
+    let (title, kind, input, paths) = match tool {
+        Some(tool) => (tool.title.clone(), tool.kind, tool.input.clone(), tool.paths.clone()),
+        None => (String::new(), "edit", params.clone(), Vec::new()),
+    };
+    let paths = paths.into_iter().chain(params["grantRoot"].as_str().map(str::to_owned)).collect();
+    let title = if title.is_empty() { "change files".to_owned() } else { format!("{kind} {title}") };
+    Asked {
+        request: PermissionRequest { paths, ..request("fileChange", kind, &title, &input) },
+        choices: decisions(),
+        cancelled: json!({ "decision": "cancel" }),
+        input: Input::None,
+    }
+}
+
+fn permissions(params: &Value) -> Asked {
+    let granted = |scope: &str| {
+        let asked = params["permissions"].as_object().cloned().unwrap_or_default();
+        let given: serde_json::Map<_, _> = asked.into_iter().filter(|(_, value)| !value.is_null()).collect();
+        json!({ "permissions": given, "scope": scope })
+    };
+    let none = json!({ "permissions": {}, "scope": "turn" });
+    let files = &params["permissions"]["fileSystem"];
+    let listed = ["read", "write"].into_iter().flat_map(|key| files[key].as_array().into_iter().flatten());
+    let paths = listed.filter_map(Value::as_str).map(str::to_owned).collect();
+    let kind = if params["permissions"]["network"].is_object() { "fetch" } else { "other" };
+    let title = params["reason"].as_str().unwrap_or("more permissions");
+    Asked {
+        request: PermissionRequest { paths, ..request("requestPermissions", kind, title, &params["permissions"]) },
+        choices: vec![
+            way("accept", "Yes, for this turn", Kind::AllowOnce, granted("turn")),
+            way("acceptForSession", "Yes, for the whole session", Kind::AllowAlways, granted("session")),
+            way("decline", "No", Kind::RejectOnce, none.clone()),
+        ],
+        cancelled: none,
+        input: Input::Whole,
+    }
+}
+
+/// A question has options of its own where it is the only one. More are answered with input: `{"answers": {ID: {"answers":
+/// ["…"]}}}`.
+fn questions(params: &Value) -> Asked {
+    let none = json!({ "answers": {} });
+    let questions = params["questions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut choices = Vec::new();
+    if let [question] = questions {
+        let labels = question["options"].as_array().into_iter().flatten().filter_map(|option| option["label"].as_str());
+        let id = text(question, "id");
+        choices.extend(labels.filter(|label| label.len() <= MAX_ID).take(MAX_OPTIONS - 1).map(|label| {
+            let answer = json!({ "answers": { id: { "answers": [label] } } });
+            way(label, label, Kind::Other, answer)
+        }));
+    }
+    choices.push(way("skip", "No answer", Kind::RejectOnce, none.clone()));
+    let title = questions.iter().map(|question| text(question, "question")).collect::<Vec<_>>().join(" / ");
+    Asked {
+        request: request("requestUserInput", "question", &title, &params["questions"]),
+        choices,
+        cancelled: none,
+        input: Input::Whole,
+    }
+}
+
+fn elicitation(params: &Value, calls: &Calls) -> Asked {
+    let meta = &params["_meta"];
+    let answer =
+        |action: &str, content: Value, meta: Value| json!({ "action": action, "content": content, "_meta": meta });
+    let none = answer("cancel", Value::Null, Value::Null);
+    let decline = || way("decline", "No", Kind::RejectOnce, answer("decline", Value::Null, Value::Null));
+    let accept = |id: &str, name: &str, kind, meta| way(id, name, kind, answer("accept", json!({}), meta));
+    let message = text(params, "message");
+    if meta["codex_approval_kind"] == "mcp_tool_call" {
+        let mut choices = vec![accept("accept", "Yes", Kind::AllowOnce, Value::Null)];
+        let persist = meta["persist"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        choices.extend(persist.filter(|word| word.len() <= MAX_ID).take(4).map(|word| {
+            let meta = json!({ "persist": word });
+            accept(&format!("accept:{word}"), &format!("Yes, and do not ask again ({word})"), Kind::AllowAlways, meta)
+        }));
+        choices.push(decline());
+        let tool = items::mcp_tool(text(params, "serverName"), text(meta, "tool_name"));
+        let request = request(&tool, "other", message, &meta["tool_params"]);
+        // The request does not say which call it is about.
+        let tool_call_id = calls.latest(&tool).map(str::to_owned);
+        return Asked {
+            request: PermissionRequest { tool_call_id, ..request },
+            choices,
+            cancelled: none,
+            input: Input::None,
+        };
+    }
+    // A form with fields cannot be accepted without what goes into them.
+    let empty = params["requestedSchema"]["properties"].as_object().is_none_or(serde_json::Map::is_empty);
+    let mut choices = vec![decline()];
+    if empty {
+        choices.insert(0, accept("accept", "Yes", Kind::AllowOnce, Value::Null));
+    }
+    let title = [text(params, "serverName"), message].join(": ");
+    Asked {
+        request: request("elicitation", "question", &title, params),
+        choices,
+        cancelled: none,
+        input: Input::Content,
+    }
+}

@@ -1,0 +1,322 @@
+//! Items of a turn as tool calls.
+//!
+//! A call's output comes in pieces while it runs, without what it wrote at first; an update tells the end of what came, at most
+//! [`MAX_SO_FAR`] bytes. The end of the call tells all of it.
+
+use std::collections::{HashMap, VecDeque};
+
+use ipc_protocol::{Event, ToolStart, ToolStatus, ToolUpdate};
+use serde_json::{Value, json};
+
+use crate::{
+    Action,
+    jsonl::{self, MAX_ID, end, tail, title},
+    permission,
+};
+
+/// Most calls remembered. The end of one that was forgotten begins it again.
+const MAX_CALLS: usize = 1024;
+/// Most bytes of output that are told while a call runs.
+const MAX_SO_FAR: usize = 16 * 1024;
+
+/// What an item is, as a tool call.
+#[derive(Debug, PartialEq)]
+pub(super) struct Tool {
+    /// Codex names its tools to nobody: the type of the item, or the name of an MCP tool.
+    pub(super) name: String,
+    pub(super) title: String,
+    pub(super) kind: &'static str,
+    pub(super) input: Value,
+    /// The files that it changes.
+    pub(super) paths: Vec<String>,
+    /// The command line that it runs.
+    pub(super) command: Option<String>,
+}
+
+/// A call that runs.
+#[derive(Debug, Default)]
+struct Call {
+    tool: Option<Tool>,
+    thread: String,
+    so_far: String,
+}
+
+/// The calls that run.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    open: HashMap<Box<str>, Call>,
+    order: VecDeque<Box<str>>,
+    /// Ended by us; the agent's word of it is still to come.
+    ended: VecDeque<Box<str>>,
+}
+
+impl Calls {
+    /// `item/started`. Whether it is a tool call.
+    pub(super) fn started(&mut self, item: &Value, thread: &str, parent: Option<&str>, out: &mut Vec<Action>) -> bool {
+        let (Some(id), Some(tool)) = (id(item), tool(item)) else { return false };
+        if !self.open.contains_key(id) {
+            out.push(Action::Event(Event::ToolStart(Box::new(ToolStart {
+                id: id.to_owned(),
+                name: tool.name.clone(),
+                title: tool.title.clone(),
+                kind: tool.kind.to_owned(),
+                input: jsonl::json(&tool.input),
+                status: ToolStatus::InProgress,
+                parent: parent.map(str::to_owned),
+            }))));
+            self.remember(id, out, Call { tool: Some(tool), thread: thread.to_owned(), so_far: String::new() });
+        }
+        true
+    }
+
+    /// Remembers a call. One that is forgotten for it is not waited for any more.
+    fn remember(&mut self, id: &str, out: &mut Vec<Action>, call: Call) {
+        self.order.push_back(id.into());
+        self.open.insert(id.into(), call);
+        if self.order.len() > MAX_CALLS
+            && let Some(oldest) = self.order.front().cloned()
+        {
+            self.end(oldest, out);
+        }
+    }
+
+    /// Ends a call that the agent has not ended.
+    fn end(&mut self, id: Box<str>, out: &mut Vec<Action>) {
+        let call = self.forget(&id).unwrap_or_default();
+        out.push(end(&id, ToolStatus::Failed, call.so_far));
+        self.ended.push_back(id);
+        if self.ended.len() > MAX_CALLS {
+            self.ended.pop_front();
+        }
+    }
+
+    fn forget(&mut self, id: &str) -> Option<Call> {
+        self.order.retain(|known| **known != *id);
+        self.open.remove(id)
+    }
+
+    /// `item/completed`. Whether it is a tool call.
+    pub(super) fn completed(
+        &mut self,
+        item: &Value,
+        thread: &str,
+        parent: Option<&str>,
+        out: &mut Vec<Action>,
+    ) -> bool {
+        let (Some(id), Some(now)) = (id(item), tool(item)) else { return false };
+        if let Some(at) = self.ended.iter().position(|ended| **ended == *id) {
+            self.ended.remove(at);
+            return true;
+        }
+        if !self.open.contains_key(id) {
+            self.started(item, thread, parent, out);
+        }
+        let call = self.forget(id).unwrap_or_default();
+        // A search is begun before its query is known.
+        if let Some(begun) = call.tool.filter(|begun| begun.input != now.input && now.kind == "fetch") {
+            out.push(Action::Event(Event::ToolUpdate(Box::new(ToolUpdate {
+                id: id.to_owned(),
+                title: Some(now.title).filter(|title| *title != begun.title),
+                status: None,
+                input: Some(jsonl::json(&now.input)),
+                output: None,
+            }))));
+        }
+        let output = output(item).unwrap_or(call.so_far);
+        out.push(end(id, status(item), output));
+        true
+    }
+
+    /// A piece of a call's output.
+    pub(super) fn output(&mut self, id: &str, piece: &str, out: &mut Vec<Action>) -> bool {
+        let Some(call) = self.open.get_mut(id) else { return false };
+        call.so_far.push_str(piece);
+        if call.so_far.len() > MAX_SO_FAR {
+            call.so_far = tail(&call.so_far, MAX_SO_FAR).to_owned();
+        }
+        out.push(Action::Event(Event::ToolUpdate(Box::new(ToolUpdate {
+            id: id.to_owned(),
+            title: None,
+            status: None,
+            input: None,
+            output: Some(call.so_far.clone()),
+        }))));
+        true
+    }
+
+    /// What the call `id` is, while it runs.
+    pub(super) fn tool(&self, id: &str) -> Option<&Tool> {
+        self.open.get(id)?.tool.as_ref()
+    }
+
+    /// The latest call of the tool `name` that runs.
+    pub(super) fn latest(&self, name: &str) -> Option<&str> {
+        let is = |id: &str| self.tool(id).is_some_and(|tool| tool.name == name);
+        self.order.iter().rev().map(|id| &**id).find(|id| is(id))
+    }
+
+    /// Ends the calls of `thread` that run, or of all.
+    pub(super) fn end_all(&mut self, thread: Option<&str>, out: &mut Vec<Action>) {
+        let is_one = |call: &Call| thread.is_none_or(|thread| call.thread == thread);
+        let of_thread = |id: &str| self.open.get(id).is_some_and(is_one);
+        let ids: Vec<Box<str>> = self.order.iter().filter(|id| of_thread(id)).cloned().collect();
+        ids.into_iter().for_each(|id| self.end(id, out));
+    }
+}
+
+/// The id of `item`, if it is one that can be remembered.
+pub(super) fn id(item: &Value) -> Option<&str> {
+    item["id"].as_str().filter(|id| id.len() <= MAX_ID)
+}
+
+fn status(item: &Value) -> ToolStatus {
+    match item["status"].as_str() {
+        Some("failed" | "declined") => ToolStatus::Failed,
+        _ if item["error"].is_object() || item["success"] == false => ToolStatus::Failed,
+        _ => ToolStatus::Completed,
+    }
+}
+
+fn text<'a>(item: &'a Value, key: &str) -> &'a str {
+    item[key].as_str().unwrap_or_default()
+}
+
+/// What `item` is as a tool call; `None` if it is none.
+pub(super) fn tool(item: &Value) -> Option<Tool> {
+    let plain = |kind, title: &str, input| Tool {
+        name: text(item, "type").to_owned(),
+        title: self::title(title),
+        kind,
+        input,
+        paths: Vec::new(),
+        command: None,
+    };
+    Some(match text(item, "type") {
+        "commandExecution" => {
+            let command = script(text(item, "command"));
+            let tool = plain("execute", &command, json!({ "command": command, "cwd": item["cwd"] }));
+            Tool { command: Some(command), ..tool }
+        }
+        "fileChange" => {
+            let paths = changed(&item["changes"]);
+            Tool { paths: paths.clone(), ..plain(change_kind(&item["changes"]), &paths.join(", "), changes(item)) }
+        }
+        "mcpToolCall" => {
+            let name = mcp_tool(text(item, "server"), text(item, "tool"));
+            Tool { name: name.clone(), ..plain("other", &name, item["arguments"].clone()) }
+        }
+        "dynamicToolCall" => {
+            let name = text(item, "tool");
+            Tool { name: name.to_owned(), ..plain("other", name, item["arguments"].clone()) }
+        }
+        "collabAgentToolCall" => {
+            let name = text(item, "tool");
+            let input = json!({
+                "prompt": item["prompt"], "model": item["model"], "receiverThreadIds": item["receiverThreadIds"],
+            });
+            let words = [name, text(item, "prompt")].join(" ");
+            Tool { name: name.to_owned(), ..plain("other", &words, input) }
+        }
+        "webSearch" => plain("fetch", text(item, "query"), json!({ "query": item["query"], "action": item["action"] })),
+        "imageView" => plain("read", text(item, "path"), json!({ "path": item["path"] })),
+        "imageGeneration" => {
+            plain("other", text(item, "revisedPrompt"), json!({ "revisedPrompt": item["revisedPrompt"] }))
+        }
+        "sleep" => plain("other", "sleep", json!({ "durationMs": item["durationMs"] })),
+        _ => return None,
+    })
+}
+
+/// The name under which the model knows a tool of an MCP server's.
+pub(super) fn mcp_tool(server: &str, tool: &str) -> String {
+    format!("mcp__{server}__{tool}")
+}
+
+fn changes(item: &Value) -> Value {
+    json!({ "changes": item["changes"] })
+}
+
+fn changed(changes: &Value) -> Vec<String> {
+    let changes = changes.as_array().map(Vec::as_slice).unwrap_or_default();
+    let moved = |change: &Value| change["kind"]["move_path"].as_str().map(str::to_owned);
+    let paths = changes.iter().flat_map(|change| [change["path"].as_str().map(str::to_owned), moved(change)]);
+    paths.flatten().collect()
+}
+
+/// `delete` where nothing else is done; a file that is moved is changed too.
+fn change_kind(changes: &Value) -> &'static str {
+    let changes = changes.as_array().map(Vec::as_slice).unwrap_or_default();
+    let deletes = |change: &Value| change["kind"]["type"] == "delete";
+    if !changes.is_empty() && changes.iter().all(deletes) { "delete" } else { "edit" }
+}
+
+/// The command line in what Codex shows of it: it starts all through a shell.
+pub(super) fn script(command: &str) -> String {
+    let words = shlex::split(command).unwrap_or_default();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    permission::script(&words).unwrap_or(command).to_owned()
+}
+
+/// The output of an item that has ended; `None` where it does not tell.
+fn output(item: &Value) -> Option<String> {
+    match text(item, "type") {
+        "commandExecution" => item["aggregatedOutput"].as_str().map(str::to_owned),
+        "fileChange" => {
+            let changes = item["changes"].as_array()?.iter();
+            let line =
+                |change: &Value| Some(format!("{} {}\n", change["kind"]["type"].as_str()?, change["path"].as_str()?));
+            Some(changes.filter_map(line).collect())
+        }
+        "mcpToolCall" => match (&item["error"]["message"], &item["result"]["content"]) {
+            (Value::String(message), _) => Some(message.clone()),
+            (_, Value::Array(content)) => Some(content.iter().map(content_text).collect()),
+            _ => None,
+        },
+        "dynamicToolCall" => Some(item["contentItems"].as_array()?.iter().map(content_text).collect()),
+        "collabAgentToolCall" => {
+            let states = item["agentsStates"].as_object()?.values();
+            Some(states.filter_map(|state| state["message"].as_str()).collect::<Vec<_>>().join("\n"))
+        }
+        "webSearch" => item["results"].as_array().map(|results| jsonl::json(&json!(results)).as_str().to_owned()),
+        "imageGeneration" => item["savedPath"].as_str().map(str::to_owned),
+        _ => None,
+    }
+}
+
+fn content_text(content: &Value) -> String {
+    match content["text"].as_str() {
+        Some(text) => text.to_owned(),
+        None => format!("[{}]", content["type"].as_str().unwrap_or("content")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shell_around_a_command_is_taken_off() {
+        for (shown, command) in [
+            ("/bin/bash -lc 'touch x && echo \"a b\"'", "touch x && echo \"a b\""),
+            ("/bin/bash -lc false", "false"),
+            ("bash -c ls", "ls"),
+            ("/bin/bash -lc ls -l", "/bin/bash -lc ls -l"),
+            ("ls -l", "ls -l"),
+            ("python3 -c 'x'", "python3 -c 'x'"),
+            ("bash -lc 'open", "bash -lc 'open"),
+        ] {
+            assert_eq!(script(shown), command);
+        }
+    }
+
+    #[test]
+    fn changes_are_edits_unless_all_are_deletions() {
+        let change = |kind: &str| json!({ "path": "/a", "kind": { "type": kind }, "diff": "" });
+        let tool =
+            |changes: Value| tool(&json!({ "type": "fileChange", "id": "x", "changes": changes })).expect("a tool");
+        assert_eq!(tool(json!([change("delete")])).kind, "delete");
+        assert_eq!(tool(json!([change("delete"), change("add")])).kind, "edit");
+        let moved = json!([{ "path": "/a", "kind": { "type": "update", "move_path": "/b" }, "diff": "" }]);
+        assert_eq!((tool(moved.clone()).kind, tool(moved).paths), ("edit", vec!["/a".to_owned(), "/b".to_owned()]));
+    }
+}

@@ -1,0 +1,144 @@
+//! What is asked of Codex beside a prompt.
+
+use ipc_protocol::{Json, Operation, WireError, message::RequestId};
+use serde_json::{Map, Value, json};
+
+use super::{
+    session::{MAX_PENDING, Pending, Session, State, collaboration_mode},
+    start, turn,
+    wire::Answer,
+};
+use crate::Action;
+
+/// Most conversations listed.
+const MAX_LISTED: u32 = 100;
+
+/// How the agent's answer is passed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// `null`: it was done.
+    Done,
+    /// Its result as it stands.
+    Result,
+    /// The whole reply, an error too.
+    Reply,
+    /// A list of conversations.
+    Sessions,
+    /// Nothing yet: the answer comes with the end of the turn that compacts.
+    Compact,
+}
+
+impl Session {
+    pub(super) fn operate(
+        &mut self,
+        request: RequestId,
+        operation: &Operation,
+        out: &mut Vec<Action>,
+    ) -> Result<(), WireError> {
+        let State::Ready(thread) = &mut self.state else {
+            return Err(self.unsupported(&format!("{}: its session is not ready, or over", operation.describe())));
+        };
+        if self.pending.len() >= MAX_PENDING {
+            return Err(WireError::Busy);
+        }
+        let id = thread.id.clone();
+        let this = json!({ "threadId": id });
+        let settings =
+            |key: &str, value: Value| ("thread/settings/update", json!({ "threadId": id, key: value }), Shape::Done);
+        let (method, params, shape) = match operation {
+            Operation::SetModel { model } => settings("model", json!(model)),
+            Operation::SetThinking { level } => settings("effort", json!(start::effort(level))),
+            Operation::SetMode { mode } => match start::mode(mode) {
+                Some(mode) => settings("collaborationMode", collaboration_mode(mode, &thread.model, &thread.effort)),
+                None => return Err(self.unsupported(&format!("{}: it has build and plan", operation.describe()))),
+            },
+            Operation::Compact => {
+                if thread.turn.is_some() || thread.compaction.is_some() {
+                    return Err(WireError::Busy);
+                }
+                thread.compaction = Some(request);
+                ("thread/compact/start", this, Shape::Compact)
+            }
+            Operation::GetState => ("thread/read", this, Shape::Result),
+            Operation::GetMessages => ("thread/read", json!({ "threadId": id, "includeTurns": true }), Shape::Result),
+            Operation::ListSessions => ("thread/list", start::list(&self.config, MAX_LISTED), Shape::Sessions),
+            Operation::Native { message } => return self.native(request, message, out),
+        };
+        self.request(method, Some(&params), Pending::Operation(request, shape), out);
+        Ok(())
+    }
+
+    fn native(&mut self, request: RequestId, message: &Json, out: &mut Vec<Action>) -> Result<(), WireError> {
+        let message = message.value();
+        let method = message["method"].as_str().ok_or_else(|| WireError::Protocol {
+            reason: "a message to this agent is {\"method\": …, \"params\": …}, without an id".to_owned(),
+        })?;
+        self.request(method, message.get("params"), Pending::Operation(request, Shape::Reply), out);
+        Ok(())
+    }
+
+    pub(super) fn operation_answered(
+        &mut self,
+        request: RequestId,
+        shape: Shape,
+        answer: Answer,
+        line: &[u8],
+        out: &mut Vec<Action>,
+    ) {
+        let raw = std::str::from_utf8(line).ok().and_then(|line| Json::new(line.trim()).ok());
+        if let (Shape::Reply, Some(reply)) = (shape, raw) {
+            out.push(Action::Reply { request, reply: Ok(reply) });
+            return;
+        }
+        let reply = match (shape, answer) {
+            (Shape::Compact, Ok(_)) => return,
+            (Shape::Done, Ok(_)) => Ok(Value::Null),
+            (Shape::Result | Shape::Reply, Ok(result)) => Ok(result),
+            (Shape::Sessions, Ok(list)) => Ok(sessions(&list)),
+            // Where its turn has ended already, so has the operation.
+            (Shape::Compact, Err(_)) if !self.stop_compacting() => return,
+            (_, Err(refusal)) => Err(WireError::AgentRefused { agent: self.agent.clone(), reason: refusal.message }),
+        };
+        out.push(Action::Reply { request, reply: reply.map(|value| Json::from(&value)) });
+    }
+
+    /// Whether a compaction was awaited; it is not any more.
+    fn stop_compacting(&mut self) -> bool {
+        match &mut self.state {
+            State::Ready(thread) => thread.compaction.take().is_some(),
+            _ => false,
+        }
+    }
+
+    /// The turn that compacts is over.
+    pub(super) fn compacted(&mut self, request: RequestId, turn: &Value, out: &mut Vec<Action>) {
+        let reply = match turn["status"].as_str() {
+            Some("completed") => Ok(Json::from(turn)),
+            _ => {
+                let (_, reason, _) = turn::describe(&turn["error"]);
+                Err(WireError::AgentRefused { agent: self.agent.clone(), reason })
+            }
+        };
+        out.push(Action::Reply { request, reply });
+    }
+}
+
+/// Conversations as every agent's are listed, each with all that Codex tells of it.
+fn sessions(list: &Value) -> Value {
+    let session = |thread: &Value| {
+        let mut session: Map<String, Value> = thread.as_object()?.clone();
+        let title = thread["name"].as_str().or_else(|| thread["preview"].as_str()).unwrap_or_default();
+        session.insert("title".to_owned(), json!(title));
+        if let Some(updated) = thread["updatedAt"].as_u64().and_then(rfc3339) {
+            session.insert("updatedAt".to_owned(), json!(updated));
+        }
+        thread["id"].is_string().then_some(Value::Object(session))
+    };
+    list["data"].as_array().into_iter().flatten().filter_map(session).collect::<Vec<_>>().into()
+}
+
+fn rfc3339(seconds: u64) -> Option<String> {
+    let time = std::time::SystemTime::UNIX_EPOCH.checked_add(std::time::Duration::from_secs(seconds))?;
+    // Years beyond 9999 cannot be written so.
+    (seconds < 253_402_300_800).then(|| humantime::format_rfc3339_seconds(time).to_string())
+}

@@ -1,0 +1,120 @@
+//! How a conversation is begun: what is asked of the app-server, and what its answers mean.
+
+use ipc_protocol::{AgentSessionConfig, McpTransport, PermissionMode, PromptPart, WireError};
+use serde_json::{Map, Value, json};
+
+/// The sandbox of Codex's own, unless the row names another. The session has its containment, and what Codex does not trust is
+/// asked for.
+const SANDBOX: &str = "danger-full-access";
+
+/// What is refused before the agent is started.
+pub(super) fn check(setup: &crate::AdapterSetup) -> Result<(), WireError> {
+    let config = &setup.config;
+    let resumes = setup.resume.as_ref().is_some_and(|resume| !resume.fork);
+    let refused = [
+        (!config.tools.is_empty(), "restrict its tools"),
+        (config.ephemeral && resumes, "keep nothing of a conversation that it goes on with: fork it"),
+        (
+            config.mode.as_deref().is_some_and(|mode| self::mode(mode).is_none()),
+            "work in that mode: it has build and plan",
+        ),
+    ];
+    match refused.iter().find(|(asked, _)| *asked) {
+        Some((_, operation)) => {
+            Err(WireError::Unsupported { agent: setup.agent.clone(), operation: (*operation).to_owned() })
+        }
+        None => Ok(()),
+    }
+}
+
+/// Codex's word for a mode.
+pub(super) fn mode(mode: &str) -> Option<&'static str> {
+    match mode {
+        "plan" => Some("plan"),
+        "build" | "default" => Some("default"),
+        _ => None,
+    }
+}
+
+/// Codex's word for how hard to think.
+pub(super) fn effort(thinking: &str) -> &str {
+    if thinking == "off" { "none" } else { thinking }
+}
+
+/// The first request. Without the experimental API an interrupted turn's processes cannot be ended.
+pub(super) fn initialize() -> Value {
+    json!({
+        "clientInfo": { "name": "agent-proxy", "title": "agent-proxy", "version": env!("CARGO_PKG_VERSION") },
+        "capabilities": { "experimentalApi": true, "requestAttestation": false },
+    })
+}
+
+/// What `thread/start`, `thread/resume` and `thread/fork` have in common.
+pub(super) fn thread(config: &AgentSessionConfig, protocol_config: &Value) -> Map<String, Value> {
+    let sandbox = protocol_config["sandbox"].as_str().unwrap_or(SANDBOX);
+    // Without rules, what is asked would be allowed anyway.
+    let allowed = config.permission_mode == PermissionMode::Allow && config.permissions.rules.is_empty();
+    let approval = match (allowed, sandbox) {
+        (true, SANDBOX) => "never",
+        (true, _) => "on-request",
+        (false, _) => "untrusted",
+    };
+    let mut params = Map::new();
+    let mut set = |key: &str, value: Value| params.insert(key.to_owned(), value);
+    set("cwd", json!(config.cwd.as_deref().unwrap_or("/")));
+    set("approvalPolicy", json!(approval));
+    // A reviewing model of Codex's would answer instead.
+    set("approvalsReviewer", json!("user"));
+    set("sandbox", json!(sandbox));
+    if let Some(model) = &config.model {
+        set("model", json!(model));
+    }
+    if let Some(prompt) = &config.system_prompt {
+        set("developerInstructions", json!(prompt));
+    }
+    if !config.mcp_servers.is_empty() {
+        set("config", json!({ "mcp_servers": mcp_servers(config) }));
+    }
+    params
+}
+
+fn mcp_servers(config: &AgentSessionConfig) -> Value {
+    let server = |transport: &McpTransport| match transport {
+        McpTransport::Stdio { command, args, env } => json!({ "command": command, "args": args, "env": env }),
+        McpTransport::Http { url, headers } => json!({ "url": url, "http_headers": headers }),
+    };
+    config.mcp_servers.iter().map(|each| (each.name.clone(), server(&each.transport))).collect::<Map<_, _>>().into()
+}
+
+/// A list of conversations of the working directory, newest first, whoever began them.
+pub(super) fn list(config: &AgentSessionConfig, limit: u32) -> Value {
+    json!({
+        "cwd": config.cwd.as_deref().unwrap_or("/"),
+        "limit": limit,
+        "sortKey": "updated_at",
+        "modelProviders": [],
+        "sourceKinds": ["cli", "vscode", "exec", "appServer"],
+    })
+}
+
+/// A prompt as Codex takes it. A file that is no picture is named in the words: Codex reads it with its tools.
+pub(super) fn input(parts: &[PromptPart], cwd: &str) -> Value {
+    let words = |text: &str| json!({ "type": "text", "text": text, "text_elements": [] });
+    let part = |part: &PromptPart| match part {
+        PromptPart::Text(text) => words(text),
+        PromptPart::Image { mime_type, data } => {
+            json!({ "type": "image", "url": format!("data:{mime_type};base64,{data}") })
+        }
+        PromptPart::File { path } if is_picture(path) => {
+            let path = std::path::Path::new(cwd).join(path);
+            json!({ "type": "localImage", "path": path })
+        }
+        PromptPart::File { path } => words(&format!("@{path}")),
+    };
+    parts.iter().map(part).collect::<Vec<_>>().into()
+}
+
+fn is_picture(path: &str) -> bool {
+    let extension = path.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
+    matches!(extension.as_deref(), Some("png" | "jpg" | "jpeg" | "gif" | "webp"))
+}

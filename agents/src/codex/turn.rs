@@ -1,0 +1,387 @@
+//! A turn, from the prompt to its end.
+
+use ipc_protocol::{Event, Prompt, StopReason, WireError};
+use serde_json::{Value, json};
+
+use super::{
+    items,
+    session::{MAX_PENDING, Pending, Session, State, status},
+    start,
+    usage::Update,
+    wire::Answer,
+};
+use crate::{
+    Action,
+    jsonl::{MAX_ID, words},
+};
+
+/// Most steers that wait for the turn to have an id.
+const MAX_HELD: usize = 64;
+/// The server is overloaded.
+const OVERLOADED: i64 = -32001;
+
+/// A turn that runs.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    /// Once the agent has said it.
+    pub(super) id: Option<String>,
+    /// It is to be interrupted.
+    pub(super) aborting: bool,
+    /// The agent was asked to.
+    interrupt_sent: bool,
+    held: Vec<Value>,
+    /// Attempts that failed since the last thing that worked.
+    failed_attempts: u32,
+    /// Its error was said.
+    error_said: bool,
+    /// It was interrupted, and what it left is being ended.
+    ending: bool,
+}
+
+impl Turn {
+    /// The agent is gone in the middle of it.
+    pub(super) fn cut_short(out: &mut Vec<Action>) {
+        let message = "the agent's output ended during the turn";
+        out.push(Action::Event(Event::error("agent-exited", message, false)));
+        out.push(Action::TurnEnded);
+    }
+}
+
+impl Session {
+    fn input(&self, prompt: &Prompt) -> Value {
+        start::input(&prompt.parts, self.config.cwd.as_deref().unwrap_or("/"))
+    }
+
+    pub(super) fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
+        let input = self.input(prompt);
+        let State::Ready(thread) = &mut self.state else {
+            return Err(self.unsupported("take a prompt: its session is not ready, or over"));
+        };
+        if thread.turn.is_some() || thread.compaction.is_some() || self.pending.len() >= MAX_PENDING {
+            return Err(WireError::Busy);
+        }
+        thread.turn = Some(Turn::default());
+        thread.tokens.begin();
+        let params = json!({ "threadId": thread.id, "input": input });
+        self.streamed.clear();
+        self.request("turn/start", Some(&params), Pending::TurnStart, out);
+        Ok(())
+    }
+
+    pub(super) fn steer(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
+        let input = self.input(prompt);
+        let State::Ready(thread) = &mut self.state else { return Err(self.unsupported("be steered: no turn runs")) };
+        let thread_id = thread.id.clone();
+        let Some(turn) = &mut thread.turn else { return Err(self.unsupported("be steered: no turn runs")) };
+        match turn.id.clone() {
+            Some(id) if self.pending.len() < MAX_PENDING => self.send_steer(&thread_id, &id, &input, out),
+            None if turn.held.len() < MAX_HELD => turn.held.push(input),
+            _ => return Err(WireError::Busy),
+        }
+        Ok(())
+    }
+
+    pub(super) fn send_steer(&mut self, thread: &str, turn: &str, input: &Value, out: &mut Vec<Action>) {
+        let params = json!({ "threadId": thread, "expectedTurnId": turn, "input": input });
+        self.request("turn/steer", Some(&params), Pending::Steer, out);
+    }
+
+    pub(super) fn abort(&mut self, out: &mut Vec<Action>) {
+        let State::Ready(thread) = &mut self.state else { return };
+        let Some(turn) = &mut thread.turn else { return };
+        turn.aborting = true;
+        turn.held.clear();
+        self.approvals.cancel_all(out);
+        for (thread, turn) in self.sub_agents.running() {
+            if self.pending.len() + 2 > MAX_PENDING {
+                // It has not answered those before.
+                break;
+            }
+            let params = json!({ "threadId": thread, "turnId": turn });
+            self.request("turn/interrupt", Some(&params), Pending::Ignored, out);
+            self.request(
+                "thread/backgroundTerminals/clean",
+                Some(&json!({ "threadId": thread })),
+                Pending::Ignored,
+                out,
+            );
+        }
+        self.interrupt(out);
+    }
+
+    /// Interrupts the turn if it is to be, as soon as it has an id.
+    fn interrupt(&mut self, out: &mut Vec<Action>) {
+        let State::Ready(thread) = &mut self.state else { return };
+        let Some(turn) = &mut thread.turn else { return };
+        let Some(id) = turn.id.clone().filter(|_| turn.aborting && !turn.interrupt_sent) else { return };
+        turn.interrupt_sent = true;
+        let params = json!({ "threadId": thread.id, "turnId": id });
+        self.request("turn/interrupt", Some(&params), Pending::Interrupt, out);
+    }
+
+    /// The answer to an interrupt. One that comes before the turn has really begun is refused, and is sent again when it has.
+    pub(super) fn interrupted(&mut self, done: bool) {
+        if let State::Ready(thread) = &mut self.state
+            && let Some(turn) = &mut thread.turn
+        {
+            turn.interrupt_sent = done;
+        }
+    }
+
+    /// The answer to `turn/start`.
+    pub(super) fn turn_started(&mut self, answer: Answer, out: &mut Vec<Action>) {
+        match answer {
+            Ok(result) => self.turn_named(result["turn"]["id"].as_str().unwrap_or_default(), out),
+            Err(refusal) => {
+                let retryable = refusal.code == OVERLOADED;
+                let error = Event::error(refusal.code.to_string(), refusal.message, retryable);
+                self.end_turn(Some(error), out);
+            }
+        }
+    }
+
+    /// The turn's id is known.
+    fn turn_named(&mut self, id: &str, out: &mut Vec<Action>) {
+        let State::Ready(thread) = &mut self.state else { return };
+        let thread_id = thread.id.clone();
+        let Some(turn) = &mut thread.turn else { return };
+        // Without one it would match no end of a turn.
+        if turn.id.is_none() && !id.is_empty() && id.len() <= MAX_ID {
+            turn.id = Some(id.to_owned());
+            for input in std::mem::take(&mut turn.held) {
+                self.send_steer(&thread_id, id, &input, out);
+            }
+        }
+        self.interrupt(out);
+    }
+
+    /// A notification about a turn: ours, or a sub-agent's.
+    pub(super) fn turn_notified(&mut self, method: &str, params: &Value, ours: bool, out: &mut Vec<Action>) {
+        let thread = params["threadId"].as_str().unwrap_or_default();
+        let id = params["itemId"].as_str().unwrap_or_default();
+        let turn_id = params["turn"]["id"].as_str().unwrap_or_default();
+        match method {
+            "item/started" => self.item(&params["item"], thread, ours, false, out),
+            "item/completed" => self.item(&params["item"], thread, ours, true, out),
+            "item/commandExecution/outputDelta" | "item/fileChange/outputDelta" => {
+                self.calls.output(id, params["delta"].as_str().unwrap_or_default(), out);
+            }
+            "item/mcpToolCall/progress" => {
+                let line = format!("{}\n", words(params["message"].as_str().unwrap_or_default()));
+                self.calls.output(id, &line, out);
+            }
+            "item/reasoning/summaryPartAdded" if ours && params["summaryIndex"] != 0 => {
+                out.push(Action::Event(Event::Thinking { text: "\n\n".to_owned() }));
+            }
+            "turn/started" if ours => self.turn_named(turn_id, out),
+            "turn/started" if turn_id.len() <= MAX_ID && thread.len() <= MAX_ID => {
+                self.sub_agents.turn_started(thread, turn_id);
+            }
+            "turn/completed" if ours => self.turn_completed(&params["turn"], out),
+            "turn/completed" => {
+                self.sub_agents.turn_completed(thread);
+                self.approvals.close_thread(thread, out);
+            }
+            "thread/tokenUsage/updated" if ours => self.usage(params, out),
+            "error" if ours => self.error(params, out),
+            _ => {}
+        }
+    }
+
+    fn item(&mut self, item: &Value, thread: &str, ours: bool, done: bool, out: &mut Vec<Action>) {
+        if thread.len() > MAX_ID {
+            return;
+        }
+        self.sub_agents.item(item);
+        let parent = if ours { None } else { self.sub_agents.parent(thread, &self.calls) };
+        let is_tool = if done {
+            self.calls.completed(item, thread, parent.as_deref(), out)
+        } else {
+            self.calls.started(item, thread, parent.as_deref(), out)
+        };
+        if is_tool || !ours {
+            return;
+        }
+        let kind = item["type"].as_str().unwrap_or_default();
+        match (kind, done) {
+            ("agentMessage" | "plan" | "reasoning", true) => self.whole_text(item, kind == "reasoning", out),
+            ("contextCompaction", _) => out.push(status("compaction", word(done))),
+            ("enteredReviewMode" | "exitedReviewMode", true) => {
+                out.push(status("review", words(item["review"].as_str().unwrap_or_default())));
+            }
+            _ => {}
+        }
+        if done
+            && let State::Ready(thread) = &mut self.state
+            && let Some(turn) = &mut thread.turn
+        {
+            turn.failed_attempts = 0;
+        }
+    }
+
+    /// The text of an item that has ended, if it did not come in pieces.
+    fn whole_text(&mut self, item: &Value, thinking: bool, out: &mut Vec<Action>) {
+        let id = items::id(item).unwrap_or_default();
+        if self.streamed.contains(id) {
+            return;
+        }
+        if !thinking {
+            if let Some(text) = item["text"].as_str().filter(|text| !text.is_empty()) {
+                out.push(Action::Event(Event::Text { text: text.to_owned() }));
+            }
+            return;
+        }
+        let parts = ["summary", "content"].into_iter().flat_map(|key| item[key].as_array().into_iter().flatten());
+        let text = parts.filter_map(Value::as_str).collect::<Vec<_>>().join("\n\n");
+        if !text.is_empty() {
+            out.push(Action::Event(Event::Thinking { text }));
+        }
+    }
+
+    fn usage(&mut self, params: &Value, out: &mut Vec<Action>) {
+        let State::Ready(thread) = &mut self.state else { return };
+        let Ok(update) = serde_json::from_value::<Update>(params["tokenUsage"].clone()) else { return };
+        let running = thread.turn.as_ref().and_then(|turn| turn.id.as_deref());
+        let news = thread.tokens.update(&update, running.is_some() && running == params["turnId"].as_str());
+        if let Some(usage) = news.usage {
+            out.push(Action::Event(Event::Usage(Box::new(usage))));
+        }
+        if let Some((used, size)) = news.window {
+            out.push(Action::Event(Event::context_window(used, size)));
+        }
+    }
+
+    /// An error of the turn: one after which the agent tries again, or the last one.
+    fn error(&mut self, params: &Value, out: &mut Vec<Action>) {
+        let State::Ready(thread) = &mut self.state else { return };
+        let error = &params["error"];
+        let (code, message, retryable) = describe(error);
+        let Some(turn) = &mut thread.turn else {
+            out.push(Action::Event(Event::error(code, message, retryable)));
+            return;
+        };
+        if params["willRetry"] != true {
+            turn.error_said = true;
+            out.push(Action::Event(Event::error(code, message, retryable)));
+            return;
+        }
+        let told = error["message"].as_str().and_then(attempt);
+        turn.failed_attempts = told.unwrap_or(turn.failed_attempts.saturating_add(1));
+        let attempt = Some(turn.failed_attempts);
+        out.push(Action::Event(Event::Error { code, message, retryable: true, attempt }));
+    }
+
+    fn turn_completed(&mut self, turn: &Value, out: &mut Vec<Action>) {
+        let State::Ready(thread) = &mut self.state else { return };
+        let status = turn["status"].as_str().unwrap_or_default();
+        let Some(running) = &mut thread.turn else {
+            if let Some(request) = thread.compaction.take() {
+                self.compacted(request, turn, out);
+            }
+            return;
+        };
+        if running.ending || running.id.as_deref().is_some_and(|id| turn["id"] != *id) {
+            return;
+        }
+        match status {
+            // Its processes are still there.
+            "interrupted" => {
+                running.ending = true;
+                let params = json!({ "threadId": thread.id });
+                self.request("thread/backgroundTerminals/clean", Some(&params), Pending::Clean, out);
+            }
+            "failed" => {
+                let said = running.error_said;
+                let (code, message, retryable) = describe(&turn["error"]);
+                self.end_turn(Some(Event::error(code, message, retryable)).filter(|_| !said), out);
+            }
+            _ => self.complete(StopReason::EndTurn, out),
+        }
+    }
+
+    /// The end of a turn was dropped, and only its beginning is known: not how it ended.
+    pub(super) fn turn_dropped(&mut self, params: &Value, out: &mut Vec<Action>) {
+        let State::Ready(thread) = &self.state else { return };
+        let ours = params["threadId"] == *thread.id;
+        let aborting = thread.turn.as_ref().is_some_and(|turn| turn.aborting);
+        let status = if aborting { "interrupted" } else { "failed" };
+        let turn = json!({ "id": params["turn"]["id"], "status": status });
+        let params = json!({ "threadId": params["threadId"], "turn": turn });
+        self.turn_notified("turn/completed", &params, ours, out);
+    }
+
+    /// The processes of an interrupted turn are gone.
+    pub(super) fn cleaned(&mut self, out: &mut Vec<Action>) {
+        let State::Ready(thread) = &self.state else { return };
+        if !thread.turn.as_ref().is_some_and(|turn| turn.ending) {
+            return;
+        }
+        self.calls.end_all(Some(&thread.id), out);
+        self.complete(StopReason::Cancelled, out);
+    }
+
+    fn complete(&mut self, stop_reason: StopReason, out: &mut Vec<Action>) {
+        let State::Ready(thread) = &self.state else { return };
+        let usage = thread.tokens.of_turn();
+        self.end_turn(Some(Event::Complete { stop_reason, usage }), out);
+    }
+
+    fn end_turn(&mut self, last: Option<Event>, out: &mut Vec<Action>) {
+        let State::Ready(thread) = &mut self.state else { return };
+        if thread.turn.take().is_none() {
+            return;
+        }
+        self.approvals.close_thread(&thread.id, out);
+        out.extend(last.map(Action::Event));
+        out.push(Action::TurnEnded);
+    }
+}
+
+fn word(done: bool) -> String {
+    if done { "done".to_owned() } else { "begun".to_owned() }
+}
+
+/// Which attempt, in words that end with it: `Reconnecting... 2/5`.
+fn attempt(message: &str) -> Option<u32> {
+    let (_, last) = message.rsplit_once(' ')?;
+    last.split_once('/')?.0.parse().ok()
+}
+
+/// The code of an error, its words, and whether the same may work later.
+pub(super) fn describe(error: &Value) -> (String, String, bool) {
+    let info = &error["codexErrorInfo"];
+    let (code, detail) = match info {
+        Value::Object(info) => {
+            info.iter().next().map_or(("other", &Value::Null), |(code, detail)| (code.as_str(), detail))
+        }
+        other => (other.as_str().unwrap_or("other"), &Value::Null),
+    };
+    let message = error["message"].as_str().unwrap_or("the turn failed");
+    // What a provider answers is passed on as it stands.
+    let inner = serde_json::from_str::<Value>(message).ok();
+    let inner = inner.as_ref().and_then(|inner| inner["error"]["message"].as_str());
+    let message = match error["additionalDetails"].as_str() {
+        Some(details) => format!("{message}: {details}"),
+        None => inner.unwrap_or(message).to_owned(),
+    };
+    let status = detail["httpStatusCode"].as_u64();
+    let retryable = match (code, status) {
+        (_, Some(status)) => status == 408 || status == 429 || status >= 500,
+        (
+            "usageLimitExceeded"
+            | "rateLimitExceeded"
+            | "flexUnavailable"
+            | "serverOverloaded"
+            | "policyCapacityUnavailable"
+            | "internalServerError"
+            | "httpConnectionFailed"
+            | "responseStreamConnectionFailed"
+            | "responseStreamDisconnected"
+            | "responseTooManyFailedAttempts",
+            None,
+        ) => true,
+        // A connection that breaks for the last time has no word of its own.
+        _ => message.starts_with("stream disconnected"),
+    };
+    (words(code), words(&message), retryable)
+}

@@ -1,0 +1,146 @@
+//! Tokens. Codex counts them for the whole conversation; ours are those of a turn.
+
+use ipc_protocol::Usage;
+use serde::Deserialize;
+
+/// A count of the app-server's. `inputTokens` has those from the cache in it, `outputTokens` those of reasoning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Count {
+    total_tokens: u64,
+    input_tokens: u64,
+    cached_input_tokens: u64,
+    cache_write_input_tokens: u64,
+    output_tokens: u64,
+}
+
+impl Count {
+    /// What there is beyond `base`.
+    fn since(&self, base: &Self) -> Self {
+        Self {
+            total_tokens: self.total_tokens.saturating_sub(base.total_tokens),
+            input_tokens: self.input_tokens.saturating_sub(base.input_tokens),
+            cached_input_tokens: self.cached_input_tokens.saturating_sub(base.cached_input_tokens),
+            cache_write_input_tokens: self.cache_write_input_tokens.saturating_sub(base.cache_write_input_tokens),
+            output_tokens: self.output_tokens.saturating_sub(base.output_tokens),
+        }
+    }
+
+    fn usage(&self) -> Usage {
+        Usage {
+            input_tokens: Some(self.input_tokens),
+            output_tokens: Some(self.output_tokens),
+            cache_read_tokens: Some(self.cached_input_tokens),
+            cache_write_tokens: Some(self.cache_write_input_tokens),
+            cost_usd: None,
+        }
+    }
+}
+
+/// `thread/tokenUsage/updated`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Update {
+    /// Of the whole conversation.
+    total: Count,
+    /// Of the last request to the model. It comes again, unchanged, when a request fails: a sum of these is wrong.
+    last: Count,
+    #[serde(default)]
+    model_context_window: Option<u64>,
+}
+
+/// The tokens of a conversation, and of its running turn.
+#[derive(Debug, Default)]
+pub(super) struct Tokens {
+    /// The last total; `None` where a conversation is gone on with, and its total was not told yet.
+    total: Option<Count>,
+    /// The total when the turn began.
+    base: Option<Count>,
+    /// What was said of the turn last.
+    said: Option<Usage>,
+    window: Option<(u64, u64)>,
+}
+
+/// What an update says that is new.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct News {
+    /// Tokens of the turn.
+    pub(super) usage: Option<Usage>,
+    /// Tokens in the context window, and how many it holds.
+    pub(super) window: Option<(u64, u64)>,
+}
+
+impl Tokens {
+    /// Of a conversation that begins.
+    pub(super) fn of_new() -> Self {
+        Self { total: Some(Count::default()), ..Self::default() }
+    }
+
+    /// A turn begins.
+    pub(super) fn begin(&mut self) {
+        self.base = self.total;
+        self.said = None;
+    }
+
+    /// Takes an update; `ours` says that it is about the running turn.
+    pub(super) fn update(&mut self, update: &Update, ours: bool) -> News {
+        let window = update.model_context_window.map(|size| (update.last.total_tokens, size));
+        let window = window.filter(|window| self.window != Some(*window)).inspect(|window| self.window = Some(*window));
+        self.total = Some(update.total);
+        if !ours {
+            // A resumed conversation begins by telling its total, which may come when a turn was already asked for.
+            self.base = Some(update.total);
+            return News { usage: None, window };
+        }
+        let base = *self.base.get_or_insert_with(|| update.total.since(&update.last));
+        let count = update.total.since(&base);
+        // The count of a request that came to nothing is that of the one before.
+        let usage = Some(count.usage()).filter(|usage| count != Count::default() && self.said != Some(*usage));
+        self.said = usage.or(self.said);
+        News { usage, window }
+    }
+
+    /// What the turn took, where that was told.
+    pub(super) fn of_turn(&self) -> Option<Box<Usage>> {
+        self.said.map(Box::new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn update(total: u64, last: u64) -> Update {
+        let count = |tokens| Count { total_tokens: tokens, input_tokens: tokens, ..Count::default() };
+        Update { total: count(total), last: count(last), model_context_window: Some(1000) }
+    }
+
+    fn input(news: &News) -> Option<u64> {
+        news.usage.and_then(|usage| usage.input_tokens)
+    }
+
+    #[test]
+    fn a_turn_takes_what_the_total_grows_by() {
+        let mut tokens = Tokens::of_new();
+        tokens.begin();
+        assert_eq!(input(&tokens.update(&update(100, 100), true)), Some(100));
+        assert_eq!(input(&tokens.update(&update(250, 150), true)), Some(250));
+        tokens.begin();
+        assert_eq!(tokens.update(&update(250, 150), true), News::default(), "nothing new");
+        assert_eq!(tokens.of_turn(), None);
+        assert_eq!(input(&tokens.update(&update(300, 50), true)), Some(50));
+        assert_eq!(tokens.of_turn().and_then(|usage| usage.input_tokens), Some(50));
+    }
+
+    #[test]
+    fn a_resumed_conversation_begins_where_it_stood() {
+        let mut told = Tokens::default();
+        told.begin();
+        assert_eq!(told.update(&update(900, 100), false), News { usage: None, window: Some((100, 1000)) });
+        assert_eq!(input(&told.update(&update(950, 50), true)), Some(50));
+        // A fork is not told its total before its first turn.
+        let mut fork = Tokens::default();
+        fork.begin();
+        assert_eq!(input(&fork.update(&update(950, 50), true)), Some(50));
+    }
+}

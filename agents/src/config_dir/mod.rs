@@ -1,0 +1,295 @@
+//! A directory of configuration files: more agents, profiles and model configurations. Which directory is the caller's to say.
+//!
+//! - `agents.toml`, `agents.json`, `agents.d/*.toml` and `*.json`: rows of the catalog.
+//! - `profiles.toml`: a table for each [`Profile`].
+//! - `models.toml`: a table for each [`StoredModel`]. With a key in it, it has to be its owner's alone (mode 0600).
+//!
+//! What is written keeps the comments and the order of what was there, is 0600, and takes the place of the old file at once.
+
+mod tables;
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+};
+
+use toml_edit::Table;
+
+use crate::{
+    Catalog, Field, Format, KeySource, LoadError, ModelConfig, Profile, ProfileError, Profiles, Secret, StoredModel,
+};
+
+/// Why something of a configuration directory cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A file cannot be read.
+    #[error("reading {} failed: {source}", path.display())]
+    Read {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file cannot be written.
+    #[error("writing {} failed: {source}", path.display())]
+    Write {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file is no list of agents.
+    #[error(transparent)]
+    Agents(#[from] LoadError),
+    /// A file is no TOML.
+    #[error("{} is no TOML: {reason}", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and where.
+        reason: String,
+    },
+    /// An entry makes no sense.
+    #[error("{}, {name:?}, field {field}", path.display())]
+    Entry {
+        /// The file.
+        path: PathBuf,
+        /// The profile, or the model configuration.
+        name: String,
+        /// What is wrong.
+        field: Field,
+    },
+    /// A key can be read by others.
+    #[error("{} holds a key and others may read it (mode {mode:04o}): chmod 600 it", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// The variable that has a key is not set.
+    #[error("model configuration {name:?} takes its key from ${variable}, which is not set: export it")]
+    NoKey {
+        /// The model configuration.
+        name: String,
+        /// The variable.
+        variable: String,
+    },
+    /// A file that should hold a key is empty.
+    #[error("{} should hold a key and is empty", path.display())]
+    EmptyKey {
+        /// The file.
+        path: PathBuf,
+    },
+    /// There is one of that name already.
+    #[error("{what} {name:?} is there already: {advice}")]
+    Exists {
+        /// Of which kind.
+        what: &'static str,
+        /// Its name.
+        name: String,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// There is none of that name.
+    #[error("no {what} is called {name:?}: {}", if known.is_empty() { "there are none".to_owned() } else { format!("there are {}", known.join(", ")) })]
+    Missing {
+        /// Of which kind.
+        what: &'static str,
+        /// As asked for.
+        name: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// Somebody else is changing it.
+    #[error("{} is being changed by another program: try again", path.display())]
+    Locked {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A profile cannot be used.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+}
+
+const PROFILE: &str = "profile";
+const MODEL: &str = "model configuration";
+
+/// A directory of configuration files. It need not be there: then nothing is configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigDir {
+    path: PathBuf,
+}
+
+/// What may be there before something is saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Save {
+    /// Nothing of that name.
+    New,
+    /// Something of that name.
+    Changed,
+}
+
+impl ConfigDir {
+    /// That directory.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The built-in agents and the configured ones. `protocols` as for [`Catalog::load`].
+    ///
+    /// # Errors
+    /// [`ConfigError::Agents`] names file, row and field; [`ConfigError::Read`].
+    pub fn catalog(&self, protocols: &[&str]) -> Result<Catalog, ConfigError> {
+        let mut catalog = Catalog::default();
+        let mut files = vec![self.path.join("agents.toml"), self.path.join("agents.json")];
+        files.extend(tables::files(&self.path.join("agents.d"))?);
+        for path in files {
+            let format = match path.extension().and_then(|extension| extension.to_str()) {
+                Some("toml") => Format::Toml,
+                Some("json") => Format::Json,
+                _ => continue,
+            };
+            if let Some(text) = tables::read(&path)? {
+                catalog.load(&text, format, protocols, &path.display().to_string())?;
+            }
+        }
+        Ok(catalog)
+    }
+
+    fn profiles_path(&self) -> PathBuf {
+        self.path.join("profiles.toml")
+    }
+
+    /// The stored profiles.
+    ///
+    /// # Errors
+    /// [`ConfigError::Entry`] names file, profile and field; [`ConfigError::Syntax`], [`ConfigError::Read`].
+    pub fn profiles(&self) -> Result<Profiles, ConfigError> {
+        let mut profiles = Profiles::default();
+        for (name, profile) in tables::load::<Profile>(&self.profiles_path())? {
+            let entry = |name: &str, field| ConfigError::Entry { path: self.profiles_path(), name: name.into(), field };
+            if profile.agent.is_empty() {
+                let reason = "it is not there: which agent is it of?";
+                return Err(entry(&name, Field { name: "agent".into(), reason: reason.into() }));
+            }
+            profiles.add(Profile { name, ..profile });
+        }
+        Ok(profiles)
+    }
+
+    /// Saves a profile under its name.
+    ///
+    /// # Errors
+    /// [`ConfigError::Exists`], [`ConfigError::Missing`], [`ConfigError::Locked`], [`ConfigError::Write`], and as
+    /// [`ConfigDir::profiles`].
+    pub fn save_profile(&self, profile: &Profile, save: Save) -> Result<(), ConfigError> {
+        let table = tables::table(profile).map_err(|reason| ConfigError::Entry {
+            path: self.profiles_path(),
+            name: profile.name.clone(),
+            field: Field { name: "(profile)".into(), reason },
+        })?;
+        let advice = "change it, or delete it first";
+        tables::edit(&self.path, &self.profiles_path(), |document| {
+            tables::put(document, (PROFILE, &profile.name), table, save, advice)
+        })
+    }
+
+    /// Deletes a profile.
+    ///
+    /// # Errors
+    /// As [`ConfigDir::save_profile`].
+    pub fn delete_profile(&self, name: &str) -> Result<(), ConfigError> {
+        tables::edit(&self.path, &self.profiles_path(), |document| tables::remove(document, (PROFILE, name)))
+    }
+
+    fn models_path(&self) -> PathBuf {
+        self.path.join("models.toml")
+    }
+
+    /// The stored model configurations, by name. No key is looked up.
+    ///
+    /// # Errors
+    /// [`ConfigError::Open`] where others may read a key; [`ConfigError::Entry`] names file, configuration and field.
+    pub fn models(&self) -> Result<BTreeMap<String, StoredModel>, ConfigError> {
+        let path = self.models_path();
+        let models = tables::load::<StoredModel>(&path)?;
+        for (name, model) in &models {
+            model.check().map_err(|field| ConfigError::Entry { path: path.clone(), name: name.clone(), field })?;
+        }
+        if models.values().any(|model| model.key.is_some()) {
+            tables::private(&path)?;
+        }
+        Ok(models)
+    }
+
+    /// A stored model configuration with its key, which may be in a variable or a file. A relative path of a key's file begins
+    /// here.
+    ///
+    /// # Errors
+    /// [`ConfigError::NoKey`], [`ConfigError::Open`], [`ConfigError::EmptyKey`], [`ConfigError::Read`].
+    pub fn resolve(
+        &self,
+        name: &str,
+        stored: &StoredModel,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<ModelConfig, ConfigError> {
+        let key = match stored.key_source() {
+            KeySource::None | KeySource::Stored => None,
+            KeySource::Env(variable_name) => {
+                let key = variable(variable_name).filter(|key| !key.trim().is_empty());
+                Some(key.ok_or_else(|| ConfigError::NoKey { name: name.into(), variable: variable_name.into() })?)
+            }
+            KeySource::File(path) => Some(tables::key(&self.path.join(path))?),
+        };
+        Ok(stored.resolved(name, key.map(|key| Secret::from(key.trim().to_owned()))))
+    }
+
+    /// Saves a new model configuration.
+    ///
+    /// # Errors
+    /// [`ConfigError::Exists`], [`ConfigError::Entry`], [`ConfigError::Locked`], [`ConfigError::Write`], and as
+    /// [`ConfigDir::models`].
+    pub fn create_model(&self, name: &str, model: &StoredModel) -> Result<(), ConfigError> {
+        let path = self.models_path();
+        model.check().map_err(|field| ConfigError::Entry { path: path.clone(), name: name.into(), field })?;
+        tables::edit(&self.path, &path, |document| {
+            tables::put(document, (MODEL, name), model_table(model), Save::New, "delete it first")
+        })
+    }
+
+    /// Deletes a model configuration.
+    ///
+    /// # Errors
+    /// [`ConfigError::Missing`], [`ConfigError::Locked`], [`ConfigError::Write`].
+    pub fn delete_model(&self, name: &str) -> Result<(), ConfigError> {
+        tables::edit(&self.path, &self.models_path(), |document| tables::remove(document, (MODEL, name)))
+    }
+}
+
+/// The one place where a key is written: `Secret` cannot be serialized.
+fn model_table(model: &StoredModel) -> Table {
+    let mut table = Table::new();
+    let api = model.api.map(|api| api.name());
+    let file = model.key_file.as_ref().map(|path| path.to_string_lossy());
+    for (name, value) in [
+        ("provider", Some(model.provider.as_str())),
+        ("api", api),
+        ("base_url", model.base_url.as_deref()),
+        ("model", model.model.as_deref()),
+        ("key", model.key.as_ref().map(Secret::expose)),
+        ("key_env", model.key_env.as_deref()),
+        ("key_file", file.as_deref()),
+    ] {
+        if let Some(value) = value {
+            table.insert(name, toml_edit::value(value));
+        }
+    }
+    table
+}

@@ -1,0 +1,291 @@
+//! Which of the catalog's agents are installed, and what is missing. It looks at files, in places that the caller names; it starts
+//! nothing: where only the program itself can tell its version, it says what to run.
+
+use std::{
+    fmt,
+    fs::File,
+    io::Read,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use serde::Deserialize;
+
+use crate::AgentSpec;
+
+/// No `package.json` that is looked at is longer.
+const LONGEST: u64 = 1 << 20;
+/// Directories above a program in which its package may be.
+const HEIGHT: usize = 8;
+
+/// Where things are looked for.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    /// The directories of PATH.
+    pub path: Vec<PathBuf>,
+    /// What `~` is.
+    pub home: Option<PathBuf>,
+}
+
+/// What was found of an agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Its program, as it is found.
+    pub program: Option<PathBuf>,
+    /// The version that its package tells.
+    pub version: Option<String>,
+    /// What prints its version, where no package tells.
+    pub version_command: Option<Vec<String>>,
+    /// The Node.js that would run it, where it needs a version of that.
+    pub node: Option<Node>,
+    /// The files that say that it is set up.
+    pub files: Vec<PathBuf>,
+}
+
+/// The Node.js that an agent needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// The oldest that does.
+    pub min: Version,
+    /// Where there is one, if there is.
+    pub program: Option<PathBuf>,
+}
+
+impl Node {
+    /// What is missing, with what `node --version` says; `None` where it did not say anything.
+    pub fn missing(&self, version: Option<Version>) -> Option<String> {
+        let min = self.min;
+        match (&self.program, version) {
+            (None, _) => Some(format!("Node.js {min} or later: there is none in PATH")),
+            (Some(_), Some(version)) if version >= min => None,
+            (Some(path), Some(version)) => Some(format!("Node.js {min} or later: {} is {version}", path.display())),
+            (Some(path), None) => Some(format!("Node.js {min} or later: {} does not tell its version", path.display())),
+        }
+    }
+}
+
+/// Looks for the agent of `spec`. A row without a program has nothing to be found.
+pub fn discover(spec: &AgentSpec, places: &Places) -> Found {
+    let named = spec.discovery.executables.here();
+    let names = if named.is_empty() { spec.cmd.get(..1).unwrap_or_default() } else { named };
+    let program = names.iter().find_map(|name| executable(name, places));
+    let files = spec.discovery.installation_path.here().iter().filter_map(|path| expand(path, places));
+    let files = files.filter(|path| path.exists()).collect();
+    // Behind the link in PATH is the package.
+    let real = program.as_ref().map(|program| program.canonicalize().unwrap_or_else(|_| program.clone()));
+    let version = real.as_deref().and_then(|real| packaged(real, &spec.discovery.npm_package));
+    let version_command = match (&program, &version) {
+        (Some(program), None) if !spec.discovery.version_args.is_empty() => {
+            let program = program.to_string_lossy().into_owned();
+            Some(std::iter::once(program).chain(spec.discovery.version_args.iter().cloned()).collect())
+        }
+        _ => None,
+    };
+    let node = Version::parse(&spec.discovery.min_node).and_then(|min| {
+        let program = match real.as_deref().map(interpreter) {
+            // What is to be installed will be run by the one in PATH.
+            None | Some(Interpreter::NodeOfPath) => executable("node", places),
+            Some(Interpreter::Node(path)) => executable(&path, places),
+            // A program of its own, or a script that brings its own.
+            Some(Interpreter::Other) => return None,
+        };
+        Some(Node { min, program })
+    });
+    Found { program, version, version_command, node, files }
+}
+
+/// A program of that name in PATH, or at that path.
+pub fn executable(name: &str, places: &Places) -> Option<PathBuf> {
+    let can_run =
+        |path: &PathBuf| path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
+    if name.contains('/') {
+        return expand(name, places).filter(can_run);
+    }
+    if name.is_empty() {
+        return None;
+    }
+    places.path.iter().filter(|directory| directory.is_absolute()).map(|directory| directory.join(name)).find(can_run)
+}
+
+/// A path that may begin with `~`.
+fn expand(path: &str, places: &Places) -> Option<PathBuf> {
+    match path.strip_prefix('~') {
+        Some(rest) => Some(places.home.as_ref()?.join(rest.trim_start_matches('/'))),
+        None => Some(PathBuf::from(path)),
+    }
+}
+
+/// What runs a program.
+#[derive(Debug, PartialEq, Eq)]
+enum Interpreter {
+    /// The `node` in PATH.
+    NodeOfPath,
+    /// A `node` by its path.
+    Node(String),
+    /// Itself, or something else.
+    Other,
+}
+
+fn interpreter(program: &Path) -> Interpreter {
+    let head = head(program, 256).unwrap_or_default();
+    let Some(line) = head.strip_prefix(b"#!").and_then(|rest| rest.split(|byte| *byte == b'\n').next()) else {
+        return Interpreter::Other;
+    };
+    let line = String::from_utf8_lossy(line).into_owned();
+    let mut words = line.split_whitespace();
+    let first = words.next().unwrap_or_default();
+    let is_node = |word: &str| word.rsplit('/').next() == Some("node");
+    if is_node(first) {
+        return Interpreter::Node(first.to_owned());
+    }
+    // `env -S node --flag` runs it too.
+    let by_env =
+        first.rsplit('/').next() == Some("env") && words.find(|word| !word.starts_with('-')).is_some_and(is_node);
+    if by_env { Interpreter::NodeOfPath } else { Interpreter::Other }
+}
+
+fn head(path: &Path, longest: u64) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(longest).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// The version of the npm package `name` that holds `program`, or of the package of it for this platform.
+fn packaged(program: &Path, name: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Package {
+        name: String,
+        version: String,
+    }
+    if name.is_empty() {
+        return None;
+    }
+    let package = |directory: &Path| {
+        let package: Package = serde_json::from_slice(&head(&directory.join("package.json"), LONGEST)?).ok()?;
+        let of_platform = package.name.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
+        of_platform.then_some(package.version)
+    };
+    let version = program.ancestors().skip(1).take(HEIGHT).find_map(package)?;
+    // A platform's package can say its platform there: `0.169.0-linux-x64`.
+    let platform = ["-linux", "-darwin", "-win32"].iter().find_map(|platform| version.find(platform));
+    Some(version[..platform.unwrap_or(version.len())].to_owned())
+}
+
+/// A version, as far as it can be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version([u64; 3]);
+
+impl Version {
+    /// The first version in `text`: `2.1.329 (Claude Code)`, `codex-cli 0.169.0`, `v22.23.3`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let word = |word: &str| {
+            let mut parts = word.strip_prefix('v').unwrap_or(word).splitn(3, '.');
+            let number = |part: &str| {
+                let end = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+                part[..end].parse::<u64>().ok()
+            };
+            let (major, minor) = (parts.next()?.parse().ok()?, number(parts.next()?)?);
+            Some(Self([major, minor, parts.next().map_or(Some(0), number)?]))
+        };
+        text.split(|c: char| c.is_whitespace() || matches!(c, '(' | ')' | ',' | '/')).find_map(word)
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [major, minor, patch] = self.0;
+        write!(f, "{major}.{minor}.{patch}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::Discovery;
+
+    fn write(path: &Path, text: &str, mode: u32) {
+        fs::create_dir_all(path.parent().expect("in a directory")).expect("created");
+        fs::write(path, text).expect("written");
+        fs::set_permissions(path, Permissions::from_mode(mode)).expect("set");
+    }
+
+    fn spec(min_node: &str) -> AgentSpec {
+        let mut spec = AgentSpec::new("tool", "acp", &["tool", "serve"]);
+        spec.discovery = Discovery { npm_package: "@x/tool".into(), min_node: min_node.into(), ..Discovery::default() };
+        spec.discovery.installation_path.linux = vec!["~/.tool".into(), "~/.other".into()];
+        spec.discovery.installation_path.macos = spec.discovery.installation_path.linux.clone();
+        spec
+    }
+
+    #[test]
+    fn an_npm_package_behind_a_link_tells_its_version() {
+        let root = tempfile::tempdir().expect("a directory");
+        let at = |path: &str| root.path().join(path);
+        write(&at("lib/node_modules/@x/tool/package.json"), r#"{"name":"@x/tool","version":"1.2.3-linux-x64"}"#, 0o644);
+        write(&at("lib/node_modules/@x/tool/dist/cli.js"), "#!/usr/bin/env -S node --quiet\n", 0o755);
+        write(&at("home/.tool"), "", 0o600);
+        fs::create_dir_all(at("bin")).expect("created");
+        symlink(at("lib/node_modules/@x/tool/dist/cli.js"), at("bin/tool")).expect("linked");
+        let places = Places { path: vec![at("none"), at("bin")], home: Some(at("home")) };
+
+        let found = discover(&spec("22.19.0"), &places);
+        assert_eq!(found.program, Some(at("bin/tool")));
+        assert_eq!((found.version.as_deref(), found.version_command), (Some("1.2.3"), None));
+        assert_eq!(found.files, [at("home/.tool")]);
+        let node = found.node.expect("it is a script for node");
+        assert_eq!(node.missing(None), Some("Node.js 22.19.0 or later: there is none in PATH".into()));
+
+        write(&at("bin/node"), "", 0o755);
+        let node = discover(&spec("22.19.0"), &places).node.expect("still");
+        assert_eq!(node.program, Some(at("bin/node")));
+        assert!(node.missing(Version::parse("v20.1.0")).is_some_and(|text| text.ends_with("node is 20.1.0")));
+        assert_eq!(node.missing(Version::parse("v22.19.0")), None);
+    }
+
+    #[test]
+    fn a_program_without_its_package_has_to_be_asked() {
+        let root = tempfile::tempdir().expect("a directory");
+        // Somebody else's package is above it.
+        write(&root.path().join("package.json"), r#"{"name":"tools","version":"9.9.9"}"#, 0o644);
+        let tool = root.path().join("bin/tool");
+        write(&tool, "#!/bin/sh\nexec own-node cli.js\n", 0o755);
+        let places = Places { path: vec![root.path().join("bin")], home: None };
+        let found = discover(&spec("22.19.0"), &places);
+        let command = vec![tool.display().to_string(), "--version".into()];
+        assert_eq!((found.version, found.version_command, found.node), (None, Some(command), None));
+        let silent = AgentSpec { discovery: Discovery { version_args: vec![], ..Discovery::default() }, ..spec("") };
+        assert_eq!(discover(&silent, &places).version_command, None);
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_not_found() {
+        let root = tempfile::tempdir().expect("a directory");
+        write(&root.path().join("tool"), "", 0o644);
+        fs::create_dir_all(root.path().join("deep/tool")).expect("created");
+        let path = vec![root.path().to_owned(), root.path().join("deep"), PathBuf::from("relative")];
+        let found = discover(&spec("22.19.0"), &Places { path, home: None });
+        assert_eq!((found.program, found.files.len()), (None, 0));
+        assert!(found.node.is_some(), "what installs it needs node too");
+        assert_eq!(discover(&AgentSpec::new("acp", "acp", &[]), &Places::default()), Found::default());
+    }
+
+    #[test]
+    fn versions_in_what_programs_print() {
+        for (text, version) in [
+            ("2.1.329 (Claude Code)", Some([2, 1, 329])),
+            ("codex-cli 0.169.0\n", Some([0, 169, 0])),
+            ("v22.23.3", Some([22, 23, 3])),
+            ("tool/1.4 linux", Some([1, 4, 0])),
+            ("1.0.0-rc.1", Some([1, 0, 0])),
+            ("usage: codex-acp [OPTIONS]", None),
+            ("12", None),
+            ("99999999999999999999.1.1", None),
+        ] {
+            assert_eq!(Version::parse(text), version.map(Version), "{text}");
+        }
+        assert!(Version([22, 19, 0]) > Version([22, 9, 9]));
+    }
+}

@@ -1,0 +1,423 @@
+//! Messages and their parts as events.
+//!
+//! A part is told by its whole state, and text and thinking by pieces in between. A piece does not say whether it is text or
+//! thinking: its part does. How much of a part has been told is remembered, so a state that comes again tells nothing twice,
+//! and one that comes after a hole tells what fell into it.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use ipc_protocol::{Event, Json, ToolStart, ToolStatus, ToolUpdate, Usage};
+use serde_json::Value;
+
+use super::{
+    remembered::Remembered,
+    wire::{MessageInfo, Part, ToolState},
+};
+use crate::{
+    Action,
+    jsonl::{self, MAX_ID},
+};
+
+/// Most parts remembered, and most messages.
+const MAX_PARTS: usize = 1024;
+/// Most sub-agents remembered.
+const MAX_CHILDREN: usize = 256;
+/// Longest input of a running tool that is kept, in bytes.
+const MAX_INPUT: usize = 64 * 1024;
+
+/// What a message is to the user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Message {
+    Prompt,
+    Answer,
+    /// What stands for the conversation after it was shortened.
+    Summary,
+    OfChild,
+}
+
+#[derive(Debug)]
+enum PartState {
+    Text {
+        thinking: bool,
+        /// Bytes told.
+        told: usize,
+        /// Pieces of it were missed: only its whole state says what comes next.
+        holed: bool,
+    },
+    Tool(Box<Tool>),
+    /// The end of a step, which counts once.
+    StepEnd,
+}
+
+/// A tool call.
+#[derive(Debug)]
+struct Tool {
+    name: String,
+    status: ToolStatus,
+    title: String,
+    /// Its input while it runs.
+    input: Option<Value>,
+    /// Of the output told last.
+    output: u64,
+}
+
+/// A sub-agent's conversation.
+#[derive(Debug, Default)]
+struct Child {
+    /// The tool call that it works for.
+    call: Option<String>,
+}
+
+/// What is known of a tool call.
+pub(super) struct CallInfo<'a> {
+    /// Our id of it.
+    pub(super) id: &'a str,
+    pub(super) name: &'a str,
+    pub(super) input: Option<&'a Value>,
+}
+
+/// Whose a session is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    Ours,
+    /// A sub-agent's, with the tool call that it works for.
+    Childs(Option<String>),
+    Foreign,
+}
+
+/// What was said so far, as far as it is needed.
+#[derive(Debug)]
+pub(super) struct Content {
+    messages: Remembered<Message>,
+    parts: Remembered<PartState>,
+    /// Tool calls by the server's id: the part of each.
+    calls: Remembered<String>,
+    children: Remembered<Child>,
+    usage: Usage,
+    /// Provider and model of the last answer.
+    pub(super) model: Option<(String, String)>,
+    /// What paths in permission requests are relative to.
+    pub(super) root: Option<String>,
+    /// Tokens in the context window.
+    pub(super) used: Option<u64>,
+}
+
+/// What a part says about its turn.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    Nothing,
+    /// A step of ours, or of a sub-agent's, is over.
+    Step {
+        ours: bool,
+        /// The model said nothing of why it stopped.
+        broken: bool,
+    },
+}
+
+impl Content {
+    pub(super) fn new() -> Self {
+        Self {
+            messages: Remembered::new(MAX_PARTS),
+            parts: Remembered::new(MAX_PARTS),
+            calls: Remembered::new(MAX_PARTS),
+            children: Remembered::new(MAX_CHILDREN),
+            usage: Usage::default(),
+            model: None,
+            root: None,
+            used: None,
+        }
+    }
+
+    /// A turn, or a compaction, begins: its tokens are counted from nothing.
+    pub(super) fn turn_begins(&mut self) {
+        self.usage = Usage::default();
+    }
+
+    /// Tokens and cost of the turn, its sub-agents' too. What came from a cache is no part of the input, what was thought is
+    /// part of the output. A cost of 0 is that of a model without a price.
+    pub(super) fn usage(&self) -> Option<Box<Usage>> {
+        self.usage.output_tokens.is_some().then(|| Box::new(self.usage))
+    }
+
+    /// Whose session `id` is.
+    pub(super) fn whose(&self, id: &str, own: &str) -> Whose {
+        match self.children.get(id) {
+            _ if id == own => Whose::Ours,
+            Some(child) => Whose::Childs(child.call.clone()),
+            None => Whose::Foreign,
+        }
+    }
+
+    /// A session of a sub-agent's was made.
+    pub(super) fn child(&mut self, id: &str) {
+        if id.len() <= MAX_ID && self.children.get(id).is_none() {
+            self.children.insert(id, Child::default());
+        }
+    }
+
+    pub(super) fn has_children(&self) -> bool {
+        !self.children.is_empty()
+    }
+
+    /// The tool call that the server calls `id`.
+    pub(super) fn call(&self, id: &str) -> Option<CallInfo<'_>> {
+        let part = self.calls.get(id)?;
+        match self.parts.get(part)? {
+            PartState::Tool(tool) => Some(CallInfo { id: part, name: &tool.name, input: tool.input.as_ref() }),
+            _ => None,
+        }
+    }
+
+    /// Takes a message; `true` if it is a prompt that was not known.
+    pub(super) fn message(&mut self, info: &MessageInfo<'_>, whose: &Whose) -> bool {
+        if info.id.len() > MAX_ID {
+            return false;
+        }
+        let message = match whose {
+            Whose::Childs(_) => Message::OfChild,
+            _ if info.is_prompt() => Message::Prompt,
+            _ if info.is_summary() => Message::Summary,
+            _ => Message::Answer,
+        };
+        let known = self.messages.get(&info.id).is_some();
+        self.messages.insert(&info.id, message);
+        if *whose == Whose::Ours {
+            if let (Some(provider), Some(model)) = (&info.provider, &info.model) {
+                self.model = Some((provider.clone(), model.clone()));
+            }
+            if let Some(root) = info.path.as_ref().and_then(|path| path.root.clone()) {
+                self.root = Some(root);
+            }
+        }
+        message == Message::Prompt && !known
+    }
+
+    /// A piece of `part`; `None` if it cannot be told (yet).
+    pub(super) fn delta(&mut self, part: &str, text: String) -> Option<Event> {
+        match self.parts.get_mut(part)? {
+            // Thinking that is signed ends with nothing.
+            PartState::Text { .. } if text.is_empty() => None,
+            PartState::Text { thinking, told, holed: false } => {
+                *told += text.len();
+                Some(if *thinking { Event::Thinking { text } } else { Event::Text { text } })
+            }
+            _ => None,
+        }
+    }
+
+    /// Remembers a part. A call that is forgotten for it is not waited for any more.
+    fn remember(&mut self, id: &str, part: PartState, out: &mut Vec<Action>) {
+        if let Some((id, PartState::Tool(mut tool))) = self.parts.insert(id, part) {
+            tool.end(&id, out);
+        }
+    }
+
+    /// Ends the calls that have not ended: nothing more will be said of them, or the end of one may have been missed.
+    pub(super) fn end_calls(&mut self, out: &mut Vec<Action>) {
+        self.parts.for_each(|id, part| {
+            if let PartState::Tool(tool) = part {
+                tool.end(id, out);
+            }
+        });
+    }
+
+    /// The event stream was cut: pieces of what was being said are missing.
+    pub(super) fn cut(&mut self) {
+        for part in self.parts.values_mut() {
+            if let PartState::Text { holed, .. } = part {
+                *holed = true;
+            }
+        }
+    }
+
+    /// Takes the whole state of a part.
+    pub(super) fn part(&mut self, part: Part<'_>, whose: &Whose, out: &mut Vec<Action>) -> Told {
+        let message = self.messages.get(&part.message).copied();
+        if part.id.len() > MAX_ID {
+            return Told::Nothing;
+        }
+        match (part.kind.as_ref(), message) {
+            ("text" | "reasoning", Some(Message::Answer)) => self.text(&part, out),
+            ("tool", Some(Message::Answer | Message::OfChild)) => {
+                let parent = match whose {
+                    Whose::Childs(call) => call.clone(),
+                    _ => None,
+                };
+                self.tool(part, parent, out);
+            }
+            ("step-finish", Some(message)) if message != Message::Prompt => return self.step_end(&part, message, out),
+            _ => {}
+        }
+        Told::Nothing
+    }
+
+    fn text(&mut self, part: &Part<'_>, out: &mut Vec<Action>) {
+        let thinking = part.kind == "reasoning";
+        if self.parts.get(&part.id).is_none() {
+            self.remember(&part.id, PartState::Text { thinking, told: 0, holed: false }, out);
+        }
+        let Some(PartState::Text { told, holed, .. }) = self.parts.get_mut(&part.id) else { return };
+        let text = part.text.as_deref().unwrap_or_default();
+        if let Some(rest) = text.get(*told..).filter(|rest| !rest.is_empty()) {
+            let text = rest.to_owned();
+            *told += text.len();
+            out.push(Action::Event(if thinking { Event::Thinking { text } } else { Event::Text { text } }));
+        }
+        if part.time.end.is_some() {
+            // Nothing more comes.
+            *holed = true;
+        }
+    }
+
+    fn tool(&mut self, part: Part<'_>, parent: Option<String>, out: &mut Vec<Action>) {
+        let (Some(name), Some(state)) = (part.tool, part.state) else { return };
+        let call = part.call.filter(|call| call.len() <= MAX_ID);
+        if name.len() > MAX_ID {
+            return;
+        }
+        if let Some(call) = &call {
+            self.calls.insert(call, part.id.clone());
+        }
+        let metadata = state.metadata();
+        if let Some(session) = metadata.session_id.filter(|session| session.len() <= MAX_ID) {
+            self.children.insert(&session, Child { call: Some(part.id.clone()) });
+        }
+        if self.parts.get(&part.id).is_none() {
+            let tool = begin(&part.id, name, &state, parent, out);
+            self.remember(&part.id, PartState::Tool(Box::new(tool)), out);
+        }
+        if let Some(PartState::Tool(tool)) = self.parts.get_mut(&part.id) {
+            tool.update(&part.id, state, metadata.output, out);
+        }
+    }
+
+    fn step_end(&mut self, part: &Part<'_>, message: Message, out: &mut Vec<Action>) -> Told {
+        if self.parts.get(&part.id).is_some() {
+            return Told::Nothing;
+        }
+        self.remember(&part.id, PartState::StepEnd, out);
+        // A step that broke off has none.
+        if let Some(tokens) = part.tokens.filter(|tokens| tokens.all() > 0) {
+            let add = |sum: &mut Option<u64>, more| *sum = Some(sum.unwrap_or(0).saturating_add(more));
+            add(&mut self.usage.input_tokens, tokens.input());
+            add(&mut self.usage.output_tokens, tokens.output());
+            add(&mut self.usage.cache_read_tokens, tokens.cache_read());
+            add(&mut self.usage.cache_write_tokens, tokens.cache_write());
+            if let Some(cost) = part.cost.filter(|cost| cost.is_finite() && *cost > 0.0) {
+                self.usage.cost_usd = Some(self.usage.cost_usd.unwrap_or(0.0) + cost);
+            }
+            out.push(Action::Event(Event::Usage(Box::new(self.usage))));
+            if message == Message::Answer {
+                self.used = Some(tokens.all());
+            }
+        }
+        let broken = part.reason.as_deref() == Some("unknown");
+        Told::Step { ours: message == Message::Answer, broken }
+    }
+}
+
+/// A tool call begins.
+fn begin(id: &str, name: String, state: &ToolState<'_>, parent: Option<String>, out: &mut Vec<Action>) -> Tool {
+    let input = state.input.filter(|_| state.status != "pending");
+    let known: Option<Value> = input.and_then(|input| serde_json::from_str(input.get()).ok());
+    let title = title(&name, known.as_ref(), state.title.as_deref());
+    let status = if state.status == "pending" { ToolStatus::Pending } else { ToolStatus::InProgress };
+    out.push(Action::Event(Event::ToolStart(Box::new(ToolStart {
+        id: id.to_owned(),
+        name: name.clone(),
+        title: title.clone(),
+        kind: kind(&name).to_owned(),
+        input: input.map_or_else(Json::null, |input| jsonl::document(input.get())),
+        status,
+        parent,
+    }))));
+    let input = known.filter(|_| input.is_some_and(|input| input.get().len() <= MAX_INPUT));
+    Tool { name, status, title, input, output: hash("") }
+}
+
+impl Tool {
+    /// Ends it, if it has not ended.
+    fn end(&mut self, id: &str, out: &mut Vec<Action>) {
+        if !matches!(self.status, ToolStatus::Completed | ToolStatus::Failed) {
+            (self.status, self.input) = (ToolStatus::Failed, None);
+            out.push(jsonl::end(id, self.status, String::new()));
+        }
+    }
+
+    fn update(&mut self, id: &str, state: ToolState<'_>, so_far: Option<String>, out: &mut Vec<Action>) {
+        if matches!(self.status, ToolStatus::Completed | ToolStatus::Failed) {
+            return;
+        }
+        let status = match state.status.as_str() {
+            "pending" => ToolStatus::Pending,
+            "completed" => ToolStatus::Completed,
+            "error" => ToolStatus::Failed,
+            _ => ToolStatus::InProgress,
+        };
+        let mut update = ToolUpdate { id: id.to_owned(), title: None, status: None, input: None, output: None };
+        if let Some(input) = state.input.filter(|_| self.status == ToolStatus::Pending && status != ToolStatus::Pending)
+        {
+            let known: Option<Value> = serde_json::from_str(input.get()).ok();
+            self.input = known.filter(|_| input.get().len() <= MAX_INPUT);
+            update.input = Some(jsonl::document(input.get()));
+        }
+        let title = title(&self.name, self.input.as_ref(), state.title.as_deref());
+        if title != self.title {
+            update.title = Some(title.clone());
+            self.title = title;
+        }
+        if status == ToolStatus::InProgress {
+            if status != self.status {
+                update.status = Some(status);
+            }
+            if let Some(so_far) = so_far.filter(|so_far| hash(so_far) != self.output) {
+                self.output = hash(&so_far);
+                update.output = Some(jsonl::output(so_far));
+            }
+        }
+        self.status = status;
+        if update.title.is_some() || update.status.is_some() || update.input.is_some() || update.output.is_some() {
+            out.push(Action::Event(Event::ToolUpdate(Box::new(update))));
+        }
+        if matches!(status, ToolStatus::Completed | ToolStatus::Failed) {
+            self.input = None;
+            out.push(jsonl::end(id, status, state.output.or(state.error).unwrap_or_default()));
+        }
+    }
+}
+
+fn hash(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// One line for people about a call of the tool `name`.
+fn title(name: &str, input: Option<&Value>, given: Option<&str>) -> String {
+    let of_input = ["command", "filePath", "path", "pattern", "url", "description", "query"]
+        .iter()
+        .find_map(|key| input?.get(key)?.as_str())
+        .filter(|text| !text.is_empty());
+    let text = match (of_input, given.filter(|given| !given.is_empty())) {
+        // The command, or the whole path, says more than what the server calls it.
+        (Some(text), _) if matches!(name, "bash" | "edit" | "read" | "write") => text,
+        (_, Some(given)) => given,
+        (Some(text), None) => text,
+        (None, None) => name,
+    };
+    text.lines().next().unwrap_or(name).chars().take(200).collect()
+}
+
+/// What a tool does.
+pub(super) fn kind(tool: &str) -> &'static str {
+    match tool {
+        "bash" => "execute",
+        "edit" | "write" | "apply_patch" | "patch" | "multiedit" => "edit",
+        "read" | "list" | "lsp" => "read",
+        "glob" | "grep" => "search",
+        "webfetch" | "websearch" => "fetch",
+        "todowrite" | "todoread" => "think",
+        "question" => "question",
+        _ => "other",
+    }
+}

@@ -1,0 +1,258 @@
+//! The event stream.
+
+use ipc_protocol::{Event, PlanEntry};
+use serde_json::Value;
+
+use super::{
+    content::{Told, Whose},
+    permissions::{self, About},
+    running::{Phase, Server},
+    wire::{
+        Asked, Delta, MessageChanged, MessageInfo, OfSession, PartChanged, Question, Replied, ServerEvent,
+        SessionChanged, SessionError, Status, StatusChanged, Todos,
+    },
+};
+use crate::{
+    Action,
+    jsonl::{self, MAX_ID, log_of},
+};
+
+/// Most steps of a plan that are told.
+const MAX_STEPS: usize = 1000;
+/// Beginning of the title of a conversation that has none yet.
+const UNTITLED: &str = "New session";
+
+impl Server {
+    /// Takes a whole line: each event of the server's is one.
+    pub(super) fn line(&mut self, line: &[u8], out: &mut Vec<Action>) {
+        let Some(data) = line.strip_prefix(b"data:") else {
+            // Blank lines part the events; what begins with a colon keeps the connection alive.
+            if !line.trim_ascii().is_empty() && !line.starts_with(b":") {
+                log_of("events", line, out);
+            }
+            return;
+        };
+        if self.phase == Phase::Ready
+            && let Some(Delta { properties, .. }) = jsonl::hot::<Delta<'_>>(data)
+        {
+            if properties.session == self.session && properties.field == "text" {
+                out.extend(self.content.delta(properties.part, properties.delta).map(Action::Event));
+            }
+            return;
+        }
+        match serde_json::from_slice::<ServerEvent<'_>>(data) {
+            Ok(event) if self.phase != Phase::Over => {
+                if !self.event(&event, out) {
+                    log_of("events", line, out);
+                }
+            }
+            _ => log_of("events", line, out),
+        }
+    }
+
+    /// A line that is not taken begins so. Nobody is to wait for what was in it.
+    pub(super) fn dropped(&mut self, beginning: &[u8], out: &mut Vec<Action>) {
+        jsonl::too_long(out);
+        let head = jsonl::head(beginning.strip_prefix(b"data:").unwrap_or_default().trim_ascii_start());
+        let text = |at: &str| head.pointer(at).and_then(Value::as_str).filter(|text| text.len() <= MAX_ID);
+        let session = text("/properties/sessionID");
+        if self.phase != Phase::Ready || session.is_some_and(|session| self.whose(session) == Whose::Foreign) {
+            return;
+        }
+        let refused = text("/properties/id").and_then(|id| permissions::refusal(text("/type")?, id));
+        match refused {
+            Some(refused) => self.refuse(Some(refused), out),
+            // It may have told the end of a call.
+            None => self.content.end_calls(out),
+        }
+    }
+
+    /// `false` if it is one that is known and not understood.
+    fn event(&mut self, event: &ServerEvent<'_>, out: &mut Vec<Action>) -> bool {
+        if event.kind == "server.connected" {
+            self.stream_opened(out);
+            return true;
+        }
+        if self.phase != Phase::Ready {
+            return true;
+        }
+        let understood = match event.kind.as_ref() {
+            "message.updated" => event.properties().map(|MessageChanged { info }| self.message(&info)),
+            "message.part.updated" => event.properties().map(|PartChanged { part }| self.part(part, out)),
+            "session.status" => event.properties().map(|StatusChanged { session, status }| {
+                if session == self.session {
+                    self.status(&status, out);
+                } else if status.kind == "retry" && self.content.whose(&session, &self.session) != Whose::Foreign {
+                    retry(&status, out);
+                }
+            }),
+            "session.idle" => event.properties().map(|OfSession { session }| {
+                if session == self.session {
+                    self.idle(out);
+                }
+            }),
+            "session.error" => event.properties().map(|error| self.error(&error, out)),
+            "session.created" => event.properties().map(|SessionChanged { info }| {
+                let parent = info.parent.as_deref().unwrap_or_default();
+                if self.content.whose(parent, &self.session) != Whose::Foreign {
+                    self.content.child(&info.id);
+                }
+            }),
+            "session.updated" => event.properties().map(|SessionChanged { info }| {
+                let title = info.title.filter(|title| info.id == self.session && !title.starts_with(UNTITLED));
+                if let Some(title) = title.filter(|title| self.title.as_ref() != Some(title)) {
+                    status("title", title.chars().take(1000).collect(), out);
+                    self.title = Some(title);
+                }
+            }),
+            "session.deleted" => event.properties().map(|SessionChanged { info }| {
+                if info.id == self.session {
+                    self.deleted(out);
+                }
+            }),
+            "session.compacted" => event.properties().map(|OfSession { session }| {
+                if session == self.session {
+                    status("compaction", "completed".into(), out);
+                }
+            }),
+            "permission.asked" => event.properties().map(|asked| self.asked(asked, out)),
+            "question.asked" => event.properties().map(|question| self.question(question, out)),
+            "permission.replied" | "question.replied" | "question.rejected" => {
+                event.properties().map(|Replied { id, reply }| self.permissions.replied(&id, reply, out))
+            }
+            "todo.updated" => event.properties().map(|todos| self.todos(todos, out)),
+            // Of other sessions, of the server's own making, or of a later version: the agent's own lines have them.
+            _ => Some(()),
+        };
+        self.check_turn(out);
+        understood.is_some()
+    }
+
+    pub(super) fn message(&mut self, info: &MessageInfo<'_>) {
+        let whose = self.content.whose(&info.session, &self.session);
+        if whose == Whose::Foreign {
+            return;
+        }
+        let is_new_prompt = self.content.message(info, &whose);
+        let Some(turn) = self.turn.as_mut().filter(|_| whose == Whose::Ours && self.compaction.is_none()) else {
+            return;
+        };
+        if is_new_prompt {
+            turn.prompt_shown(&info.id);
+        } else if !info.is_prompt() {
+            turn.answer_shown(&info.id, info.parent.as_deref(), info.time.completed.is_some(), info.finish.clone());
+        }
+    }
+
+    pub(super) fn part(&mut self, part: super::wire::Part<'_>, out: &mut Vec<Action>) {
+        let whose = self.content.whose(&part.session, &self.session);
+        if whose == Whose::Foreign {
+            return;
+        }
+        if let Told::Step { ours, broken } = self.content.part(part, &whose, out)
+            && ours
+        {
+            self.tell_context(out);
+            if let Some(attempt) = self.turn.as_mut().and_then(|turn| turn.step_ended(broken)) {
+                let message = "the model's answer broke off; the agent asks again".to_owned();
+                let attempt = Some(attempt);
+                out.push(Action::Event(Event::Error { code: "broken-off".into(), message, retryable: true, attempt }));
+            }
+        }
+    }
+
+    pub(super) fn status(&mut self, status: &Status, out: &mut Vec<Action>) {
+        match status.kind.as_str() {
+            "idle" => self.idle(out),
+            "retry" => retry(status, out),
+            _ => {
+                if let Some(compaction) = &mut self.compaction {
+                    (compaction.busy, compaction.idle) = (true, false);
+                } else if let Some(turn) = &mut self.turn {
+                    turn.is_now_busy();
+                }
+            }
+        }
+    }
+
+    /// Said twice each time: as a status, and by itself.
+    pub(super) fn idle(&mut self, out: &mut Vec<Action>) {
+        if let Some(compaction) = &mut self.compaction {
+            compaction.idle = compaction.busy;
+            self.check_compaction(out);
+        } else if let Some(turn) = &mut self.turn {
+            turn.is_now_idle();
+        }
+    }
+
+    fn error(&mut self, error: &SessionError, out: &mut Vec<Action>) {
+        let (Some(session), Some(error)) = (&error.session, &error.error) else { return };
+        let Some(turn) = self.turn.as_mut().filter(|_| *session == self.session && self.compaction.is_none()) else {
+            return;
+        };
+        if error.is_abort() {
+            // Ours, or somebody else's of this conversation.
+            turn.abort();
+            return;
+        }
+        if turn.tells_error() {
+            out.push(Action::Event(Event::error(error.code(), error.message(), error.is_retryable())));
+        }
+        // Else the prompt is taken all the same: it names a file that is not there, say.
+        if turn.is_busy() || error.is_of_prompt() {
+            turn.failed();
+        }
+    }
+
+    pub(super) fn asked(&mut self, asked: Asked, out: &mut Vec<Action>) {
+        let parent = match self.whose(&asked.session) {
+            Whose::Foreign => return,
+            Whose::Ours => None,
+            Whose::Childs(call) => call,
+        };
+        let call = asked.tool.as_ref().and_then(|tool| self.content.call(&tool.call));
+        let root = self.content.root.as_deref().unwrap_or(&self.settings.directory);
+        let refused = self.permissions.asked(asked, About { call, parent, root }, out);
+        self.refuse(refused, out);
+        self.refuse_if_aborted(out);
+    }
+
+    pub(super) fn question(&mut self, question: Question, out: &mut Vec<Action>) {
+        let parent = match self.whose(&question.session) {
+            Whose::Foreign => return,
+            Whose::Ours => None,
+            Whose::Childs(call) => call,
+        };
+        let call = question.tool.as_ref().and_then(|tool| self.content.call(&tool.call));
+        let refused = self.permissions.question(question, About { call, parent, root: "" }, out);
+        self.refuse(refused, out);
+        self.refuse_if_aborted(out);
+    }
+
+    /// What is asked while the turn is being aborted is not to be answered any more.
+    fn refuse_if_aborted(&mut self, out: &mut Vec<Action>) {
+        if self.turn.as_ref().is_some_and(super::turn::Turn::is_aborted) {
+            self.abort(out);
+        }
+    }
+
+    fn todos(&mut self, todos: Todos, out: &mut Vec<Action>) {
+        if todos.session != self.session {
+            return;
+        }
+        let entry =
+            |todo: super::wire::Todo| PlanEntry { content: todo.content, status: todo.status, priority: todo.priority };
+        let entries = todos.todos.into_iter().take(MAX_STEPS).map(entry).collect();
+        out.push(Action::Event(Event::Plan { entries }));
+    }
+}
+
+fn retry(status: &Status, out: &mut Vec<Action>) {
+    let message = jsonl::words(status.message.as_deref().unwrap_or("the model's provider failed"));
+    let attempt = Some(status.attempt.unwrap_or(1));
+    out.push(Action::Event(Event::Error { code: "retry".into(), message, retryable: true, attempt }));
+}
+
+fn status(status: &str, detail: String, out: &mut Vec<Action>) {
+    out.push(Action::Event(Event::SessionStatus { status: status.to_owned(), detail }));
+}

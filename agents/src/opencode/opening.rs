@@ -1,0 +1,199 @@
+//! From the server's address to a conversation that is ready.
+
+use ipc_protocol::WireError;
+use serde_json::{Value, json};
+
+use super::{
+    calls::{Answer, Opening, Purpose, refusal},
+    models::Models,
+    running::{Phase, Server},
+    settings::is_builtin,
+    wire::{AgentInfo, SessionInfo},
+};
+use crate::{Action, uri::encode};
+
+/// What the server says before its address.
+const LISTENING: &str = "listening on ";
+
+impl Server {
+    /// The agent was started.
+    pub(super) fn start(&mut self, out: &mut Vec<Action>) {
+        if matches!(self.phase, Phase::New) {
+            self.phase = Phase::Starting;
+            if self.endpoint.url.is_some() {
+                self.connect(out);
+            }
+        }
+    }
+
+    /// A line of its standard output: where it listens, and whatever else it says.
+    pub(super) fn stdout_line(&mut self, line: &[u8], out: &mut Vec<Action>) {
+        let text = String::from_utf8_lossy(line);
+        let address = text.split_once(LISTENING).and_then(|(_, rest)| rest.split_whitespace().next());
+        match address.filter(|address| address.starts_with("http") && address.len() <= 256) {
+            Some(address) if matches!(self.phase, Phase::Starting) && self.endpoint.url.is_none() => {
+                self.endpoint.url = Some(address.to_owned());
+                self.connect(out);
+            }
+            _ => crate::jsonl::log(line, out),
+        }
+    }
+
+    fn connect(&mut self, out: &mut Vec<Action>) {
+        self.phase = Phase::Connecting;
+        out.push(Action::Connect(self.endpoint.clone()));
+        self.open_stream(out);
+    }
+
+    /// The server sends its events: the conversation can be opened, and nothing of it will be missed.
+    pub(super) fn connected(&mut self, out: &mut Vec<Action>) {
+        self.phase = Phase::Opening;
+        match &self.resume {
+            None => self.check(out),
+            Some(resume) => match &resume.id {
+                Some(id) => {
+                    self.session = id.clone();
+                    self.open(Opening::Resume, "GET", &format!("/session/{}", encode(id)), None, out);
+                }
+                None => self.open(Opening::MostRecent, "GET", "/session?roots=true&limit=1", None, out),
+            },
+        }
+    }
+
+    fn open(&mut self, step: Opening, method: &'static str, path: &str, body: Option<Value>, out: &mut Vec<Action>) {
+        let body = body.map(|body| body.to_string().into_bytes());
+        self.calls.send(Purpose::Open(step), method, self.settings.path(path), body, out);
+    }
+
+    /// Makes sure that there are the mode and the level of thinking that are asked for: the server would find out at the first
+    /// prompt, or never.
+    fn check(&mut self, out: &mut Vec<Action>) {
+        let mode = self.settings.mode.as_deref();
+        if mode.is_some_and(|mode| !is_builtin(mode)) && !self.checked_mode {
+            self.checked_mode = true;
+            return self.open(Opening::CheckMode, "GET", "/agent", None, out);
+        }
+        if self.settings.variant.is_some() && !self.checked_thinking {
+            if self.settings.model.is_none() {
+                return self.open(Opening::DefaultModel, "GET", "/config", None, out);
+            }
+            self.checked_thinking = true;
+            return self.open(Opening::CheckThinking, "GET", "/config/providers", None, out);
+        }
+        let rules = json!({ "permission": self.settings.rules() });
+        match &self.resume {
+            None => self.open(Opening::Create, "POST", "/session", Some(rules), out),
+            Some(_) => {
+                let path = format!("/session/{}", encode(&self.session));
+                self.open(Opening::Permit, "PATCH", &path, Some(rules), out);
+            }
+        }
+    }
+
+    /// A step of the opening was answered.
+    pub(super) fn opened(&mut self, step: Opening, what: &str, answer: Answer, out: &mut Vec<Action>) {
+        if !matches!(self.phase, Phase::Opening) {
+            return;
+        }
+        let done = match (step, answer) {
+            // 500 is for what is no id of the server's at all, and for a conversation that it cannot read.
+            (Opening::Resume, Ok((status @ (400 | 404 | 500), body))) => Err(self.missing(refusal(status, &body))),
+            (_, Ok((200, body))) => self.step(step, &body, out),
+            (_, Ok((status, body))) => Err(self.broken(&format!("it answered {what} with {}", refusal(status, &body)))),
+            (_, Err(why)) => Err(self.broken(&format!("{what}: {why}"))),
+        };
+        if let Err(error) = done {
+            self.phase = Phase::Over;
+            out.push(Action::Fail(error));
+        }
+    }
+
+    fn step(&mut self, step: Opening, body: &[u8], out: &mut Vec<Action>) -> Result<(), WireError> {
+        match step {
+            Opening::MostRecent => {
+                let all: Vec<SessionInfo> = self.parse(body)?;
+                let newest = all.into_iter().next().map(|info| info.id);
+                self.session = newest.ok_or_else(|| self.missing("it has none in this directory".into()))?;
+                self.found(out);
+            }
+            Opening::Resume => self.found(out),
+            Opening::Fork => {
+                self.session = self.parse::<SessionInfo>(body)?.id;
+                self.check(out);
+            }
+            Opening::CheckMode => {
+                let all: Vec<AgentInfo> = self.parse(body)?;
+                let wanted = self.settings.mode.clone().unwrap_or_default();
+                let mode = super::operations::mode(&all, &wanted).map_err(|why| self.settings.refused(why))?;
+                self.settings.set_mode(mode);
+                self.check(out);
+            }
+            Opening::DefaultModel => {
+                let config: Value = self.parse(body)?;
+                let model = config["model"].as_str().ok_or_else(|| {
+                    self.settings.refused("how hard it thinks depends on the model: name one, PROVIDER/MODEL")
+                })?;
+                self.settings.model = Some(self.settings.parse_model(model)?);
+                self.check(out);
+            }
+            Opening::CheckThinking => {
+                self.models = Models::parse(body).map_err(|why| self.broken(&why))?;
+                let (model, level) = (self.settings.model.clone().unwrap_or_default(), self.settings.variant.take());
+                let level = level.unwrap_or_default();
+                self.settings.variant =
+                    self.models.thinking(&model, &level).map_err(|why| self.settings.refused(why))?;
+                self.check(out);
+            }
+            Opening::Create => {
+                self.session = self.parse::<SessionInfo>(body)?.id;
+                self.ready(out);
+            }
+            Opening::Permit => self.ready(out),
+        }
+        Ok(())
+    }
+
+    /// The conversation to go on with is there.
+    fn found(&mut self, out: &mut Vec<Action>) {
+        if self.resume.as_ref().is_some_and(|resume| resume.fork) {
+            let path = format!("/session/{}/fork", encode(&self.session));
+            self.open(Opening::Fork, "POST", &path, Some(json!({})), out);
+        } else {
+            self.check(out);
+        }
+    }
+
+    fn ready(&mut self, out: &mut Vec<Action>) {
+        if self.session.is_empty() || self.session.len() > crate::jsonl::MAX_ID {
+            self.phase = Phase::Over;
+            return out.push(Action::Fail(self.broken("the id of its conversation is empty, or too long")));
+        }
+        self.phase = Phase::Ready;
+        out.push(Action::Ready { native_session_id: Some(self.session.clone()) });
+        if !self.checked_thinking {
+            // For the sizes of context windows: nothing waits for them.
+            let path = self.settings.path("/config/providers");
+            self.calls.send(Purpose::Models, "GET", path, None, out);
+        }
+    }
+
+    fn parse<'a, T: serde::Deserialize<'a>>(&self, body: &'a [u8]) -> Result<T, WireError> {
+        serde_json::from_slice(body)
+            .map_err(|error| self.broken(&format!("what it answered is not understood: {error}")))
+    }
+
+    fn missing(&self, reason: String) -> WireError {
+        let id = self.resume.as_ref().and_then(|resume| resume.id.clone());
+        let id = id.unwrap_or_else(|| "the most recent".into()).chars().take(crate::jsonl::MAX_ID).collect();
+        WireError::NativeSessionMissing { agent: self.settings.agent.clone(), id, reason }
+    }
+
+    /// The server does not do what its protocol says.
+    pub(super) fn broken(&self, reason: &str) -> WireError {
+        let hint = match reason.contains("status 401") {
+            true => "; its password is wrong",
+            false => "",
+        };
+        WireError::AgentProtocol { agent: self.settings.agent.clone(), reason: format!("{reason}{hint}") }
+    }
+}

@@ -1,0 +1,242 @@
+//! What else is asked of the agent.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use ipc_protocol::{Json, Operation, WireError, message::RequestId};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    calls::{Answer, Operating, Purpose, refusal},
+    models::Models,
+    running::{Compaction, Phase, Server},
+    wire::{AgentInfo, SessionInfo},
+};
+use crate::Action;
+
+/// Most operations under way; more are refused.
+const MAX_OPERATIONS: usize = 16;
+
+/// A command of the server's own.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Native {
+    method: String,
+    path: String,
+    #[serde(default)]
+    body: Option<Value>,
+}
+
+impl Server {
+    pub(super) fn operate(
+        &mut self,
+        request: RequestId,
+        operation: &Operation,
+        out: &mut Vec<Action>,
+    ) -> Result<(), WireError> {
+        if self.phase != Phase::Ready {
+            return Err(self.settings.unsupported(operation.describe() + ": its session is not ready, or over"));
+        }
+        if self.calls.count(|purpose| matches!(purpose, Purpose::Operation(..))) >= MAX_OPERATIONS {
+            return Err(WireError::Busy);
+        }
+        match operation {
+            Operation::SetModel { model } => {
+                self.settings.parse_model(model)?;
+                self.ask(request, Operating::Model(model.clone()), "GET", "/config/providers", None, out);
+            }
+            Operation::SetMode { mode } => {
+                self.ask(request, Operating::Mode(mode.clone()), "GET", "/agent", None, out);
+            }
+            Operation::SetThinking { level } => {
+                self.ask(request, Operating::Thinking(level.clone()), "GET", "/config/providers", None, out);
+            }
+            Operation::Compact if self.turn.is_some() || self.compaction.is_some() => return Err(WireError::Busy),
+            Operation::Compact => {
+                self.content.turn_begins();
+                self.compaction = Some(Compaction { request, answered: None, busy: false, idle: false });
+                match self.content.model.clone().or_else(|| self.settings.model.clone()) {
+                    Some(model) => self.compact(request, &model, out),
+                    None => self.ask(request, Operating::CompactModel, "GET", "/config", None, out),
+                }
+            }
+            Operation::GetState => {
+                let path = self.conversation("");
+                self.ask(request, Operating::Raw, "GET", &path, None, out);
+            }
+            Operation::GetMessages => {
+                let path = self.conversation("/message");
+                self.ask(request, Operating::Raw, "GET", &path, None, out);
+            }
+            Operation::ListSessions => self.ask(request, Operating::List, "GET", "/session?roots=true", None, out),
+            Operation::Native { message } => self.native(request, message, out)?,
+        }
+        Ok(())
+    }
+
+    fn ask(
+        &mut self,
+        request: RequestId,
+        step: Operating,
+        method: &'static str,
+        path: &str,
+        body: Option<Value>,
+        out: &mut Vec<Action>,
+    ) {
+        let (path, body) = (self.settings.path(path), body.map(|body| body.to_string().into_bytes()));
+        self.calls.send(Purpose::Operation(request, step), method, path, body, out);
+    }
+
+    fn native(&mut self, request: RequestId, message: &Json, out: &mut Vec<Action>) -> Result<(), WireError> {
+        let form = "it takes {\"method\": …, \"path\": \"/…\", \"body\": …}";
+        let native: Native = serde_json::from_value(message.value())
+            .map_err(|error| self.settings.refused(format!("no command of its protocol ({error}): {form}")))?;
+        let methods = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"];
+        let method = methods.into_iter().find(|method| method.eq_ignore_ascii_case(&native.method));
+        let (Some(method), true) = (method, native.path.starts_with('/')) else {
+            return Err(self.settings.refused(format!("no command of its protocol: {form}")));
+        };
+        let body = native.body.map(|body| body.to_string().into_bytes());
+        // As it stands: without the directory, too.
+        self.calls.send(Purpose::Operation(request, Operating::Native), method, native.path, body, out);
+        Ok(())
+    }
+
+    fn compact(&mut self, request: RequestId, (provider, model): &(String, String), out: &mut Vec<Action>) {
+        let body = json!({ "providerID": provider, "modelID": model });
+        let path = self.conversation("/summarize");
+        self.ask(request, Operating::Compact, "POST", &path, Some(body), out);
+    }
+
+    /// A step of an operation was answered.
+    pub(super) fn operated(
+        &mut self,
+        request: RequestId,
+        step: Operating,
+        what: &str,
+        answer: Answer,
+        out: &mut Vec<Action>,
+    ) {
+        if step == Operating::Native {
+            let reply = answer.map(|(status, body)| {
+                let text = String::from_utf8_lossy(&body);
+                let body = serde_json::from_str(&text).unwrap_or_else(|_| Value::from(text.into_owned()));
+                Json::from(&json!({ "status": status, "body": body }))
+            });
+            let reply = reply.map_err(|why| self.settings.refused(format!("{what}: {why}")));
+            return out.push(Action::Reply { request, reply });
+        }
+        let is_compaction = matches!(step, Operating::Compact | Operating::CompactModel);
+        let body = match answer {
+            Ok((200, body)) => Ok(body),
+            Ok((status, body)) => Err(self.settings.refused(format!("{what}: {}", refusal(status, &body)))),
+            Err(why) => Err(self.settings.refused(format!("{what}: {why}"))),
+        };
+        let reply = match body {
+            Ok(body) => self.step_done(request, step, &body, out).transpose(),
+            Err(error) => Some(Err(error)),
+        };
+        match reply {
+            None => {}
+            // Its reply comes when it is over.
+            Some(reply) if is_compaction => {
+                if let Some(compaction) = &mut self.compaction {
+                    compaction.answered = Some(reply.map(drop));
+                    self.check_compaction(out);
+                }
+            }
+            Some(reply) => out.push(Action::Reply { request, reply }),
+        }
+    }
+
+    /// The reply, if this was the last step.
+    fn step_done(
+        &mut self,
+        request: RequestId,
+        step: Operating,
+        body: &[u8],
+        out: &mut Vec<Action>,
+    ) -> Result<Option<Json>, WireError> {
+        let refused = |settings: &super::settings::Settings, why: String| settings.refused(why);
+        match step {
+            Operating::Raw | Operating::Native => {
+                let text = String::from_utf8_lossy(body).into_owned();
+                let json = Json::new(text)
+                    .map_err(|error| refused(&self.settings, format!("its answer is no JSON: {error}")))?;
+                Ok(Some(json))
+            }
+            Operating::List => {
+                let all: Vec<SessionInfo> = self.decode(body)?;
+                Ok(Some(Json::from(&all.into_iter().map(listed).collect::<Value>())))
+            }
+            Operating::Model(model) => {
+                let model = self.settings.parse_model(&model)?;
+                self.models = Models::parse(body).map_err(|why| refused(&self.settings, why))?;
+                self.models.check(&model).map_err(|why| refused(&self.settings, why))?;
+                if let Some(level) = &self.settings.variant {
+                    self.models.thinking(&model, level).map_err(|why| refused(&self.settings, why))?;
+                }
+                self.settings.model = Some(model);
+                Ok(Some(Json::null()))
+            }
+            Operating::Thinking(level) => {
+                self.models = Models::parse(body).map_err(|why| refused(&self.settings, why))?;
+                let model = self.settings.model.clone().or_else(|| self.content.model.clone());
+                let model = model.ok_or_else(|| {
+                    refused(&self.settings, "how hard it thinks depends on the model: set that first".into())
+                })?;
+                self.settings.variant =
+                    self.models.thinking(&model, &level).map_err(|why| refused(&self.settings, why))?;
+                Ok(Some(Json::null()))
+            }
+            Operating::Mode(wanted) => {
+                let all: Vec<AgentInfo> = self.decode(body)?;
+                let mode = mode(&all, &wanted).map_err(|why| refused(&self.settings, why))?;
+                self.settings.set_mode(mode);
+                let rules = json!({ "permission": self.settings.rules() });
+                let path = self.conversation("");
+                self.ask(request, Operating::ModeRules(wanted), "PATCH", &path, Some(rules), out);
+                Ok(None)
+            }
+            Operating::ModeRules(_) | Operating::Compact => Ok(Some(Json::null())),
+            Operating::CompactModel => {
+                let config: Value = self.decode(body)?;
+                let model = config["model"].as_str().map(|model| self.settings.parse_model(model)).transpose()?;
+                let model = model.ok_or_else(|| {
+                    refused(&self.settings, "nothing has been said yet, and no model is named to shorten it".into())
+                })?;
+                self.compact(request, &model, out);
+                Ok(None)
+            }
+        }
+    }
+
+    fn decode<'a, T: Deserialize<'a>>(&self, body: &'a [u8]) -> Result<T, WireError> {
+        serde_json::from_slice(body)
+            .map_err(|error| self.settings.refused(format!("its answer is not understood: {error}")))
+    }
+}
+
+/// The mode `wanted`.
+///
+/// # Errors
+/// Says which there are.
+pub(super) fn mode<'a>(all: &'a [AgentInfo], wanted: &str) -> Result<&'a AgentInfo, String> {
+    let modes = || all.iter().filter(|mode| mode.mode != "subagent" && !mode.hidden);
+    modes().find(|mode| mode.name == wanted).ok_or_else(|| {
+        let names: Vec<&str> = modes().map(|mode| mode.name.as_str()).take(50).collect();
+        format!("there is no mode {wanted:?}: there are {}", names.join(", "))
+    })
+}
+
+fn listed(info: SessionInfo) -> Value {
+    // Up to the year 9999, the last that can be written.
+    let updated =
+        info.time.updated.map(|at| UNIX_EPOCH + Duration::from_secs_f64(at.clamp(0.0, 253_402_300_799e3) / 1e3));
+    json!({
+        "id": info.id,
+        "title": info.title,
+        "updatedAt": updated.map(|at| humantime::format_rfc3339_millis(at).to_string()),
+        "cwd": info.directory,
+    })
+}

@@ -1,0 +1,368 @@
+//! Open permission requests and questions.
+//!
+//! A bare `reject` ends the turn; one with a message lets it go on, unless it takes others with it: the server rejects every
+//! request of a session that is open when one of them is. An `always` answers all that it covers. What the server so answers
+//! by itself it says, and is said here as the agent's own answer.
+
+use ipc_protocol::{
+    PermissionAnswer, PermissionOption, PermissionOptionKind, PermissionRequest, ResolvedBy, WireError,
+};
+use serde_json::{Value, json};
+
+use super::{
+    content::{CallInfo, kind},
+    wire::{Asked, Question},
+};
+use crate::{
+    Action,
+    jsonl::{self, MAX_ID},
+    permission::{self, Choice, Open, OpenRequests},
+    uri::encode,
+};
+
+/// Most options of a question that are offered by themselves.
+const MAX_OPTIONS: usize = 64;
+/// Most paths of a request.
+const MAX_PATHS: usize = 256;
+/// The option that rejects.
+const REJECT: &str = "reject";
+
+/// For a question: the texts of all that it asks, and the labels of the options.
+type Asks = Option<(Vec<String>, Vec<String>)>;
+
+/// What is sent to the server: path, and body if there is one.
+pub(super) type Send = (String, Option<Value>);
+
+/// The open requests, by the server's ids.
+#[derive(Debug, Default)]
+pub(super) struct Permissions(OpenRequests<Asks>);
+
+/// What a request is about, beside what it says itself.
+pub(super) struct About<'a> {
+    pub(super) call: Option<CallInfo<'a>>,
+    /// The sub-agent's tool call, where one asks.
+    pub(super) parent: Option<String>,
+    /// What the paths are relative to.
+    pub(super) root: &'a str,
+}
+
+impl Permissions {
+    pub(super) fn is_open(&self, id: &str) -> bool {
+        self.0.get(id).is_ok()
+    }
+
+    pub(super) fn ids(&self) -> Vec<String> {
+        self.0.iter().map(|open| open.id.clone()).collect()
+    }
+
+    /// Takes a request; what refuses it if it cannot be taken.
+    pub(super) fn asked(&mut self, asked: Asked, about: About<'_>, out: &mut Vec<Action>) -> Option<Send> {
+        if self.is_open(&asked.id) {
+            return None;
+        }
+        let reject = (reply_path(&asked.id), Some(json!({ "reply": "reject", "message": "too many open requests" })));
+        if self.0.is_full() || asked.id.len() > MAX_ID || asked.permission.len() > MAX_ID {
+            return Some(reject);
+        }
+        let option = |id: &str, name: String, kind| PermissionOption { id: id.to_owned(), name, kind };
+        let always = match asked.always.join(", ") {
+            all if all.is_empty() || all == "*" => format!("Always allow {}", asked.permission),
+            some => format!("Always allow {}", some.chars().take(200).collect::<String>()),
+        };
+        let options = vec![
+            option("once", "Allow once".into(), PermissionOptionKind::AllowOnce),
+            option("always", always, PermissionOptionKind::AllowAlways),
+            option(REJECT, "Reject".into(), PermissionOptionKind::RejectOnce),
+        ];
+        let text_of = |key: &str| {
+            let input = about.call.as_ref().and_then(|call| call.input);
+            asked.metadata.get(key).or_else(|| input?.get(key)).and_then(Value::as_str).map(str::to_owned)
+        };
+        let tool = about.call.as_ref().map_or(asked.permission.as_str(), |call| call.name);
+        // What is asked for beside the tool's own permission is for what the tool does.
+        let kind = match asked.permission.as_str() {
+            "external_directory" | "doom_loop" => kind(tool),
+            permission => kind(permission),
+        };
+        let command = text_of("command").filter(|_| kind == "execute");
+        let paths = paths(&asked, text_of("filepath").or_else(|| text_of("filePath")), text_of("path"), about.root);
+        let title = command.clone().unwrap_or_else(|| {
+            let what = paths.first().map_or_else(|| asked.patterns.join(", "), Clone::clone);
+            format!("{} {what}", asked.permission)
+        });
+        let input = match about.call.as_ref().and_then(|call| call.input) {
+            Some(input) => input.to_string(),
+            None => asked.metadata.to_string(),
+        };
+        let request = PermissionRequest {
+            id: asked.id,
+            tool_call_id: about.call.as_ref().map(|call| call.id.to_owned()),
+            title: title.lines().next().unwrap_or_default().chars().take(200).collect(),
+            tool: tool.to_owned(),
+            kind: kind.to_owned(),
+            command,
+            paths,
+            input: jsonl::document(&input),
+            options,
+            parent: about.parent,
+        };
+        self.0.ask(request, None, out);
+        None
+    }
+
+    /// Takes a question; what refuses it if it cannot be taken.
+    pub(super) fn question(&mut self, question: Question, about: About<'_>, out: &mut Vec<Action>) -> Option<Send> {
+        if self.is_open(&question.id) {
+            return None;
+        }
+        if self.0.is_full() || question.id.len() > MAX_ID {
+            return Some((question_path(&question.id, "reject"), None));
+        }
+        let asked: Vec<&Value> = question.questions.as_array().into_iter().flatten().take(MAX_OPTIONS).collect();
+        let texts: Vec<String> = asked.iter().map(|one| text(one, "question").to_owned()).collect();
+        // One choice can be made by an option; several, or words of one's own, take an answer with input.
+        let labels: Vec<String> = match asked[..] {
+            [one] if one["multiple"] != true => {
+                let options = one["options"].as_array().into_iter().flatten().take(MAX_OPTIONS);
+                options.map(|option| text(option, "label").to_owned()).collect()
+            }
+            _ => Vec::new(),
+        };
+        let choice = |(at, label): (usize, &String)| PermissionOption {
+            id: format!("answer-{}", at + 1),
+            name: label.chars().take(200).collect(),
+            kind: PermissionOptionKind::Other,
+        };
+        let mut options: Vec<PermissionOption> = labels.iter().enumerate().map(choice).collect();
+        let kind = PermissionOptionKind::RejectOnce;
+        options.push(PermissionOption { id: REJECT.into(), name: "Do not answer".into(), kind });
+        let title = texts.first().map_or("question", String::as_str).chars().take(200).collect();
+        let input = json!({ "questions": question.questions });
+        let request = PermissionRequest {
+            id: question.id,
+            tool_call_id: about.call.as_ref().map(|call| call.id.to_owned()),
+            title,
+            tool: "question".into(),
+            kind: "question".into(),
+            command: None,
+            paths: Vec::new(),
+            input: jsonl::document(&input.to_string()),
+            options,
+            parent: about.parent,
+        };
+        self.0.ask(request, Some((texts, labels)), out);
+        None
+    }
+
+    /// Answers the request `id`: what is to be sent.
+    ///
+    /// # Errors
+    /// [`WireError::UnknownPermission`], [`WireError::UnknownOption`], [`WireError::Unsupported`]; it stays open then.
+    pub(super) fn answer(
+        &mut self,
+        agent: &str,
+        id: &str,
+        answer: &PermissionAnswer,
+        by: ResolvedBy,
+        out: &mut Vec<Action>,
+    ) -> Result<Send, WireError> {
+        let open = self.0.get(id)?;
+        let choice = open.choose(answer, &by)?;
+        let (option, send) = match &open.about {
+            None => permission_reply(agent, open, choice, answer)?,
+            Some((texts, labels)) => question_reply(agent, open, texts, labels, choice, answer)?,
+        };
+        self.0.resolve(id, option, by, |_, _| {}, out);
+        Ok(send)
+    }
+
+    /// The server has an answer to `id` that is not ours.
+    pub(super) fn replied(&mut self, id: &str, reply: Option<String>, out: &mut Vec<Action>) {
+        let Ok(open) = self.0.get(id) else { return };
+        let option = reply.filter(|reply| open.has(reply));
+        self.0.resolve(id, option, ResolvedBy::Agent, |_, _| {}, out);
+    }
+
+    /// Rejects all that are open: what is to be sent. They would stay listed when their turn is aborted.
+    pub(super) fn reject_all(&mut self, out: &mut Vec<Action>) -> Vec<Send> {
+        let sends = self.0.iter().map(reject).collect();
+        self.0.close_all(&ResolvedBy::Abort, out);
+        sends
+    }
+}
+
+fn reject(open: &Open<Asks>) -> Send {
+    match open.about {
+        None => (reply_path(&open.id), Some(json!({ "reply": REJECT }))),
+        Some(_) => (question_path(&open.id, "reject"), None),
+    }
+}
+
+fn permission_reply(
+    agent: &str,
+    open: &Open<Asks>,
+    choice: Choice,
+    answer: &PermissionAnswer,
+) -> Result<(Option<String>, Send), WireError> {
+    match (choice, answer) {
+        // The server's words for its answers.
+        (Choice::Option(at), _) => {
+            let reply = open.option(at);
+            Ok((reply.clone(), (reply_path(&open.id), Some(json!({ "reply": reply })))))
+        }
+        (Choice::More, PermissionAnswer::DenyWith { message }) => {
+            let body = json!({ "reply": REJECT, "message": message });
+            Ok((Some(REJECT.into()), (reply_path(&open.id), Some(body))))
+        }
+        (Choice::More, _) => {
+            let operation = "take another input for a tool: allow or reject it as it is".to_owned();
+            Err(WireError::Unsupported { agent: agent.to_owned(), operation })
+        }
+        (Choice::Cancelled, _) => Ok((None, reject(open))),
+    }
+}
+
+fn question_reply(
+    agent: &str,
+    open: &Open<Asks>,
+    texts: &[String],
+    labels: &[String],
+    choice: Choice,
+    answer: &PermissionAnswer,
+) -> Result<(Option<String>, Send), WireError> {
+    let (option, answers) = match (choice, answer) {
+        (Choice::Cancelled, _) => return Ok((None, reject(open))),
+        (Choice::Option(at), _) => match labels.get(at) {
+            Some(label) => (open.option(at), json!([[label]])),
+            None => return Ok((open.option(at), reject(open))),
+        },
+        (Choice::More, PermissionAnswer::AllowWith { input }) => {
+            let answers = answers(&input.value(), texts);
+            (None, answers.ok_or_else(|| open.unknown("an input without answers"))?)
+        }
+        (Choice::More, _) => {
+            let operation = "be told why a question is not answered: reject it, or answer it in words".to_owned();
+            return Err(WireError::Unsupported { agent: agent.to_owned(), operation });
+        }
+    };
+    Ok((option, (question_path(&open.id, "reply"), Some(json!({ "answers": answers })))))
+}
+
+/// `answers` of an input, one list of texts for each question: as the server takes them, or by the texts of the questions.
+fn answers(input: &Value, texts: &[String]) -> Option<Value> {
+    let list = |value: &Value| match value {
+        Value::String(_) => Some(json!([value])),
+        Value::Array(all) if all.iter().all(Value::is_string) => Some(value.clone()),
+        _ => None,
+    };
+    match &input["answers"] {
+        Value::Array(all) => all.iter().map(list).collect::<Option<Vec<_>>>().map(Value::from),
+        Value::Object(by_text) => {
+            let one = |text: &String| by_text.get(text).map_or_else(|| Some(json!([])), list);
+            texts.iter().map(one).collect::<Option<Vec<_>>>().map(Value::from)
+        }
+        _ => None,
+    }
+}
+
+/// What refuses a request, or a question, of which only the beginning is known; `None` if the event is neither.
+pub(super) fn refusal(event: &str, id: &str) -> Option<Send> {
+    let message = "the request is longer than what is taken";
+    match event {
+        "permission.asked" => Some((reply_path(id), Some(json!({ "reply": REJECT, "message": message })))),
+        "question.asked" => Some((question_path(id, "reject"), None)),
+        _ => None,
+    }
+}
+
+fn reply_path(id: &str) -> String {
+    format!("/permission/{}/reply", encode(id))
+}
+
+fn question_path(id: &str, verb: &str) -> String {
+    format!("/question/{}/{verb}", encode(id))
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The paths that a request is about, absolute.
+fn paths(asked: &Asked, file: Option<String>, path: Option<String>, root: &str) -> Vec<String> {
+    let directories = asked.metadata["directories"].as_array().into_iter().flatten();
+    let directories: Vec<String> = directories.filter_map(|one| one.as_str()).map(str::to_owned).collect();
+    let named = match asked.permission.as_str() {
+        // A patch of several files; its `filepath` is all of them in one text.
+        "edit" if asked.metadata["files"].is_array() => patched(asked),
+        "edit" | "read" if file.is_none() => asked.patterns.clone(),
+        "edit" | "read" | "external_directory" if file.is_some() => file.into_iter().collect(),
+        "external_directory" if !directories.is_empty() => directories,
+        "external_directory" => asked.patterns.clone(),
+        "glob" => {
+            let beginnings =
+                asked.patterns.iter().filter_map(|pattern| permission::beginning(pattern, path.as_deref()));
+            let beginnings: Vec<String> = beginnings.collect();
+            path.into_iter().chain(beginnings).collect()
+        }
+        "grep" | "list" => path.into_iter().collect(),
+        _ => Vec::new(),
+    };
+    named
+        .iter()
+        .take(MAX_PATHS)
+        .filter(|path| path.len() <= 4096)
+        .map(|path| permission::absolute(path, root).unwrap_or_else(|| path.clone()))
+        .collect()
+}
+
+/// Every file that a patch touches, and where it moves them to.
+fn patched(asked: &Asked) -> Vec<String> {
+    let files = asked.metadata["files"].as_array().into_iter().flatten();
+    let named = files.flat_map(|file| ["filePath", "movePath"].map(|key| text(file, key).to_owned()));
+    named.chain(asked.patterns.iter().cloned()).filter(|path| !path.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_come_in_both_forms() {
+        let texts = ["Which?".to_owned(), "And?".to_owned()];
+        let by_text = json!({ "answers": { "And?": ["x", "y"], "Which?": "B" } });
+        assert_eq!(answers(&by_text, &texts), Some(json!([["B"], ["x", "y"]])));
+        assert_eq!(answers(&json!({ "answers": [["B"], []] }), &texts), Some(json!([["B"], []])));
+        assert_eq!(answers(&json!({ "answers": [1] }), &texts), None);
+        assert_eq!(answers(&json!({}), &texts), None);
+    }
+
+    #[test]
+    fn a_patch_is_about_each_of_its_files() {
+        let asked = json!({
+            "id": "per_1", "sessionID": "ses_1", "permission": "edit", "patterns": ["a", ".env"],
+            "metadata": { "filepath": "a, .env", "files": [
+                { "filePath": "/w/a", "movePath": "/etc/a", "type": "move" },
+                { "filePath": "/w/.env", "type": "update" },
+            ] },
+        });
+        let asked: Asked = serde_json::from_value(asked).expect("parses");
+        let all = paths(&asked, Some("a, .env".to_owned()), None, "/w");
+        for path in ["/w/a", "/etc/a", "/w/.env"] {
+            assert!(all.contains(&path.to_owned()), "{all:?}");
+        }
+        assert!(!all.iter().any(|path| path.contains(',')), "{all:?}");
+    }
+
+    #[test]
+    fn a_search_is_about_where_it_begins() {
+        let paths_of = |permission: &str, pattern: &str, path: Option<&str>| {
+            let asked = json!({ "id": "per_1", "sessionID": "ses_1", "permission": permission, "patterns": [pattern] });
+            let asked: Asked = serde_json::from_value(asked).expect("parses");
+            paths(&asked, None, path.map(str::to_owned), "/w")
+        };
+        assert_eq!(paths_of("glob", "/etc/**", None), ["/etc"]);
+        assert_eq!(paths_of("glob", "../*", Some("d")), ["/w/d", "/w"]);
+        assert_eq!(paths_of("glob", "~/*", None), ["~"], "nobody knows where that is");
+        assert_eq!(paths_of("grep", "/etc/.*", Some("d")), ["/w/d"]);
+    }
+}

@@ -1,0 +1,142 @@
+//! After the event stream was cut: what was said meanwhile, by asking.
+
+use ipc_protocol::Event;
+
+use super::{
+    calls::{Answer, Purpose, Resync, refusal},
+    running::Server,
+    wire::{Asked, Question, Status, WholeMessage},
+};
+use crate::Action;
+
+/// Messages that are looked at: each step of the model's is one.
+const MESSAGES: usize = 100;
+/// Times that the server is asked whether it works on a prompt which it has shown and not begun to answer.
+const LOOKS: u8 = 100;
+
+impl Server {
+    /// The event stream is open again.
+    pub(super) fn resync(&mut self, out: &mut Vec<Action>) {
+        if self.turn.is_none() && self.compaction.is_none() {
+            return;
+        }
+        self.resyncing = true;
+        if self.content.has_children() {
+            let reason = "the event stream was cut: what sub-agents did meanwhile may be missing".to_owned();
+            out.push(Action::Event(Event::SessionLossy { reason }));
+        }
+        let path = self.conversation(&format!("/message?limit={MESSAGES}"));
+        self.look_up(Resync::Messages, &path, out);
+    }
+
+    fn look_up(&mut self, step: Resync, path: &str, out: &mut Vec<Action>) {
+        let path = self.settings.path(path);
+        self.calls.send(Purpose::Resync(step), "GET", path, None, out);
+    }
+
+    /// A step of the looking up was answered.
+    pub(super) fn resynced(&mut self, step: Resync, answer: Answer, out: &mut Vec<Action>) {
+        let done = match answer {
+            Ok((200, body)) => self.found_out(step, &body, out).map_err(|error| error.to_string()),
+            Ok((status, body)) => Err(refusal(status, &body)),
+            Err(why) => Err(why),
+        };
+        if let Err(why) = done {
+            let reason = format!("the event stream was cut, and what was said meanwhile cannot be had: {why}");
+            out.push(Action::Event(Event::SessionLossy { reason }));
+            // What is asked for now is not known: nobody is to wait for a call that waits for an answer.
+            self.content.end_calls(out);
+        }
+        match step {
+            Resync::Messages => self.look_up(Resync::Permissions, "/permission", out),
+            Resync::Permissions => self.look_up(Resync::Questions, "/question", out),
+            Resync::Questions => self.look_up(Resync::Status(0), "/session/status", out),
+            // If it was cut again meanwhile, it begins anew when the stream is open, or has.
+            Resync::Status(_) => {
+                self.resyncing = self.calls.count(|purpose| matches!(purpose, Purpose::Resync(_))) > 0;
+            }
+        }
+    }
+
+    fn found_out(&mut self, step: Resync, body: &[u8], out: &mut Vec<Action>) -> Result<(), serde_json::Error> {
+        match step {
+            Resync::Messages => {
+                let all: Vec<WholeMessage<'_>> = serde_json::from_slice(body)?;
+                self.messages_again(all, out);
+            }
+            Resync::Permissions => {
+                let all: Vec<Asked> = serde_json::from_slice(body)?;
+                // What was open and is not listed was answered. Questions are listed by themselves.
+                for id in self.permissions.ids().iter().filter(|id| id.starts_with("per")) {
+                    if !all.iter().any(|asked| asked.id == *id) {
+                        self.permissions.replied(id, None, out);
+                    }
+                }
+                all.into_iter().for_each(|asked| self.asked(asked, out));
+            }
+            Resync::Questions => {
+                let all: Vec<Question> = serde_json::from_slice(body)?;
+                for id in self.permissions.ids().iter().filter(|id| !id.starts_with("per")) {
+                    if !all.iter().any(|question| question.id == *id) {
+                        self.permissions.replied(id, None, out);
+                    }
+                }
+                all.into_iter().for_each(|question| self.question(question, out));
+            }
+            Resync::Status(looks) => {
+                let all: std::collections::HashMap<String, Status> = serde_json::from_slice(body)?;
+                match all.get(&self.session) {
+                    Some(status) => self.status(status, out),
+                    None => self.nobody_runs(looks, out),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The conversation is idle: what has begun is over.
+    fn nobody_runs(&mut self, looks: u8, out: &mut Vec<Action>) {
+        if let Some(compaction) = &mut self.compaction {
+            compaction.busy = true;
+        } else if let Some(turn) = &mut self.turn {
+            if turn.is_unanswered() {
+                // It may be about to begin.
+                if looks < LOOKS {
+                    return self.look_up(Resync::Status(looks + 1), "/session/status", out);
+                }
+                if turn.tells_error() {
+                    let message = "the server ended its run without an answer, while its event stream was cut";
+                    out.push(Action::Event(Event::error("no-answer", message, true)));
+                }
+                turn.failed();
+            }
+            turn.has_run();
+        }
+        self.idle(out);
+    }
+
+    /// The messages of the turn, with what of them has not been told.
+    fn messages_again(&mut self, all: Vec<WholeMessage<'_>>, out: &mut Vec<Action>) {
+        // They begin with its first prompt that is known; if none is, with the last one there.
+        let first = self.turn.as_ref().and_then(|turn| turn.first_prompt().map(str::to_owned));
+        let known = first.and_then(|first| all.iter().position(|message| message.info.id == first));
+        let from = known.or_else(|| all.iter().rposition(|message| message.info.is_prompt())).unwrap_or(0);
+        for WholeMessage { info, parts } in all.into_iter().skip(from) {
+            self.message(&info);
+            if let Some(error) = &info.error
+                && let Some(turn) = &mut self.turn
+                && turn.has_begun()
+            {
+                if error.is_abort() {
+                    turn.abort();
+                } else {
+                    if turn.tells_error() {
+                        out.push(Action::Event(Event::error(error.code(), error.message(), error.is_retryable())));
+                    }
+                    turn.failed();
+                }
+            }
+            parts.into_iter().for_each(|part| self.part(part, out));
+        }
+    }
+}

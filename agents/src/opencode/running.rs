@@ -1,0 +1,440 @@
+//! The conversation: prompts, turns, and what the answers to our requests do.
+
+use std::collections::VecDeque;
+
+use ipc_protocol::{
+    Endpoint, Event, NativeResume, PermissionAnswer, Prompt, ResolvedBy, StopReason, WireError, message::RequestId,
+};
+
+use super::{
+    calls::{Answer, Calls, Purpose, refusal},
+    content::{Content, Whose},
+    models::Models,
+    permissions::{Permissions, Send},
+    settings::Settings,
+    turn::{Next, Turn},
+};
+use crate::{Action, AdapterSetup, HttpEvent, uri::encode};
+
+/// Most prompts that steer one turn and have not been taken.
+const MAX_STEERS: usize = 64;
+/// Most times in a row that the event stream is opened again without a word from the server.
+const MAX_RECONNECTS: u32 = 5;
+
+/// How far the session is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    New,
+    /// The server has not said where it listens.
+    Starting,
+    /// The event stream is being opened for the first time.
+    Connecting,
+    /// The conversation is being opened.
+    Opening,
+    Ready,
+    /// Failed, or the agent is gone.
+    Over,
+}
+
+/// The conversation is being shortened: a run of the server's that is no turn.
+#[derive(Debug)]
+pub(super) struct Compaction {
+    pub(super) request: RequestId,
+    /// What the server answered. Its events may still be on their way.
+    pub(super) answered: Option<Result<(), WireError>>,
+    pub(super) busy: bool,
+    pub(super) idle: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) settings: Settings,
+    pub(super) endpoint: Endpoint,
+    /// It is the session's own: nobody else has conversations there.
+    is_own: bool,
+    pub(super) resume: Option<NativeResume>,
+    pub(super) phase: Phase,
+    pub(super) checked_mode: bool,
+    pub(super) checked_thinking: bool,
+    pub(super) calls: Calls,
+    stream: u64,
+    /// Times that the event stream was opened since the server last said that it is connected.
+    attempts: u32,
+    /// The server's id of the conversation.
+    pub(super) session: String,
+    pub(super) title: Option<String>,
+    pub(super) content: Content,
+    pub(super) permissions: Permissions,
+    pub(super) models: Models,
+    pub(super) turn: Option<Turn>,
+    pub(super) compaction: Option<Compaction>,
+    /// Prompts that wait: for the end of a compaction, or for the one before them, which a later one may overtake.
+    waiting: VecDeque<(Purpose, Vec<u8>)>,
+    /// What was missed is being looked up: the turn does not end meanwhile.
+    pub(super) resyncing: bool,
+}
+
+impl Server {
+    /// # Errors
+    /// [`WireError::AgentRefused`] for a model without its provider.
+    pub(super) fn new(setup: &AdapterSetup, endpoint: Endpoint) -> Result<Self, WireError> {
+        Ok(Self {
+            settings: Settings::new(setup)?,
+            is_own: endpoint.url.is_none(),
+            endpoint,
+            resume: setup.resume.clone(),
+            phase: Phase::New,
+            checked_mode: false,
+            checked_thinking: false,
+            calls: Calls::default(),
+            stream: 0,
+            attempts: 0,
+            session: String::new(),
+            title: None,
+            content: Content::new(),
+            permissions: Permissions::default(),
+            models: Models::default(),
+            turn: None,
+            compaction: None,
+            waiting: VecDeque::new(),
+            resyncing: false,
+        })
+    }
+
+    /// Whether request `id` is the event stream.
+    pub(super) fn is_stream(&self, id: u64) -> bool {
+        id == self.stream && id > 0
+    }
+
+    pub(super) fn open_stream(&mut self, out: &mut Vec<Action>) {
+        self.attempts += 1;
+        self.stream = self.calls.stream(self.settings.path("/event"), out);
+    }
+
+    /// `server.connected`: everything from here on will be said.
+    pub(super) fn stream_opened(&mut self, out: &mut Vec<Action>) {
+        self.attempts = 0;
+        match self.phase {
+            Phase::Connecting => self.connected(out),
+            Phase::Ready => self.resync(out),
+            _ => {}
+        }
+    }
+
+    pub(super) fn stream_refused(&mut self, status: u16, out: &mut Vec<Action>) {
+        self.stream = 0;
+        self.fail(self.broken(&format!("its event stream was refused with status {status}")), out);
+    }
+
+    pub(super) fn stream_cut(&mut self, why: &str, out: &mut Vec<Action>) {
+        self.stream = 0;
+        match self.phase {
+            Phase::Ready if self.attempts < MAX_RECONNECTS => {
+                self.content.cut();
+                self.resyncing = self.turn.is_some();
+                self.open_stream(out);
+            }
+            Phase::Over => {}
+            _ => self.fail(WireError::AgentDied { reason: format!("its server cannot be reached: {why}") }, out),
+        }
+    }
+
+    fn fail(&mut self, error: WireError, out: &mut Vec<Action>) {
+        if self.phase != Phase::Over {
+            self.close(out);
+            out.push(Action::Fail(error));
+        }
+    }
+
+    fn send(
+        &mut self,
+        purpose: Purpose,
+        method: &'static str,
+        path: &str,
+        body: Option<Vec<u8>>,
+        out: &mut Vec<Action>,
+    ) {
+        let path = self.settings.path(path);
+        self.calls.send(purpose, method, path, body, out);
+    }
+
+    /// The path of the conversation, with `rest`.
+    pub(super) fn conversation(&self, rest: &str) -> String {
+        format!("/session/{}{rest}", encode(&self.session))
+    }
+
+    fn send_prompt(&mut self, purpose: Purpose, body: Vec<u8>, out: &mut Vec<Action>) {
+        self.waiting.push_back((purpose, body));
+        self.send_next_prompt(out);
+    }
+
+    /// Each prompt has a connection of its own: two at once may come in another order.
+    fn send_next_prompt(&mut self, out: &mut Vec<Action>) {
+        let on_its_way = |purpose: &Purpose| matches!(purpose, Purpose::Prompt | Purpose::Steer | Purpose::Forget);
+        if self.compaction.is_some() || self.calls.count(on_its_way) > 0 {
+            return;
+        }
+        if let Some((purpose, body)) = self.waiting.pop_front() {
+            let path = self.conversation("/prompt_async");
+            self.send(purpose, "POST", &path, Some(body), out);
+        }
+    }
+
+    /// Whose conversation `session` is. One that is not known, on a server of our own, is a sub-agent's that was missed.
+    pub(super) fn whose(&self, session: &str) -> Whose {
+        match self.content.whose(session, &self.session) {
+            Whose::Foreign if self.is_own => Whose::Childs(None),
+            whose => whose,
+        }
+    }
+
+    pub(super) fn send_answers(&mut self, answers: Vec<Send>, out: &mut Vec<Action>) {
+        for (path, body) in answers {
+            let body = body.map(|body| body.to_string().into_bytes());
+            self.send(Purpose::Answer, "POST", &path, body, out);
+        }
+    }
+
+    pub(super) fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
+        if self.phase != Phase::Ready {
+            return Err(self.settings.unsupported("take a prompt: its session is not ready, or over"));
+        }
+        if self.turn.is_some() {
+            return Err(WireError::Busy);
+        }
+        let body = self.settings.prompt(prompt);
+        self.turn = Some(Turn::new());
+        self.content.turn_begins();
+        self.send_prompt(Purpose::Prompt, body, out);
+        Ok(())
+    }
+
+    /// A prompt while the turn runs: the server looks at it before its next step.
+    pub(super) fn steer(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
+        let Some(turn) = self.turn.as_mut().filter(|turn| !turn.is_aborted()) else {
+            return Err(self.settings.unsupported("be steered: no turn runs"));
+        };
+        if self.waiting.len() >= MAX_STEERS {
+            return Err(WireError::Busy);
+        }
+        let body = self.settings.prompt(prompt);
+        turn.steered(body.clone());
+        self.send_prompt(Purpose::Steer, body, out);
+        Ok(())
+    }
+
+    pub(super) fn abort(&mut self, out: &mut Vec<Action>) {
+        let Some(turn) = &mut self.turn else { return };
+        turn.abort();
+        // First of all: those that are open stay listed for ever.
+        let answers = self.permissions.reject_all(out);
+        self.send_answers(answers, out);
+        if let Some(turn) = &mut self.turn {
+            // Those are not sent any more.
+            self.waiting.drain(..).for_each(|_| turn.prompt_refused());
+        }
+        self.check_turn(out);
+    }
+
+    pub(super) fn permission(
+        &mut self,
+        id: &str,
+        answer: &PermissionAnswer,
+        by: ResolvedBy,
+        out: &mut Vec<Action>,
+    ) -> Result<(), WireError> {
+        let send = self.permissions.answer(&self.settings.agent, id, answer, by, out)?;
+        self.send_answers(vec![send], out);
+        Ok(())
+    }
+
+    /// Refuses a request of the server's.
+    pub(super) fn refuse(&mut self, send: Option<Send>, out: &mut Vec<Action>) {
+        self.send_answers(send.into_iter().collect(), out);
+    }
+
+    /// Does what is to be done about the turn now.
+    pub(super) fn check_turn(&mut self, out: &mut Vec<Action>) {
+        if self.resyncing {
+            return;
+        }
+        let Some(turn) = &mut self.turn else { return };
+        match turn.next() {
+            Next::Wait => {}
+            Next::Abort => {
+                let path = self.conversation("/abort");
+                self.send(Purpose::Abort, "POST", &path, None, out);
+            }
+            Next::SayAgain => {
+                let prompt = turn.last_prompt().map(encode).unwrap_or_default();
+                let path = self.conversation(&format!("/message/{prompt}"));
+                self.send(Purpose::Forget, "DELETE", &path, None, out);
+            }
+            Next::End => self.end_turn(out),
+        }
+    }
+
+    fn end_turn(&mut self, out: &mut Vec<Action>) {
+        let Some(turn) = self.turn.take() else { return };
+        self.waiting.clear();
+        let answers = self.permissions.reject_all(out);
+        self.send_answers(answers, out);
+        self.content.end_calls(out);
+        let usage = self.content.usage();
+        if turn.is_aborted() {
+            out.push(Action::Event(Event::Complete { stop_reason: StopReason::Cancelled, usage }));
+        } else if !turn.has_failed() {
+            out.push(Action::Event(Event::Complete { stop_reason: stop_reason(turn.finish()), usage }));
+        }
+        out.push(Action::TurnEnded);
+    }
+
+    /// What became of a request that is not the event stream.
+    pub(super) fn http(&mut self, id: u64, event: HttpEvent<'_>, out: &mut Vec<Action>) {
+        let Some((purpose, what, answer)) = self.calls.take(id, event) else { return };
+        match purpose {
+            Purpose::Open(step) => self.opened(step, &what, answer, out),
+            Purpose::Prompt => {
+                if let Err(why) = success(answer) {
+                    self.prompt_failed("prompt-refused", &why, out);
+                }
+            }
+            Purpose::Steer => {
+                if let Err(why) = success(answer) {
+                    out.push(Action::Event(Event::error("steer-refused", why, true)));
+                    if let Some(turn) = &mut self.turn {
+                        turn.prompt_refused();
+                    }
+                }
+            }
+            // Whether it could be taken out or not, it is to be answered.
+            Purpose::Forget => {
+                if let Some(body) = self.turn.as_mut().and_then(Turn::take_steer) {
+                    self.waiting.push_front((Purpose::Steer, body));
+                }
+            }
+            Purpose::Abort => {
+                if let Err(error) = success(answer) {
+                    out.push(Action::Event(Event::ActionFailed { action: "aborting the run".into(), error }));
+                }
+                if let Some(turn) = &mut self.turn {
+                    turn.settled();
+                }
+            }
+            // One that the server has answered by itself meanwhile is not there any more.
+            Purpose::Answer => match answer {
+                Ok((404, _)) => {}
+                answer => {
+                    if let Err(error) = success(answer) {
+                        let action = "answering a permission request".into();
+                        out.push(Action::Event(Event::ActionFailed { action, error }));
+                    }
+                }
+            },
+            Purpose::Models => {
+                if let Ok((200, body)) = answer {
+                    self.models = Models::parse(&body).unwrap_or_default();
+                    self.tell_context(out);
+                }
+            }
+            Purpose::Resync(step) => self.resynced(step, answer, out),
+            Purpose::Operation(request, step) => self.operated(request, step, &what, answer, out),
+        }
+        self.check_turn(out);
+        self.send_next_prompt(out);
+    }
+
+    /// How full the context window is, where both are known.
+    pub(super) fn tell_context(&self, out: &mut Vec<Action>) {
+        if let (Some(used), Some(model)) = (self.content.used, &self.content.model)
+            && let Some(size) = self.models.context(model)
+        {
+            out.push(Action::Event(Event::context_window(used, size)));
+        }
+    }
+
+    /// The prompt of the turn never became a run.
+    pub(super) fn prompt_failed(&mut self, code: &str, why: &str, out: &mut Vec<Action>) {
+        if let Some(turn) = &mut self.turn {
+            if turn.tells_error() {
+                out.push(Action::Event(Event::error(code, why, false)));
+            }
+            turn.failed();
+        }
+    }
+
+    /// The conversation is not there any more.
+    pub(super) fn deleted(&mut self, out: &mut Vec<Action>) {
+        self.fail(self.broken("its conversation was deleted"), out);
+    }
+
+    /// The compaction is over when the server has answered and all its events are here: what comes late would be taken for
+    /// the next turn's.
+    pub(super) fn check_compaction(&mut self, out: &mut Vec<Action>) {
+        let is_over = |compaction: &Compaction| match &compaction.answered {
+            Some(Ok(())) => compaction.idle,
+            Some(Err(_)) => compaction.idle || !compaction.busy,
+            None => false,
+        };
+        if !self.compaction.as_ref().is_some_and(is_over) {
+            return;
+        }
+        if let Some(Compaction { request, answered: Some(answered), .. }) = self.compaction.take() {
+            let reply = answered.map(|()| ipc_protocol::Json::null());
+            out.push(Action::Reply { request, reply });
+        }
+        self.send_next_prompt(out);
+    }
+
+    /// The agent is gone.
+    pub(super) fn finish(&mut self, out: &mut Vec<Action>) {
+        let reason = match self.phase {
+            Phase::New | Phase::Ready | Phase::Over => None,
+            Phase::Starting => Some("it ended before it said where it listens"),
+            Phase::Connecting => Some("it ended before its event stream was open"),
+            Phase::Opening => Some("it ended before its conversation was open"),
+        };
+        self.close(out);
+        if let Some(reason) = reason {
+            out.push(Action::Fail(WireError::AgentDied { reason: reason.into() }));
+        }
+    }
+
+    /// Ends what is open.
+    fn close(&mut self, out: &mut Vec<Action>) {
+        self.phase = Phase::Over;
+        // Nobody is left to be told.
+        drop(self.permissions.reject_all(out));
+        self.content.end_calls(out);
+        let died = || WireError::AgentDied { reason: "its server is gone".into() };
+        let compaction = self.compaction.take().map(|compaction| compaction.request);
+        let mut open = self.calls.close();
+        open.extend(compaction.filter(|request| !open.contains(request)));
+        out.extend(open.into_iter().map(|request| Action::Reply { request, reply: Err(died()) }));
+        if self.turn.take().is_some() {
+            let message = "the agent's server ended during the turn";
+            out.push(Action::Event(Event::error("agent-exited", message, false)));
+            out.push(Action::TurnEnded);
+        }
+    }
+}
+
+/// # Errors
+/// Says what the server said, where it did not do what it was asked.
+fn success(answer: Answer) -> Result<(), String> {
+    match answer {
+        Ok((200..=299, _)) => Ok(()),
+        Ok((status, body)) => Err(refusal(status, &body)),
+        Err(why) => Err(why),
+    }
+}
+
+/// Why the model stopped, in the server's word.
+fn stop_reason(finish: Option<&str>) -> StopReason {
+    match finish {
+        None | Some("stop" | "tool-calls") => StopReason::EndTurn,
+        Some("length") => StopReason::MaxTokens,
+        Some("content-filter") => StopReason::Refusal,
+        Some(other) => StopReason::Other(other.chars().take(200).collect()),
+    }
+}

@@ -1,0 +1,171 @@
+//! What the session is to be, as the server takes it.
+
+use ipc_protocol::{Prompt, PromptPart, WireError};
+use serde_json::{Map, Value, json};
+
+use super::wire::{AgentInfo, Rule};
+use crate::{
+    AdapterSetup,
+    uri::{self, encode},
+};
+
+/// The session's settings. They go with each prompt: the server keeps none of them by itself.
+#[derive(Debug)]
+pub(super) struct Settings {
+    /// Catalog id, for errors.
+    pub(super) agent: String,
+    /// Where it works.
+    pub(super) directory: String,
+    /// Provider and model; the server's default if none.
+    pub(super) model: Option<(String, String)>,
+    /// The server's agent: `build`, `plan` or one of its own.
+    pub(super) mode: Option<String>,
+    /// How hard to think.
+    pub(super) variant: Option<String>,
+    system: Option<String>,
+    tools: Vec<String>,
+    /// Rules of a mode that is neither `build` nor `plan`.
+    mode_rules: Vec<Rule>,
+}
+
+impl Settings {
+    /// # Errors
+    /// [`WireError::AgentRefused`] for a model without its provider.
+    pub(super) fn new(setup: &AdapterSetup) -> Result<Self, WireError> {
+        let config = &setup.config;
+        let mut settings = Self {
+            agent: setup.agent.clone(),
+            directory: config.cwd.clone().unwrap_or_else(|| "/".into()),
+            model: None,
+            mode: config.mode.clone(),
+            variant: config.thinking.clone(),
+            system: config.system_prompt.clone(),
+            tools: config.tools.clone(),
+            mode_rules: Vec::new(),
+        };
+        settings.model = config.model.as_deref().map(|model| settings.parse_model(model)).transpose()?;
+        Ok(settings)
+    }
+
+    pub(super) fn refused(&self, reason: impl Into<String>) -> WireError {
+        WireError::AgentRefused { agent: self.agent.clone(), reason: reason.into() }
+    }
+
+    pub(super) fn unsupported(&self, operation: impl Into<String>) -> WireError {
+        WireError::Unsupported { agent: self.agent.clone(), operation: operation.into() }
+    }
+
+    /// # Errors
+    /// [`WireError::AgentRefused`] for a model without its provider.
+    pub(super) fn parse_model(&self, model: &str) -> Result<(String, String), WireError> {
+        match model.split_once('/') {
+            Some((provider, name)) if !provider.is_empty() && !name.is_empty() => Ok((provider.into(), name.into())),
+            _ => Err(self.refused(format!("model {model:?} has no provider: name it PROVIDER/MODEL"))),
+        }
+    }
+
+    /// `path` with the session's directory, without which the server takes its own.
+    pub(super) fn path(&self, path: &str) -> String {
+        let separator = if path.contains('?') { '&' } else { '?' };
+        format!("{path}{separator}directory={}", encode(&self.directory))
+    }
+
+    /// Takes a mode of the server's with the rules that it has there.
+    pub(super) fn set_mode(&mut self, mode: &AgentInfo) {
+        self.mode = Some(mode.name.clone());
+        self.mode_rules = if is_builtin(&mode.name) { Vec::new() } else { mode.permission.clone() };
+    }
+
+    /// The rules of the session: it asks for everything that it can ask for. They stand above those of the server's modes, so
+    /// they have to keep what a mode forbids.
+    pub(super) fn rules(&self) -> Vec<Rule> {
+        let mut rules = Vec::new();
+        let mut add = |permission: &str, pattern: &str, action: &str| {
+            rules.push(Rule { permission: permission.into(), pattern: pattern.into(), action: action.into() });
+        };
+        if self.tools.is_empty() {
+            add("*", "*", "ask");
+            // They touch nothing: the one is the plan that is told, the other asks by itself.
+            add("todowrite", "*", "allow");
+            add("question", "*", "allow");
+        } else {
+            add("*", "*", "deny");
+            for tool in &self.tools {
+                match tool.as_str() {
+                    "todowrite" | "question" => add(tool, "*", "allow"),
+                    // One permission for all.
+                    "write" | "apply_patch" | "patch" | "multiedit" => add("edit", "*", "ask"),
+                    tool => add(tool, "*", "ask"),
+                }
+            }
+            add("external_directory", "*", "ask");
+            add("doom_loop", "*", "ask");
+        }
+        if self.mode.as_deref() == Some("plan") {
+            add("edit", "*", "deny");
+            add("edit", ".opencode/plans/*.md", "ask");
+            add("task", "general", "deny");
+        }
+        for rule in &self.mode_rules {
+            match rule.action.as_str() {
+                "deny" => add(&rule.permission, &rule.pattern, "deny"),
+                // What is allowed or asked for after a denial is to be had again.
+                _ if self.tools.is_empty() && !matches!(rule.permission.as_str(), "todowrite" | "question") => {
+                    add(&rule.permission, &rule.pattern, "ask");
+                }
+                action if self.tools.is_empty() => add(&rule.permission, &rule.pattern, action),
+                _ => {}
+            }
+        }
+        rules
+    }
+
+    /// The body of a prompt.
+    pub(super) fn prompt(&self, prompt: &Prompt) -> Vec<u8> {
+        let mut body = Map::new();
+        body.insert("parts".into(), prompt.parts.iter().map(|part| self.part(part)).collect());
+        if let Some((provider, model)) = &self.model {
+            body.insert("model".into(), json!({ "providerID": provider, "modelID": model }));
+        }
+        for (key, value) in [("agent", &self.mode), ("variant", &self.variant), ("system", &self.system)] {
+            if let Some(value) = value {
+                body.insert(key.into(), json!(value));
+            }
+        }
+        Value::from(body).to_string().into_bytes()
+    }
+
+    fn part(&self, part: &PromptPart) -> Value {
+        match part {
+            PromptPart::Text(text) => json!({ "type": "text", "text": text }),
+            PromptPart::Image { mime_type, data } => {
+                let extension = mime_type.rsplit('/').next().unwrap_or_default();
+                let url = format!("data:{mime_type};base64,{data}");
+                json!({ "type": "file", "mime": mime_type, "filename": format!("image.{extension}"), "url": url })
+            }
+            PromptPart::File { path } => {
+                let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+                json!({ "type": "file", "mime": mime_of(path), "filename": name, "url": uri::file(path, &self.directory) })
+            }
+        }
+    }
+}
+
+/// Whether the rules of [`Settings::rules`] know the mode.
+pub(super) fn is_builtin(mode: &str) -> bool {
+    matches!(mode, "build" | "plan")
+}
+
+/// What the server is told that a file is: by that it takes it as text, which it reads itself, or as it stands.
+fn mime_of(path: &str) -> &'static str {
+    let extension = path.rsplit('/').next().and_then(|name| name.rsplit_once('.')).map(|(_, extension)| extension);
+    match extension.map(str::to_ascii_lowercase).as_deref() {
+        _ if path.ends_with('/') => "application/x-directory",
+        Some("png") => "image/png",
+        Some("jpg" | "jpeg") => "image/jpeg",
+        Some("gif") => "image/gif",
+        Some("webp") => "image/webp",
+        Some("pdf") => "application/pdf",
+        _ => "text/plain",
+    }
+}

@@ -1,0 +1,423 @@
+//! What the server says, as little decoded as it can be.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Deserializer, de::IgnoredAny};
+use serde_json::value::RawValue;
+
+use crate::jsonl::words;
+
+/// What is not there may be missing, or `null`.
+pub(super) fn or_default<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(d: D) -> Result<T, D::Error> {
+    Ok(Option::deserialize(d)?.unwrap_or_default())
+}
+
+/// A piece of text or thinking: all that the line of one is decoded to.
+#[derive(Debug, Deserialize)]
+pub(super) struct Delta<'a> {
+    #[serde(rename = "type")]
+    _kind: DeltaKind,
+    #[serde(borrow)]
+    pub(super) properties: DeltaProperties<'a>,
+}
+
+#[derive(Debug, Deserialize)]
+enum DeltaKind {
+    #[serde(rename = "message.part.delta")]
+    Delta,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct DeltaProperties<'a> {
+    #[serde(rename = "sessionID")]
+    pub(super) session: &'a str,
+    #[serde(rename = "partID")]
+    pub(super) part: &'a str,
+    pub(super) field: &'a str,
+    pub(super) delta: String,
+}
+
+/// An event of the server's.
+#[derive(Debug, Deserialize)]
+pub(super) struct ServerEvent<'a> {
+    #[serde(rename = "type", borrow)]
+    pub(super) kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    properties: Option<&'a RawValue>,
+}
+
+impl<'a> ServerEvent<'a> {
+    /// Its properties as `T`.
+    pub(super) fn properties<T: Deserialize<'a>>(&self) -> Option<T> {
+        serde_json::from_str(self.properties?.get()).ok()
+    }
+}
+
+/// `session.status`.
+#[derive(Debug, Deserialize)]
+pub(super) struct StatusChanged {
+    #[serde(rename = "sessionID")]
+    pub(super) session: String,
+    pub(super) status: Status,
+}
+
+/// Whether a session runs. Also in the list of `GET /session/status`, which leaves out those that are idle.
+#[derive(Debug, Deserialize)]
+pub(super) struct Status {
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    #[serde(default)]
+    pub(super) attempt: Option<u32>,
+    #[serde(default)]
+    pub(super) message: Option<String>,
+}
+
+/// An event that says nothing but of which session it is.
+#[derive(Debug, Deserialize)]
+pub(super) struct OfSession {
+    #[serde(rename = "sessionID")]
+    pub(super) session: String,
+}
+
+/// `session.created`, `session.updated`.
+#[derive(Debug, Deserialize)]
+pub(super) struct SessionChanged {
+    pub(super) info: SessionInfo,
+}
+
+/// A conversation.
+#[derive(Debug, Deserialize)]
+pub(super) struct SessionInfo {
+    pub(super) id: String,
+    #[serde(rename = "parentID", default)]
+    pub(super) parent: Option<String>,
+    #[serde(default)]
+    pub(super) title: Option<String>,
+    #[serde(default)]
+    pub(super) directory: Option<String>,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) time: Times,
+}
+
+/// Times in milliseconds since 1970.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Times {
+    pub(super) updated: Option<f64>,
+    pub(super) end: Option<IgnoredAny>,
+    pub(super) completed: Option<IgnoredAny>,
+}
+
+/// `session.error`.
+#[derive(Debug, Deserialize)]
+pub(super) struct SessionError {
+    #[serde(rename = "sessionID", default)]
+    pub(super) session: Option<String>,
+    #[serde(default)]
+    pub(super) error: Option<ServerError>,
+}
+
+/// An error of the server's or the model's.
+#[derive(Debug, Deserialize)]
+pub(super) struct ServerError {
+    pub(super) name: String,
+    #[serde(default, deserialize_with = "or_default")]
+    data: ErrorData,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ErrorData {
+    message: Option<String>,
+    status_code: Option<u16>,
+    is_retryable: Option<bool>,
+}
+
+impl ServerError {
+    /// The model's HTTP status, else the error's name.
+    pub(super) fn code(&self) -> String {
+        self.data.status_code.map_or_else(|| words(&self.name), |status| status.to_string())
+    }
+
+    /// One line of bounded length.
+    pub(super) fn message(&self) -> String {
+        let text = self.data.message.as_deref().unwrap_or(&self.name);
+        words(text.lines().next().unwrap_or_default())
+    }
+
+    pub(super) fn is_retryable(&self) -> bool {
+        self.data.is_retryable.unwrap_or(false)
+    }
+
+    pub(super) fn is_abort(&self) -> bool {
+        self.name == "MessageAbortedError"
+    }
+
+    /// Whether it says that a prompt never became a run: those errors come with the server's own stack.
+    pub(super) fn is_of_prompt(&self) -> bool {
+        self.data.message.as_ref().is_some_and(|message| message.contains("\n    at "))
+    }
+}
+
+/// `message.updated`.
+#[derive(Debug, Deserialize)]
+pub(super) struct MessageChanged<'a> {
+    #[serde(borrow)]
+    pub(super) info: MessageInfo<'a>,
+}
+
+/// A message: what was asked, or one answer of the model's.
+#[derive(Debug, Deserialize)]
+pub(super) struct MessageInfo<'a> {
+    pub(super) id: String,
+    #[serde(rename = "sessionID")]
+    pub(super) session: String,
+    pub(super) role: String,
+    /// Of an answer: the message that it answers.
+    #[serde(rename = "parentID", default)]
+    pub(super) parent: Option<String>,
+    /// `true` for what stands for the conversation after it was shortened; an object for a prompt.
+    #[serde(borrow, default)]
+    summary: Option<&'a RawValue>,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) time: Times,
+    #[serde(default)]
+    pub(super) error: Option<ServerError>,
+    #[serde(default)]
+    pub(super) finish: Option<String>,
+    #[serde(rename = "providerID", default)]
+    pub(super) provider: Option<String>,
+    #[serde(rename = "modelID", default)]
+    pub(super) model: Option<String>,
+    #[serde(default)]
+    pub(super) path: Option<Place>,
+}
+
+/// Where an answer is made.
+#[derive(Debug, Deserialize)]
+pub(super) struct Place {
+    /// What paths in permission requests are relative to.
+    #[serde(default)]
+    pub(super) root: Option<String>,
+}
+
+impl MessageInfo<'_> {
+    pub(super) fn is_prompt(&self) -> bool {
+        self.role == "user"
+    }
+
+    pub(super) fn is_summary(&self) -> bool {
+        self.summary.is_some_and(|summary| summary.get() == "true")
+    }
+}
+
+/// A message with its parts, as `GET /session/ID/message` has it.
+#[derive(Debug, Deserialize)]
+pub(super) struct WholeMessage<'a> {
+    #[serde(borrow)]
+    pub(super) info: MessageInfo<'a>,
+    #[serde(borrow, default, deserialize_with = "or_default")]
+    pub(super) parts: Vec<Part<'a>>,
+}
+
+/// `message.part.updated`.
+#[derive(Debug, Deserialize)]
+pub(super) struct PartChanged<'a> {
+    #[serde(borrow)]
+    pub(super) part: Part<'a>,
+}
+
+/// A part of a message.
+#[derive(Debug, Deserialize)]
+pub(super) struct Part<'a> {
+    pub(super) id: String,
+    #[serde(rename = "messageID")]
+    pub(super) message: String,
+    #[serde(rename = "sessionID")]
+    pub(super) session: String,
+    #[serde(rename = "type", borrow)]
+    pub(super) kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(super) text: Option<Cow<'a, str>>,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) time: Times,
+    #[serde(default)]
+    pub(super) tool: Option<String>,
+    #[serde(rename = "callID", default)]
+    pub(super) call: Option<String>,
+    #[serde(borrow, default)]
+    pub(super) state: Option<ToolState<'a>>,
+    /// Of the end of a step: why the model stopped.
+    #[serde(default)]
+    pub(super) reason: Option<String>,
+    #[serde(default)]
+    pub(super) tokens: Option<Tokens>,
+    #[serde(default)]
+    pub(super) cost: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ToolState<'a> {
+    pub(super) status: String,
+    #[serde(borrow, default)]
+    pub(super) input: Option<&'a RawValue>,
+    #[serde(default)]
+    pub(super) title: Option<String>,
+    #[serde(default)]
+    pub(super) output: Option<String>,
+    #[serde(default)]
+    pub(super) error: Option<String>,
+    #[serde(borrow, default)]
+    metadata: Option<&'a RawValue>,
+}
+
+/// What is used of a tool's metadata.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct ToolMetadata {
+    /// Output so far.
+    pub(super) output: Option<String>,
+    /// Of a sub-agent: its conversation.
+    pub(super) session_id: Option<String>,
+}
+
+impl ToolState<'_> {
+    pub(super) fn metadata(&self) -> ToolMetadata {
+        self.metadata.and_then(|metadata| serde_json::from_str(metadata.get()).ok()).unwrap_or_default()
+    }
+}
+
+/// Tokens of one step.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Tokens {
+    #[serde(deserialize_with = "or_default")]
+    input: f64,
+    #[serde(deserialize_with = "or_default")]
+    output: f64,
+    #[serde(deserialize_with = "or_default")]
+    reasoning: f64,
+    #[serde(deserialize_with = "or_default")]
+    cache: Cache,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Cache {
+    #[serde(deserialize_with = "or_default")]
+    read: f64,
+    #[serde(deserialize_with = "or_default")]
+    write: f64,
+}
+
+impl Tokens {
+    pub(super) fn input(&self) -> u64 {
+        whole(self.input)
+    }
+
+    /// With what was thought.
+    pub(super) fn output(&self) -> u64 {
+        whole(self.output) + whole(self.reasoning)
+    }
+
+    pub(super) fn cache_read(&self) -> u64 {
+        whole(self.cache.read)
+    }
+
+    pub(super) fn cache_write(&self) -> u64 {
+        whole(self.cache.write)
+    }
+
+    /// What the step leaves in the context window.
+    pub(super) fn all(&self) -> u64 {
+        self.input() + self.output() + self.cache_read() + self.cache_write()
+    }
+}
+
+/// A count as JSON has it: any number.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded just before")]
+fn whole(number: f64) -> u64 {
+    number.clamp(0.0, 1e15) as u64
+}
+
+/// `permission.asked`, and an entry of `GET /permission`.
+#[derive(Debug, Deserialize)]
+pub(super) struct Asked {
+    pub(super) id: String,
+    #[serde(rename = "sessionID")]
+    pub(super) session: String,
+    pub(super) permission: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) patterns: Vec<String>,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) metadata: serde_json::Value,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) always: Vec<String>,
+    #[serde(default)]
+    pub(super) tool: Option<OfCall>,
+}
+
+/// `question.asked`, and an entry of `GET /question`.
+#[derive(Debug, Deserialize)]
+pub(super) struct Question {
+    pub(super) id: String,
+    #[serde(rename = "sessionID")]
+    pub(super) session: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) questions: serde_json::Value,
+    #[serde(default)]
+    pub(super) tool: Option<OfCall>,
+}
+
+/// Which tool call.
+#[derive(Debug, Deserialize)]
+pub(super) struct OfCall {
+    #[serde(rename = "callID", default, deserialize_with = "or_default")]
+    pub(super) call: String,
+}
+
+/// `permission.replied`, `question.replied`, `question.rejected`.
+#[derive(Debug, Deserialize)]
+pub(super) struct Replied {
+    #[serde(rename = "requestID")]
+    pub(super) id: String,
+    #[serde(default)]
+    pub(super) reply: Option<String>,
+}
+
+/// `todo.updated`.
+#[derive(Debug, Deserialize)]
+pub(super) struct Todos {
+    #[serde(rename = "sessionID")]
+    pub(super) session: String,
+    pub(super) todos: Vec<Todo>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Todo {
+    pub(super) content: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) status: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) priority: String,
+}
+
+/// `GET /agent`: what a mode is to the server.
+#[derive(Debug, Deserialize)]
+pub(super) struct AgentInfo {
+    pub(super) name: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) mode: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) hidden: bool,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) permission: Vec<Rule>,
+}
+
+/// A rule of the server's: the last one that matches decides.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
+pub(super) struct Rule {
+    pub(super) permission: String,
+    pub(super) pattern: String,
+    pub(super) action: String,
+}

@@ -1,0 +1,203 @@
+//! Who answers a permission request: a session's rules, its mode, or somebody who is asked.
+//!
+//! Pure: the proxy asks it about each request, with or without a host. What it goes by is what the agent says of itself. An
+//! agent that lies, or a shell that is handed a riddle, gets past any rule on text: to hold an agent back there are the layers
+//! of containment.
+
+mod command;
+mod open;
+mod path;
+mod search;
+
+use globset::{GlobBuilder, GlobMatcher};
+use ipc_protocol::{Decision, PermissionMode, PermissionPolicy, PermissionRequest, PermissionRule, ResolvedBy};
+
+pub(crate) use self::{
+    command::script,
+    open::{Choice, Open, OpenRequests},
+    path::absolute,
+    search::beginning,
+};
+
+use self::{command::CommandGlob, path::PathGlob};
+
+/// Most rules of a policy.
+const MAX_RULES: usize = 256;
+/// Longest glob, in bytes.
+const MAX_GLOB: usize = 1024;
+/// The kinds of requests that change nothing.
+const READING: [&str; 3] = ["read", "search", "think"];
+/// The kind of a request that asks the user something.
+const QUESTION: &str = "question";
+/// The kind of a request that would run a command, whatever the agent calls it.
+const EXECUTE: &str = "execute";
+
+/// What is to become of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Somebody has to answer it.
+    Ask,
+    /// It is allowed, once.
+    Allow(ResolvedBy),
+    /// It is rejected, once.
+    Deny(ResolvedBy),
+}
+
+/// A policy that cannot be followed.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+pub enum PolicyError {
+    /// A glob cannot be used.
+    #[error("the {field} of permission rule {rule} cannot be {glob:?}: {reason}")]
+    Glob {
+        /// Which rule; the first is 0.
+        rule: usize,
+        /// Which of its globs.
+        field: &'static str,
+        /// As it is.
+        glob: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// There are too many rules.
+    #[error("{rules} permission rules are more than the {MAX_RULES} that are taken")]
+    Rules {
+        /// How many.
+        rules: usize,
+    },
+}
+
+/// Whether `policy` can be followed.
+///
+/// # Errors
+/// [`PolicyError`] names the rule.
+pub fn check(policy: &PermissionPolicy) -> Result<(), PolicyError> {
+    Policy::new(policy, PermissionMode::default(), "/").map(drop)
+}
+
+/// A rule, ready to be matched.
+#[derive(Debug)]
+struct Rule {
+    tool: Option<GlobMatcher>,
+    command: Option<CommandGlob>,
+    path: Option<PathGlob>,
+    decision: Decision,
+}
+
+/// A session's policy, ready to decide.
+#[derive(Debug)]
+pub struct Policy {
+    rules: Vec<Rule>,
+    mode: PermissionMode,
+    cwd: String,
+}
+
+impl Policy {
+    /// The policy of a session in `mode` that works in `cwd`, an absolute path.
+    ///
+    /// # Errors
+    /// As [`check`].
+    pub fn new(policy: &PermissionPolicy, mode: PermissionMode, cwd: &str) -> Result<Self, PolicyError> {
+        if policy.rules.len() > MAX_RULES {
+            return Err(PolicyError::Rules { rules: policy.rules.len() });
+        }
+        let rules = policy.rules.iter().enumerate().map(|(at, rule)| Rule::new(at, rule, cwd));
+        Ok(Self { rules: rules.collect::<Result<_, _>>()?, mode, cwd: cwd.to_owned() })
+    }
+
+    /// What is to become of `request`: the first rule that matches decides, else the mode.
+    ///
+    /// A question is never allowed without somebody's having seen it: there would be no answer to it.
+    pub fn decide(&self, request: &PermissionRequest) -> Verdict {
+        let rule = self.rules.iter().enumerate().find(|(_, rule)| rule.matches(request, &self.cwd));
+        let (decision, by) = match rule {
+            Some((at, rule)) => (rule.decision, ResolvedBy::Rule { index: u32::try_from(at).unwrap_or(u32::MAX) }),
+            None => (self.by_mode(request), ResolvedBy::Mode(self.mode)),
+        };
+        match decision {
+            Decision::Ask => Verdict::Ask,
+            Decision::Allow if request.kind == QUESTION => Verdict::Ask,
+            Decision::Allow => Verdict::Allow(by),
+            Decision::Deny => Verdict::Deny(by),
+        }
+    }
+
+    fn by_mode(&self, request: &PermissionRequest) -> Decision {
+        match self.mode {
+            PermissionMode::Ask => Decision::Ask,
+            PermissionMode::Allow => Decision::Allow,
+            PermissionMode::ReadOnly if request.kind == QUESTION => Decision::Ask,
+            // Some agents say `read` of a command that they think reads.
+            PermissionMode::ReadOnly if request.command.is_none() && READING.contains(&request.kind.as_str()) => {
+                Decision::Allow
+            }
+            PermissionMode::Deny | PermissionMode::ReadOnly => Decision::Deny,
+        }
+    }
+
+    /// What becomes of `request` when nobody has answered it in time.
+    pub fn at_deadline(policy: &PermissionPolicy, request: &PermissionRequest) -> Verdict {
+        if policy.allow_at_deadline && request.kind != QUESTION {
+            Verdict::Allow(ResolvedBy::Deadline)
+        } else {
+            Verdict::Deny(ResolvedBy::Deadline)
+        }
+    }
+}
+
+impl Rule {
+    fn new(at: usize, rule: &PermissionRule, cwd: &str) -> Result<Self, PolicyError> {
+        let PermissionRule { tool, command, path, decision } = rule;
+        let wrong = |field, glob: &str, reason: String| PolicyError::Glob {
+            rule: at,
+            field,
+            glob: glob.chars().take(MAX_GLOB).collect(),
+            reason,
+        };
+        for (field, glob) in [("tool", tool), ("command", command), ("path", path)] {
+            match glob {
+                Some(glob) if glob.trim_ascii().is_empty() => {
+                    return Err(wrong(field, glob, "it would match nothing".into()));
+                }
+                Some(glob) if glob.len() > MAX_GLOB => {
+                    return Err(wrong(field, glob, format!("it has more than {MAX_GLOB} bytes")));
+                }
+                _ => {}
+            }
+        }
+        let tool_glob = |glob: &String| {
+            let glob_set =
+                GlobBuilder::new(glob).build().map_err(|error| wrong("tool", glob, error.kind().to_string()))?;
+            Ok(glob_set.compile_matcher())
+        };
+        let path_glob = |glob: &String| PathGlob::new(glob, cwd).map_err(|reason| wrong("path", glob, reason));
+        Ok(Self {
+            tool: tool.as_ref().map(tool_glob).transpose()?,
+            command: command.as_deref().map(CommandGlob::new),
+            path: path.as_ref().map(path_glob).transpose()?,
+            decision: *decision,
+        })
+    }
+
+    /// Whether the rule is about `request`: where there is doubt, a rule that allows is not, and one that does not is.
+    fn matches(&self, request: &PermissionRequest, cwd: &str) -> bool {
+        let allows = self.decision == Decision::Allow;
+        let tool = self.tool.as_ref().is_none_or(|glob| {
+            // What runs a command is no `read`, whatever the agent thinks that the command does.
+            let runs = request.command.is_some() && glob.is_match(EXECUTE);
+            let is_kind = (!allows || request.command.is_none()) && glob.is_match(&request.kind);
+            glob.is_match(&request.tool) || is_kind || runs
+        });
+        let command = self.command.as_ref().is_none_or(|glob| {
+            request.command.as_ref().is_some_and(|line| if allows { glob.allows(line) } else { glob.concerns(line) })
+        });
+        let path = self.path.as_ref().is_none_or(|glob| {
+            let mut paths = request.paths.iter().map(|path| path::absolute(path, cwd));
+            if allows {
+                !request.paths.is_empty() && paths.all(|path| path.is_some_and(|path| glob.allows(&path)))
+            } else {
+                paths.any(|path| path.is_none_or(|path| glob.concerns(&path)))
+            }
+        });
+        tool && command && path
+    }
+}

@@ -1,0 +1,221 @@
+//! The permission requests of an agent that wait for an answer: the same for every protocol, with what is its own beside each.
+
+use ipc_protocol::{
+    Event, PermissionAnswer, PermissionOption, PermissionOptionKind as Kind, PermissionRequest, ResolvedBy, WireError,
+};
+
+use crate::{
+    Action,
+    jsonl::{MAX_ID, words},
+};
+
+/// Most requests open at once.
+const MAX_OPEN: usize = 64;
+
+/// A request that waits for its answer.
+#[derive(Debug)]
+pub(crate) struct Open<T> {
+    /// Ours, for the host: those of agents may collide with each other, and come again.
+    pub(crate) id: String,
+    options: Vec<PermissionOption>,
+    /// What its protocol needs to answer it.
+    pub(crate) about: T,
+}
+
+/// What an answer comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// This one of the options.
+    Option(usize),
+    /// None: whoever was asked went away.
+    Cancelled,
+    /// More than a choice: an input, or a reason.
+    More,
+}
+
+/// The open requests, oldest first.
+#[derive(Debug)]
+pub(crate) struct OpenRequests<T> {
+    open: Vec<Open<T>>,
+    asked: u64,
+}
+
+impl<T> Default for OpenRequests<T> {
+    fn default() -> Self {
+        Self { open: Vec::new(), asked: 0 }
+    }
+}
+
+impl<T> OpenRequests<T> {
+    /// Whether there is no room for another: it has to be refused.
+    pub(crate) fn is_full(&self) -> bool {
+        self.open.len() >= MAX_OPEN
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Open<T>> {
+        self.open.iter()
+    }
+
+    /// Takes a request, and tells the host. One without an id gets one.
+    pub(crate) fn ask(&mut self, mut request: PermissionRequest, about: T, out: &mut Vec<Action>) {
+        if request.id.is_empty() {
+            self.asked += 1;
+            request.id = format!("permission-{}", self.asked);
+        }
+        self.open.push(Open { id: request.id.clone(), options: request.options.clone(), about });
+        out.push(Action::Event(Event::PermissionRequested(Box::new(request))));
+    }
+
+    /// The request `id`.
+    ///
+    /// # Errors
+    /// [`WireError::UnknownPermission`].
+    pub(crate) fn get(&self, id: &str) -> Result<&Open<T>, WireError> {
+        let open = self.open.iter().find(|open| open.id == id);
+        open.ok_or_else(|| WireError::UnknownPermission { id: id.chars().take(MAX_ID).collect() })
+    }
+
+    /// The request `id` is answered: with `reply`, if it is open, and the host is told.
+    pub(crate) fn resolve(
+        &mut self,
+        id: &str,
+        option: Option<String>,
+        by: ResolvedBy,
+        reply: impl FnOnce(T, &mut Vec<Action>),
+        out: &mut Vec<Action>,
+    ) {
+        if let Some(at) = self.open.iter().position(|open| open.id == id) {
+            let Open { id, about, .. } = self.open.remove(at);
+            reply(about, out);
+            out.push(Action::Event(Event::PermissionResolved { id, option, by }));
+        }
+    }
+
+    /// Closes those that are meant, without an option: each with `reply`.
+    pub(crate) fn close(
+        &mut self,
+        by: &ResolvedBy,
+        meant: impl Fn(&T) -> bool,
+        mut reply: impl FnMut(T, &mut Vec<Action>),
+        out: &mut Vec<Action>,
+    ) {
+        for Open { id, about, .. } in self.open.extract_if(.., |open| meant(&open.about)) {
+            reply(about, out);
+            out.push(Action::Event(Event::PermissionResolved { id, option: None, by: by.clone() }));
+        }
+    }
+
+    /// Closes all, without a word to the agent: it is gone, or waits no longer.
+    pub(crate) fn close_all(&mut self, by: &ResolvedBy, out: &mut Vec<Action>) {
+        self.close(by, |_| true, |_, _| {}, out);
+    }
+}
+
+impl<T> Open<T> {
+    /// The id of an option.
+    pub(crate) fn option(&self, at: usize) -> Option<String> {
+        self.options.get(at).map(|option| option.id.clone())
+    }
+
+    /// Whether an option lets the agent do it.
+    pub(crate) fn allows(&self, at: usize) -> bool {
+        let rejects = |kind| matches!(kind, Kind::RejectOnce | Kind::RejectAlways);
+        self.options.get(at).is_some_and(|option| !rejects(option.kind))
+    }
+
+    /// Whether there is an option `id`.
+    pub(crate) fn has(&self, id: &str) -> bool {
+        self.options.iter().any(|option| option.id == id)
+    }
+
+    /// What `answer` comes to.
+    ///
+    /// A policy decides once: an agent that is told for ever asks no more, and no rule would be heard again.
+    ///
+    /// # Errors
+    /// [`WireError::UnknownOption`] where there is no such option.
+    pub(crate) fn choose(&self, answer: &PermissionAnswer, by: &ResolvedBy) -> Result<Choice, WireError> {
+        let (kinds, asked) = match answer {
+            PermissionAnswer::Cancelled => return Ok(Choice::Cancelled),
+            PermissionAnswer::AllowWith { .. } | PermissionAnswer::DenyWith { .. } => return Ok(Choice::More),
+            PermissionAnswer::Option(id) => {
+                let at = self.options.iter().position(|option| option.id == *id);
+                return at.map(Choice::Option).ok_or_else(|| self.unknown(id));
+            }
+            PermissionAnswer::Allow => ([Kind::AllowOnce, Kind::AllowAlways], "allow"),
+            PermissionAnswer::Deny => ([Kind::RejectOnce, Kind::RejectAlways], "deny"),
+        };
+        let kinds = if matches!(by, ResolvedBy::User { .. }) { &kinds[..] } else { &kinds[..1] };
+        let at = kinds.iter().find_map(|kind| self.options.iter().position(|option| option.kind == *kind));
+        at.map(Choice::Option).ok_or_else(|| self.unknown(asked))
+    }
+
+    /// There is no such option.
+    pub(crate) fn unknown(&self, option: &str) -> WireError {
+        WireError::UnknownOption {
+            id: self.id.clone(),
+            option: words(option),
+            options: self.options.iter().map(|option| option.id.clone()).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ipc_protocol::Json;
+
+    use super::*;
+
+    const USER: ResolvedBy = ResolvedBy::User { name: None };
+    const POLICY: ResolvedBy = ResolvedBy::Deadline;
+
+    fn requests(kinds: &[Kind]) -> OpenRequests<u8> {
+        let option =
+            |(at, kind): (usize, &Kind)| PermissionOption { id: at.to_string(), name: "x".into(), kind: *kind };
+        let request = PermissionRequest {
+            id: String::new(),
+            tool_call_id: None,
+            title: "x".into(),
+            tool: "x".into(),
+            kind: "other".into(),
+            command: None,
+            paths: Vec::new(),
+            input: Json::null(),
+            options: kinds.iter().enumerate().map(option).collect(),
+            parent: None,
+        };
+        let mut requests = OpenRequests::default();
+        let mut out = Vec::new();
+        requests.ask(request.clone(), 1, &mut out);
+        requests.ask(PermissionRequest { id: "its-own".into(), ..request }, 2, &mut out);
+        requests
+    }
+
+    #[test]
+    fn a_policy_decides_nothing_for_ever() {
+        let requests = requests(&[Kind::Other, Kind::AllowAlways, Kind::RejectAlways]);
+        let open = requests.get("permission-1").expect("open");
+        for answer in [PermissionAnswer::Allow, PermissionAnswer::Deny] {
+            assert!(matches!(open.choose(&answer, &POLICY), Err(WireError::UnknownOption { .. })), "{answer:?}");
+        }
+        assert_eq!(open.choose(&PermissionAnswer::Allow, &USER), Ok(Choice::Option(1)));
+        assert_eq!(open.choose(&PermissionAnswer::Deny, &USER), Ok(Choice::Option(2)));
+        assert_eq!(open.choose(&PermissionAnswer::Option("0".into()), &POLICY), Ok(Choice::Option(0)));
+        assert_eq!(open.choose(&PermissionAnswer::Cancelled, &POLICY), Ok(Choice::Cancelled));
+        assert!(open.allows(1) && !open.allows(2) && !open.allows(7));
+    }
+
+    #[test]
+    fn each_is_resolved_once() {
+        let mut requests = requests(&[Kind::AllowOnce]);
+        let mut out = Vec::new();
+        let (mut replied, mut closed) = (Vec::new(), Vec::new());
+        for _ in 0..2 {
+            requests.resolve("its-own", None, USER, |about, _| replied.push(about), &mut out);
+        }
+        requests.close(&POLICY, |about| *about == 1, |about, _| closed.push(about), &mut out);
+        requests.close_all(&POLICY, &mut out);
+        assert_eq!((replied, closed, out.len()), (vec![2], vec![1], 2));
+        assert!(matches!(requests.get("permission-1"), Err(WireError::UnknownPermission { .. })));
+    }
+}

@@ -1,0 +1,202 @@
+//! What extensions ask. Ours asks for permission before each tool call; what others ask is a question.
+
+use ipc_protocol::{
+    Json, PermissionAnswer, PermissionOption, PermissionOptionKind as Kind, PermissionRequest, ResolvedBy, WireError,
+};
+use serde_json::{Value, json};
+
+use super::{tools, wire};
+use crate::{
+    Action,
+    jsonl::{self, MAX_ID, title, words},
+    permission::{Choice, OpenRequests},
+};
+
+/// Most options of one request.
+const MAX_OPTIONS: usize = 64;
+
+/// How an answer with input or with a reason is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// Our extension's: JSON in a string.
+    Permission,
+    /// A text.
+    Text,
+    /// Not at all.
+    Options,
+}
+
+#[derive(Debug)]
+struct Way {
+    option: PermissionOption,
+    answer: Value,
+}
+
+/// What a dialog is answered with.
+#[derive(Debug)]
+struct About {
+    dialog: String,
+    /// With each option.
+    answers: Vec<Value>,
+    form: Form,
+}
+
+/// The open dialogs.
+#[derive(Debug, Default)]
+pub(super) struct Dialogs(OpenRequests<About>);
+
+impl Dialogs {
+    /// `extension_ui_request`. `dismiss` where nobody is to be asked any more. `false` if it is no dialog.
+    pub(super) fn ask(&mut self, params: &Value, dismiss: bool, out: &mut Vec<Action>) -> bool {
+        let Some((request, choices, form)) = asked(params) else { return false };
+        let Some(dialog) = params["id"].as_str().filter(|id| id.len() <= MAX_ID) else { return false };
+        // Too many, or nobody to ask: an answer it needs all the same.
+        if self.0.is_full() || dismiss {
+            self::dismiss(dialog, out);
+            return true;
+        }
+        let (options, answers) = choices.into_iter().map(|Way { option, answer }| (option, answer)).unzip();
+        let about = About { dialog: dialog.to_owned(), answers, form };
+        self.0.ask(PermissionRequest { options, ..request }, about, out);
+        true
+    }
+
+    /// Answers the request `id`.
+    ///
+    /// # Errors
+    /// [`WireError::UnknownPermission`], [`WireError::UnknownOption`], [`WireError::Unsupported`]; it stays open then.
+    pub(super) fn answer(
+        &mut self,
+        agent: &str,
+        id: &str,
+        answer: &PermissionAnswer,
+        by: ResolvedBy,
+        out: &mut Vec<Action>,
+    ) -> Result<(), WireError> {
+        let open = self.0.get(id)?;
+        let (option, value) = match (open.choose(answer, &by)?, answer, open.about.form) {
+            (Choice::Option(at), ..) => (open.option(at), open.about.answers[at].clone()),
+            (Choice::Cancelled, ..) => (None, cancelled()),
+            (_, PermissionAnswer::AllowWith { input }, Form::Permission) => {
+                (Some("allow".to_owned()), verdict(&json!({ "decision": "allow", "input": input.value() })))
+            }
+            (_, PermissionAnswer::DenyWith { message }, Form::Permission) => {
+                (Some("deny".to_owned()), verdict(&json!({ "decision": "deny", "reason": message })))
+            }
+            (_, PermissionAnswer::AllowWith { input }, Form::Text) => (None, json!({ "value": plain(input) })),
+            (Choice::More, ..) => {
+                let operation = "take such an answer to what it asks".to_owned();
+                return Err(WireError::Unsupported { agent: agent.to_owned(), operation });
+            }
+        };
+        let reply = |about: About, out: &mut Vec<Action>| wire::dialog(&about.dialog, &value, out);
+        self.0.resolve(id, option, by, reply, out);
+        Ok(())
+    }
+
+    /// Dismisses all that are open: the turn is being aborted, and the agent does not hear it while it waits.
+    pub(super) fn cancel_all(&mut self, out: &mut Vec<Action>) {
+        let cancel = |about: About, out: &mut Vec<Action>| dismiss(&about.dialog, out);
+        self.0.close(&ResolvedBy::Abort, |_| true, cancel, out);
+    }
+
+    /// Nobody waits for an answer any more.
+    pub(super) fn close_all(&mut self, by: &ResolvedBy, out: &mut Vec<Action>) {
+        self.0.close_all(by, out);
+    }
+}
+
+/// Answers a dialog that nobody is asked.
+pub(super) fn dismiss(dialog: &str, out: &mut Vec<Action>) {
+    wire::dialog(dialog, &cancelled(), out);
+}
+
+fn cancelled() -> Value {
+    json!({ "cancelled": true })
+}
+
+/// What our extension reads.
+fn verdict(verdict: &Value) -> Value {
+    json!({ "value": verdict.to_string() })
+}
+
+/// A text as it is, anything else as JSON.
+fn plain(input: &Json) -> String {
+    match input.value() {
+        Value::String(text) => text,
+        other => other.to_string(),
+    }
+}
+
+fn way(id: &str, name: &str, kind: Kind, answer: Value) -> Way {
+    Way { option: PermissionOption { id: id.to_owned(), name: words(name), kind }, answer }
+}
+
+/// The request, without its id and options. `None` for what is no dialog, but a message that nobody answers.
+fn asked(params: &Value) -> Option<(PermissionRequest, Vec<Way>, Form)> {
+    let method = params["method"].as_str()?;
+    let asked = params["title"].as_str().unwrap_or_default();
+    if let Some(permission) = (method == "select").then(|| permission(asked)).flatten() {
+        return Some(permission);
+    }
+    let mut choices = Vec::new();
+    let form = match method {
+        "select" => {
+            let options = params["options"].as_array()?.iter().filter_map(Value::as_str);
+            choices.extend(
+                options
+                    .filter(|option| option.len() <= MAX_ID)
+                    .take(MAX_OPTIONS - 1)
+                    .map(|option| way(option, option, Kind::Other, json!({ "value": option }))),
+            );
+            Form::Options
+        }
+        "confirm" => {
+            choices.push(way("yes", "Yes", Kind::AllowOnce, json!({ "confirmed": true })));
+            choices.push(way("no", "No", Kind::RejectOnce, json!({ "confirmed": false })));
+            Form::Options
+        }
+        "input" | "editor" => Form::Text,
+        _ => return None,
+    };
+    if method != "confirm" {
+        choices.push(way("cancel", "No answer", Kind::RejectOnce, cancelled()));
+    }
+    let message = params["message"].as_str().map(|message| format!(": {message}")).unwrap_or_default();
+    let request = PermissionRequest {
+        id: String::new(),
+        tool_call_id: None,
+        title: title(&format!("{asked}{message}")),
+        tool: method.to_owned(),
+        kind: "question".to_owned(),
+        command: None,
+        paths: Vec::new(),
+        input: jsonl::json(params),
+        options: Vec::new(),
+        parent: None,
+    };
+    Some((request, choices, form))
+}
+
+/// A request of our extension's: its title is JSON.
+fn permission(asked: &str) -> Option<(PermissionRequest, Vec<Way>, Form)> {
+    let asked = serde_json::from_str::<Value>(asked).ok().filter(|asked| asked["agentProxy"] == "permission")?;
+    let (tool, input) = (asked["tool"].as_str()?, &asked["input"]);
+    let request = PermissionRequest {
+        id: String::new(),
+        tool_call_id: asked["toolCallId"].as_str().map(words),
+        title: tools::describe(tool, input),
+        tool: words(tool),
+        kind: tools::kind(tool).to_owned(),
+        command: tools::command(tool, input),
+        paths: tools::paths(tool, input),
+        input: jsonl::json(input),
+        options: Vec::new(),
+        parent: None,
+    };
+    let choices = vec![
+        way("allow", "Yes", Kind::AllowOnce, verdict(&json!({ "decision": "allow" }))),
+        way("deny", "No", Kind::RejectOnce, verdict(&json!({ "decision": "deny" }))),
+    ];
+    Some((request, choices, Form::Permission))
+}

@@ -1,0 +1,246 @@
+//! What is asked of Pi beside a prompt.
+
+use std::path::Path;
+
+use ipc_protocol::{Json, Operation, WireError, message::RequestId};
+use serde_json::{Map, Value, json};
+
+use super::{
+    session::{MAX_PENDING, Purpose, Session, State},
+    wire::Answer,
+};
+use crate::{
+    Action, ListedFile,
+    jsonl::{title, words},
+};
+
+/// Most lists of files awaited at once.
+const MAX_LISTS: usize = 64;
+/// Most models named in an error.
+const MAX_NAMED: usize = 20;
+
+/// How the agent's answer is passed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// `null`: it was done.
+    Done,
+    /// Its data as it stands.
+    Data,
+    /// The whole reply, an error too.
+    Reply,
+    /// Nothing yet: the model of that name is looked for in the list.
+    Models(String),
+    /// Nothing yet: whether it thinks at this level is asked next.
+    Level(String),
+    /// `null`, if it thinks at this level now.
+    Thinks(String),
+    /// Its data, and the conversation was compacted.
+    Compacted,
+}
+
+/// Operations that are neither commands nor done at once.
+#[derive(Debug, Default)]
+pub(super) struct Listing {
+    lists: u64,
+    open: Vec<(u64, RequestId)>,
+    compacting: bool,
+}
+
+impl Listing {
+    /// Whether the conversation is being compacted: it takes no prompt then.
+    pub(super) fn compacting(&self) -> bool {
+        self.compacting
+    }
+
+    /// What is awaited, which will not come.
+    pub(super) fn take_all(&mut self) -> Vec<RequestId> {
+        std::mem::take(&mut self.open).into_iter().map(|(_, request)| request).collect()
+    }
+}
+
+impl Session {
+    pub(super) fn operate(
+        &mut self,
+        request: RequestId,
+        operation: &Operation,
+        out: &mut Vec<Action>,
+    ) -> Result<(), WireError> {
+        let State::Ready(turn) = &self.state else {
+            return Err(self.unsupported(&format!("{}: its session is not ready, or over", operation.describe())));
+        };
+        let busy = turn.is_some() || self.listing.compacting;
+        if self.pending.len() >= MAX_PENDING {
+            return Err(WireError::Busy);
+        }
+        let (command, fields, shape) = match operation {
+            Operation::SetModel { model } => ("get_available_models", Value::Null, Shape::Models(model.clone())),
+            Operation::SetThinking { level } => {
+                ("set_thinking_level", json!({ "level": level }), Shape::Level(level.clone()))
+            }
+            Operation::SetMode { .. } => return Err(self.unsupported(&operation.describe())),
+            Operation::Compact if busy => return Err(WireError::Busy),
+            Operation::Compact => {
+                self.listing.compacting = true;
+                ("compact", Value::Null, Shape::Compacted)
+            }
+            Operation::GetState => ("get_state", Value::Null, Shape::Data),
+            Operation::GetMessages => ("get_messages", Value::Null, Shape::Data),
+            Operation::ListSessions => return self.list(request, out),
+            Operation::Native { message } => {
+                let message = message.value();
+                let command = message["type"].as_str().ok_or_else(|| WireError::Protocol {
+                    reason: "a message to this agent is {\"type\": …}, without an id".to_owned(),
+                })?;
+                self.command(command, message.clone(), Purpose::Operation(request, Shape::Reply), out);
+                return Ok(());
+            }
+        };
+        self.command(command, fields, Purpose::Operation(request, shape), out);
+        Ok(())
+    }
+
+    pub(super) fn operation_answered(
+        &mut self,
+        request: RequestId,
+        shape: Shape,
+        answer: Answer,
+        line: &[u8],
+        out: &mut Vec<Action>,
+    ) {
+        if shape == Shape::Compacted {
+            self.listing.compacting = false;
+        }
+        let agent = self.agent.clone();
+        let refused = |reason: String| WireError::AgentRefused { agent, reason };
+        let reply = match (shape, answer) {
+            (Shape::Reply, answer) => {
+                let raw = std::str::from_utf8(line).ok().and_then(|line| Json::new(line.trim()).ok());
+                if raw.is_some() {
+                    // It may be another conversation now.
+                    self.command("get_state", Value::Null, Purpose::Identity, out);
+                }
+                raw.map_or_else(|| Err(refused(answer.err().unwrap_or_default())), Ok)
+            }
+            (_, Err(reason)) => Err(refused(reason)),
+            (Shape::Models(model), Ok(models)) => match self.find(&model, &models) {
+                Ok((provider, id)) => {
+                    let fields = json!({ "provider": provider, "modelId": id });
+                    return self.command("set_model", fields, Purpose::Operation(request, Shape::Done), out);
+                }
+                Err(error) => Err(error),
+            },
+            (Shape::Level(level), Ok(_)) => {
+                let purpose = Purpose::Operation(request, Shape::Thinks(level));
+                return self.command("get_state", Value::Null, purpose, out);
+            }
+            (Shape::Thinks(level), Ok(state)) => match state["thinkingLevel"].as_str() {
+                Some(got) if got != level => {
+                    Err(self.unsupported(&format!("think {level:?} with this model, only {:?}", words(got))))
+                }
+                _ => Ok(Json::null()),
+            },
+            (Shape::Done, Ok(model)) => {
+                self.learn_model(&model);
+                Ok(Json::null())
+            }
+            (Shape::Data | Shape::Compacted, Ok(data)) => Ok(Json::from(&data)),
+        };
+        out.push(Action::Reply { request, reply });
+    }
+
+    /// The conversation may be another one since a command of the caller's.
+    pub(super) fn identify(&mut self, answer: &Answer, out: &mut Vec<Action>) {
+        let Ok(state) = answer else { return };
+        let before = self.native_id.clone();
+        self.learn(state);
+        if let Some(id) = self.native_id.clone().filter(|id| before.as_ref() != Some(id)) {
+            out.push(Action::NativeSession(id));
+        }
+    }
+
+    /// Provider and id of the model that is called `model`: `provider/id`, or an id; of several the present provider's.
+    fn find(&self, model: &str, models: &Value) -> Result<(String, String), WireError> {
+        let models = models["models"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let part = |model: &Value, key: &str| model[key].as_str().unwrap_or_default().to_owned();
+        let parts = || models.iter().map(|model| (part(model, "provider"), part(model, "id")));
+        let whole = parts().find(|(provider, id)| format!("{provider}/{id}") == model);
+        let own = parts().find(|(provider, id)| id == model && Some(provider) == self.provider.as_ref());
+        let any = || parts().find(|(_, id)| id == model);
+        whole.or(own).or_else(any).ok_or_else(|| {
+            let named: Vec<_> = parts().take(MAX_NAMED).map(|(provider, id)| format!("{provider}/{id}")).collect();
+            self.unsupported(&format!("use the model {model:?}: it has {}", words(&named.join(", "))))
+        })
+    }
+
+    /// Looks for the files of conversations, which are all beside that of this one.
+    fn list(&mut self, request: RequestId, out: &mut Vec<Action>) -> Result<(), WireError> {
+        let beside = self.file.as_deref().and_then(|file| Path::new(file).parent()).map(Path::to_path_buf);
+        let directory = beside.or_else(|| self.directory()).map(|path| path.to_string_lossy().into_owned());
+        let Some(directory) = directory else {
+            return Err(self.unsupported("list its conversations: it has no home directory"));
+        };
+        if self.listing.open.len() >= MAX_LISTS {
+            return Err(WireError::Busy);
+        }
+        self.listing.lists += 1;
+        self.listing.open.push((self.listing.lists, request));
+        out.push(Action::List { id: self.listing.lists, directory, suffix: ".jsonl" });
+        Ok(())
+    }
+
+    /// Where Pi keeps the conversations of this working directory, if it keeps any.
+    fn directory(&self) -> Option<std::path::PathBuf> {
+        let variable = |name: &str| self.directories.get(name).filter(|value| !value.is_empty()).map(Path::new);
+        if let Some(sessions) = variable("PI_CODING_AGENT_SESSION_DIR") {
+            return Some(sessions.to_path_buf());
+        }
+        let agent = variable("PI_CODING_AGENT_DIR").map(Path::to_path_buf);
+        let agent = agent.or_else(|| Some(variable("HOME")?.join(".pi/agent")))?;
+        let cwd = self.config.cwd.as_deref().unwrap_or("/");
+        Some(agent.join("sessions").join(format!("--{}--", cwd.trim_start_matches('/').replace(['/', ':', '\\'], "-"))))
+    }
+
+    pub(super) fn listed(&mut self, id: u64, files: &[ListedFile], out: &mut Vec<Action>) {
+        let Some(at) = self.listing.open.iter().position(|(list, _)| *list == id) else { return };
+        let (_, request) = self.listing.open.remove(at);
+        let cwd = self.config.cwd.as_deref();
+        let sessions: Vec<Value> = files.iter().filter_map(|file| session(file, cwd)).collect();
+        out.push(Action::Reply { request, reply: Ok(Json::from(&sessions.into())) });
+    }
+}
+
+/// What a file says of its conversation; `None` for one of another directory, or of none.
+fn session(file: &ListedFile, cwd: Option<&str>) -> Option<Value> {
+    let mut lines = file.head.split(|byte| *byte == b'\n').map(serde_json::from_slice::<Value>);
+    let header = lines.next()?.ok().filter(|header| header["type"] == "session")?;
+    if cwd.is_some_and(|cwd| header["cwd"].as_str().is_some_and(|theirs| theirs != cwd)) {
+        return None;
+    }
+    let mut session = Map::new();
+    session.insert("id".to_owned(), header["id"].as_str()?.into());
+    session.insert("cwd".to_owned(), header["cwd"].clone());
+    session.insert("createdAt".to_owned(), header["timestamp"].clone());
+    session.insert("path".to_owned(), file.path.as_str().into());
+    let updated = std::time::SystemTime::UNIX_EPOCH.checked_add(std::time::Duration::from_millis(file.modified_ms));
+    // Years beyond 9999 cannot be written so.
+    if let Some(updated) = updated.filter(|_| file.modified_ms < 253_402_300_800_000) {
+        session.insert("updatedAt".to_owned(), humantime::format_rfc3339_millis(updated).to_string().into());
+    }
+    let (mut name, mut first) = (None, None);
+    for entry in lines.flatten() {
+        match (entry["type"].as_str(), entry["message"]["role"].as_str()) {
+            (Some("session_info"), _) => name = entry["name"].as_str().map(title).or(name),
+            (_, Some("user")) if first.is_none() => first = text(&entry["message"]["content"]),
+            _ => {}
+        }
+    }
+    if let Some(title) = name.or(first) {
+        session.insert("title".to_owned(), title.into());
+    }
+    Some(session.into())
+}
+
+fn text(content: &Value) -> Option<String> {
+    let part = content.as_array().into_iter().flatten().find_map(|part| part["text"].as_str());
+    content.as_str().or(part).map(title)
+}

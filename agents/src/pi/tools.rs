@@ -1,0 +1,156 @@
+//! Tool calls: begun while the model still writes their arguments, run later, ended with their turn at the latest.
+
+use std::collections::VecDeque;
+
+use ipc_protocol::{Event, ToolStart, ToolStatus, ToolUpdate};
+use serde_json::Value;
+
+use crate::{
+    Action,
+    jsonl::{self, MAX_ID, end, tail, title, words},
+    permission,
+};
+
+/// Most calls remembered. An update of one that was forgotten begins it again.
+const MAX_CALLS: usize = 1024;
+/// Most bytes of output that are told while a call runs: the agent sends all of it each time.
+const MAX_SO_FAR: usize = 16 * 1024;
+
+#[derive(Debug)]
+struct Call {
+    id: String,
+    /// Its input was told.
+    complete: bool,
+    so_far: String,
+}
+
+/// The calls that have not ended, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Calls(VecDeque<Call>);
+
+impl Calls {
+    fn begin(&mut self, id: &str, name: &str, input: &Value, out: &mut Vec<Action>) {
+        out.push(Action::Event(Event::ToolStart(Box::new(ToolStart {
+            id: id.to_owned(),
+            name: words(name),
+            title: describe(name, input),
+            kind: kind(name).to_owned(),
+            input: jsonl::json(input),
+            status: ToolStatus::Pending,
+            parent: None,
+        }))));
+        self.0.push_back(Call { id: id.to_owned(), complete: !input.is_null(), so_far: String::new() });
+        if self.0.len() > MAX_CALLS
+            && let Some(oldest) = self.0.pop_front()
+        {
+            // It is not waited for any more.
+            out.push(end(&oldest.id, ToolStatus::Failed, oldest.so_far));
+        }
+    }
+
+    fn get(&mut self, id: &str) -> Option<&mut Call> {
+        self.0.iter_mut().rev().find(|call| call.id == id)
+    }
+
+    /// The model calls a tool. Its arguments are `null` until they are whole.
+    pub(super) fn called(&mut self, id: &str, name: &str, input: &Value, out: &mut Vec<Action>) {
+        if id.is_empty() || id.len() > MAX_ID {
+            return;
+        }
+        match self.get(id) {
+            None => self.begin(id, name, input, out),
+            Some(call) if !call.complete && !input.is_null() => {
+                call.complete = true;
+                let (title, input) = (Some(describe(name, input)), Some(jsonl::json(input)));
+                update(ToolUpdate { id: id.to_owned(), title, status: None, input, output: None }, out);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// The call runs.
+    pub(super) fn started(&mut self, id: &str, name: &str, input: &Value, out: &mut Vec<Action>) {
+        self.called(id, name, input, out);
+        if self.get(id).is_some() {
+            let status = Some(ToolStatus::InProgress);
+            update(ToolUpdate { id: id.to_owned(), title: None, status, input: None, output: None }, out);
+        }
+    }
+
+    /// This is the output so far.
+    pub(super) fn output(&mut self, id: &str, name: &str, result: &Value, out: &mut Vec<Action>) {
+        let text = content(result);
+        if id.len() > MAX_ID || text.is_empty() {
+            return;
+        }
+        self.called(id, name, &Value::Null, out);
+        let Some(call) = self.get(id) else { return };
+        tail(&text, MAX_SO_FAR).clone_into(&mut call.so_far);
+        let output = Some(call.so_far.clone());
+        update(ToolUpdate { id: id.to_owned(), title: None, status: None, input: None, output }, out);
+    }
+
+    /// The call has ended.
+    pub(super) fn ended(&mut self, id: &str, name: &str, result: &Value, failed: bool, out: &mut Vec<Action>) {
+        self.called(id, name, &Value::Null, out);
+        if self.get(id).is_none() {
+            return;
+        }
+        self.0.retain(|call| call.id != id);
+        let status = if failed { ToolStatus::Failed } else { ToolStatus::Completed };
+        out.push(end(id, status, content(result)));
+    }
+
+    /// The turn is over: what was called and not run never will be.
+    pub(super) fn end_all(&mut self, out: &mut Vec<Action>) {
+        out.extend(self.0.drain(..).map(|call| end(&call.id, ToolStatus::Failed, call.so_far)));
+    }
+}
+
+fn update(update: ToolUpdate, out: &mut Vec<Action>) {
+    out.push(Action::Event(Event::ToolUpdate(Box::new(update))));
+}
+
+/// What the tool `name` does.
+pub(super) fn kind(name: &str) -> &'static str {
+    match name {
+        "bash" | "powershell" => "execute",
+        "read" => "read",
+        "edit" | "write" => "edit",
+        "grep" | "find" | "ls" => "search",
+        _ => "other",
+    }
+}
+
+/// The command line that a call runs.
+pub(super) fn command(name: &str, input: &Value) -> Option<String> {
+    (kind(name) == "execute").then(|| input["command"].as_str().unwrap_or_default().to_owned())
+}
+
+/// The paths that a call names.
+pub(super) fn paths(name: &str, input: &Value) -> Vec<String> {
+    let path = input["path"].as_str();
+    // It may lead out of where it begins.
+    let pattern = input["pattern"].as_str().filter(|_| name == "find");
+    let found = pattern.and_then(|pattern| permission::beginning(pattern, path));
+    path.map(str::to_owned).into_iter().chain(found).collect()
+}
+
+/// One line for people.
+pub(super) fn describe(name: &str, input: &Value) -> String {
+    let about = ["command", "path", "pattern"].into_iter().find_map(|key| input[key].as_str());
+    match about {
+        Some(command) if kind(name) == "execute" => title(command),
+        Some(about) => title(&format!("{name} {about}")),
+        None => title(name),
+    }
+}
+
+/// The text of a result.
+fn content(result: &Value) -> String {
+    let part = |part: &Value| match part["text"].as_str() {
+        Some(text) => text.to_owned(),
+        None => format!("[{}]", part["type"].as_str().unwrap_or("content")),
+    };
+    result["content"].as_array().into_iter().flatten().map(part).collect()
+}

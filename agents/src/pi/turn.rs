@@ -1,0 +1,289 @@
+//! A turn, from the prompt to its end.
+//!
+//! A prompt leads to one run of the agent or several: what failed is tried again, what was steered is gone on with. Newer agents
+//! say when the last one is over (`agent_settled`). Older ones only say that a run is, and are asked whether it was the last.
+
+use ipc_protocol::{Event, Prompt, ResolvedBy, StopReason, Usage, WireError};
+use serde_json::{Value, json};
+
+use super::{
+    session::{MAX_PENDING, Purpose, Session, State, message},
+    wire::Answer,
+};
+use crate::{Action, jsonl::words};
+
+/// Most aborts that the agent has not answered.
+const MAX_ABORTS: usize = 8;
+
+/// A turn that runs.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    /// Which: what is asked about one may be answered in the next.
+    number: u64,
+    /// A run began.
+    begun: bool,
+    /// It is to be aborted.
+    pub(super) aborting: bool,
+    /// Something was steered.
+    steered: bool,
+    /// Messages that wait for the agent to take them.
+    queued: usize,
+    /// What failed is to be tried again.
+    retrying: bool,
+    /// It was tried again in vain.
+    gave_up: bool,
+    /// The agent does not say when it is done.
+    legacy: bool,
+    last: Option<Last>,
+    usage: Option<Usage>,
+}
+
+/// How the last answer of the model ended.
+#[derive(Debug)]
+struct Last {
+    stop: String,
+    error: Option<String>,
+}
+
+impl Session {
+    fn turn(&mut self) -> Option<&mut Turn> {
+        match &mut self.state {
+            State::Ready(turn) => turn.as_mut(),
+            _ => None,
+        }
+    }
+
+    pub(super) fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
+        match &mut self.state {
+            State::Ready(turn @ None) if self.pending.len() < MAX_PENDING && !self.listing.compacting() => {
+                self.turns += 1;
+                *turn = Some(Turn { number: self.turns, ..Turn::default() });
+            }
+            State::Ready(_) => return Err(WireError::Busy),
+            _ => return Err(self.unsupported("take a prompt: its session is not ready, or over")),
+        }
+        self.command("prompt", message(prompt), Purpose::Prompt, out);
+        Ok(())
+    }
+
+    pub(super) fn steer(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
+        if self.pending.len() >= MAX_PENDING {
+            return Err(WireError::Busy);
+        }
+        let Some(turn) = self.turn() else { return Err(self.unsupported("be steered: no turn runs")) };
+        turn.steered = true;
+        self.command("steer", message(prompt), Purpose::Steer, out);
+        Ok(())
+    }
+
+    /// Cancels the turn. Dialogs come first: the agent does not hear the rest while one is open. What was steered comes next: it
+    /// would go on with that.
+    ///
+    /// # Errors
+    /// [`WireError::Busy`].
+    pub(super) fn abort(&mut self, out: &mut Vec<Action>) -> Result<(), WireError> {
+        let Some(turn) = self.turn() else { return Ok(()) };
+        turn.aborting = true;
+        let steered = turn.steered || turn.queued > 0;
+        self.dialogs.cancel_all(out);
+        if self.pending.values().filter(|pending| pending.command == "abort").count() >= MAX_ABORTS {
+            return Err(WireError::Busy);
+        }
+        if steered {
+            self.command("clear_queue", Value::Null, Purpose::Ignored, out);
+        }
+        self.command("abort", Value::Null, Purpose::Ignored, out);
+        Ok(())
+    }
+
+    /// The answer to a prompt: it was taken, which may be all that happens.
+    pub(super) fn prompted(&mut self, answer: Answer, out: &mut Vec<Action>) {
+        match answer {
+            Ok(_) => {
+                if let Some(number) = self.turn().map(|turn| turn.number) {
+                    self.command("get_state", Value::Null, Purpose::Handled(number), out);
+                }
+            }
+            Err(reason) => self.end_turn(Event::error("refused", reason, false), out),
+        }
+    }
+
+    /// What the agent says of itself after it took a prompt.
+    pub(super) fn handled(&mut self, number: u64, answer: &Answer, out: &mut Vec<Action>) {
+        let Ok(state) = answer else { return };
+        self.learn(state);
+        let idle = idle(state);
+        if self.turn().is_some_and(|turn| turn.number == number && !turn.begun && idle) {
+            self.complete(out);
+        }
+    }
+
+    /// What an older agent says of itself after a run.
+    pub(super) fn settled(&mut self, number: u64, answer: &Answer, out: &mut Vec<Action>) {
+        let idle = answer.as_ref().is_ok_and(idle);
+        if self.turn().is_some_and(|turn| turn.number == number && turn.legacy && !turn.retrying && idle) {
+            self.complete(out);
+        }
+    }
+
+    /// A run of the agent is over, or something that may be the last after one.
+    pub(super) fn run_ended(&mut self, message: &Value, out: &mut Vec<Action>) {
+        if message["type"] == "agent_end"
+            && let Some(turn) = self.turn()
+        {
+            turn.legacy = message.get("willRetry").is_none();
+        }
+        if let Some(number) = self.turn().filter(|turn| turn.legacy).map(|turn| turn.number)
+            && self.pending.len() < MAX_PENDING
+        {
+            self.command("get_state", Value::Null, Purpose::Settled(number), out);
+        }
+    }
+
+    pub(super) fn turn_event(&mut self, event: &str, message: &Value, out: &mut Vec<Action>) {
+        let Some(turn) = self.turn() else { return };
+        match event {
+            "agent_start" => {
+                let again = turn.aborting && !turn.begun;
+                (turn.begun, turn.retrying) = (true, false);
+                if again {
+                    // There was nothing to abort yet.
+                    self.command("abort", Value::Null, Purpose::Ignored, out);
+                }
+            }
+            "queue_update" => {
+                let len = |key: &str| message[key].as_array().map_or(0, Vec::len);
+                turn.queued = len("steering") + len("followUp");
+            }
+            "auto_retry_start" | "summarization_retry_scheduled" => {
+                turn.retrying = event == "auto_retry_start";
+                let attempt = message["attempt"].as_u64().and_then(|attempt| u32::try_from(attempt).ok());
+                let (code, message, _) = describe(message["errorMessage"].as_str());
+                out.push(Action::Event(Event::Error { code, message, retryable: true, attempt }));
+            }
+            "auto_retry_end" => {
+                turn.retrying = false;
+                turn.gave_up = message["success"] == false;
+                self.run_ended(message, out);
+            }
+            "agent_end" => self.run_ended(message, out),
+            "agent_settled" => self.complete(out),
+            _ => {}
+        }
+    }
+
+    /// A whole message. That of the model has the tokens of its request: their sum is the turn's.
+    pub(super) fn message_ended(&mut self, message: &Value, out: &mut Vec<Action>) {
+        if message["role"] != "assistant" {
+            return;
+        }
+        let window = self.context_window;
+        let Some(turn) = self.turn() else { return };
+        turn.last = Some(Last {
+            stop: words(message["stopReason"].as_str().unwrap_or_default()),
+            error: message["errorMessage"].as_str().map(str::to_owned),
+        });
+        let count = |key: &str| message["usage"][key].as_u64().unwrap_or(0);
+        let total = count("totalTokens");
+        if total == 0 {
+            return;
+        }
+        let usage = turn.usage.get_or_insert_default();
+        for (sum, key) in [
+            (&mut usage.input_tokens, "input"),
+            (&mut usage.output_tokens, "output"),
+            (&mut usage.cache_read_tokens, "cacheRead"),
+            (&mut usage.cache_write_tokens, "cacheWrite"),
+        ] {
+            *sum = Some(sum.unwrap_or(0).saturating_add(count(key)));
+        }
+        // Nothing is what a model without prices costs.
+        if let Some(cost) = message["usage"]["cost"]["total"].as_f64().filter(|cost| *cost > 0.0) {
+            usage.cost_usd = Some(usage.cost_usd.unwrap_or(0.0) + cost);
+        }
+        out.push(Action::Event(Event::Usage(Box::new(*usage))));
+        out.extend(window.map(|size| Action::Event(Event::context_window(total, size))));
+    }
+
+    /// The agent is done.
+    fn complete(&mut self, out: &mut Vec<Action>) {
+        let Some(turn) = self.turn() else { return };
+        let usage = turn.usage.map(Box::new);
+        let queued = turn.queued;
+        let complete = |stop_reason| Event::Complete { stop_reason, usage };
+        let event = match (turn.last.take(), turn.aborting) {
+            (Some(Last { stop, error, .. }), false) if stop == "error" => {
+                let (code, message, later) = describe(error.as_deref());
+                Event::error(code, message, turn.gave_up || later)
+            }
+            (Some(Last { stop, .. }), aborting) => complete(match (stop.as_str(), aborting) {
+                ("aborted", _) | (_, true) => StopReason::Cancelled,
+                ("length", _) => StopReason::MaxTokens,
+                ("stop" | "toolUse", _) => StopReason::EndTurn,
+                (other, _) => StopReason::Other(other.to_owned()),
+            }),
+            (None, true) => complete(StopReason::Cancelled),
+            (None, false) => complete(StopReason::EndTurn),
+        };
+        if queued > 0 {
+            // It would be said with the next prompt.
+            self.command("clear_queue", Value::Null, Purpose::Ignored, out);
+            let error = "the turn was over before the agent took it".to_owned();
+            out.push(Action::Event(Event::ActionFailed { action: "steer".to_owned(), error }));
+        }
+        self.end_turn(event, out);
+    }
+
+    fn end_turn(&mut self, last: Event, out: &mut Vec<Action>) {
+        let State::Ready(turn) = &mut self.state else { return };
+        if turn.take().is_none() {
+            return;
+        }
+        self.dialogs.close_all(&ResolvedBy::Abort, out);
+        self.calls.end_all(out);
+        out.push(Action::Event(last));
+        out.push(Action::TurnEnded);
+    }
+}
+
+fn idle(state: &Value) -> bool {
+    let busy = ["isStreaming", "isCompacting"].iter().any(|key| state[key] == json!(true));
+    !busy && state["pendingMessageCount"].as_u64().unwrap_or(0) == 0
+}
+
+/// The code of an error, its words, and whether the same may work later.
+fn describe(error: Option<&str>) -> (String, String, bool) {
+    let text = error.unwrap_or("the model failed");
+    let status = status_code(text);
+    // What a provider answers comes as it stands, after its status.
+    let (head, json) = text.find('{').map_or((text, ""), |at| text.split_at(at));
+    let inner = serde_json::from_str::<Value>(json).unwrap_or_default();
+    let inner = inner["message"].as_str().or_else(|| inner["error"]["message"].as_str());
+    let message = inner.map_or_else(|| text.to_owned(), |inner| format!("{head}{inner}"));
+    let code = status.map_or_else(|| "error".to_owned(), |status| status.to_string());
+    (code, words(&message), status.is_some_and(|status| matches!(status, 408 | 429 | 500..)))
+}
+
+/// The HTTP status of an error in `text`: the first number that may be one.
+fn status_code(text: &str) -> Option<u16> {
+    let numbers = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| word.len() == 3);
+    numbers.filter_map(|word| word.parse().ok()).find(|code| (400..600).contains(code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_found_in_words() {
+        for (text, code) in [
+            ("429 {\"type\":\"error\"}", Some(429)),
+            ("OpenAI API error (500): no", Some(500)),
+            ("took 4000 ms, then 503", Some(503)),
+            ("terminated", None),
+            ("model gpt-400x, 200 OK", None),
+        ] {
+            assert_eq!(status_code(text), code, "{text}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Lines of Pi's RPC: commands and their responses, which share an id, and events.
+
+use ipc_protocol::{Event, WireError};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    Action,
+    jsonl::{hot, words},
+};
+
+/// A piece of text: all that a line of the hot path is decoded to. Older agents send the whole message so far beside it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Delta {
+    #[serde(rename = "type")]
+    _kind: UpdateKind,
+    assistant_message_event: DeltaEvent,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum UpdateKind {
+    MessageUpdate,
+}
+
+#[derive(Debug, Deserialize)]
+struct DeltaEvent {
+    #[serde(rename = "type")]
+    kind: DeltaKind,
+    delta: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum DeltaKind {
+    TextDelta,
+    ThinkingDelta,
+}
+
+impl Delta {
+    /// The event in `line`, if it is a piece of text.
+    pub(super) fn event(line: &[u8]) -> Option<Event> {
+        let Self { assistant_message_event: DeltaEvent { kind, delta: text }, .. } = hot(line)?;
+        Some(match kind {
+            DeltaKind::TextDelta => Event::Text { text },
+            DeltaKind::ThinkingDelta => Event::Thinking { text },
+        })
+    }
+}
+
+/// The outcome of a command.
+pub(super) type Answer = Result<Value, String>;
+
+/// What a response says: its data, or the error in one line.
+pub(super) fn answer(response: &Value) -> Answer {
+    if response["success"] == true {
+        return Ok(response["data"].clone());
+    }
+    Err(words(response["error"].as_str().unwrap_or("it failed, and did not say why")))
+}
+
+/// Writes a command.
+pub(super) fn command(id: u64, name: &str, fields: Value, out: &mut Vec<Action>) {
+    let mut message = Map::from_iter([("id".to_owned(), json!(id.to_string())), ("type".to_owned(), json!(name))]);
+    if let Value::Object(fields) = fields {
+        // Ours are kept: a message of the caller's may have an id of its own.
+        message.extend(fields.into_iter().filter(|(key, _)| key != "id" && key != "type"));
+    }
+    write(&message.into(), out);
+}
+
+/// Answers a dialog.
+pub(super) fn dialog(id: &str, answer: &Value, out: &mut Vec<Action>) {
+    let mut message = json!({ "type": "extension_ui_response", "id": id });
+    if let (Value::Object(message), Value::Object(answer)) = (&mut message, answer) {
+        message.extend(answer.clone());
+    }
+    write(&message, out);
+}
+
+fn write(message: &Value, out: &mut Vec<Action>) {
+    match serde_json::to_vec(message) {
+        Ok(mut line) => {
+            line.push(b'\n');
+            out.push(Action::Write(line));
+        }
+        // A value always serializes; if one did not, waiting for its answer would be for ever.
+        Err(error) => out.push(Action::Fail(WireError::Protocol { reason: format!("unwritable message: {error}") })),
+    }
+}

@@ -1,0 +1,406 @@
+//! Profiles: an agent with everything that a session of it usually says, by a name.
+
+use std::collections::BTreeMap;
+
+use ipc_protocol::{AgentSessionConfig, LimitAction, Limits, PermissionMode, PermissionRule, TimeoutAction, Timeouts};
+use serde::{Deserialize, Serialize};
+
+use crate::AgentSpec;
+
+/// What a session is started with where it does not say otherwise itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Profile {
+    /// Its name. In a file it is the name of its table.
+    #[serde(skip)]
+    pub name: String,
+    /// Whether it was made for an agent that was found, and is in no file.
+    #[serde(skip)]
+    pub computed: bool,
+    /// The agent: the id of a catalog row.
+    pub agent: String,
+    /// What it is for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Model, in the agent's own spelling.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// The model configuration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model_config: Option<String>,
+    /// Mode to work in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// How hard to think.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thinking: Option<String>,
+    /// System prompt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system_prompt: Option<String>,
+    /// Who answers permission requests.
+    #[serde(skip_serializing_if = "ProfilePermissions::is_default")]
+    pub permissions: ProfilePermissions,
+    /// Limits.
+    #[serde(skip_serializing_if = "ProfileLimits::is_default")]
+    pub limits: ProfileLimits,
+    /// The clocks.
+    #[serde(skip_serializing_if = "ProfileTimeouts::is_default")]
+    pub timeouts: ProfileTimeouts,
+}
+
+/// How permission requests are answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProfilePermissions {
+    /// Where no rule decides: `ask`, `allow`, `deny`, `readOnly`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<PermissionMode>,
+    /// The first that matches decides. Those of the session come before them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<ProfileRule>,
+    /// How long a request may wait for an answer, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u64>,
+    /// Whether it is allowed then; else it is rejected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allow_at_deadline: Option<bool>,
+}
+
+/// A rule, without what it leaves open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "as in PermissionRule")]
+pub struct ProfileRule {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    pub decision: ipc_protocol::Decision,
+}
+
+/// Limits, each in the unit that its name ends with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "as in Limits")]
+pub struct ProfileLimits {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_time_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_percent: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open_files: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file_size_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wall_clock_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub core_dumps: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_limit: Option<LimitAction>,
+}
+
+/// The clocks, in milliseconds; 0 stops one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "as in Timeouts")]
+pub struct ProfileTimeouts {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_response_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inactivity_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub silence_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub silence_repeat_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action: Option<TimeoutAction>,
+}
+
+/// Why a profile cannot be used.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ProfileError {
+    /// There is none of that name.
+    #[error("no profile is called {name:?}: {}", if known.is_empty() { "there are none".to_owned() } else { format!("there are {}", known.join(", ")) })]
+    Unknown {
+        /// As asked for.
+        name: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// The session is of another agent.
+    #[error("profile {name:?} is of agent {theirs:?}, and the session of {ours:?}: leave one of them out")]
+    OtherAgent {
+        /// The profile.
+        name: String,
+        /// Its agent.
+        theirs: String,
+        /// The session's.
+        ours: String,
+    },
+}
+
+impl Profile {
+    /// The one that an agent has before anybody makes one: its own defaults.
+    pub fn of_agent(spec: &AgentSpec) -> Self {
+        Self {
+            name: spec.id.clone(),
+            computed: true,
+            agent: spec.id.clone(),
+            description: Some(format!("{} as it is", spec.title())),
+            model: spec.default_model().map(str::to_owned),
+            ..Self::default()
+        }
+    }
+
+    /// As the table of a file has it, without its name.
+    ///
+    /// # Errors
+    /// A text of it that TOML cannot have: none that a file could hold.
+    pub fn to_toml(&self) -> Result<String, String> {
+        toml::to_string(self).map_err(|error| error.to_string())
+    }
+
+    /// Gives `config` what it does not say: what is at its default there and not said to be explicit. Its rules come before the profile's. A `config` whose
+    /// agent is empty gets the profile's.
+    ///
+    /// # Errors
+    /// [`ProfileError::OtherAgent`].
+    pub fn apply(&self, config: &mut AgentSessionConfig) -> Result<(), ProfileError> {
+        if config.agent.is_empty() {
+            config.agent.clone_from(&self.agent);
+        } else if config.agent != self.agent {
+            let (name, theirs) = (self.name.clone(), self.agent.clone());
+            return Err(ProfileError::OtherAgent { name, theirs, ours: config.agent.clone() });
+        }
+        let explicit = config.said();
+        for (said, ours) in [
+            (&mut config.model, &self.model),
+            (&mut config.model_config, &self.model_config),
+            (&mut config.mode, &self.mode),
+            (&mut config.thinking, &self.thinking),
+            (&mut config.system_prompt, &self.system_prompt),
+        ] {
+            if said.is_none() {
+                said.clone_from(ours);
+            }
+        }
+        self.permissions.apply(config);
+        self.limits.apply(&mut config.limits);
+        self.timeouts.apply(&mut config.timeouts);
+        config.say(&explicit);
+        Ok(())
+    }
+}
+
+impl ProfilePermissions {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn apply(&self, config: &mut AgentSessionConfig) {
+        fill(&mut config.permission_mode, &PermissionMode::default(), self.mode);
+        config.permissions.rules.extend(self.rules.iter().cloned().map(PermissionRule::from));
+        if config.permissions.deadline_ms.is_none() {
+            config.permissions.deadline_ms = self.deadline_ms;
+            fill(&mut config.permissions.allow_at_deadline, &false, self.allow_at_deadline);
+        }
+    }
+}
+
+impl From<ProfileRule> for PermissionRule {
+    fn from(ProfileRule { tool, command, path, decision }: ProfileRule) -> Self {
+        Self { tool, command, path, decision }
+    }
+}
+
+impl From<PermissionRule> for ProfileRule {
+    fn from(PermissionRule { tool, command, path, decision }: PermissionRule) -> Self {
+        Self { tool, command, path, decision }
+    }
+}
+
+impl ProfileLimits {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn apply(&self, limits: &mut Limits) {
+        limits.memory_bytes = limits.memory_bytes.or(self.memory_bytes);
+        limits.processes = limits.processes.or(self.processes);
+        limits.cpu_time_ms = limits.cpu_time_ms.or(self.cpu_time_ms);
+        limits.cpu_percent = limits.cpu_percent.or(self.cpu_percent);
+        limits.open_files = limits.open_files.or(self.open_files);
+        limits.file_size_bytes = limits.file_size_bytes.or(self.file_size_bytes);
+        limits.wall_clock_ms = limits.wall_clock_ms.or(self.wall_clock_ms);
+        fill(&mut limits.core_dumps, &false, self.core_dumps);
+        fill(&mut limits.on_limit, &LimitAction::default(), self.on_limit);
+    }
+}
+
+impl ProfileTimeouts {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn apply(&self, timeouts: &mut Timeouts) {
+        let usual = Timeouts::default();
+        let clock = |ms: Option<u64>| ms.map(|ms| Some(ms).filter(|ms| *ms > 0));
+        fill(&mut timeouts.start_ms, &usual.start_ms, clock(self.start_ms));
+        fill(&mut timeouts.first_response_ms, &usual.first_response_ms, clock(self.first_response_ms));
+        fill(&mut timeouts.inactivity_ms, &usual.inactivity_ms, clock(self.inactivity_ms));
+        fill(&mut timeouts.turn_ms, &usual.turn_ms, clock(self.turn_ms));
+        fill(&mut timeouts.tool_ms, &usual.tool_ms, clock(self.tool_ms));
+        fill(&mut timeouts.silence_ms, &usual.silence_ms, clock(self.silence_ms));
+        fill(&mut timeouts.silence_repeat_ms, &usual.silence_repeat_ms, clock(self.silence_repeat_ms));
+        fill(&mut timeouts.action, &usual.action, self.action);
+    }
+}
+
+/// Sets `said` to `ours`, if there is one and nobody has said anything else than the default.
+fn fill<T: PartialEq>(said: &mut T, default: &T, ours: Option<T>) {
+    if let Some(ours) = ours.filter(|_| said == default) {
+        *said = ours;
+    }
+}
+
+/// The profiles that a manager knows, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Profiles(BTreeMap<String, Profile>);
+
+impl Profiles {
+    /// Adds a profile, or replaces the one of that name.
+    pub fn add(&mut self, profile: Profile) {
+        self.0.insert(profile.name.clone(), profile);
+    }
+
+    /// Gives each of these agents its own profile, unless there is one of that name.
+    pub fn add_defaults<'a>(&mut self, found: impl IntoIterator<Item = &'a AgentSpec>) {
+        for spec in found {
+            self.0.entry(spec.id.clone()).or_insert_with(|| Profile::of_agent(spec));
+        }
+    }
+
+    /// The profile of that name.
+    ///
+    /// # Errors
+    /// [`ProfileError::Unknown`] says what there is.
+    pub fn get(&self, name: &str) -> Result<&Profile, ProfileError> {
+        self.0
+            .get(name)
+            .ok_or_else(|| ProfileError::Unknown { name: name.to_owned(), known: self.0.keys().cloned().collect() })
+    }
+
+    /// All of them, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Profile> {
+        self.0.values()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ipc_protocol::{Decision, Setting};
+
+    use super::*;
+
+    fn rule(decision: Decision) -> PermissionRule {
+        PermissionRule { tool: Some("bash".into()), command: None, path: None, decision }
+    }
+
+    fn profile() -> Profile {
+        Profile {
+            name: "review".into(),
+            agent: "codex".into(),
+            model: Some("big".into()),
+            mode: Some("plan".into()),
+            permissions: ProfilePermissions {
+                mode: Some(PermissionMode::ReadOnly),
+                rules: vec![rule(Decision::Deny).into()],
+                deadline_ms: Some(5),
+                allow_at_deadline: Some(true),
+            },
+            limits: ProfileLimits { processes: Some(9), memory_bytes: Some(7), ..ProfileLimits::default() },
+            timeouts: ProfileTimeouts { turn_ms: Some(1), inactivity_ms: Some(0), ..ProfileTimeouts::default() },
+            ..Profile::default()
+        }
+    }
+
+    #[test]
+    fn it_gives_what_is_not_said() {
+        let mut config = AgentSessionConfig::new("");
+        profile().apply(&mut config).expect("no other agent");
+        assert_eq!(
+            (config.agent.as_str(), config.model.as_deref(), config.mode.as_deref()),
+            ("codex", Some("big"), Some("plan"))
+        );
+        assert_eq!(
+            (config.permission_mode, config.permissions.rules),
+            (PermissionMode::ReadOnly, vec![rule(Decision::Deny)])
+        );
+        assert_eq!((config.permissions.deadline_ms, config.permissions.allow_at_deadline), (Some(5), true));
+        assert_eq!((config.limits.processes, config.limits.memory_bytes), (Some(9), Some(7)));
+        let clocks = config.timeouts;
+        assert_eq!((clocks.turn_ms, clocks.inactivity_ms, clocks.first_response_ms), (Some(1), None, Some(30_000)));
+    }
+
+    #[test]
+    fn what_the_session_says_wins() {
+        let mut config = AgentSessionConfig {
+            model: Some("small".into()),
+            permission_mode: PermissionMode::Deny,
+            limits: Limits { processes: Some(3), ..Limits::default() },
+            timeouts: Timeouts { turn_ms: Some(2), ..Timeouts::default() },
+            ..AgentSessionConfig::new("codex")
+        };
+        config.permissions.rules.push(rule(Decision::Allow));
+        config.permissions.deadline_ms = Some(6);
+        profile().apply(&mut config).expect("its agent");
+        assert_eq!((config.model.as_deref(), config.permission_mode), (Some("small"), PermissionMode::Deny));
+        assert_eq!(config.permissions.rules, [rule(Decision::Allow), rule(Decision::Deny)]);
+        assert_eq!((config.permissions.deadline_ms, config.permissions.allow_at_deadline), (Some(6), false));
+        assert_eq!((config.limits.processes, config.limits.memory_bytes), (Some(3), Some(7)));
+        assert_eq!(config.timeouts.turn_ms, Some(2));
+    }
+
+    #[test]
+    fn what_the_session_says_wins_also_where_it_is_the_default() {
+        let usual = AgentSessionConfig::new("codex");
+        let mut config =
+            AgentSessionConfig { explicit: [Setting::PermissionMode, Setting::TurnMs].into(), ..usual.clone() };
+        profile().apply(&mut config).expect("its agent");
+        assert_eq!((config.permission_mode, config.timeouts.turn_ms), (PermissionMode::Ask, usual.timeouts.turn_ms));
+        assert_eq!(config.timeouts.inactivity_ms, None, "the profile's");
+    }
+
+    #[test]
+    fn it_is_of_one_agent() {
+        let error = profile().apply(&mut AgentSessionConfig::new("pi")).expect_err("another agent");
+        assert!(error.to_string().contains("\"codex\"") && error.to_string().contains("\"pi\""), "{error}");
+    }
+
+    #[test]
+    fn every_agent_found_has_one_unless_somebody_made_it() {
+        let mut profiles = Profiles::default();
+        profiles.add(Profile {
+            name: "pi".into(),
+            agent: "pi".into(),
+            mode: Some("plan".into()),
+            ..Profile::default()
+        });
+        profiles.add_defaults(&[AgentSpec::new("pi", "pi", &["pi"]), AgentSpec::new("codex", "codex", &["codex"])]);
+        assert_eq!(profiles.get("pi").expect("there").mode.as_deref(), Some("plan"));
+        assert!(profiles.get("codex").expect("there").computed);
+        assert!(profiles.get("cdoex").expect_err("not there").to_string().contains("there are codex, pi"));
+    }
+}

@@ -1,0 +1,190 @@
+//! What Claude Code, and what runs it (`claude-agent-acp`), is started with.
+//!
+//! Nothing secret is in an argument: the key of a model configuration is in a file of the session's own home, and the agent reads it
+//! by its `apiKeyHelper`, so that it is not in the environment either, which the agent passes on to the commands that it runs.
+//! System prompt, MCP servers and how hard to think go over the protocol.
+//!
+//! What runs Claude Code takes none of its arguments: it is told the rest by its own protocol.
+
+use std::path::Path;
+
+use ipc_protocol::PermissionMode;
+use serde_json::{Map, Value, json};
+
+use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest};
+use crate::{AgentSpec, ModelApi, ModelConfig};
+
+/// Its configuration directory, below the session's home.
+const CONFIG_DIR: &str = ".claude";
+/// The file with the key, in the configuration directory.
+const KEY_FILE: &str = "model.key";
+
+/// The permission modes that it has, beside `build` and `plan`.
+const MODES: [&str; 7] = ["acceptEdits", "auto", "bypassPermissions", "default", "dontAsk", "manual", "plan"];
+
+/// What touches anything outside the conversation: a person is asked about these.
+const OUTSIDE: [&str; 16] = [
+    "Bash",
+    "CronCreate",
+    "Edit",
+    "EnterWorktree",
+    "Glob",
+    "Grep",
+    "Monitor",
+    "NotebookEdit",
+    "PowerShell",
+    "Read",
+    "Skill",
+    "WebFetch",
+    "WebSearch",
+    "Workflow",
+    "Write",
+    "mcp__*",
+];
+
+/// Adds to `provision`, which has the row's own argv and environment already; the session's `command` is appended later.
+pub(super) fn provision(
+    spec: &AgentSpec,
+    request: &ProvisionRequest<'_>,
+    provision: &mut Provision,
+) -> Result<(), ProvisionError> {
+    let wrapped = spec.protocol != "claude-code";
+    if let Some(home) = request.home {
+        own_home(home, provision);
+    }
+    let mut settings = Map::new();
+    if let Some(model) = request.model {
+        endpoint(spec, request, model, &mut settings, provision)?;
+    }
+    if wrapped {
+        if let Some(model) = provision.model.take() {
+            // It offers only the models that it knows; a variable takes any.
+            provision.env.0.insert("ANTHROPIC_MODEL".to_owned(), model);
+        }
+        asking(request, &mut settings);
+    } else {
+        arguments(spec, request, provision)?;
+    }
+    if request.home.is_some() && !settings.is_empty() {
+        file("settings.json", Value::Object(settings).to_string(), provision);
+    }
+    Ok(())
+}
+
+fn file(name: &str, contents: String, provision: &mut Provision) {
+    provision.files.push(ProvisionFile { path: [CONFIG_DIR, name].iter().collect(), contents: contents.into() });
+}
+
+/// A home of a session's own is for that session: nothing is looked up or sent for it.
+fn own_home(home: &Path, provision: &mut Provision) {
+    let config_dir = home.join(CONFIG_DIR).to_string_lossy().into_owned();
+    let set = [
+        ("CLAUDE_CONFIG_DIR", config_dir.as_str()),
+        ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
+        ("DISABLE_AUTOUPDATER", "1"),
+    ];
+    provision.env.0.extend(set.map(|(name, value)| (name.to_owned(), value.to_owned())));
+}
+
+/// Where the model is, and the key to it.
+fn endpoint(
+    spec: &AgentSpec,
+    request: &ProvisionRequest<'_>,
+    model: &ModelConfig,
+    settings: &mut Map<String, Value>,
+    provision: &mut Provision,
+) -> Result<(), ProvisionError> {
+    if model.api() != ModelApi::AnthropicMessages {
+        let operation = format!("use model configuration {:?}: it speaks only with Anthropic's Messages", model.name);
+        return Err(ProvisionError::unsupported(spec, operation));
+    }
+    if let Some(url) = &model.base_url {
+        // The agent adds the version itself.
+        let url = url.trim_end_matches('/');
+        let root = url.strip_suffix("/v1").unwrap_or(url).to_owned();
+        provision.env.0.insert("ANTHROPIC_BASE_URL".to_owned(), root);
+    }
+    let Some(key) = &model.key else { return Ok(()) };
+    let Some(home) = request.home else {
+        return Err(ProvisionError::NeedsHome { agent: spec.id.clone(), what: "the key of a model configuration" });
+    };
+    file(KEY_FILE, key.expose().to_owned(), provision);
+    let path = home.join(CONFIG_DIR).join(KEY_FILE);
+    settings.insert("apiKeyHelper".to_owned(), format!("cat {}", quoted(&path.to_string_lossy())).into());
+    // Its tools and the commands that it knows do not show the file to the model. A program of the model's own could.
+    settings.insert("permissions".to_owned(), json!({ "deny": [format!("Read(~/{CONFIG_DIR}/{KEY_FILE})")] }));
+    Ok(())
+}
+
+/// `text` as one word of a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// What makes it ask. It asks about little by itself, and in its modes `plan` and `auto` a classifier of its own stands in for whoever
+/// could be asked. A rule to ask is stronger than its modes and than any rule to allow.
+fn asking(request: &ProvisionRequest<'_>, settings: &mut Map<String, Value>) {
+    let config = request.config;
+    let rules = !config.permissions.rules.is_empty();
+    let ask: &[&str] = match config.permission_mode {
+        PermissionMode::Allow if !rules => &[],
+        PermissionMode::Ask if !rules => &OUTSIDE,
+        // What the rules or the mode say holds for everything.
+        _ => &["*"],
+    };
+    if !ask.is_empty() {
+        let permissions = settings.entry("permissions").or_insert_with(|| json!({}));
+        permissions["ask"] = json!(ask);
+    }
+    settings.insert("useAutoModeDuringPlan".to_owned(), false.into());
+}
+
+/// Model, mode, tools, settings and the conversation. Each is one word, so that no value is taken for a flag.
+fn arguments(
+    spec: &AgentSpec,
+    request: &ProvisionRequest<'_>,
+    provision: &mut Provision,
+) -> Result<(), ProvisionError> {
+    let config = request.config;
+    let mut settings = Map::new();
+    asking(request, &mut settings);
+    let mut flags = vec![format!("--settings={}", Value::Object(settings))];
+    if let Some(model) = provision.model.take() {
+        flags.push(format!("--model={model}"));
+    }
+    if let Some(mode) = &config.mode {
+        let mode = if mode == "build" { "default" } else { mode };
+        if !MODES.contains(&mode) {
+            let operation = format!("work in mode {mode:?}: it has build, {}", MODES.join(", "));
+            return Err(ProvisionError::unsupported(spec, operation));
+        }
+        flags.push(format!("--permission-mode={mode}"));
+    }
+    if !config.tools.is_empty() {
+        // A pattern or a list in one of them would be left out without a word.
+        if let Some(tool) = config.tools.iter().find(|tool| tool.is_empty() || tool.contains(['(', ',', ' '])) {
+            let operation =
+                format!("restrict its tools to {tool:?}: it takes names; patterns are for permission rules");
+            return Err(ProvisionError::unsupported(spec, operation));
+        }
+        flags.push(format!("--tools={}", config.tools.join(",")));
+    }
+    let resume = request.resume;
+    match resume.map(|resume| &resume.id) {
+        Some(Some(id)) => flags.push(format!("--resume={id}")),
+        Some(None) => flags.push("--continue".to_owned()),
+        None => {}
+    }
+    let forked = resume.is_some_and(|resume| resume.fork);
+    if forked {
+        flags.push("--fork-session".to_owned());
+    }
+    if resume.is_none() || forked {
+        flags.push(format!("--session-id={}", request.fresh_id));
+    }
+    if config.ephemeral {
+        flags.push("--no-session-persistence".to_owned());
+    }
+    provision.argv.extend(flags);
+    Ok(())
+}

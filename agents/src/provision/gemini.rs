@@ -1,0 +1,209 @@
+//! What Gemini CLI is started with.
+//!
+//! In a home of the session's own it has its settings, the key of a model configuration (`.env`: in its memory, and taken out of
+//! the environment of its tools by its own redaction), and a policy that has it ask for every tool. Of shell commands that it
+//! knows to be harmless (`echo`, `ls`, …) it does not ask even then. MCP servers and modes are told by its protocol.
+
+use ipc_protocol::PermissionMode;
+use serde_json::{Value, json};
+
+use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest};
+use crate::{AgentSpec, ModelApi, ModelConfig};
+
+/// Its directory, below the session's home.
+const DIRECTORY: &str = ".gemini";
+/// Ends of an address that it adds itself.
+const VERSIONS: [&str; 3] = ["/v1beta", "/v1alpha", "/v1"];
+
+/// Plan mode has its own rules: there most tools are refused without a question.
+const ASK: &str = r#"[[rule]]
+toolName = "*"
+decision = "ask_user"
+priority = 100
+modes = ["default", "autoEdit"]
+"#;
+
+/// Adds to `provision`, which has the row's own argv and environment already; the session's `command` is appended later.
+pub(super) fn provision(
+    spec: &AgentSpec,
+    request: &ProvisionRequest<'_>,
+    provision: &mut Provision,
+) -> Result<(), ProvisionError> {
+    // By its protocol it takes any name, so it is told by argument.
+    if let Some(model) = provision.model.take() {
+        provision.argv.extend(["-m".to_owned(), model]);
+    }
+    let Some(home) = request.home else {
+        let wanted = [
+            (request.model.is_some(), "a model configuration"),
+            (!request.config.tools.is_empty(), "the list of its tools"),
+        ];
+        return match wanted.iter().find(|(wanted, _)| *wanted) {
+            Some((_, what)) => Err(ProvisionError::NeedsHome { agent: spec.id.clone(), what }),
+            None => Ok(()),
+        };
+    };
+    provision.env.0.insert("GEMINI_CLI_HOME".to_owned(), home.to_string_lossy().into_owned());
+    if let Some(model) = request.model {
+        access(spec, model, provision)?;
+    }
+    file("settings.json", settings(request).to_string(), provision);
+    let config = request.config;
+    if config.permission_mode != PermissionMode::Allow || !config.permissions.rules.is_empty() {
+        file("policies/session.toml", ASK.to_owned(), provision);
+    }
+    Ok(())
+}
+
+fn file(name: &str, contents: String, provision: &mut Provision) {
+    provision.files.push(ProvisionFile { path: [DIRECTORY, name].iter().collect(), contents: contents.into() });
+}
+
+/// A home of a session's own is for that session: nothing is looked up or sent for it.
+fn settings(request: &ProvisionRequest<'_>) -> Value {
+    let mut settings = json!({
+        "general": {
+            "disableAutoUpdate": true,
+            "disableUpdateNag": true,
+            "enableAutoUpdate": false,
+            // What it takes for old or broken it deletes.
+            "sessionRetention": { "enabled": false },
+        },
+        "privacy": { "usageStatisticsEnabled": false },
+        "telemetry": { "enabled": false },
+        "security": {
+            "auth": { "selectedType": "gemini-api-key" },
+            "environmentVariableRedaction": { "enabled": true },
+        },
+    });
+    if !request.config.tools.is_empty() {
+        settings["tools"] = json!({ "core": request.config.tools });
+    }
+    settings
+}
+
+/// Where the model is, and the key to it.
+fn access(spec: &AgentSpec, model: &ModelConfig, provision: &mut Provision) -> Result<(), ProvisionError> {
+    let cannot =
+        |why: &str| Err(ProvisionError::unsupported(spec, format!("use model configuration {:?}: {why}", model.name)));
+    if model.api() != ModelApi::Gemini {
+        return cannot("it speaks only with Gemini's API");
+    }
+    if let Some(url) = &model.base_url {
+        let url = url.trim_end_matches('/');
+        let root = VERSIONS.iter().find_map(|version| url.strip_suffix(version)).unwrap_or(url);
+        provision.env.0.insert("GOOGLE_GEMINI_BASE_URL".to_owned(), root.to_owned());
+    }
+    if let Some(key) = &model.key {
+        let key = key.expose();
+        if key.chars().any(|char| char.is_control() || char == '\'') {
+            return cannot("its key has characters that the agent's file for it cannot have");
+        }
+        file(".env", format!("GEMINI_API_KEY='{key}'\n"), provision);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use ipc_protocol::{AgentSessionConfig, Decision, PermissionRule};
+
+    use super::*;
+    use crate::{Catalog, Secret};
+
+    const KEY: &str = "AIza-dummy-key";
+
+    fn model(api: &str, key: &str) -> ModelConfig {
+        let config = json!({
+            "name": "m", "provider": "google", "api": api, "key": key, "model": "gemini-2.5-flash",
+            "base_url": "http://127.0.0.1:9/v1beta/",
+        });
+        serde_json::from_value(config).expect("a model configuration")
+    }
+
+    fn run(
+        config: &AgentSessionConfig,
+        model: Option<&ModelConfig>,
+        home: Option<&Path>,
+    ) -> Result<Provision, ProvisionError> {
+        let catalog = Catalog::default();
+        let request = ProvisionRequest {
+            config,
+            model,
+            home,
+            shared_home: None,
+            folder: None,
+            resume: None,
+            fresh_id: "id",
+            fresh_secret: &Secret::from("secret".to_owned()),
+        };
+        super::super::provision(catalog.get("gemini").expect("a row"), &request)
+    }
+
+    fn contents<'a>(provision: &'a Provision, path: &str) -> Option<&'a str> {
+        let file = provision.files.iter().find(|file| file.path == Path::new(path))?;
+        Some(file.contents.expose())
+    }
+
+    #[test]
+    fn a_model_is_an_argument_and_its_key_is_not() {
+        let (config, model) = (AgentSessionConfig::new("gemini"), model("gemini", KEY));
+        let provision = run(&config, Some(&model), Some(Path::new("/home/own"))).expect("provided");
+        assert_eq!(provision.argv, ["gemini", "--acp", "--skip-trust", "-m", "gemini-2.5-flash"]);
+        assert_eq!(provision.model, None, "its protocol does not set it again");
+        assert_eq!(provision.env.0["GOOGLE_GEMINI_BASE_URL"], "http://127.0.0.1:9");
+        assert_eq!(provision.env.0["GEMINI_CLI_HOME"], "/home/own");
+        assert_eq!(provision.env.0["GEMINI_CLI_NO_RELAUNCH"], "true");
+        assert!(!provision.env.0.values().any(|value| value.contains(KEY)));
+        assert_eq!(contents(&provision, ".gemini/.env"), Some("GEMINI_API_KEY='AIza-dummy-key'\n"));
+        let settings: Value =
+            serde_json::from_str(contents(&provision, ".gemini/settings.json").expect("settings")).expect("JSON");
+        insta::assert_snapshot!(format!("{settings:#}"));
+    }
+
+    #[test]
+    fn it_is_made_to_ask_unless_everything_is_allowed() {
+        let rule = PermissionRule { tool: None, command: None, path: None, decision: Decision::Deny };
+        for (mode, rules, asks) in [
+            (PermissionMode::Ask, vec![], true),
+            (PermissionMode::Deny, vec![], true),
+            (PermissionMode::ReadOnly, vec![], true),
+            (PermissionMode::Allow, vec![rule], true),
+            (PermissionMode::Allow, vec![], false),
+        ] {
+            let mut config = AgentSessionConfig { permission_mode: mode, ..AgentSessionConfig::new("gemini") };
+            config.permissions.rules = rules;
+            let provision = run(&config, None, Some(Path::new("/home/own"))).expect("provided");
+            assert_eq!(contents(&provision, ".gemini/policies/session.toml"), asks.then_some(ASK), "{mode:?}");
+        }
+    }
+
+    #[test]
+    fn tools_are_a_setting() {
+        let config = AgentSessionConfig { tools: vec!["read_file".into()], ..AgentSessionConfig::new("gemini") };
+        let provision = run(&config, None, Some(Path::new("/home/own"))).expect("provided");
+        assert!(
+            contents(&provision, ".gemini/settings.json").is_some_and(|text| text.contains(r#""core":["read_file"]"#))
+        );
+        let refused = run(&config, None, None).expect_err("refused");
+        assert!(matches!(refused, ProvisionError::NeedsHome { what: "the list of its tools", .. }), "{refused}");
+    }
+
+    #[test]
+    fn what_it_cannot_use_is_refused() {
+        let config = AgentSessionConfig::new("gemini");
+        let home = Some(Path::new("/home/own"));
+        for (model, home) in [
+            (model("anthropic-messages", KEY), home),
+            (model("gemini", "it's"), home),
+            (model("gemini", "a\nb"), home),
+            (model("gemini", KEY), None),
+        ] {
+            let refused = run(&config, Some(&model), home).expect_err("refused");
+            assert!(!refused.to_string().contains(model.key.as_ref().map_or("", Secret::expose)), "{refused}");
+        }
+        assert_eq!(run(&config, None, None).expect("provided").files, [], "somebody's own home is left alone");
+    }
+}

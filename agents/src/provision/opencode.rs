@@ -1,0 +1,265 @@
+//! What OpenCode, as a server and as `opencode acp`, is started with.
+//!
+//! What is no secret goes by `OPENCODE_CONFIG_CONTENT`: it stands above the files of the user and of the project, so a project
+//! cannot make the agent ask for less. Keys go to `opencode.json` in the session's own home, where no tool has them in its
+//! environment.
+
+use ipc_protocol::{Endpoint, McpServer, McpTransport};
+use serde_json::{Map, Value, json};
+
+use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest};
+use crate::{AgentSpec, ModelApi, ModelConfig};
+
+/// The folder of its configuration, below the session's home.
+const CONFIG: &str = ".config/opencode";
+/// The variable of its server's password, and the name that goes with it.
+const PASSWORD: &str = "OPENCODE_SERVER_PASSWORD";
+const USER: &str = "opencode";
+
+/// The shell that its tools are run with, whichever the user has: without the server's password, since who has that can allow itself anything. OpenCode
+/// tells shells apart by their names. (A plugin could take the password away too. But where there is one the agent first installs
+/// its library for plugins, in the user's own home and from the network.)
+///
+/// It is no containment: whoever runs as the same user can read the password in `/proc/PID/environ` of the server.
+const SHELL: &str = "bash";
+const SHELL_SCRIPT: &str = "\
+#!/bin/sh
+unset OPENCODE_SERVER_PASSWORD
+command -v bash >/dev/null || exec sh \"$@\"
+exec bash \"$@\"
+";
+
+/// Adds to `provision`, which has the row's own argv and environment already; the session's `command` is appended later.
+pub(super) fn provision(
+    spec: &AgentSpec,
+    request: &ProvisionRequest<'_>,
+    provision: &mut Provision,
+) -> Result<(), ProvisionError> {
+    if let Some(endpoint) = &mut provision.endpoint {
+        running(spec, request, endpoint)?;
+        provision.model = model_name(request);
+        return Ok(());
+    }
+    let speaks_acp = spec.protocol == "acp";
+    let mut open = open_config(request);
+    let mut keys = Map::new();
+    if !speaks_acp {
+        server(spec, request, &mut open, provision)?;
+    }
+    if let Some(model) = request.model {
+        provider(request, model, &mut open, &mut keys);
+    }
+    let model = model_name(request);
+    if let Some(model) = &model {
+        open.insert("model".into(), json!(model));
+    }
+    // Over ACP the protocol has a place for MCP servers, and would set the model again.
+    provision.model = model.filter(|_| !speaks_acp);
+    if !speaks_acp && !request.config.mcp_servers.is_empty() {
+        let servers = &request.config.mcp_servers;
+        let place = if servers.iter().any(has_secrets) { &mut keys } else { &mut open };
+        place.insert("mcp".into(), mcp(servers));
+    }
+    match request.home {
+        Some(home) => own_home(&home.to_string_lossy(), keys, provision),
+        None if !keys.is_empty() => {
+            let what = if request.model.is_some() { "a model configuration" } else { "the keys of MCP servers" };
+            return Err(ProvisionError::NeedsHome { agent: spec.id.clone(), what });
+        }
+        None => {}
+    }
+    let mut env = |name: &str, value: &str| provision.env.0.insert(name.into(), value.into());
+    env("OPENCODE_DISABLE_AUTOUPDATE", "1");
+    if request.config.ephemeral {
+        env("OPENCODE_DB", ":memory:");
+    }
+    env("OPENCODE_CONFIG_CONTENT", &Value::from(open).to_string());
+    Ok(())
+}
+
+/// A server of the session's own, and the shell that keeps its password.
+fn server(
+    spec: &AgentSpec,
+    request: &ProvisionRequest<'_>,
+    open: &mut Map<String, Value>,
+    provision: &mut Provision,
+) -> Result<(), ProvisionError> {
+    let secret = request.fresh_secret.expose();
+    provision.env.0.insert(PASSWORD.into(), secret.to_owned());
+    let password = Some(secret.to_owned());
+    provision.endpoint = Some(Endpoint { url: None, user: USER.into(), password });
+    let folder = request.folder.ok_or_else(|| {
+        let operation = "keep its server's password from its tools without a folder of the session's own";
+        ProvisionError::unsupported(spec, operation)
+    })?;
+    open.insert("shell".into(), json!(folder.join(SHELL).to_string_lossy()));
+    let contents = SHELL_SCRIPT.to_owned().into();
+    provision.programs.push(ProvisionFile { path: SHELL.into(), contents });
+    Ok(())
+}
+
+/// A server that runs already: what its configuration says cannot be changed for one session.
+fn running(spec: &AgentSpec, request: &ProvisionRequest<'_>, endpoint: &mut Endpoint) -> Result<(), ProvisionError> {
+    let config = request.config;
+    let refused = [
+        (request.model.is_some(), "use a model configuration on a server that runs already"),
+        (!config.mcp_servers.is_empty(), "use other MCP servers on a server that runs already"),
+        (config.ephemeral, "keep nothing of a conversation on a server that runs already"),
+    ];
+    if let Some((_, operation)) = refused.iter().find(|(asked, _)| *asked) {
+        return Err(ProvisionError::unsupported(spec, *operation));
+    }
+    if endpoint.user.is_empty() {
+        endpoint.user = USER.into();
+    }
+    if endpoint.password.is_none() {
+        endpoint.password = config.env.0.get(PASSWORD).cloned();
+    }
+    Ok(())
+}
+
+/// The model as the agent names it: with its provider.
+fn model_name(request: &ProvisionRequest<'_>) -> Option<String> {
+    let name = request.model_name()?;
+    Some(match request.model {
+        Some(model) if !name.starts_with(&format!("{}/", provider_id(model))) => {
+            format!("{}/{name}", provider_id(model))
+        }
+        _ => name.to_owned(),
+    })
+}
+
+/// What the agent calls a provider.
+fn provider_id(model: &ModelConfig) -> &str {
+    match model.provider.as_str() {
+        "gemini" => "google",
+        provider => provider,
+    }
+}
+
+/// What is no secret.
+fn open_config(request: &ProvisionRequest<'_>) -> Map<String, Value> {
+    // In its order: the last rule that matches decides, and `*` comes first.
+    let ask = json!({
+        "*": "ask", "bash": "ask", "doom_loop": "ask", "edit": "ask", "external_directory": "ask", "glob": "ask",
+        "grep": "ask", "list": "ask", "lsp": "ask", "read": "ask", "skill": "ask", "task": "ask", "webfetch": "ask",
+        "websearch": "ask",
+        // They touch nothing: the one is the plan that is told, the other asks by itself.
+        "question": "allow", "todowrite": "allow",
+    });
+    // Those rules stand above the ones of the agent's own modes: what these forbid is forbidden again.
+    let modes = json!({
+        "plan": { "permission": {
+            "edit": { "*": "deny", ".opencode/plans/*.md": "ask" },
+            "task": { "*": "ask", "general": "deny" },
+        } },
+        "general": { "permission": { "todowrite": "deny" } },
+        "explore": { "permission": {
+            "*": "deny", "bash": "ask", "external_directory": "ask", "glob": "ask", "grep": "ask", "list": "ask",
+            "read": "ask", "webfetch": "ask", "websearch": "ask",
+        } },
+    });
+    let mut config = Map::new();
+    config.insert("permission".into(), ask);
+    config.insert("agent".into(), modes);
+    config.insert("autoupdate".into(), json!(false));
+    config.insert("share".into(), json!("disabled"));
+    if request.config.ephemeral {
+        config.insert("snapshot".into(), json!(false));
+    }
+    config
+}
+
+/// The provider of a model configuration: the only one of the session.
+fn provider(
+    request: &ProvisionRequest<'_>,
+    model: &ModelConfig,
+    open: &mut Map<String, Value>,
+    keys: &mut Map<String, Value>,
+) {
+    let npm = match model.api() {
+        ModelApi::AnthropicMessages => "@ai-sdk/anthropic",
+        ModelApi::OpenaiResponses => "@ai-sdk/openai",
+        ModelApi::OpenaiChat => "@ai-sdk/openai-compatible",
+        ModelApi::Gemini => "@ai-sdk/google",
+    };
+    let id = provider_id(model);
+    let mut options = Map::new();
+    if let Some(base_url) = &model.base_url {
+        options.insert("baseURL".into(), json!(base_url));
+    }
+    if let Some(key) = &model.key {
+        options.insert("apiKey".into(), json!(key.expose()));
+    }
+    let mut models = Map::new();
+    // A session that begins with a model of its own can be changed to the configuration's.
+    for name in model_name(request).into_iter().chain(model.model.clone()) {
+        let name = name.strip_prefix(&format!("{id}/")).unwrap_or(&name).to_owned();
+        // Of a model at an address of one's own the agent knows nothing; it would keep pictures from it. Whether it has levels
+        // of thinking is for the session to say: a model that has none may refuse to be asked about them.
+        let known = if model.base_url.is_some() {
+            json!({
+                "name": name, "reasoning": request.config.thinking.is_some(), "attachment": true, "tool_call": true,
+                "modalities": { "input": ["text", "image", "pdf"], "output": ["text"] },
+            })
+        } else {
+            json!({})
+        };
+        models.insert(name, known);
+    }
+    open.insert("enabled_providers".into(), json!([id]));
+    if let Some(name) = model_name(request) {
+        // For titles: else one of a provider that has no key.
+        open.insert("small_model".into(), json!(name));
+    }
+    let provider = json!({ id: { "npm": npm, "name": model.provider, "options": options, "models": models } });
+    keys.insert("provider".into(), provider);
+}
+
+fn has_secrets(server: &McpServer) -> bool {
+    match &server.transport {
+        McpTransport::Stdio { env, .. } => !env.0.is_empty(),
+        McpTransport::Http { headers, .. } => !headers.0.is_empty(),
+    }
+}
+
+fn mcp(servers: &[McpServer]) -> Value {
+    let one = |server: &McpServer| {
+        let config = match &server.transport {
+            McpTransport::Stdio { command, args, env } => {
+                let command: Vec<&String> = std::iter::once(command).chain(args).collect();
+                json!({ "type": "local", "command": command, "environment": env, "enabled": true })
+            }
+            McpTransport::Http { url, headers } => {
+                json!({ "type": "remote", "url": url, "headers": headers, "enabled": true, "oauth": false })
+            }
+        };
+        (server.name.clone(), config)
+    };
+    Value::from(servers.iter().map(one).collect::<Map<_, _>>())
+}
+
+/// A home of the session's own: nothing is fetched for it.
+fn own_home(home: &str, keys: Map<String, Value>, provision: &mut Provision) {
+    let mut env = |name: &str, value: String| provision.env.0.insert(name.into(), value);
+    for (name, folder) in [
+        ("XDG_CONFIG_HOME", ".config"),
+        ("XDG_DATA_HOME", ".local/share"),
+        ("XDG_STATE_HOME", ".local/state"),
+        ("XDG_CACHE_HOME", ".cache"),
+    ] {
+        env(name, format!("{}/{folder}", home.trim_end_matches('/')));
+    }
+    for what in ["MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS"] {
+        env(&format!("OPENCODE_DISABLE_{what}"), "1".into());
+    }
+    let mut file = |path: &str, contents: String| {
+        provision.files.push(ProvisionFile { path: format!("{CONFIG}/{path}").into(), contents: contents.into() });
+    };
+    file("opencode.json", Value::from(keys).to_string());
+    // It would install its library for plugins here, 90 MB from the network before the first prompt. It takes this for
+    // done.
+    file("node_modules/.keep", String::new());
+    let lock = json!({ "packages": { "": { "dependencies": { "@opencode-ai/plugin": "*" } } } });
+    file("package-lock.json", lock.to_string());
+}

@@ -1,0 +1,160 @@
+//! What Pi is started with.
+//!
+//! A session with a home of its own has Pi's directory there: a model configuration with its key, the extension that asks for
+//! permission, and the system prompt are files in it.
+
+use std::path::Path;
+
+use ipc_protocol::PermissionMode;
+use serde_json::{Value, json};
+
+use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest};
+use crate::{AgentSpec, ModelApi, ModelConfig};
+
+/// Pi's directory, below the session's home.
+const AGENT_DIR: &str = ".pi/agent";
+/// Beside it, so that Pi does not find it by itself too.
+const EXTENSION: &str = ".pi/permissions.js";
+const SYSTEM_PROMPT: &str = ".pi/system-prompt.md";
+/// What the provider of a model configuration with an address is called in `models.json`.
+const PROVIDER: &str = "session";
+/// Providers that Pi knows by these names, with the API that they speak.
+const KNOWN: [(&str, ModelApi); 3] =
+    [("anthropic", ModelApi::AnthropicMessages), ("openai", ModelApi::OpenaiResponses), ("google", ModelApi::Gemini)];
+
+/// Adds to `provision`, which has the row's own argv and environment already; the session's `command` is appended later.
+pub(super) fn provision(
+    spec: &AgentSpec,
+    request: &ProvisionRequest<'_>,
+    provision: &mut Provision,
+) -> Result<(), ProvisionError> {
+    let config = request.config;
+    let needs_home = |what| ProvisionError::NeedsHome { agent: spec.id.clone(), what };
+    // Nothing is looked up or sent but what the model is asked.
+    for (name, value) in [("PI_OFFLINE", "1"), ("PI_SKIP_VERSION_CHECK", "1"), ("PI_TELEMETRY", "0")] {
+        provision.env.0.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+    }
+    if let Some(home) = request.home {
+        provision.env.0.insert("PI_CODING_AGENT_DIR".to_owned(), path(home, AGENT_DIR));
+    }
+    if let Some(model) = request.model {
+        request.home.ok_or_else(|| needs_home("a model configuration"))?;
+        let provider = provider(spec, request, model, provision)?;
+        flag("--provider", provider, provision);
+    }
+    if let Some(model) = request.model_name() {
+        flag("--model", model, provision);
+    }
+    if let Some(thinking) = &config.thinking {
+        flag("--thinking", thinking, provision);
+    }
+    if !config.tools.is_empty() {
+        flag("--tools", &config.tools.join(","), provision);
+    }
+    match (&config.system_prompt, request.home) {
+        (Some(prompt), Some(home)) => {
+            file(SYSTEM_PROMPT, prompt.clone(), provision);
+            flag("--append-system-prompt", &path(home, SYSTEM_PROMPT), provision);
+        }
+        (Some(prompt), None) => flag("--append-system-prompt", prompt, provision),
+        (None, _) => {}
+    }
+    if config.permission_mode != PermissionMode::Allow || !config.permissions.rules.is_empty() {
+        let home = request.home.ok_or_else(|| needs_home("the extension that asks for permission"))?;
+        file(EXTENSION, include_str!("pi-permissions.js").to_owned(), provision);
+        flag("--extension", &path(home, EXTENSION), provision);
+    }
+    conversation(spec, request, provision)
+}
+
+/// Which conversation it goes on with. A copy of the most recent one is made by the adapter.
+fn conversation(
+    spec: &AgentSpec,
+    request: &ProvisionRequest<'_>,
+    provision: &mut Provision,
+) -> Result<(), ProvisionError> {
+    match request.resume {
+        // It would begin a new one without a word.
+        Some(_) if request.config.ephemeral => {
+            return Err(ProvisionError::unsupported(spec, "keep nothing of a conversation that it goes on with"));
+        }
+        Some(resume) => match &resume.id {
+            Some(id) if resume.fork => flag("--fork", id, provision),
+            Some(id) => flag("--session", id, provision),
+            None => provision.argv.push("--continue".to_owned()),
+        },
+        None if request.config.ephemeral => provision.argv.push("--no-session".to_owned()),
+        None => {}
+    }
+    Ok(())
+}
+
+fn path(home: &Path, below: &str) -> String {
+    home.join(below).to_string_lossy().into_owned()
+}
+
+fn flag(name: &str, value: &str, provision: &mut Provision) {
+    provision.argv.extend([name.to_owned(), value.to_owned()]);
+}
+
+fn file(path: &str, contents: String, provision: &mut Provision) {
+    provision.files.push(ProvisionFile { path: path.into(), contents: contents.into() });
+}
+
+/// Writes a model configuration and returns what its provider is called.
+fn provider<'a>(
+    spec: &AgentSpec,
+    request: &ProvisionRequest<'_>,
+    model: &'a ModelConfig,
+    provision: &mut Provision,
+) -> Result<&'a str, ProvisionError> {
+    let key = model.key.as_ref().map(|key| literal(key.expose()));
+    let Some(base_url) = &model.base_url else {
+        let known = KNOWN.iter().any(|known| *known == (model.provider.as_str(), model.api()));
+        if !known {
+            let operation = format!("use model configuration {:?}: it has no base_url", model.name);
+            return Err(ProvisionError::unsupported(spec, operation));
+        }
+        if let Some(key) = key {
+            let auth = json!({ &model.provider: { "type": "api_key", "key": key } });
+            file(&format!("{AGENT_DIR}/auth.json"), auth.to_string(), provision);
+        }
+        return Ok(&model.provider);
+    };
+    let Some(name) = request.model_name() else {
+        let operation = format!("use model configuration {:?}: it names no model", model.name);
+        return Err(ProvisionError::unsupported(spec, operation));
+    };
+    let (api, base_url) = match model.api() {
+        // Pi adds the version itself here.
+        ModelApi::AnthropicMessages => ("anthropic-messages", base_url.trim_end_matches('/').trim_end_matches("/v1")),
+        ModelApi::OpenaiResponses => ("openai-responses", base_url.as_str()),
+        ModelApi::OpenaiChat => ("openai-completions", base_url.as_str()),
+        ModelApi::Gemini => ("google-generative-ai", base_url.as_str()),
+    };
+    let thinks = request.config.thinking.as_deref().is_some_and(|level| level != "off");
+    // A session that begins with a model of its own can be changed to the configuration's.
+    let names = [Some(name), model.model.as_deref().filter(|configured| *configured != name)];
+    let models = names.into_iter().flatten();
+    let models: Vec<Value> =
+        models.map(|name| json!({ "id": name, "reasoning": thinks, "input": ["text", "image"] })).collect();
+    let provider = json!({
+        "baseUrl": base_url,
+        "api": api,
+        // Without one its models are not offered.
+        "apiKey": key.unwrap_or_else(|| "none".to_owned()),
+        "models": models,
+    });
+    let providers = json!({ "providers": { PROVIDER: provider } });
+    file(&format!("{AGENT_DIR}/models.json"), providers.to_string(), provision);
+    Ok(PROVIDER)
+}
+
+/// A key as Pi takes it as it stands: `$` begins a variable's name otherwise, and `!` a command.
+fn literal(key: &str) -> String {
+    let escaped = key.replace('$', "$$");
+    match escaped.strip_prefix('!') {
+        Some(rest) => format!("$!{rest}"),
+        None => escaped,
+    }
+}

@@ -1,0 +1,232 @@
+//! Rows from files.
+
+use agents::{AgentSpec, ApplyMethod, Catalog, Format, PROTOCOLS, schema};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+/// The sample that the schema was taken from, as it stands there.
+const SAMPLE: &str = include_str!("sample.json");
+
+fn load(text: &str, format: Format) -> Result<Catalog, String> {
+    let mut catalog = Catalog::default();
+    let loaded = catalog.load(text, format, &PROTOCOLS, "my/agents");
+    loaded.map(|()| catalog).map_err(|error| error.to_string())
+}
+
+fn row(fields: Value) -> Value {
+    let mut row = json!({ "id": "mine", "protocol": "acp", "cmd": ["mine"] });
+    for (name, value) in fields.as_object().expect("an object") {
+        row[name] = value.clone();
+    }
+    row
+}
+
+#[track_caller]
+fn refused(fields: Value) -> String {
+    load(&row(fields).to_string(), Format::Json).expect_err("refused")
+}
+
+#[test]
+fn the_sample_loads_verbatim() {
+    let catalog = load(SAMPLE, Format::Json).expect("it loads");
+    let row = catalog.get("gemini").expect("it takes the built-in row's place");
+    assert_eq!(row.cmd, ["gemini-cli", "--output-format=json", "--non-interactive"]);
+    assert_eq!((row.protocol.as_str(), row.title()), ("gemini", "Gemini"));
+    assert_eq!(row.required_env, ["GOOGLE_API_KEY"]);
+    assert_eq!(row.resource_limits.cpu_cores, Some(2.0));
+    assert_eq!(row.default_model(), Some("gemini-2.0-flash"));
+    let setting = &row.permission_settings["auto_approve"];
+    assert_eq!((setting.supported, setting.on, setting.apply_method), (true, false, ApplyMethod::CliFlag));
+    assert_eq!(row.discovery.installation_path.macos, ["~/.gemini/config.json"]);
+    let mut limits = ipc_protocol::Limits::default();
+    row.resource_limits.apply(&mut limits);
+    assert_eq!(
+        (limits.memory_bytes, limits.cpu_percent, limits.wall_clock_ms),
+        (Some(4 << 30), Some(200), Some(3_600_000))
+    );
+    // Nothing of it is lost: what is written again has all that it said.
+    let again = serde_json::to_value(row).expect("serializes");
+    let said: Value = serde_json::from_str(SAMPLE).expect("JSON");
+    for (name, value) in said.as_object().expect("an object") {
+        assert!(holds(&again[name], value), "{name}: {} is not in {}", value, again[name]);
+    }
+}
+
+/// Whether `all` has everything that `part` has.
+fn holds(all: &Value, part: &Value) -> bool {
+    match (all, part) {
+        (Value::Object(all), Value::Object(part)) => part.iter().all(|(k, v)| all.get(k).is_some_and(|a| holds(a, v))),
+        (Value::Array(all), Value::Array(part)) => {
+            all.len() == part.len() && all.iter().zip(part).all(|(a, p)| holds(a, p))
+        }
+        _ => all == part,
+    }
+}
+
+#[test]
+fn one_row_a_list_and_a_table_in_both_formats() {
+    let one = row(json!({}));
+    for text in [
+        one.to_string(),
+        json!([one]).to_string(),
+        json!({ "$schema": "agents.schema.json", "agents": [one] }).to_string(),
+    ] {
+        assert!(load(&text, Format::Json).expect(&text).get("mine").is_ok(), "{text}");
+    }
+    for text in ["id = 'mine'\nprotocol = 'acp'", "[[agents]]\nid = 'mine'\nprotocol = 'acp'"] {
+        assert!(load(text, Format::Toml).expect(text).get("mine").is_ok(), "{text}");
+    }
+    for (text, format) in [("", Format::Toml), ("{}", Format::Json), ("[]", Format::Json)] {
+        let rows = load(text, format).expect("nothing").rows().len();
+        assert_eq!(rows, Catalog::default().rows().len());
+    }
+}
+
+#[test]
+fn what_is_no_list_of_rows_says_what_it_should_be() {
+    for text in ["7", r#"{"agents":7}"#, r#"{"agents":[],"id":"x"}"#] {
+        assert!(load(text, Format::Json).expect_err(text).contains("one row, a list of rows, or `agents`"), "{text}");
+    }
+    let error = load("{\"id\": \n oops}", Format::Json).expect_err("no JSON");
+    assert!(error.starts_with("my/agents is no JSON: ") && error.contains("line 2"), "{error}");
+    let error = load("id = 'x'\noops", Format::Toml).expect_err("no TOML");
+    assert!(error.starts_with("my/agents is no TOML: ") && error.contains("line 2"), "{error}");
+}
+
+#[test]
+fn an_unknown_field_names_file_row_and_what_may_be_meant() {
+    for (fields, field, meant) in [
+        (json!({ "comand": [] }), "comand", "cmd"),
+        (json!({ "modelflag": "" }), "modelflag", "model_flag"),
+        (json!({ "session_config": { "resum_flag": "" } }), "session_config.resum_flag", "resume_flag"),
+        (json!({ "permission_settings": { "x": { "cli_flags": "" } } }), "permission_settings.x.cli_flags", "cli_flag"),
+    ] {
+        let error = refused(fields);
+        assert!(error.starts_with(&format!("my/agents, agent \"mine\", field {field}: unknown field: ")), "{error}");
+        if meant != "cmd" {
+            assert!(error.contains(&format!("did you mean {meant:?}?")), "{error}");
+        }
+        assert!(error.contains(meant), "{error}");
+    }
+}
+
+#[test]
+fn a_value_of_the_wrong_kind_names_its_field() {
+    for (fields, field) in [
+        (json!({ "enabled": "yes" }), "enabled"),
+        (json!({ "resource_limits": { "memory_mb": -1 } }), "resource_limits.memory_mb"),
+        (json!({ "model_config": { "available_models": [{ "id": 7 }] } }), "model_config.available_models[0].id"),
+        (json!({ "permission_settings": { "x": { "apply_method": "magic" } } }), "permission_settings.x.apply_method"),
+        (json!({ "env": { "A": 1 } }), "env.A"),
+    ] {
+        let error = refused(fields);
+        assert!(error.starts_with(&format!("my/agents, agent \"mine\", field {field}: ")), "{error}");
+    }
+    let error = load(r#"[{"id":"a","protocol":"acp"},{"protocol":"acp"}]"#, Format::Json).expect_err("no id");
+    assert_eq!(error, "my/agents, agent #2, field id: missing field `id`");
+    let error = load(r#"[{"id":"a"}]"#, Format::Json).expect_err("no protocol");
+    assert_eq!(error, "my/agents, agent \"a\", field protocol: missing field `protocol`");
+}
+
+#[test]
+fn what_makes_no_sense_names_its_field_and_what_would() {
+    for (fields, field, part) in [
+        (json!({ "id": "a b" }), "id", "1 to 64 characters"),
+        (json!({ "protocol": "codx" }), "protocol", "did you mean \"codex\"? there are acp, claude-code, codex"),
+        (json!({ "protocol_config": { "config": "calude" } }), "protocol_config.config", "did you mean \"claude\"?"),
+        (json!({ "protocol_config": [] }), "protocol_config", "object"),
+        (json!({ "image": "x" }), "image", "there are no containers yet"),
+        (json!({ "tag": "x" }), "tag", "there are no containers yet"),
+        (json!({ "mounts": [{ "source": "/a", "target": "/b" }] }), "mounts", "there are no containers yet"),
+        (json!({ "cmd": [""] }), "cmd", "no name"),
+        (json!({ "cmd": ["a\0"] }), "cmd", "NUL"),
+        (json!({ "working_dir": "here" }), "working_dir", "{workspace}"),
+        (json!({ "required_env": ["A=B"] }), "required_env", "no name of a variable"),
+        (json!({ "env": { "A=B": "" } }), "env", "no name of a variable"),
+        (json!({ "env": { "A": "\0" } }), "env.A", "NUL"),
+        (json!({ "resource_limits": { "memory_mb": 0 } }), "resource_limits.memory_mb", "leave it out"),
+        (json!({ "resource_limits": { "cpu_cores": 0.0 } }), "resource_limits.cpu_cores", "leave it out"),
+        (json!({ "resource_limits": { "timeout_seconds": 0 } }), "resource_limits.timeout_seconds", "leave it out"),
+        (json!({ "model_flag": "--model" }), "model_flag", "--model {model}"),
+        (json!({ "model_flag": "--model '{model}" }), "model_flag", "not closed"),
+        (json!({ "workspace_flag": "'" }), "workspace_flag", "not closed"),
+        (json!({ "session_config": { "resume_flag": "'" } }), "session_config.resume_flag", "not closed"),
+        (json!({ "permission_settings": { "x": { "supported": true } } }), "permission_settings.x.cli_flag", "none"),
+        (json!({ "discovery": { "min_node": "new" } }), "discovery.min_node", "22.19.0"),
+        (json!({ "model_config": { "available_models": [{}] } }), "model_config.available_models", "no id"),
+        (
+            json!({ "model_config": { "default_model": "a", "available_models": [{ "id": "b", "is_default": true }] } }),
+            "model_config.default_model",
+            "\"b\" says is_default",
+        ),
+    ] {
+        let error = refused(fields);
+        assert!(error.contains(&format!(", field {field}: ")) && error.contains(part), "{error}");
+    }
+    let error = load(&json!([row(json!({})), row(json!({}))]).to_string(), Format::Json).expect_err("twice");
+    assert!(error.contains("another row of this file has it too"), "{error}");
+}
+
+#[test]
+fn a_row_that_is_switched_off_may_wait_for_containers() {
+    let text = row(json!({ "enabled": false, "image": "x/y", "tag": "1", "mounts": [{ "source": "/a" }] })).to_string();
+    let catalog = load(&text, Format::Json).expect("it is listed");
+    assert!(catalog.rows().iter().any(|row| row.id == "mine" && !row.enabled));
+    assert!(catalog.get("mine").expect_err("it does not start").to_string().contains("enabled = true"));
+}
+
+#[test]
+fn no_row_is_added_from_a_file_with_a_wrong_one() {
+    let mut catalog = Catalog::default();
+    let text = json!([row(json!({})), row(json!({ "id": "other", "protocol": "?" }))]).to_string();
+    catalog.load(&text, Format::Json, &PROTOCOLS, "f").expect_err("refused");
+    assert!(catalog.get("mine").is_err());
+}
+
+#[test]
+fn an_adapter_of_the_embedder_s_is_a_protocol() {
+    let text = row(json!({ "protocol": "own" })).to_string();
+    assert!(load(&text, Format::Json).is_err());
+    let protocols = [&PROTOCOLS[..], &["own"]].concat();
+    Catalog::default().load(&text, Format::Json, &protocols, "f").expect("it is linked in");
+}
+
+#[test]
+fn the_schema_is_as_reviewed() {
+    insta::assert_snapshot!(serde_json::to_string_pretty(&schema()).expect("serializes"));
+}
+
+#[test]
+fn the_schema_has_every_field_and_no_other() {
+    let schema = schema();
+    let fields = |of: &str| {
+        let properties = schema["$defs"][of]["properties"].as_object().unwrap_or_else(|| panic!("{of}: {schema}"));
+        assert_eq!(schema["$defs"][of]["additionalProperties"], json!(false), "{of}");
+        properties.keys().cloned().collect::<std::collections::BTreeSet<_>>()
+    };
+    let row = serde_json::to_value(AgentSpec::new("x", "acp", &[])).expect("serializes");
+    assert_eq!(fields("AgentSpec"), row.as_object().expect("an object").keys().cloned().collect());
+    let discovery = row["discovery"].as_object().expect("an object").keys().cloned().collect();
+    assert_eq!(fields("Discovery"), discovery);
+    assert_eq!(schema["$defs"]["AgentSpec"]["required"], json!(["id", "protocol"]));
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_rows_or_an_error(text in "\\PC{0,200}") {
+        let _ = load(&text, Format::Json);
+        let _ = load(&text, Format::Toml);
+    }
+
+    #[test]
+    fn a_field_of_any_value_is_taken_or_named(at: prop::sample::Index, value in prop_oneof![
+        Just(json!(null)), Just(json!(true)), Just(json!(-7)), Just(json!("x")), Just(json!([1])), Just(json!({ "a": "b" })),
+    ]) {
+        let fields = serde_json::to_value(AgentSpec::new("mine", "acp", &["mine"])).expect("serializes");
+        let names: Vec<&String> = fields.as_object().expect("an object").keys().collect();
+        let name = at.get(&names).as_str();
+        if let Err(error) = load(&row(json!({ name: value })).to_string(), Format::Json) {
+            prop_assert!(error.contains(&format!("field {name}")), "{}", error);
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! Whatever an agent writes, and however it arrives: events or a typed error, the same ones for every split.
+
+use agents::{Action, claude};
+use ipc_protocol::Event;
+use proptest::{collection::vec, prelude::*, sample::Index};
+
+use crate::calls::{check_calls, endless};
+use crate::replay::{Record, Replay, TRANSCRIPTS, Transcript, config, events, setup, writes};
+
+/// Replays, with what the agent wrote between two of our own messages split at `splits`.
+fn split(transcript: &Transcript, records: &[Record], splits: &[Index]) -> Vec<Action> {
+    let mut replay = Replay::of(transcript);
+    let mut bytes = Vec::new();
+    let mut splits = splits.iter().cycle();
+    let mut flush = |bytes: &mut Vec<u8>, replay: &mut Replay| {
+        while !bytes.is_empty() {
+            let at = splits.next().map_or(bytes.len(), |split| split.index(bytes.len()) + 1);
+            let rest = bytes.split_off(at);
+            replay.stdout(bytes);
+            *bytes = rest;
+        }
+    };
+    for record in records {
+        match record {
+            Record::Out(line) => bytes.extend_from_slice(&replay.line(line)),
+            other => {
+                flush(&mut bytes, &mut replay);
+                replay.record(other);
+            }
+        }
+    }
+    flush(&mut bytes, &mut replay);
+    replay.finish()
+}
+
+/// What must hold of any sequence of actions, whatever the agent wrote.
+fn check(actions: &[Action]) {
+    let count = |is: fn(&Action) -> bool| actions.iter().filter(|action| is(action)).count();
+    let requested = count(|action| matches!(action, Action::Event(Event::PermissionRequested(_))));
+    let resolved = count(|action| matches!(action, Action::Event(Event::PermissionResolved { .. })));
+    assert_eq!(requested, resolved, "no request is left open");
+    check_calls(actions);
+    let said = count(|action| matches!(action, Action::Event(Event::Complete { .. } | Event::Error { .. })));
+    assert!(count(|action| *action == Action::TurnEnded) <= said, "a turn does not end without a word");
+    assert!(count(|action| matches!(action, Action::Fail(_))) <= 1);
+    assert!(count(|action| matches!(action, Action::Ready { .. })) <= 1);
+    let ready = actions.iter().position(|action| matches!(action, Action::Ready { .. })).unwrap_or(actions.len());
+    let early = events(&actions[..ready]);
+    let logs = early.iter().filter(|event| matches!(event, Event::Log { .. })).count();
+    assert_eq!(early.len(), logs, "nothing is told before it is ready");
+    let mut answered: Vec<_> = actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::Reply { request, .. } => Some(*request),
+            _ => None,
+        })
+        .collect();
+    let replies = answered.len();
+    answered.sort_unstable();
+    answered.dedup();
+    assert_eq!(answered.len(), replies, "each operation is answered once");
+    // Each is one line of JSON.
+    writes(actions);
+}
+
+fn transcript() -> impl Strategy<Value = (Transcript, Vec<Record>)> {
+    (0..TRANSCRIPTS.len()).prop_map(|index| (TRANSCRIPTS[index], TRANSCRIPTS[index].records()))
+}
+
+/// Bytes that are nearly something.
+fn garbage() -> impl Strategy<Value = Vec<u8>> {
+    let pieces = [
+        "{",
+        "}",
+        "[",
+        "]",
+        "\"",
+        ":",
+        ",",
+        "null",
+        "1",
+        "-1",
+        "1e999",
+        "99999999999999999999",
+        "\\u0000",
+        "\\ud800",
+        "\n",
+        "\r",
+        "{\"type\":\"stream_event\",\"event\":{\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"t\"}}}\n",
+        "{\"type\":\"result\",\"subtype\":\"success\"}\n",
+        "{\"type\":\"result\",\"is_error\":true,\"user_message_uuids\":[\"00000000-0000-4000-8000-000000000001\"]}\n",
+        "{\"type\":\"control_response\",\"response\":{\"subtype\":\"success\",\"request_id\":\"agent-proxy-1\"}}\n",
+        "{\"type\":\"control_response\",\"response\":{\"subtype\":\"error\",\"request_id\":\"agent-proxy-2\"}}\n",
+        "{\"type\":\"control_request\",\"request_id\":\"x\",\"request\":{\"subtype\":\"can_use_tool\",\"tool_name\":\"X\"}}\n",
+        "{\"type\":\"control_cancel_request\",\"request_id\":\"x\"}\n",
+        "{\"type\":\"command_lifecycle\",\"command_uuid\":\"00000000-0000-4000-8000-000000000001\",\"state\":\"cancelled\"}\n",
+        "{\"type\":\"assistant\",\"message\":{\"id\":\"m\",\"content\":[{\"type\":\"tool_use\",\"id\":\"x\",\"name\":\"X\",\"input\":{}}]}}\n",
+        "{\"type\":\"user\",\"message\":{\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"x\"}]}}\n",
+        "{\"type\":\"system\",\"subtype\":\"init\",\"session_id\":\"s\",\"tools\":null}\n",
+        "{\"type\":\"system\",\"subtype\":\"api_retry\",\"retry_delay_ms\":-1e308}\n",
+        "\"type\":",
+        "\"message\":{",
+        "\"content\":[",
+        "\"parent_tool_use_id\":\"p\"",
+        "\"modelUsage\":{\"m\":{\"inputTokens\":18446744073709551615}}",
+    ];
+    let piece = prop_oneof![
+        4 => prop::sample::select(pieces.map(|piece| piece.as_bytes().to_vec()).to_vec()),
+        1 => vec(any::<u8>(), 0..8),
+    ];
+    vec(piece, 0..24).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn splitting_changes_nothing((transcript, records) in transcript(), splits in vec(any::<Index>(), 1..64)) {
+        prop_assert_eq!(split(&transcript, &records, &splits), split(&transcript, &records, &[]));
+    }
+
+    #[test]
+    fn any_prefix_ends_well((transcript, records) in transcript(), lines in any::<Index>(), cut in any::<Index>()) {
+        let mut records = records;
+        records.truncate(lines.index(records.len()) + 1);
+        if let Some(Record::Out(line)) = records.last_mut() {
+            line.truncate(cut.index(line.len()));
+        }
+        check(&split(&transcript, &records, &[]));
+    }
+
+    #[test]
+    fn a_line_of_garbage_adds_log_lines_only(
+        (transcript, records) in transcript(), at in any::<Index>(), text in "[^\\pC\\[\\]{}\"0-9-][^\\pC]{0,40}",
+    ) {
+        let plain = split(&transcript, &records, &[]);
+        let mut dirty = records.clone();
+        dirty.insert(at.index(records.len()), Record::Out(format!("{text}\n").into_bytes()));
+        let noise = Action::Event(Event::Log { stream: "stdout".into(), text: format!("{text}\n") });
+        let actions: Vec<_> =
+            split(&transcript, &dirty, &[]).into_iter().filter(|action| *action != noise).collect();
+        prop_assert_eq!(actions, plain);
+    }
+
+    #[test]
+    fn garbage_anywhere_ends_well(
+        (transcript, records) in transcript(),
+        garbage in vec((any::<Index>(), garbage()), 1..8),
+        splits in vec(any::<Index>(), 1..8),
+    ) {
+        let mut records = records;
+        for (at, bytes) in garbage {
+            records.insert(at.index(records.len()), Record::Out(bytes));
+        }
+        let actions = split(&transcript, &records, &splits);
+        check(&actions);
+        prop_assert_eq!(actions, split(&transcript, &records, &[]));
+    }
+}
+
+/// An adapter that is ready.
+fn ready() -> Replay {
+    let mut replay = Replay::new(claude::make(setup(config())).expect("an adapter"), Vec::new());
+    replay.stdout(
+        b"{\"type\":\"control_response\",\"response\":{\"subtype\":\"success\",\"request_id\":\"agent-proxy-1\"}}\n",
+    );
+    replay.clear();
+    replay
+}
+
+#[test]
+fn a_line_without_an_end_is_dropped_and_told_once() {
+    let mut replay = ready();
+    for _ in 0..20 {
+        replay.stdout(&[b'x'; 1024 * 1024]);
+    }
+    replay.stdout(b"\n{\"type\":\"keep_alive\"}\n");
+    let codes: Vec<_> = events(&replay.actions)
+        .into_iter()
+        .map(|event| match event {
+            Event::Error { code, .. } => code.as_str(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(codes, ["line-too-long"]);
+}
+
+#[test]
+fn what_an_agent_leaves_open_is_bounded() {
+    let mut replay = ready();
+    replay.prompt("go");
+    replay.clear();
+    for number in 0..200 {
+        let asked = format!(
+            r#"{{"type":"control_request","request_id":"{number}","request":{{"subtype":"can_use_tool","tool_name":"X","input":{{}}}}}}"#
+        );
+        replay.stdout(format!("{asked}\n").as_bytes());
+    }
+    let requested = |event: &&Event| matches!(event, Event::PermissionRequested(_));
+    assert_eq!(events(&replay.actions).into_iter().filter(requested).count(), 64);
+    let denied =
+        writes(&replay.actions).iter().filter(|write| write["response"]["response"]["behavior"] == "deny").count();
+    assert_eq!(denied, 136, "each of the others is answered");
+    replay.clear();
+    for number in 0..2000 {
+        let block = format!(r#"{{"type":"tool_use","id":"t{number}","name":"X","input":{{}}}}"#);
+        let line = format!(r#"{{"type":"assistant","message":{{"id":"m{number}","content":[{block}]}}}}"#);
+        replay.stdout(format!("{line}\n").as_bytes());
+    }
+    let actions = replay.finish();
+    check_calls(&actions);
+    let ended = events(&actions).into_iter().filter(|event| matches!(event, Event::ToolEnd(_))).count();
+    assert_eq!(ended, 2000, "what is forgotten is ended too");
+}
+
+/// A turn with a call that runs.
+fn in_tool() -> Replay {
+    let mut replay = ready();
+    replay.prompt("go");
+    replay.stdout(
+        b"{\"type\":\"assistant\",\"message\":{\"id\":\"m\",\"content\":[{\"type\":\"tool_use\",\"id\":\"t\",\"name\":\"X\",\"input\":{}}]}}\n",
+    );
+    replay.clear();
+    replay
+}
+
+fn dropped(replay: &mut Replay, beginning: &str) {
+    endless(beginning).for_each(|bytes| replay.stdout(&bytes));
+    let first = replay.actions.remove(0);
+    assert!(matches!(&first, Action::Event(Event::Error { code, .. }) if code == "line-too-long"), "{first:?}");
+}
+
+/// Nobody waits for what was in a line that is not taken.
+#[test]
+fn what_a_dropped_line_asks_or_says_is_not_waited_for() {
+    let mut replay = in_tool();
+    dropped(
+        &mut replay,
+        r#"{"type":"control_request","request_id":"r","request":{"subtype":"can_use_tool","tool_name":"Write","input":{"x":""#,
+    );
+    let refused = &writes(&replay.actions)[0]["response"];
+    assert_eq!((&refused["subtype"], &refused["request_id"]), (&"error".into(), &"r".into()));
+    assert_eq!(replay.actions.len(), 1);
+
+    let mut replay = in_tool();
+    dropped(&mut replay, r#"{"type":"user","message":{"role":"user","content":[{"type":"tool_result","content":""#);
+    assert!(matches!(&replay.actions[..], [Action::Event(Event::ToolEnd(end))] if end.id == "t"), "it may have ended");
+
+    let mut replay = in_tool();
+    dropped(&mut replay, r#"{"type":"result","subtype":"success","is_error":false,"result":""#);
+    assert_eq!(replay.actions.last(), Some(&Action::TurnEnded));
+
+    let mut replay = ready();
+    replay.adapter.operate(7, &ipc_protocol::Operation::GetState, &mut replay.actions).expect("taken");
+    let id = writes(&replay.actions)[0]["request_id"].to_string();
+    replay.clear();
+    dropped(
+        &mut replay,
+        &format!(
+            r#"{{"type":"control_response","response":{{"subtype":"success","request_id":{id},"response":{{"x":""#
+        ),
+    );
+    assert!(matches!(&replay.actions[..], [Action::Reply { reply: Err(_), .. }]), "{:?}", replay.actions);
+}
+
+/// What an agent asks before it is ready is refused: nobody is told of it.
+#[test]
+fn what_is_asked_too_early_is_refused() {
+    let mut replay = Replay::new(claude::make(setup(config())).expect("an adapter"), Vec::new());
+    replay.clear();
+    for number in 0..1000 {
+        let line = format!(
+            r#"{{"type":"assistant","message":{{"id":"m{number}","content":[{{"type":"text","text":"x"}}]}}}}"#
+        );
+        replay.stdout(format!("{line}\n").as_bytes());
+    }
+    replay.stdout(b"{\"type\":\"control_request\",\"request_id\":\"r\",\"request\":{\"subtype\":\"can_use_tool\",\"tool_name\":\"X\"}}\n");
+    let refused = &writes(&replay.actions)[0]["response"];
+    assert_eq!((&refused["subtype"], &refused["request_id"]), (&"error".into(), &"r".into()));
+}
+
+/// An abort has room of its own, and one that is not sent says so.
+#[test]
+fn aborts_that_are_not_answered_are_bounded() {
+    let mut replay = ready();
+    replay.prompt("go");
+    for request in 0..64 {
+        replay.adapter.operate(request, &ipc_protocol::Operation::GetState, &mut replay.actions).expect("taken");
+    }
+    replay.clear();
+    let taken = (0..100).filter(|_| replay.adapter.abort(&mut replay.actions).is_ok()).count();
+    assert_eq!((taken, writes(&replay.actions).len()), (8, 8));
+}
+
+#[test]
+fn an_input_that_is_too_large_to_be_passed_on_still_goes_back() {
+    let mut replay = ready();
+    replay.prompt("go");
+    replay.clear();
+    let content = "x".repeat(2 * 1024 * 1024);
+    let asked = serde_json::json!({ "type": "control_request", "request_id": "r", "request": {
+        "subtype": "can_use_tool", "tool_name": "Write", "input": { "content": content } } });
+    replay.stdout(format!("{asked}\n").as_bytes());
+    let Some(Event::PermissionRequested(request)) = events(&replay.actions).last().copied().cloned() else { panic!() };
+    assert!(request.input.as_str().starts_with("\"left out: 2097"), "{:?}", request.input);
+    let allow = ipc_protocol::PermissionAnswer::Allow;
+    replay.adapter.permission(&request.id, &allow, crate::replay::USER, &mut replay.actions).expect("open");
+    let written = &writes(&replay.actions)[0]["response"]["response"]["updatedInput"]["content"];
+    assert_eq!(written.as_str().map(str::len), Some(content.len()));
+}

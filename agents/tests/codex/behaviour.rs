@@ -1,0 +1,399 @@
+//! What no recording has: single messages, and what the adapter makes of them.
+
+use agents::{Action, codex};
+use ipc_protocol::{
+    AgentSessionConfig, Decision, EnvVars, Event, Json, McpServer, McpTransport, NativeResume, Operation,
+    PermissionAnswer, PermissionMode, PermissionPolicy, PermissionRule, Prompt, PromptPart, ResolvedBy, StopReason,
+    WireError,
+};
+use serde_json::{Value, json};
+
+use crate::recorded::{Replay, Step, USER, events, kinds, replies, setup, writes};
+
+/// An adapter with the thread `t`, and no actions yet.
+pub(crate) fn ready() -> Replay {
+    with(AgentSessionConfig::new("codex"))
+}
+
+fn with(config: AgentSessionConfig) -> Replay {
+    let mut replay = Replay::new(codex::make, setup(config));
+    replay.says(&json!({"id": 1, "result": {"userAgent": "x"}}));
+    replay.says(&json!({"id": 2, "result": {"thread": {"id": "t"}, "model": "m", "reasoningEffort": null}}));
+    assert!(matches!(replay.actions.last(), Some(Action::Ready { .. })), "{:?}", replay.actions);
+    replay.clear();
+    replay
+}
+
+/// An adapter in the turn `u`.
+pub(crate) fn in_turn() -> Replay {
+    let mut replay = ready();
+    replay.step(&Step::Prompt("go".into())).expect("ready");
+    let id = writes(&replay.actions)[0]["id"].clone();
+    replay.says(&json!({"id": id, "result": {"turn": {"id": "u"}}}));
+    replay.clear();
+    replay
+}
+
+/// A notification about the thread `t` and its turn `u`.
+pub(crate) fn notification(method: &str, mut params: Value) -> Value {
+    params["threadId"] = json!("t");
+    params["turnId"] = json!("u");
+    json!({"method": method, "params": params})
+}
+
+pub(crate) fn completed(status: &str, error: &Value) -> Value {
+    json!({"method": "turn/completed", "params": {"threadId": "t", "turn": {"id": "u", "status": status, "error": error}}})
+}
+
+fn last_write(replay: &Replay) -> Value {
+    writes(&replay.actions).pop().expect("something written")
+}
+
+/// What `thread/start` is asked with.
+fn thread_start(config: AgentSessionConfig, protocol_config: Value) -> Value {
+    let setup = agents::AdapterSetup { protocol_config, ..setup(config) };
+    let mut replay = Replay::new(codex::make, setup);
+    replay.says(&json!({"id": 1, "result": {}}));
+    last_write(&replay)["params"].clone()
+}
+
+#[test]
+fn a_thread_is_started_with_all_that_the_session_asks_for() {
+    let servers = vec![
+        McpServer {
+            name: "files".into(),
+            transport: McpTransport::Stdio {
+                command: "/bin/mcp".into(),
+                args: vec!["-v".into()],
+                env: [("KEY", "secret")].into_iter().collect(),
+            },
+        },
+        McpServer {
+            name: "web".into(),
+            transport: McpTransport::Http { url: "http://127.0.0.1:1/mcp".into(), headers: EnvVars::default() },
+        },
+    ];
+    let config = AgentSessionConfig {
+        cwd: Some("/work".into()),
+        model: Some("m".into()),
+        system_prompt: Some("Be brief.".into()),
+        mcp_servers: servers,
+        ephemeral: true,
+        ..AgentSessionConfig::new("codex")
+    };
+    assert_eq!(
+        thread_start(config, json!({})),
+        json!({
+            "cwd": "/work", "model": "m", "approvalPolicy": "untrusted", "approvalsReviewer": "user",
+            "sandbox": "danger-full-access", "developerInstructions": "Be brief.", "ephemeral": true,
+            "config": {"mcp_servers": {
+                "files": {"command": "/bin/mcp", "args": ["-v"], "env": {"KEY": "secret"}},
+                "web": {"url": "http://127.0.0.1:1/mcp", "http_headers": {}},
+            }},
+        })
+    );
+}
+
+#[test]
+fn codex_asks_for_all_it_can_unless_all_is_allowed() {
+    let policy = |mode, rules: &[PermissionRule], sandbox: &str| {
+        let permissions = PermissionPolicy { rules: rules.to_vec(), ..PermissionPolicy::default() };
+        let config = AgentSessionConfig { permission_mode: mode, permissions, ..AgentSessionConfig::new("codex") };
+        thread_start(config, json!({ "sandbox": sandbox }))["approvalPolicy"].clone()
+    };
+    let full = "danger-full-access";
+    let rule = [PermissionRule { tool: None, command: Some("rm *".into()), path: None, decision: Decision::Deny }];
+    for mode in [PermissionMode::Ask, PermissionMode::Deny, PermissionMode::ReadOnly] {
+        assert_eq!(policy(mode, &[], full), "untrusted");
+    }
+    assert_eq!(policy(PermissionMode::Allow, &rule, full), "untrusted");
+    assert_eq!(policy(PermissionMode::Allow, &[], full), "never");
+    // Without asking nothing would ever leave that sandbox.
+    assert_eq!(policy(PermissionMode::Allow, &[], "workspace-write"), "on-request");
+}
+
+#[test]
+fn what_codex_cannot_do_is_refused_before_it_is_started() {
+    let refused = |config: AgentSessionConfig, resume| {
+        let error = codex::make(agents::AdapterSetup { resume, ..setup(config) }).err();
+        assert!(matches!(error, Some(WireError::Unsupported { .. })), "{error:?}");
+    };
+    refused(AgentSessionConfig { tools: vec!["shell".into()], ..AgentSessionConfig::new("codex") }, None);
+    refused(AgentSessionConfig { mode: Some("yolo".into()), ..AgentSessionConfig::new("codex") }, None);
+    let resume = |fork| Some(NativeResume { id: Some("x".into()), fork });
+    refused(AgentSessionConfig { ephemeral: true, ..AgentSessionConfig::new("codex") }, resume(false));
+    let fork = AgentSessionConfig { ephemeral: true, ..AgentSessionConfig::new("codex") };
+    assert!(codex::make(agents::AdapterSetup { resume: resume(true), ..setup(fork) }).is_ok());
+}
+
+#[test]
+fn a_handshake_that_fails_says_why() {
+    let error = json!({"code": -32000, "message": "no", "data": {"x": 1}});
+    let mut replay = Replay::new(codex::make, setup(AgentSessionConfig::new("codex")));
+    replay.says(&json!({"id": 1, "error": error}));
+    let Some(Action::Fail(WireError::AgentRefused { reason, .. })) = replay.actions.last() else {
+        panic!("{:?}", replay.actions)
+    };
+    assert!(reason.contains("initialize") && reason.contains("no: {\"x\":1}"), "{reason}");
+    replay.clear();
+    replay.says(&json!({"id": 2, "result": {"thread": {"id": "t"}}}));
+    assert_eq!(kinds(&replay.actions), ["log"], "after a failure nothing is believed");
+
+    let mut replay = Replay::new(codex::make, setup(AgentSessionConfig::new("codex")));
+    replay.says(&json!({"id": 1, "result": {}}));
+    replay.says(&json!({"id": 2, "result": {"thread": {}}}));
+    assert!(matches!(replay.actions.last(), Some(Action::Fail(WireError::AgentProtocol { .. }))));
+    let actions = Replay::new(codex::make, setup(AgentSessionConfig::new("codex"))).finish();
+    assert!(matches!(actions.last(), Some(Action::Fail(WireError::AgentDied { .. }))), "{actions:?}");
+}
+
+#[test]
+fn every_part_of_a_prompt_is_passed_on() {
+    let mut replay = with(AgentSessionConfig { cwd: Some("/work".into()), ..AgentSessionConfig::new("codex") });
+    let parts = vec![
+        PromptPart::Text("look".into()),
+        PromptPart::Image { mime_type: "image/png".into(), data: "aGkh".into() },
+        PromptPart::File { path: "shot.PNG".into() },
+        PromptPart::File { path: "/a/b.rs".into() },
+    ];
+    replay.step(&Step::Prompt(Prompt { parts })).expect("ready");
+    assert_eq!(
+        last_write(&replay)["params"]["input"],
+        json!([
+            {"type": "text", "text": "look", "text_elements": []},
+            {"type": "image", "url": "data:image/png;base64,aGkh"},
+            {"type": "localImage", "path": "/work/shot.PNG"},
+            {"type": "text", "text": "@/a/b.rs", "text_elements": []},
+        ])
+    );
+}
+
+#[test]
+fn one_turn_at_a_time() {
+    let mut replay = ready();
+    assert!(matches!(replay.step(&Step::Steer("left".into())), Err(WireError::Unsupported { .. })));
+    replay.step(&Step::Abort).expect("nothing to abort is fine");
+    assert_eq!(replay.actions, []);
+    replay.step(&Step::Prompt("go".into())).expect("ready");
+    assert_eq!(replay.step(&Step::Prompt("again".into())), Err(WireError::Busy));
+    assert_eq!(replay.step(&Step::Operate(Operation::Compact)), Err(WireError::Busy));
+    let mut replay = ready();
+    replay.step(&Step::Operate(Operation::Compact)).expect("taken");
+    assert_eq!(replay.step(&Step::Prompt("go".into())), Err(WireError::Busy), "while it compacts");
+    let mut replay = Replay::new(codex::make, setup(AgentSessionConfig::new("codex")));
+    assert!(matches!(replay.step(&Step::Prompt("go".into())), Err(WireError::Unsupported { .. })), "not ready");
+    assert!(matches!(replay.step(&Step::Operate(Operation::GetState)), Err(WireError::Unsupported { .. })));
+}
+
+#[test]
+fn a_turn_that_is_refused_ends() {
+    let mut replay = ready();
+    replay.step(&Step::Prompt("go".into())).expect("ready");
+    replay.clear();
+    replay.says(&json!({"id": 3, "error": {"code": -32001, "message": "Server overloaded; retry later."}}));
+    let expected = Event::error("-32001", "Server overloaded; retry later.", true);
+    assert_eq!(replay.actions, [Action::Event(expected), Action::TurnEnded]);
+}
+
+#[test]
+fn a_plan_is_told_whole() {
+    let mut replay = in_turn();
+    let plan = json!([{"step": "a", "status": "inProgress"}, {"step": "b", "status": "pending"}, {"odd": 1}]);
+    replay.says(&notification("turn/plan/updated", json!({"explanation": null, "plan": plan})));
+    let [Event::Plan { entries }] = &events(&replay.actions)[..] else { panic!("{:?}", replay.actions) };
+    let entries: Vec<_> = entries.iter().map(|entry| (entry.content.as_str(), entry.status.as_str())).collect();
+    assert_eq!(entries, [("a", "in_progress"), ("b", "pending")]);
+}
+
+#[test]
+fn thinking_comes_as_summary_and_as_it_is() {
+    let mut replay = in_turn();
+    let delta = |index: u32, text: &str| json!({"itemId": "r", "summaryIndex": index, "delta": text});
+    replay.says(&notification("item/reasoning/summaryPartAdded", json!({"itemId": "r", "summaryIndex": 0})));
+    replay.says(&notification("item/reasoning/summaryTextDelta", delta(0, "a")));
+    replay.says(&notification("item/reasoning/summaryPartAdded", json!({"itemId": "r", "summaryIndex": 1})));
+    replay.says(&notification("item/reasoning/textDelta", delta(1, "b")));
+    let item = json!({"type": "reasoning", "id": "r", "summary": ["a"], "content": ["b"]});
+    replay.says(&notification("item/completed", json!({ "item": item })));
+    let item = json!({"type": "reasoning", "id": "whole", "summary": ["c", "d"], "content": []});
+    replay.says(&notification("item/completed", json!({ "item": item })));
+    let thought = |text: &str| Event::Thinking { text: text.into() };
+    assert_eq!(events(&replay.actions), [thought("a"), thought("\n\n"), thought("b"), thought("c\n\nd")]);
+}
+
+#[test]
+fn a_question_that_has_no_options_is_answered_with_input() {
+    let mut replay = in_turn();
+    let questions = json!([{"id": "a", "question": "which?", "options": []}, {"id": "b", "question": "why?"}]);
+    let mut asked = notification("item/tool/requestUserInput", json!({"itemId": "c", "questions": questions}));
+    asked["id"] = json!(0);
+    replay.says(&asked);
+    let [Event::PermissionRequested(request)] = &events(&replay.actions)[..] else { panic!("{:?}", replay.actions) };
+    assert_eq!((request.kind.as_str(), request.title.as_str()), ("question", "which? / why?"));
+    let allow = Step::Permission(request.id.clone(), PermissionAnswer::Allow);
+    assert!(matches!(replay.step(&allow), Err(WireError::UnknownOption { .. })), "there is nothing to choose");
+    let answers = r#"{"answers":{"a":{"answers":["x"]},"b":{"answers":["y"]}}}"#;
+    let answer = PermissionAnswer::AllowWith { input: Json::new(answers).expect("JSON") };
+    replay.step(&Step::Permission(request.id.clone(), answer)).expect("open");
+    assert_eq!(last_write(&replay)["result"]["answers"]["b"]["answers"], json!(["y"]));
+}
+
+#[test]
+fn more_permissions_are_granted_as_asked_or_not_at_all() {
+    let mut replay = in_turn();
+    let asked = json!({"network": null, "fileSystem": {"read": null, "write": ["/etc"]}});
+    for (answer, expected) in [
+        (
+            PermissionAnswer::Allow,
+            json!({"permissions": {"fileSystem": {"read": null, "write": ["/etc"]}}, "scope": "turn"}),
+        ),
+        (PermissionAnswer::Deny, json!({"permissions": {}, "scope": "turn"})),
+        (PermissionAnswer::Cancelled, json!({"permissions": {}, "scope": "turn"})),
+    ] {
+        replay.clear();
+        let params = json!({"itemId": "c", "cwd": "/", "reason": "to set it up", "permissions": asked});
+        let mut request = notification("item/permissions/requestApproval", params);
+        request["id"] = json!(7);
+        replay.says(&request);
+        let [Event::PermissionRequested(request)] = &events(&replay.actions)[..] else {
+            panic!("{:?}", replay.actions)
+        };
+        assert_eq!(request.paths, ["/etc"]);
+        replay.step(&Step::Permission(request.id.clone(), answer)).expect("open");
+        assert_eq!(last_write(&replay), json!({"id": 7, "result": expected}));
+    }
+}
+
+#[test]
+fn forms_of_mcp_servers_are_questions() {
+    let mut replay = in_turn();
+    let schema = json!({"type": "object", "properties": {"name": {"type": "string"}}});
+    let params =
+        json!({"serverName": "files", "mode": "form", "message": "who?", "requestedSchema": schema, "_meta": null});
+    let mut request = notification("mcpServer/elicitation/request", params);
+    request["id"] = json!(0);
+    replay.says(&request);
+    let [Event::PermissionRequested(request)] = &events(&replay.actions)[..] else { panic!("{:?}", replay.actions) };
+    assert_eq!((request.kind.as_str(), request.title.as_str()), ("question", "files: who?"));
+    let allow = Step::Permission(request.id.clone(), PermissionAnswer::Allow);
+    assert!(matches!(replay.step(&allow), Err(WireError::UnknownOption { .. })), "its field would be empty");
+    let answer = PermissionAnswer::AllowWith { input: Json::new(r#"{"name":"x"}"#).expect("JSON") };
+    replay.step(&Step::Permission(request.id.clone(), answer)).expect("open");
+    assert_eq!(last_write(&replay)["result"], json!({"action": "accept", "content": {"name": "x"}, "_meta": null}));
+}
+
+#[test]
+fn an_amendment_is_an_option_with_all_it_needs() {
+    let mut replay = in_turn();
+    let decisions = json!(["accept", {"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["touch", "x"]}},
+        {"applyNetworkPolicyAmendment": {"network_policy_amendment": {"host": "a.example", "action": "deny"}}}, {}, 7]);
+    let params = json!({"itemId": "c", "command": "/bin/sh -c 'touch x'", "availableDecisions": decisions});
+    let mut request = notification("item/commandExecution/requestApproval", params);
+    request["id"] = json!(0);
+    replay.says(&request);
+    let [Event::PermissionRequested(request)] = &events(&replay.actions)[..] else { panic!("{:?}", replay.actions) };
+    assert_eq!(request.command.as_deref(), Some("touch x"));
+    let ids: Vec<_> = request.options.iter().map(|option| option.id.as_str()).collect();
+    let expected = [
+        "accept",
+        "acceptForSession",
+        "decline",
+        "cancel",
+        "acceptWithExecpolicyAmendment",
+        "applyNetworkPolicyAmendment:never",
+    ];
+    assert_eq!(ids, expected);
+    let answer = PermissionAnswer::Option("acceptWithExecpolicyAmendment".into());
+    replay.step(&Step::Permission(request.id.clone(), answer)).expect("open");
+    assert_eq!(last_write(&replay)["result"]["decision"], decisions[1]);
+}
+
+#[test]
+fn the_agent_may_take_a_request_back() {
+    let mut replay = in_turn();
+    let mut request = notification("item/fileChange/requestApproval", json!({"itemId": "c"}));
+    request["id"] = json!(4);
+    replay.says(&request);
+    replay.says(&json!({"method": "serverRequest/resolved", "params": {"threadId": "t", "requestId": 4}}));
+    let resolved = events(&replay.actions).pop().expect("an event");
+    assert!(matches!(resolved, Event::PermissionResolved { option: None, by: ResolvedBy::Agent, .. }), "{resolved:?}");
+    let late = replay.adapter.permission("permission-1", &PermissionAnswer::Allow, USER, &mut Vec::new());
+    assert!(matches!(late, Err(WireError::UnknownPermission { .. })));
+}
+
+#[test]
+fn a_native_message_needs_a_method_and_gets_the_reply_as_it_stands() {
+    let mut replay = ready();
+    let native = |text: &str| Step::Operate(Operation::Native { message: Json::new(text).expect("JSON") });
+    assert!(matches!(replay.step(&native(r#"{"params":{}}"#)), Err(WireError::Protocol { .. })));
+    replay.step(&native(r#"{"id":99,"method":"model/list","params":{"limit":1}}"#)).expect("taken");
+    assert_eq!(last_write(&replay), json!({"id": 3, "method": "model/list", "params": {"limit": 1}}));
+    replay.stdout(b"{\"id\":3,\"result\":{\"data\":[1.50]}}\n");
+    let Some(Action::Reply { reply: Ok(reply), .. }) = replay.actions.last() else { panic!("{:?}", replay.actions) };
+    assert_eq!(reply.as_str(), r#"{"id":3,"result":{"data":[1.50]}}"#);
+}
+
+#[test]
+fn what_is_asked_for_in_vain_is_answered_too() {
+    let mut replay = ready();
+    for operation in [Operation::Compact, Operation::SetModel { model: "x".into() }, Operation::GetMessages] {
+        replay.step(&Step::Operate(operation)).expect("taken");
+    }
+    let mode = Step::Operate(Operation::SetMode { mode: "yolo".into() });
+    assert!(matches!(replay.step(&mode), Err(WireError::Unsupported { .. })));
+    replay.says(&json!({"id": 3, "error": {"code": -32600, "message": "not now"}}));
+    replay.says(&json!({"id": 4, "result": {}}));
+    let died = WireError::AgentDied { reason: "its output ended before it answered".into() };
+    let refused = WireError::AgentRefused { agent: "codex".into(), reason: "not now".into() };
+    assert_eq!(replies(&replay.finish()), [Err(refused), Ok(Value::Null), Err(died)]);
+}
+
+#[test]
+fn a_compaction_that_fails_says_so() {
+    let mut replay = ready();
+    replay.step(&Step::Operate(Operation::Compact)).expect("taken");
+    replay.says(&json!({"id": 3, "result": {}}));
+    assert_eq!(replies(&replay.actions), []);
+    replay.says(&completed("failed", &json!({"message": "no model", "codexErrorInfo": "other"})));
+    let refused = WireError::AgentRefused { agent: "codex".into(), reason: "no model".into() };
+    assert_eq!(replies(&replay.actions), [Err(refused)]);
+    replay.step(&Step::Prompt("go".into())).expect("ready again");
+}
+
+#[test]
+fn the_end_of_the_agent_ends_what_is_open() {
+    let mut replay = in_turn();
+    let mut request = notification("item/fileChange/requestApproval", json!({"itemId": "c"}));
+    request["id"] = json!(4);
+    replay.says(&request);
+    replay.clear();
+    // Half a line, which is a whole message.
+    replay
+        .stdout(notification("item/agentMessage/delta", json!({"itemId": "m", "delta": "bye"})).to_string().as_bytes());
+    let actions = replay.finish();
+    assert_eq!(kinds(&actions), ["stream:text", "permission:resolved", "stream:error"]);
+    assert_eq!(actions.last(), Some(&Action::TurnEnded));
+    assert_eq!(writes(&actions), Vec::<Value>::new(), "nobody reads any more");
+    assert_eq!(ready().finish(), [], "nothing is open");
+}
+
+#[test]
+fn what_is_not_understood_is_logged_and_what_is_not_ours_is_not() {
+    let mut replay = in_turn();
+    for text in ["plain words\n", "[1,2]\n", "{}\n", "{\"id\":99,\"result\":{}}\n", "{\"id\":\"1\",\"result\":{}}\n"] {
+        replay.clear();
+        replay.stdout(text.as_bytes());
+        assert_eq!(events(&replay.actions), [Event::Log { stream: "stdout".into(), text: text.into() }]);
+    }
+    replay.clear();
+    replay.stdout(b"\n  \r\n");
+    replay.says(&json!({"method": "skills/changed", "params": {}}));
+    replay.says(
+        &json!({"method": "item/agentMessage/delta", "params": {"threadId": "other", "itemId": "i", "delta": "x"}}),
+    );
+    replay.says(&json!({"method": "turn/completed", "params": {"threadId": "t", "turn": {"id": "another", "status": "completed"}}}));
+    assert_eq!(replay.actions, []);
+    replay.says(&completed("completed", &Value::Null));
+    let complete = Event::Complete { stop_reason: StopReason::EndTurn, usage: None };
+    assert_eq!(replay.actions, [Action::Event(complete), Action::TurnEnded]);
+}

@@ -1,0 +1,228 @@
+//! Whatever the agent writes, and however it arrives: events or a typed error, the same ones for every split.
+
+use agents::{Action, codex};
+use ipc_protocol::Event;
+use proptest::{collection::vec, prelude::*, sample::Index};
+use serde_json::json;
+
+use crate::{
+    TRANSCRIPTS,
+    behaviour::{completed, in_turn, notification, ready},
+    calls::endless,
+    recorded::{Record, Recording, Replay, Step, check, kinds, recording, split, writes},
+};
+
+fn any_recording() -> impl Strategy<Value = Recording> {
+    (0..TRANSCRIPTS.len()).prop_map(|index| recording(TRANSCRIPTS[index].1))
+}
+
+/// Bytes that are nearly something.
+fn garbage() -> impl Strategy<Value = Vec<u8>> {
+    let pieces = [
+        "{",
+        "}",
+        "[",
+        "\"",
+        ":",
+        ",",
+        "null",
+        "-1",
+        "1e999",
+        "99999999999999999999",
+        "\\ud800",
+        "\n",
+        "\r",
+        "\"id\":0,",
+        "\"id\":3,",
+        "\"id\":\"x\",",
+        "\"method\":",
+        "\"params\":{",
+        "\"result\":{",
+        "\"error\":{",
+        "\"item/agentMessage/delta\"",
+        "\"item/started\"",
+        "\"item/completed\"",
+        "\"turn/completed\"",
+        "\"turn/started\"",
+        "\"item/commandExecution/requestApproval\"",
+        "\"item/tool/requestUserInput\"",
+        "\"mcpServer/elicitation/request\"",
+        "\"thread/tokenUsage/updated\"",
+        "\"serverRequest/resolved\"",
+        "\"threadId\":\"t\",",
+        "\"delta\":\"x\"",
+        "\"turn\":{\"id\":\"x\",\"status\":\"interrupted\"}",
+        "\"item\":{\"type\":\"commandExecution\",\"id\":\"c\"}",
+        "\"tokenUsage\":{\"total\":{},\"last\":{}}",
+        "\"questions\":[]",
+    ];
+    let piece = prop_oneof![
+        4 => prop::sample::select(pieces.map(|piece| piece.as_bytes().to_vec()).to_vec()),
+        1 => vec(any::<u8>(), 0..8),
+    ];
+    vec(piece, 0..24).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn splitting_changes_nothing(recording in any_recording(), splits in vec(any::<Index>(), 1..64)) {
+        prop_assert_eq!(split(codex::make, &recording, &splits), split(codex::make, &recording, &[]));
+    }
+
+    #[test]
+    fn any_prefix_ends_well(recording in any_recording(), lines in any::<Index>(), cut in any::<Index>()) {
+        let mut recording = recording;
+        recording.records.truncate(lines.index(recording.records.len()) + 1);
+        if let Some(Record::Out(line)) = recording.records.last_mut() {
+            line.truncate(cut.index(line.len()));
+        }
+        check(&split(codex::make, &recording, &[]));
+    }
+
+    #[test]
+    fn a_line_of_garbage_adds_log_lines_only(
+        recording in any_recording(), at in any::<Index>(), text in "[^\\pC\\[\\]{}\"0-9-][^\\pC]{0,40}",
+    ) {
+        let plain = split(codex::make, &recording, &[]).0;
+        let mut dirty = recording.clone();
+        dirty.records.insert(at.index(recording.records.len()), Record::Out(format!("{text}\n").into_bytes()));
+        let noise = Action::Event(Event::Log { stream: "stdout".into(), text: format!("{text}\n") });
+        let actions: Vec<_> = split(codex::make, &dirty, &[]).0.into_iter().filter(|action| *action != noise).collect();
+        prop_assert_eq!(actions, plain);
+    }
+
+    #[test]
+    fn garbage_anywhere_ends_well(
+        recording in any_recording(), garbage in vec((any::<Index>(), garbage()), 1..8), splits in vec(any::<Index>(), 1..8),
+    ) {
+        let mut recording = recording;
+        for (at, bytes) in garbage {
+            recording.records.insert(at.index(recording.records.len()), Record::Out(bytes));
+        }
+        let actions = split(codex::make, &recording, &splits);
+        check(&actions);
+        prop_assert_eq!(actions, split(codex::make, &recording, &[]));
+    }
+
+    #[test]
+    fn flipped_bytes_end_well(
+        recording in any_recording(), flips in vec((any::<Index>(), any::<Index>(), any::<u8>()), 1..16),
+    ) {
+        let mut recording = recording;
+        for (record, byte, value) in flips {
+            let record = record.index(recording.records.len());
+            if let Record::Out(line) = &mut recording.records[record] {
+                let byte = byte.index(line.len());
+                line[byte] = value;
+            }
+        }
+        check(&split(codex::make, &recording, &[]));
+    }
+}
+
+/// A line that never ends costs one error. If it was the answer to a request of ours, that is over too.
+#[test]
+fn an_endless_line_is_dropped_with_a_word() {
+    let mut replay = ready();
+    replay.step(&crate::recorded::Step::Operate(ipc_protocol::Operation::GetMessages)).expect("taken");
+    let id = crate::recorded::writes(&replay.actions)[0]["id"].as_i64().expect("an id");
+    replay.clear();
+    replay.stdout(format!(r#"{{"id":{id},"result":{{"thread":""#).as_bytes());
+    let chunk = vec![b'x'; 1024 * 1024];
+    for _ in 0..20 {
+        replay.stdout(&chunk);
+    }
+    replay.stdout(b"\"}}\n");
+    assert_eq!(kinds(&replay.actions), ["stream:error"]);
+    assert!(matches!(&replay.actions[..], [_, Action::Reply { reply: Err(_), .. }]), "{:?}", replay.actions);
+    replay.clear();
+    replay
+        .says(&json!({"method": "item/agentMessage/delta", "params": {"threadId": "t", "itemId": "i", "delta": "x"}}));
+    assert_eq!(kinds(&replay.actions), ["stream:text"]);
+}
+
+/// Nobody waits for what was in a line that is not taken.
+#[test]
+fn what_a_dropped_line_asks_or_says_is_not_waited_for() {
+    let dropped = |beginning: &str| {
+        let mut replay = in_turn();
+        let item = json!({"type": "commandExecution", "id": "c", "command": "ls", "status": "inProgress"});
+        replay.says(&notification("item/started", json!({ "item": item })));
+        replay.clear();
+        endless(beginning).for_each(|bytes| replay.stdout(&bytes));
+        let first = replay.actions.remove(0);
+        assert!(matches!(&first, Action::Event(Event::Error { code, .. }) if code == "line-too-long"), "{first:?}");
+        replay.actions.clone()
+    };
+    // Its number is one of ours too.
+    let asked = r#"{"method":"item/fileChange/requestApproval","id":1,"params":{"threadId":"t","reason":""#;
+    let actions = dropped(asked);
+    assert_eq!((actions.len(), &writes(&actions)[0]["id"]), (1, &json!(1)));
+    assert!(writes(&actions)[0]["error"].is_object());
+    let actions = dropped(r#"{"method":"item/completed","params":{"threadId":"t","item":{"id":"c","out":""#);
+    assert!(matches!(&actions[..], [Action::Event(Event::ToolEnd(end))] if end.id == "c"), "it may have ended");
+    let actions = dropped(r#"{"method":"turn/completed","params":{"threadId":"t","turn":{"id":"u","items":[{"x":""#);
+    assert_eq!(actions.last(), Some(&Action::TurnEnded));
+}
+
+#[test]
+fn aborts_that_are_not_answered_are_bounded() {
+    let mut replay = in_turn();
+    for thread in 0..64 {
+        let item = json!({"type": "collabAgentToolCall", "id": format!("c{thread}"), "tool": "spawn",
+            "receiverThreadIds": [format!("s{thread}")], "status": "inProgress"});
+        replay.says(&notification("item/started", json!({ "item": item })));
+        let turn = json!({"id": format!("u{thread}"), "status": "inProgress"});
+        replay.says(&json!({"method": "turn/started", "params": {"threadId": format!("s{thread}"), "turn": turn}}));
+    }
+    replay.clear();
+    (0..100).for_each(|_| replay.step(&Step::Abort).expect("taken"));
+    let writes = writes(&replay.actions);
+    assert!((65..=257).contains(&writes.len()), "{}", writes.len());
+    assert!(writes.iter().any(|write| write["params"]["threadId"] == "t"), "its own turn is among them");
+}
+
+#[test]
+fn an_answer_without_an_id_still_lets_the_turn_end() {
+    let mut replay = ready();
+    replay.step(&Step::Prompt("go".into())).expect("ready");
+    let ours = writes(&replay.actions)[0]["id"].clone();
+    replay.says(&json!({"id": ours, "result": {"turn": {"id": ""}}}));
+    replay.says(&completed("completed", &json!(null)));
+    assert_eq!(replay.actions.last(), Some(&Action::TurnEnded));
+}
+
+/// Nothing that is remembered grows with what the agent says.
+#[test]
+fn a_million_ids_are_not_remembered() {
+    let mut replay = ready();
+    let ask = |id: usize| {
+        let params = json!({"threadId": "t", "turnId": "u", "itemId": "c", "command": "ls"});
+        json!({"method": "item/commandExecution/requestApproval", "id": id, "params": params})
+    };
+    (0..1000).for_each(|id| replay.says(&ask(id)));
+    let opened = |action: &&Action| matches!(action, Action::Event(Event::PermissionRequested(_)));
+    assert_eq!(replay.actions.iter().filter(opened).count(), 64, "the others are refused");
+    replay.clear();
+    let item = |method: &str, id: &str| {
+        let item = json!({"type": "commandExecution", "id": id, "command": "ls", "status": "completed"});
+        json!({"method": method, "params": {"threadId": "t", "turnId": "u", "item": item}})
+    };
+    (0..5000).for_each(|id| replay.says(&item("item/started", &id.to_string())));
+    let end = |replay: &mut Replay, id: &str| {
+        replay.clear();
+        replay.says(&item("item/completed", id));
+        kinds(&replay.actions)
+    };
+    assert_eq!(end(&mut replay, "4999"), ["stream:tool_end"], "remembered");
+    assert_eq!(end(&mut replay, "0"), ["stream:tool_start", "stream:tool_end"], "forgotten");
+    assert_eq!(end(&mut replay, &"x".repeat(2000)), Vec::<String>::new(), "an id that is too long");
+    replay.clear();
+    for id in 0..1000 {
+        let turn = json!({"id": "u", "status": "inProgress"});
+        replay.says(&json!({"method": "turn/started", "params": {"threadId": id.to_string(), "turn": turn}}));
+    }
+    assert_eq!(kinds(&replay.actions), Vec::<String>::new());
+}

@@ -1,0 +1,33 @@
+//! The Codex adapter, from outside.
+
+mod behaviour;
+#[path = "../common/calls.rs"]
+mod calls;
+mod hostile;
+mod provision;
+#[path = "../common/recorded.rs"]
+mod recorded;
+mod transcripts;
+mod traps;
+
+/// The recordings, each of the real agent with a scripted model.
+pub(crate) const TRANSCRIPTS: [(&str, &str); 14] = [
+    ("basic", include_str!("../transcripts/codex-basic.jsonl")),
+    ("permission", include_str!("../transcripts/codex-permission.jsonl")),
+    ("plan", include_str!("../transcripts/codex-plan.jsonl")),
+    ("sub-agent", include_str!("../transcripts/codex-sub-agent.jsonl")),
+    ("abort", include_str!("../transcripts/codex-abort.jsonl")),
+    ("steer", include_str!("../transcripts/codex-steer.jsonl")),
+    ("errors", include_str!("../transcripts/codex-errors.jsonl")),
+    ("operations", include_str!("../transcripts/codex-operations.jsonl")),
+    ("most-recent", include_str!("../transcripts/codex-most-recent.jsonl")),
+    ("fork", include_str!("../transcripts/codex-fork.jsonl")),
+    ("missing", include_str!("../transcripts/codex-missing.jsonl")),
+    ("missing-recent", include_str!("../transcripts/codex-missing-recent.jsonl")),
+    ("ephemeral", include_str!("../transcripts/codex-ephemeral.jsonl")),
+    ("output", include_str!("../transcripts/codex-output.jsonl")),
+];
+
+pub(crate) fn transcript(name: &str) -> &'static str {
+    TRANSCRIPTS.iter().find(|(known, _)| *known == name).map(|(_, transcript)| *transcript).expect("a recording")
+}

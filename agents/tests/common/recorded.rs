@@ -1,0 +1,335 @@
+//! Conversations that a real agent had with its adapter, replayed: what the host did (`do`), what the agent wrote (`out`,
+//! `err`), what files it had (`listed`), and what the adapter wrote then (`in`).
+
+use std::collections::BTreeMap;
+
+use agents::{Action, Adapter, AdapterSetup, ListedFile, Make};
+use ipc_protocol::{
+    AgentSessionConfig, Event, NativeResume, Operation, PermissionAnswer, Prompt, ResolvedBy, WireError,
+};
+use proptest::sample::Index;
+use serde_json::{Value, json};
+
+/// An answer of a user without a name.
+pub(crate) const USER: ResolvedBy = ResolvedBy::User { name: None };
+
+/// What the host does.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Prompt(Prompt),
+    Steer(Prompt),
+    Abort,
+    Permission(String, PermissionAnswer),
+    Operate(Operation),
+}
+
+/// One line of a recording.
+#[derive(Clone, Debug)]
+pub(crate) enum Record {
+    Do(Step),
+    /// Written by the adapter.
+    In(Value),
+    /// Written by the agent, with its newline.
+    Out(Vec<u8>),
+    /// Written by the agent to its standard error, with its newline.
+    Err(Vec<u8>),
+    /// What [`Action::List`] found.
+    Listed(Vec<ListedFile>),
+}
+
+/// A recording: how its adapter was made, and what happened.
+#[derive(Clone, Debug)]
+pub(crate) struct Recording {
+    pub(crate) setup: AdapterSetup,
+    pub(crate) records: Vec<Record>,
+}
+
+fn parse<T: serde::de::DeserializeOwned>(value: &Value) -> T {
+    serde_json::from_value(value.clone()).expect("fits")
+}
+
+fn step(value: &Value) -> Step {
+    let (name, value) = value.as_object().and_then(|step| step.iter().next()).expect("a step");
+    match name.as_str() {
+        "prompt" => Step::Prompt(parse(value)),
+        "steer" => Step::Steer(parse(value)),
+        "abort" => Step::Abort,
+        "permission" => Step::Permission(parse(&value["id"]), parse(&value["answer"])),
+        "operate" => Step::Operate(parse(value)),
+        other => panic!("step {other}"),
+    }
+}
+
+fn record(value: &Value) -> Record {
+    let line = || format!("{}\n", value["line"].as_str().expect("a line")).into_bytes();
+    match value["dir"].as_str() {
+        Some("do") => Record::Do(step(&value["do"])),
+        Some("in") => Record::In(serde_json::from_slice(&line()).expect("JSON")),
+        Some("out") => Record::Out(line()),
+        Some("err") => Record::Err(line()),
+        Some("listed") => {
+            let file = |file: &Value| ListedFile {
+                path: parse(&file["path"]),
+                modified_ms: parse(&file["modifiedMs"]),
+                head: parse::<String>(&file["head"]).into_bytes(),
+            };
+            Record::Listed(value["files"].as_array().expect("files").iter().map(file).collect())
+        }
+        other => panic!("direction {other:?}"),
+    }
+}
+
+/// Reads a recording; its first line says how the adapter is made.
+pub(crate) fn recording(transcript: &str) -> Recording {
+    let mut lines = transcript.lines().map(|line| serde_json::from_str::<Value>(line).expect("a record"));
+    let first = lines.next().expect("a first line");
+    assert_eq!(first["dir"], "setup");
+    let config = AgentSessionConfig { model: parse(&first["model"]), ..parse(&first["config"]) };
+    let resume = match &first["resume"] {
+        Value::Null => None,
+        resume => Some(NativeResume { id: parse(&resume["id"]), fork: parse(&resume["fork"]) }),
+    };
+    let setup = AdapterSetup {
+        protocol_config: first["protocolConfig"].clone(),
+        resume,
+        directories: parse::<BTreeMap<String, String>>(&first["directories"]),
+        ..setup(config)
+    };
+    Recording { setup, records: lines.map(|line| record(&line)).collect() }
+}
+
+/// How an adapter is made of `config` alone.
+pub(crate) fn setup(config: AgentSessionConfig) -> AdapterSetup {
+    AdapterSetup {
+        agent: config.agent.clone(),
+        config,
+        protocol_config: json!({}),
+        fresh_id: "0193a5a8-0000-7000-8000-000000000000".to_owned(),
+        resume: None,
+        endpoint: None,
+        directories: BTreeMap::new(),
+    }
+}
+
+/// What an adapter did.
+pub(crate) struct Replay {
+    pub(crate) adapter: Box<dyn Adapter>,
+    pub(crate) actions: Vec<Action>,
+    /// Operations that were taken.
+    pub(crate) operations: u64,
+    requests: u64,
+    lists: usize,
+}
+
+impl Replay {
+    pub(crate) fn new(make: Make, setup: AdapterSetup) -> Self {
+        let mut adapter = make(setup).expect("an adapter");
+        let mut actions = Vec::new();
+        adapter.start(&mut actions);
+        Self { adapter, actions, operations: 0, requests: 0, lists: 0 }
+    }
+
+    /// Forgets what was done so far.
+    pub(crate) fn clear(&mut self) {
+        self.actions.clear();
+    }
+
+    pub(crate) fn stdout(&mut self, bytes: &[u8]) {
+        self.adapter.stdout(bytes, &mut self.actions);
+    }
+
+    /// The agent writes `message` as a line.
+    pub(crate) fn says(&mut self, message: &Value) {
+        self.stdout(format!("{message}\n").as_bytes());
+    }
+
+    pub(crate) fn step(&mut self, step: &Step) -> Result<(), WireError> {
+        let out = &mut self.actions;
+        match step {
+            Step::Prompt(prompt) => self.adapter.prompt(prompt, out),
+            Step::Steer(prompt) => self.adapter.steer(prompt, out),
+            Step::Abort => self.adapter.abort(out),
+            Step::Permission(id, answer) => self.adapter.permission(id, answer, USER, out),
+            Step::Operate(operation) => {
+                self.requests += 1;
+                let taken = self.adapter.operate(self.requests, operation, out);
+                self.operations += u64::from(taken.is_ok());
+                taken
+            }
+        }
+    }
+
+    pub(crate) fn record(&mut self, record: &Record) -> Result<(), WireError> {
+        match record {
+            Record::Do(step) => self.step(step)?,
+            Record::In(_) => {}
+            Record::Out(line) => self.stdout(line),
+            Record::Err(line) => self.adapter.stderr(line, &mut self.actions),
+            Record::Listed(files) => {
+                let list = |action: &Action| match action {
+                    Action::List { id, .. } => Some(*id),
+                    _ => None,
+                };
+                let id = self.actions.iter().filter_map(list).nth(self.lists);
+                self.lists += 1;
+                // An adapter that was fed garbage may not have asked.
+                if let Some(id) = id {
+                    self.adapter.listed(id, files.clone(), &mut self.actions);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn finish(&mut self) -> Vec<Action> {
+        self.adapter.finish(&mut self.actions);
+        std::mem::take(&mut self.actions)
+    }
+}
+
+/// Replays a recording as it was: each step was taken then.
+pub(crate) fn replayed(make: Make, transcript: &str) -> Vec<Action> {
+    let recording = recording(transcript);
+    let mut replay = Replay::new(make, recording.setup);
+    for record in &recording.records {
+        replay.record(record).unwrap_or_else(|error| panic!("{record:?}: {error}"));
+    }
+    replay.finish()
+}
+
+/// Replays with what the agent wrote between two other records split at `splits`.
+pub(crate) fn split(make: Make, recording: &Recording, splits: &[Index]) -> (Vec<Action>, u64) {
+    let mut replay = Replay::new(make, recording.setup.clone());
+    let mut bytes = Vec::new();
+    let mut splits = splits.iter().cycle();
+    let mut flush = |bytes: &mut Vec<u8>, replay: &mut Replay| {
+        while !bytes.is_empty() {
+            let at = splits.next().map_or(bytes.len(), |split| split.index(bytes.len()) + 1);
+            let rest = bytes.split_off(at);
+            replay.stdout(bytes);
+            *bytes = rest;
+        }
+    };
+    for record in &recording.records {
+        match record {
+            Record::Out(line) => bytes.extend_from_slice(line),
+            Record::In(_) => {}
+            other => {
+                flush(&mut bytes, &mut replay);
+                // Refused where garbage came before.
+                let _ = replay.record(other);
+            }
+        }
+    }
+    flush(&mut bytes, &mut replay);
+    (replay.finish(), replay.operations)
+}
+
+/// What must hold of any sequence of actions, whatever the agent wrote.
+pub(crate) fn check((actions, operations): &(Vec<Action>, u64)) {
+    let count = |is: fn(&Action) -> bool| actions.iter().filter(|action| is(action)).count();
+    let requested = count(|action| matches!(action, Action::Event(Event::PermissionRequested(_))));
+    let resolved = count(|action| matches!(action, Action::Event(Event::PermissionResolved { .. })));
+    assert_eq!(requested, resolved, "no request is left open");
+    crate::calls::check_calls(actions);
+    let said = count(|action| matches!(action, Action::Event(Event::Complete { .. } | Event::Error { .. })));
+    assert!(count(|action| *action == Action::TurnEnded) <= said, "a turn does not end without a word");
+    assert!(count(|action| matches!(action, Action::Ready { .. } | Action::Fail(_))) <= 2);
+    assert!(count(|action| matches!(action, Action::Ready { .. })) <= 1);
+    assert_eq!(
+        count(|action| matches!(action, Action::Reply { .. })) as u64,
+        *operations,
+        "each operation is answered"
+    );
+}
+
+/// What is written to the agent, parsed.
+pub(crate) fn writes(actions: &[Action]) -> Vec<Value> {
+    let write = |action: &Action| match action {
+        Action::Write(line) => {
+            assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1, "one line a message");
+            Some(serde_json::from_slice(line).expect("JSON"))
+        }
+        _ => None,
+    };
+    actions.iter().filter_map(write).collect()
+}
+
+/// What is told to the host.
+pub(crate) fn events(actions: &[Action]) -> Vec<Event> {
+    let event = |action: &Action| match action {
+        Action::Event(event) => Some(event.clone()),
+        _ => None,
+    };
+    actions.iter().filter_map(event).collect()
+}
+
+/// The types of the events.
+pub(crate) fn kinds(actions: &[Action]) -> Vec<String> {
+    let kind = |event: &Event| {
+        let value = serde_json::to_value(event).expect("JSON");
+        value.as_object().and_then(|map| map.keys().next().cloned()).expect("a type")
+    };
+    events(actions).iter().map(kind).collect()
+}
+
+/// What was answered to operations.
+pub(crate) fn replies(actions: &[Action]) -> Vec<Result<Value, WireError>> {
+    let reply = |action: &Action| match action {
+        Action::Reply { reply, .. } => Some(reply.clone().map(|json| json.value())),
+        _ => None,
+    };
+    actions.iter().filter_map(reply).collect()
+}
+
+/// One line an action. Pieces of text that follow each other are one.
+pub(crate) fn render(actions: &[Action]) -> String {
+    let line = |action: &Action| match action {
+        Action::Write(line) => {
+            let text = String::from_utf8_lossy(line);
+            let version = concat!("\"version\":\"", env!("CARGO_PKG_VERSION"), "\"");
+            format!("> {}", text.trim_end().replace(version, "\"version\":\"…\""))
+        }
+        Action::Event(event) => {
+            let value = serde_json::to_value(event).expect("JSON");
+            let (kind, payload) = value.as_object().and_then(|map| map.iter().next()).expect("one key");
+            format!("{kind} {payload}")
+        }
+        other => format!("{other:?}"),
+    };
+    let cut = |line: String| match line.char_indices().nth(400) {
+        Some((at, _)) => format!("{}…\n", &line[..at]),
+        None => line + "\n",
+    };
+    joined(actions).iter().map(line).map(cut).collect()
+}
+
+fn joined(actions: &[Action]) -> Vec<Action> {
+    let mut out: Vec<Action> = Vec::new();
+    for action in actions {
+        match (out.last_mut(), action) {
+            (Some(Action::Event(Event::Text { text })), Action::Event(Event::Text { text: more }))
+            | (Some(Action::Event(Event::Thinking { text })), Action::Event(Event::Thinking { text: more })) => {
+                text.push_str(more);
+            }
+            _ => out.push(action.clone()),
+        }
+    }
+    out
+}
+
+/// What the adapter writes is what it wrote to the real agent.
+pub(crate) fn assert_writes(make: Make, transcript: &str) {
+    let recorded = recording(transcript).records.into_iter().filter_map(|record| match record {
+        Record::In(message) => Some(message),
+        _ => None,
+    });
+    let versionless = |mut message: Value| {
+        if let Some(client) = message.pointer_mut("/params/clientInfo") {
+            client["version"] = Value::Null;
+        }
+        message
+    };
+    let written = writes(&replayed(make, transcript)).into_iter().map(versionless);
+    assert_eq!(written.collect::<Vec<_>>(), recorded.map(versionless).collect::<Vec<_>>());
+}

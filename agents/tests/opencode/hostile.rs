@@ -1,0 +1,303 @@
+//! Whatever the server says, and however it arrives: events or a typed error, the same ones for every split.
+
+use agents::{Action, HttpEvent};
+use ipc_protocol::Event;
+use proptest::{collection::vec, prelude::*, sample::Index};
+use serde_json::json;
+
+use crate::calls::{check_calls, endless};
+use crate::replay::{Record, Replay, TRANSCRIPTS, config, ready, records};
+
+/// Replays, with what the server sent between two other things split at `splits`.
+fn split(name: &str, records: &[Record], splits: &[Index]) -> Vec<Action> {
+    let mut replay = Replay::of(name);
+    let mut splits = splits.iter().cycle();
+    replay.run(records, |replay, event| {
+        let mut rest = event;
+        while !rest.is_empty() {
+            let at = splits.next().map_or(rest.len(), |split| split.index(rest.len()) + 1);
+            let (head, tail) = rest.split_at(at);
+            replay.sse(head);
+            rest = tail;
+        }
+    });
+    replay.finish()
+}
+
+/// What must hold of any sequence of actions, whatever the server said.
+fn check(actions: &[Action]) {
+    let count = |is: fn(&Action) -> bool| actions.iter().filter(|action| is(action)).count();
+    let requested = count(|action| matches!(action, Action::Event(Event::PermissionRequested(_))));
+    let resolved = count(|action| matches!(action, Action::Event(Event::PermissionResolved { .. })));
+    assert_eq!(requested, resolved, "no request is left open");
+    check_calls(actions);
+    let said = count(|action| matches!(action, Action::Event(Event::Complete { .. } | Event::Error { .. })));
+    assert!(count(|action| *action == Action::TurnEnded) <= said, "a turn does not end without a word");
+    assert!(count(|action| matches!(action, Action::Ready { .. })) <= 1);
+    assert!(count(|action| matches!(action, Action::Fail(_))) <= 1);
+}
+
+fn transcript() -> impl Strategy<Value = (&'static str, Vec<Record>)> {
+    (0..TRANSCRIPTS.len()).prop_map(|index| (TRANSCRIPTS[index].0, records(TRANSCRIPTS[index].1)))
+}
+
+/// Bytes that are nearly something.
+fn garbage() -> impl Strategy<Value = Vec<u8>> {
+    let pieces = [
+        "{",
+        "}",
+        "[",
+        "\"",
+        ":",
+        ",",
+        "null",
+        "1",
+        "-1",
+        "1e999",
+        "99999999999999999999",
+        "\\u0000",
+        "\\ud800",
+        "\n",
+        "\r",
+        "data: ",
+        "data:",
+        "event: x",
+        "id: 1",
+        ": ",
+        "\"type\":",
+        "\"properties\":{",
+        "\"session.idle\"",
+        "\"session.error\"",
+        "\"session.status\"",
+        "\"message.updated\"",
+        "\"message.part.updated\"",
+        "\"message.part.delta\"",
+        "\"permission.asked\"",
+        "\"question.asked\"",
+        "\"sessionID\":\"ses_1\"",
+        "\"info\":{",
+        "\"part\":{",
+        "\"role\":\"user\"",
+        "\"role\":\"assistant\"",
+        "\"status\":{\"type\":\"busy\"}",
+        "\"delta\":\"t\"",
+        "\"tokens\":{\"input\":-1}",
+        "\"state\":{\"status\":\"running\"}",
+    ];
+    let piece = prop_oneof![
+        4 => prop::sample::select(pieces.map(|piece| piece.as_bytes().to_vec()).to_vec()),
+        1 => vec(any::<u8>(), 0..8),
+    ];
+    vec(piece, 0..24).prop_map(|pieces| [&b"data: "[..], &pieces.concat(), b"\n"].concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn splitting_changes_nothing((name, records) in transcript(), splits in vec(any::<Index>(), 1..64)) {
+        prop_assert_eq!(split(name, &records, &splits), split(name, &records, &[]));
+    }
+
+    #[test]
+    fn any_prefix_ends_well((name, records) in transcript(), lines in any::<Index>(), cut in any::<Index>()) {
+        let mut records = records;
+        records.truncate(lines.index(records.len()) + 1);
+        if let Some(Record::Sse(line)) = records.last_mut() {
+            line.truncate(cut.index(line.len()));
+        }
+        check(&split(name, &records, &[]));
+    }
+
+    #[test]
+    fn a_line_of_garbage_adds_log_lines_only(
+        (name, records) in transcript(), at in any::<Index>(), text in "[^\\pC:\\[\\]{}\"0-9-][^\\pC]{0,40}",
+    ) {
+        prop_assume!(!text.trim().is_empty() && !text.starts_with("data"));
+        let plain = split(name, &records, &[]);
+        let mut dirty = records.clone();
+        // The server's own line is the first: before it there is no stream to put anything on.
+        dirty.insert(at.index(records.len() - 1) + 1, Record::Sse(format!("{text}\ndata: {text}\n").into_bytes()));
+        let is_noise = |action: &&Action| matches!(
+            action, Action::Event(Event::Log { stream, text: log }) if stream == "events" && log.contains(&text)
+        );
+        let dirty = split(name, &dirty, &[]);
+        prop_assert_eq!(dirty.iter().filter(is_noise).count(), 2);
+        let actions: Vec<_> = dirty.iter().filter(|action| !is_noise(action)).cloned().collect();
+        prop_assert_eq!(actions, plain);
+    }
+
+    #[test]
+    fn garbage_anywhere_ends_well(
+        (name, records) in transcript(), garbage in vec((any::<Index>(), garbage()), 1..8), splits in vec(any::<Index>(), 1..8),
+    ) {
+        let mut records = records;
+        for (at, bytes) in garbage {
+            records.insert(at.index(records.len()), Record::Sse(bytes));
+        }
+        let actions = split(name, &records, &splits);
+        check(&actions);
+        prop_assert_eq!(actions, split(name, &records, &[]));
+    }
+
+    #[test]
+    fn flipped_bytes_end_well(
+        (name, records) in transcript(), flips in vec((any::<Index>(), any::<Index>(), any::<u8>()), 1..16),
+    ) {
+        let mut records = records;
+        for (record, byte, value) in flips {
+            let record = record.index(records.len());
+            match &mut records[record] {
+                Record::Sse(line) | Record::Stdout(line) => {
+                    let byte = byte.index(line.len());
+                    line[byte] = value;
+                }
+                Record::Out(status, body) => {
+                    *status = status.wrapping_add(value.into());
+                    body.truncate(byte.index(body.len() + 1).min(body.len()));
+                    while !body.is_char_boundary(body.len()) {
+                        body.pop();
+                    }
+                }
+                Record::In(..) => {}
+            }
+        }
+        check(&split(name, &records, &[]));
+    }
+
+    #[test]
+    fn any_bytes_end_well(bytes in vec(any::<u8>(), 0..2000), answer in vec(any::<u8>(), 0..200)) {
+        let mut replay = ready(config());
+        replay.prompt("hi").expect("taken");
+        replay.sse(&bytes);
+        replay.hold("POST", "/session/ses_1/abort");
+        replay.abort();
+        for request in std::mem::take(&mut replay.waiting) {
+            replay.adapter.http(request.id, HttpEvent::Head(200), &mut replay.actions);
+            replay.adapter.http(request.id, HttpEvent::Body(&answer), &mut replay.actions);
+            replay.adapter.http(request.id, HttpEvent::End, &mut replay.actions);
+        }
+        check(&replay.finish());
+    }
+}
+
+/// A line that never ends costs one error, and what comes after it is understood.
+#[test]
+fn an_endless_line_is_dropped_with_a_word() {
+    let mut replay = ready(config());
+    replay.prompt("hi").expect("taken");
+    let before = replay.actions.len();
+    let chunk = vec![b'x'; 1024 * 1024];
+    for _ in 0..20 {
+        replay.sse(&chunk);
+    }
+    replay.sse(b"\n");
+    assert!(
+        matches!(&replay.actions[before..], [Action::Event(Event::Error { code, .. })] if code == "line-too-long"),
+        "{} actions",
+        replay.actions.len()
+    );
+    replay.event("todo.updated", json!({ "sessionID": "ses_1", "todos": [] }));
+    assert_eq!(replay.actions.last(), Some(&Action::Event(Event::Plan { entries: Vec::new() })));
+}
+
+/// A turn with a call that runs.
+fn in_tool() -> Replay {
+    let mut replay = ready(config());
+    replay.prompt("hi").expect("taken");
+    let info = json!({ "id": "msg_1", "sessionID": "ses_1", "role": "assistant", "parentID": "msg_0", "time": {} });
+    replay.event("message.updated", json!({ "sessionID": "ses_1", "info": info }));
+    let part = json!({ "id": "prt_1", "messageID": "msg_1", "sessionID": "ses_1", "type": "tool", "tool": "bash",
+        "callID": "c", "state": { "status": "running", "input": {} } });
+    replay.event("message.part.updated", json!({ "sessionID": "ses_1", "part": part }));
+    replay
+}
+
+/// Nobody waits for what was in a line that is not taken.
+#[test]
+fn what_a_dropped_line_asks_or_says_is_not_waited_for() {
+    let dropped = |beginning: &str| {
+        let mut replay = in_tool();
+        let before = replay.actions.len();
+        endless(beginning).for_each(|bytes| replay.sse(&bytes));
+        let first = replay.actions.remove(before);
+        assert!(matches!(&first, Action::Event(Event::Error { code, .. }) if code == "line-too-long"), "{first:?}");
+        replay.actions.split_off(before)
+    };
+    let event = |kind: &str, rest: &str| format!(r#"data: {{"id":"evt_1","type":"{kind}","properties":{{{rest}"x":""#);
+    let actions = dropped(&event("permission.asked", r#""id":"per_1","sessionID":"ses_1","permission":"edit","#));
+    let refused = crate::replay::requests(&actions);
+    assert_eq!((actions.len(), refused[0].1.split('?').next()), (1, Some("/permission/per_1/reply")));
+    assert_eq!(refused[0].2["reply"], "reject");
+    let actions = dropped(&event("question.asked", r#""id":"que_1","sessionID":"ses_1","#));
+    assert_eq!(crate::replay::requests(&actions)[0].1.split('?').next(), Some("/question/que_1/reject"));
+    let actions = dropped(&event("message.part.updated", r#""sessionID":"ses_1","#));
+    assert!(matches!(&actions[..], [Action::Event(Event::ToolEnd(end))] if end.id == "prt_1"), "it may have ended");
+}
+
+/// A list of what is asked that cannot be had is no list of nothing: its calls are not waited for.
+#[test]
+fn what_is_asked_and_cannot_be_looked_up_is_not_waited_for() {
+    let mut replay = in_tool();
+    replay.hold("GET", "/permission");
+    let stream = replay.stream.expect("a stream");
+    replay.adapter.http(stream, HttpEvent::End, &mut replay.actions);
+    replay.follow();
+    replay.event("server.connected", json!({}));
+    replay.answer_to("GET", "/permission", 500, "");
+    let ended = |action: &Action| matches!(action, Action::Event(Event::ToolEnd(end)) if end.id == "prt_1");
+    assert!(replay.actions.iter().any(ended), "{:?}", replay.actions);
+}
+
+/// Nothing that is remembered grows with what the server says.
+#[test]
+fn a_million_ids_are_not_remembered() {
+    let mut replay = ready(config());
+    replay.prompt("hi").expect("taken");
+    let before = replay.actions.len();
+    for id in 0..1000 {
+        let asked =
+            json!({ "id": format!("per_{id}"), "sessionID": "ses_1", "permission": "bash", "patterns": ["ls"] });
+        replay.event("permission.asked", asked);
+    }
+    let opened = |action: &&Action| matches!(action, Action::Event(Event::PermissionRequested(_)));
+    assert_eq!(replay.actions[before..].iter().filter(opened).count(), 64, "the others are refused");
+    let refused = crate::replay::requests(&replay.actions[before..]);
+    assert_eq!(refused.len(), 1000 - 64);
+    assert_eq!(refused[0].2, json!({ "reply": "reject", "message": "too many open requests" }));
+
+    let info = json!({ "id": "msg_1", "sessionID": "ses_1", "role": "assistant", "parentID": "msg_0", "time": {} });
+    replay.event("message.updated", json!({ "sessionID": "ses_1", "info": info }));
+    let call = |replay: &mut Replay, id: &str| {
+        let part = json!({ "id": id, "messageID": "msg_1", "sessionID": "ses_1", "type": "tool", "tool": "bash",
+            "callID": id, "state": { "status": "running", "input": {} } });
+        let before = replay.actions.len();
+        replay.event("message.part.updated", json!({ "sessionID": "ses_1", "part": part }));
+        replay.actions.len() - before
+    };
+    for id in 0..5000 {
+        let forgotten = usize::from(id >= 1024);
+        assert_eq!(call(&mut replay, &format!("prt_{id}")), 1 + forgotten, "what is forgotten is ended");
+    }
+    assert_eq!(call(&mut replay, "prt_4999"), 0, "remembered, and nothing new");
+    assert_eq!(call(&mut replay, "prt_0"), 2, "forgotten");
+    assert_eq!(call(&mut replay, &"x".repeat(2000)), 0, "an id that is too long");
+    check(&replay.finish());
+}
+
+/// Answers are bounded too.
+#[test]
+fn an_endless_answer_is_dropped_with_a_word() {
+    let mut replay = ready(config());
+    replay.hold("GET", "/session/ses_1/message");
+    let request = replay.operate(&ipc_protocol::Operation::GetMessages).expect("asked");
+    let id = replay.waiting.pop().expect("a request").id;
+    replay.adapter.http(id, HttpEvent::Head(200), &mut replay.actions);
+    let chunk = vec![b' '; 1024 * 1024];
+    for _ in 0..20 {
+        replay.adapter.http(id, HttpEvent::Body(&chunk), &mut replay.actions);
+    }
+    replay.adapter.http(id, HttpEvent::End, &mut replay.actions);
+    let reply = replay.reply(request).expect("a reply").as_ref().expect_err("too long");
+    assert!(reply.to_string().contains("longer than"), "{reply}");
+}

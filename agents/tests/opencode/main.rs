@@ -1,0 +1,11 @@
+//! The OpenCode adapter: recorded conversations, hostile ones, and each of the protocol's traps.
+
+#[path = "../common/calls.rs"]
+mod calls;
+mod hostile;
+mod opening;
+mod operations;
+mod provision;
+mod replay;
+mod transcripts;
+mod traps;

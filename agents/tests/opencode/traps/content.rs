@@ -1,0 +1,175 @@
+//! What is told of an answer.
+
+use agents::{Action, Patience};
+use ipc_protocol::{AgentSessionConfig, Event, Operation, Usage};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::replay::{Replay, config, ready, requests};
+
+#[test]
+fn trap_reasoning_and_text_both_say_field_text() {
+    let mut replay = running();
+    part(&mut replay, "prt_1", "msg_2", json!({ "type": "reasoning", "text": "", "time": { "start": 1 } }));
+    delta(&mut replay, "prt_1", "let me");
+    part(
+        &mut replay,
+        "prt_1",
+        "msg_2",
+        json!({ "type": "reasoning", "text": "let me", "time": { "start": 1, "end": 2 } }),
+    );
+    part(&mut replay, "prt_2", "msg_2", json!({ "type": "text", "text": "", "time": { "start": 1 } }));
+    delta(&mut replay, "prt_2", "hello");
+    // Of a part that was never shown nothing is told: it is not known what it is.
+    delta(&mut replay, "prt_3", "?");
+    assert_eq!(text(&replay), "<let me>hello");
+}
+
+#[test]
+fn trap_the_prompt_is_a_text_part_too() {
+    let mut replay = running();
+    part(&mut replay, "prt_0", "msg_1", json!({ "type": "text", "text": "hi" }));
+    delta(&mut replay, "prt_0", "hi");
+    assert_eq!(text(&replay), "");
+}
+
+#[test]
+fn trap_usage_is_on_step_finish_and_comes_again() {
+    let mut replay = running();
+    let tokens = json!({ "input": 10, "output": 4, "reasoning": 2, "cache": { "read": 3, "write": 1 } });
+    let step = json!({ "type": "step-finish", "reason": "tool-calls", "cost": 0.5, "tokens": tokens });
+    part(&mut replay, "prt_1", "msg_2", step.clone());
+    part(&mut replay, "prt_1", "msg_2", step.clone());
+    part(&mut replay, "prt_2", "msg_2", step);
+    let usage = Usage {
+        input_tokens: Some(20),
+        output_tokens: Some(12),
+        cache_read_tokens: Some(6),
+        cache_write_tokens: Some(2),
+        cost_usd: Some(1.0),
+    };
+    let last = told(&replay).into_iter().rev().find_map(|event| match event {
+        Event::Usage(usage) => Some(*usage),
+        _ => None,
+    });
+    assert_eq!(last, Some(usage), "of the turn");
+    assert_eq!(told(&replay).last(), Some(&Event::context_window(20, 128_000)), "of the last step");
+    answer(&mut replay, "msg_2", "msg_1", true);
+    idle(&mut replay);
+    replay.prompt("again").expect("taken");
+    shown(&mut replay, "msg_3");
+    busy(&mut replay);
+    idle(&mut replay);
+    let usages = told(&replay).into_iter().filter_map(|event| match event {
+        Event::Complete { usage, .. } => Some(usage),
+        _ => None,
+    });
+    let usages: Vec<_> = usages.collect();
+    assert_eq!(usages, [Some(Box::new(usage)), None], "each turn's own");
+}
+
+#[test]
+fn trap_a_server_error_is_retried_for_long() {
+    let mut replay = running();
+    status(&mut replay, json!({ "type": "retry", "attempt": 1, "message": "overloaded", "next": 1 }));
+    status(&mut replay, json!({ "type": "retry", "attempt": 2, "message": "overloaded", "next": 1 }));
+    let attempt = |attempt| Event::Error {
+        code: "retry".into(),
+        message: "overloaded".into(),
+        retryable: true,
+        attempt: Some(attempt),
+    };
+    assert_eq!(told(&replay), [attempt(1), attempt(2)]);
+    assert_eq!(ends(&replay), 0);
+}
+
+/// It then asks again, and again, and says nothing of it.
+#[test]
+fn trap_an_answer_that_breaks_off_is_asked_for_again_without_a_word() {
+    let mut replay = running();
+    let step = |reason: &str| json!({ "type": "step-finish", "reason": reason, "cost": 0, "tokens": { "input": 0, "output": 0 } });
+    part(&mut replay, "prt_1", "msg_2", step("unknown"));
+    part(&mut replay, "prt_2", "msg_2", step("unknown"));
+    part(&mut replay, "prt_3", "msg_2", step("stop"));
+    part(&mut replay, "prt_4", "msg_2", step("unknown"));
+    let attempts = told(&replay).into_iter().filter_map(|event| match event {
+        Event::Error { code, retryable: true, attempt, .. } if code == "broken-off" => attempt,
+        _ => None,
+    });
+    let attempts: Vec<_> = attempts.collect();
+    assert_eq!(attempts, [1, 2, 1]);
+}
+
+#[test]
+fn trap_the_model_goes_with_each_prompt() {
+    let mut replay = running();
+    answer(&mut replay, "msg_2", "msg_1", true);
+    idle(&mut replay);
+    let model = "mock/mock-two".to_owned();
+    replay.operate(&Operation::SetModel { model }).expect("asked");
+    replay.prompt("again").expect("taken");
+    let models: Vec<_> = requests(&replay.actions)
+        .into_iter()
+        .filter(|(_, path, _)| path.contains("prompt_async"))
+        .map(|(_, _, body)| body["model"]["modelID"].clone())
+        .collect();
+    assert_eq!(models, ["mock-model", "mock-two"]);
+}
+
+#[test]
+fn trap_a_sub_agent_is_a_session_of_its_own() {
+    let mut replay = running();
+    let state = |state: Value| json!({ "type": "tool", "tool": "task", "callID": "call_1", "state": state });
+    part(&mut replay, "prt_task", "msg_2", state(json!({ "status": "running", "input": { "description": "look" } })));
+    replay.event("session.created", json!({ "info": { "id": "ses_child", "parentID": "ses_1" } }));
+    let metadata = json!({ "sessionId": "ses_child", "parentSessionId": "ses_1" });
+    let running =
+        json!({ "status": "running", "input": { "description": "look" }, "title": "look", "metadata": metadata });
+    part(&mut replay, "prt_task", "msg_2", state(running));
+    let info = json!({ "id": "msg_c", "sessionID": "ses_child", "role": "assistant", "parentID": "msg_b", "time": {} });
+    replay.event("message.updated", json!({ "sessionID": "ses_child", "info": info }));
+    let child = |replay: &mut Replay, id: &str, rest: Value| {
+        let mut part = json!({ "id": id, "messageID": "msg_c", "sessionID": "ses_child" });
+        part.as_object_mut().expect("an object").extend(rest.as_object().expect("an object").clone());
+        replay.event("message.part.updated", json!({ "sessionID": "ses_child", "part": part }));
+    };
+    let before = replay.actions.len();
+    child(&mut replay, "prt_1", json!({ "type": "text", "text": "its own words", "time": { "end": 1 } }));
+    assert_eq!(replay.actions[before..], [], "no text of the answer");
+    let ls = json!({ "status": "running", "input": { "command": "ls" } });
+    child(&mut replay, "prt_2", json!({ "type": "tool", "tool": "bash", "callID": "call_2", "state": ls }));
+    asked(&mut replay, "per_1", json!({ "sessionID": "ses_child", "tool": { "callID": "call_2" } }));
+    let parents = told(&replay).into_iter().filter_map(|event| match event {
+        Event::ToolStart(start) => Some((start.id, start.parent)),
+        Event::PermissionRequested(request) => Some((request.id, request.parent)),
+        _ => None,
+    });
+    let parents: Vec<_> = parents.collect();
+    let task = Some("prt_task".to_owned());
+    assert_eq!(parents, [("prt_task".into(), None), ("prt_2".into(), task.clone()), ("per_1".into(), task)]);
+    // Its end is not the turn's.
+    replay.event("session.idle", json!({ "sessionID": "ses_child" }));
+    assert_eq!(ends(&replay), 0);
+}
+
+/// What takes as long as the model does has no deadline.
+#[test]
+fn trap_a_compaction_answers_when_the_model_is_done() {
+    let mut replay = ready(config());
+    replay.operate(&Operation::Compact).expect("asked");
+    let patience = replay.actions.iter().rev().find_map(|action| match action {
+        Action::Http(request) if request.path.contains("/summarize") => Some(request.patience),
+        _ => None,
+    });
+    assert_eq!(patience, Some(Patience::Long));
+}
+
+#[test]
+fn trap_without_a_model_the_server_takes_its_own() {
+    let mut replay = ready(AgentSessionConfig::new("opencode"));
+    replay.prompt("hi").expect("taken");
+    assert_eq!(
+        requests(&replay.actions).pop().expect("a request").2,
+        json!({ "parts": [{ "type": "text", "text": "hi" }] })
+    );
+}

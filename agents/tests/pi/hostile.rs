@@ -1,0 +1,209 @@
+//! Whatever the agent writes, and however it arrives: events or a typed error, the same ones for every split.
+
+use agents::{Action, pi};
+use ipc_protocol::Event;
+use proptest::{collection::vec, prelude::*, sample::Index};
+use serde_json::json;
+
+use crate::{
+    TRANSCRIPTS,
+    behaviour::{in_turn, ready},
+    calls::endless,
+    recorded::{Record, Recording, Replay, Step, check, kinds, recording, split, writes},
+};
+
+fn any_recording() -> impl Strategy<Value = Recording> {
+    (0..TRANSCRIPTS.len()).prop_map(|index| recording(TRANSCRIPTS[index].1))
+}
+
+/// Bytes that are nearly something.
+fn garbage() -> impl Strategy<Value = Vec<u8>> {
+    let pieces = [
+        "{",
+        "}",
+        "[",
+        "\"",
+        ":",
+        ",",
+        "null",
+        "-1",
+        "1e999",
+        "99999999999999999999",
+        "\\ud800",
+        "\n",
+        "\r",
+        "\"id\":\"1\",",
+        "\"id\":\"3\",",
+        "\"id\":7,",
+        "\"type\":",
+        "\"response\",",
+        "\"success\":true,",
+        "\"success\":false",
+        "\"command\":\"get_state\"",
+        "\"data\":{",
+        "\"agent_start\"",
+        "\"agent_end\"",
+        "\"agent_settled\"",
+        "\"message_update\",",
+        "\"assistantMessageEvent\":{",
+        "\"toolcall_start\"",
+        "\"text_delta\",",
+        "\"delta\":\"x\"",
+        "\"tool_execution_start\",",
+        "\"toolCallId\":\"c\"",
+        "\"extension_ui_request\",",
+        "\"method\":\"select\",",
+        "\"options\":[]",
+        "\"title\":\"{}\"",
+        "\"auto_retry_start\"",
+        "\"message_end\",",
+        "\"message\":{\"role\":\"assistant\"}",
+        "\"sessionId\":\"s\"",
+        "\"messageCount\":1",
+    ];
+    let piece = prop_oneof![
+        4 => prop::sample::select(pieces.map(|piece| piece.as_bytes().to_vec()).to_vec()),
+        1 => vec(any::<u8>(), 0..8),
+    ];
+    vec(piece, 0..24).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn splitting_changes_nothing(recording in any_recording(), splits in vec(any::<Index>(), 1..64)) {
+        prop_assert_eq!(split(pi::make, &recording, &splits), split(pi::make, &recording, &[]));
+    }
+
+    #[test]
+    fn any_prefix_ends_well(recording in any_recording(), lines in any::<Index>(), cut in any::<Index>()) {
+        let mut recording = recording;
+        recording.records.truncate(lines.index(recording.records.len()) + 1);
+        if let Some(Record::Out(line)) = recording.records.last_mut() {
+            line.truncate(cut.index(line.len()));
+        }
+        check(&split(pi::make, &recording, &[]));
+    }
+
+    #[test]
+    fn a_line_of_garbage_adds_log_lines_only(
+        recording in any_recording(), at in any::<Index>(), text in "[^\\pC\\[\\]{}\"0-9-][^\\pC]{0,40}",
+    ) {
+        let plain = split(pi::make, &recording, &[]).0;
+        let mut dirty = recording.clone();
+        dirty.records.insert(at.index(recording.records.len()), Record::Out(format!("{text}\n").into_bytes()));
+        let noise = Action::Event(Event::Log { stream: "stdout".into(), text: format!("{text}\n") });
+        let actions: Vec<_> = split(pi::make, &dirty, &[]).0.into_iter().filter(|action| *action != noise).collect();
+        prop_assert_eq!(actions, plain);
+    }
+
+    #[test]
+    fn garbage_anywhere_ends_well(
+        recording in any_recording(), garbage in vec((any::<Index>(), garbage()), 1..8), splits in vec(any::<Index>(), 1..8),
+    ) {
+        let mut recording = recording;
+        for (at, bytes) in garbage {
+            recording.records.insert(at.index(recording.records.len()), Record::Out(bytes));
+        }
+        let actions = split(pi::make, &recording, &splits);
+        check(&actions);
+        prop_assert_eq!(actions, split(pi::make, &recording, &[]));
+    }
+
+    #[test]
+    fn flipped_bytes_end_well(
+        recording in any_recording(), flips in vec((any::<Index>(), any::<Index>(), any::<u8>()), 1..16),
+    ) {
+        let mut recording = recording;
+        for (record, byte, value) in flips {
+            let record = record.index(recording.records.len());
+            if let Record::Out(line) = &mut recording.records[record] {
+                let byte = byte.index(line.len());
+                line[byte] = value;
+            }
+        }
+        check(&split(pi::make, &recording, &[]));
+    }
+}
+
+/// A line that never ends costs one error. If it was the answer to a command of ours, that is over too.
+#[test]
+fn an_endless_line_is_dropped_with_a_word() {
+    let mut replay = ready();
+    replay.step(&Step::Operate(ipc_protocol::Operation::GetMessages)).expect("taken");
+    let id = writes(&replay.actions)[0]["id"].as_str().expect("an id").to_owned();
+    replay.clear();
+    replay.stdout(format!(r#"{{"id":"{id}","type":"response","data":""#).as_bytes());
+    let chunk = vec![b'x'; 1024 * 1024];
+    for _ in 0..20 {
+        replay.stdout(&chunk);
+    }
+    replay.stdout(b"\"}\n");
+    assert_eq!(kinds(&replay.actions), ["stream:error"]);
+    assert!(matches!(&replay.actions[..], [_, Action::Reply { reply: Err(_), .. }]), "{:?}", replay.actions);
+    replay.clear();
+    let delta = json!({"type": "text_delta", "contentIndex": 0, "delta": "x"});
+    replay.says(&json!({"type": "message_update", "assistantMessageEvent": delta}));
+    assert_eq!(kinds(&replay.actions), ["stream:text"]);
+}
+
+/// Nobody waits for what was in a line that is not taken.
+#[test]
+fn what_a_dropped_line_asks_or_says_is_not_waited_for() {
+    let dropped = |beginning: &str| {
+        let mut replay = in_turn();
+        replay.says(&json!({"type": "tool_execution_start", "toolCallId": "c", "toolName": "bash", "args": {}}));
+        replay.clear();
+        endless(beginning).for_each(|bytes| replay.stdout(&bytes));
+        let first = replay.actions.remove(0);
+        assert!(matches!(&first, Action::Event(Event::Error { code, .. }) if code == "line-too-long"), "{first:?}");
+        replay.actions.clone()
+    };
+    let actions = dropped(r#"{"type":"extension_ui_request","id":"d","method":"select","title":""#);
+    assert_eq!(writes(&actions), [json!({"type": "extension_ui_response", "id": "d", "cancelled": true})]);
+    let actions = dropped(r#"{"type":"tool_execution_end","toolCallId":"c","result":{"x":""#);
+    assert!(matches!(&actions[..], [Action::Event(Event::ToolEnd(end))] if end.id == "c"), "it may have ended");
+    let actions = dropped(r#"{"type":"agent_end","messages":[{"x":""#);
+    assert_eq!(writes(&actions)[0]["type"], "get_state", "whether it is done is asked");
+}
+
+#[test]
+fn aborts_that_are_not_answered_are_bounded() {
+    let mut replay = in_turn();
+    replay.clear();
+    let taken = (0..100).filter(|_| replay.step(&Step::Abort).is_ok()).count();
+    assert_eq!((taken, writes(&replay.actions).len()), (8, 8));
+}
+
+#[test]
+fn the_end_of_a_call_without_an_id_ends_nothing() {
+    let mut replay = in_turn();
+    replay.says(&json!({"type": "tool_execution_end", "toolName": "bash", "result": {}}));
+    assert_eq!(kinds(&replay.actions), Vec::<String>::new());
+}
+
+/// Nothing that is remembered grows with what the agent says.
+#[test]
+fn a_million_ids_are_not_remembered() {
+    let mut replay = ready();
+    for id in 0..1000 {
+        let id = id.to_string();
+        replay.says(&json!({"type": "extension_ui_request", "id": id, "method": "confirm", "title": "x"}));
+    }
+    let opened = |action: &&Action| matches!(action, Action::Event(Event::PermissionRequested(_)));
+    assert_eq!(replay.actions.iter().filter(opened).count(), 64);
+    assert_eq!(writes(&replay.actions).len(), 936, "the others are dismissed");
+    replay.clear();
+    let call =
+        |kind: &str, id: &str| json!({"type": kind, "toolCallId": id, "toolName": "bash", "args": {"command": "ls"}});
+    (0..5000).for_each(|id| replay.says(&call("tool_execution_start", &id.to_string())));
+    let end = |replay: &mut Replay, id: &str| {
+        replay.clear();
+        replay.says(&call("tool_execution_end", id));
+        kinds(&replay.actions)
+    };
+    assert_eq!(end(&mut replay, "4999"), ["stream:tool_end"], "remembered");
+    assert_eq!(end(&mut replay, "0"), ["stream:tool_start", "stream:tool_end"], "forgotten");
+    assert_eq!(end(&mut replay, &"x".repeat(2000)), Vec::<String>::new(), "an id that is too long");
+}

@@ -1,0 +1,167 @@
+//! What Pi is started with.
+
+use std::path::Path;
+
+use agents::{
+    AgentSpec, ModelApi, ModelConfig, Secret,
+    provision::{Provision, ProvisionError, ProvisionRequest, provision},
+};
+use ipc_protocol::{AgentSessionConfig, Decision, NativeResume, PermissionMode, PermissionPolicy, PermissionRule};
+
+const KEY: &str = "!sk-$dummy-secret";
+
+fn model(provider: &str, base_url: Option<&str>, api: Option<ModelApi>) -> ModelConfig {
+    ModelConfig {
+        name: "fast".into(),
+        provider: provider.into(),
+        api,
+        base_url: base_url.map(str::to_owned),
+        model: Some("m-1".into()),
+        key: Some(Secret::from(KEY.to_owned())),
+    }
+}
+
+fn provisioned(
+    config: &AgentSessionConfig,
+    model: Option<&ModelConfig>,
+    home: Option<&str>,
+    resume: Option<&NativeResume>,
+) -> Result<Provision, ProvisionError> {
+    let mut spec = AgentSpec::new("pi", "pi", &["pi"]);
+    spec.protocol_config = serde_json::from_value(serde_json::json!({ "config": "pi" })).expect("an object");
+    let request = ProvisionRequest {
+        config,
+        model,
+        home: home.map(Path::new),
+        shared_home: Some(Path::new("/home/user")),
+        folder: None,
+        resume,
+        fresh_id: "0193a5a8-0000-7000-8000-000000000000",
+        fresh_secret: &Secret::from("fresh".to_owned()),
+    };
+    provision(&spec, &request)
+}
+
+fn allowed() -> AgentSessionConfig {
+    AgentSessionConfig { permission_mode: PermissionMode::Allow, ..AgentSessionConfig::new("pi") }
+}
+
+fn files(provision: &Provision) -> String {
+    let file =
+        |file: &agents::provision::ProvisionFile| format!("{}:\n{}\n", file.path.display(), file.contents.expose());
+    provision.files.iter().map(file).collect()
+}
+
+const HOME: Option<&str> = Some("/homes/s-1");
+
+#[test]
+fn without_a_home_of_its_own_only_arguments_are_added() {
+    let config = AgentSessionConfig {
+        model: Some("anthropic/x".into()),
+        thinking: Some("high".into()),
+        tools: vec!["read".into(), "grep".into()],
+        system_prompt: Some("Be brief.".into()),
+        ephemeral: true,
+        ..allowed()
+    };
+    let plain = provisioned(&config, None, None, None).expect("provisioned");
+    let expected = [
+        "pi",
+        "--model",
+        "anthropic/x",
+        "--thinking",
+        "high",
+        "--tools",
+        "read,grep",
+        "--append-system-prompt",
+        "Be brief.",
+        "--no-session",
+    ];
+    assert_eq!(plain.argv, expected);
+    assert_eq!((plain.files.len(), plain.env.0.get("PI_CODING_AGENT_DIR")), (0, None));
+    assert_eq!(plain.env.0["PI_OFFLINE"], "1");
+}
+
+#[test]
+fn a_home_of_its_own_has_what_is_written() {
+    let config = AgentSessionConfig { system_prompt: Some("Be brief.".into()), ..AgentSessionConfig::new("pi") };
+    let own = provisioned(&config, None, HOME, None).expect("provisioned");
+    assert_eq!(own.env.0["PI_CODING_AGENT_DIR"], "/homes/s-1/.pi/agent");
+    let expected = [
+        "pi",
+        "--append-system-prompt",
+        "/homes/s-1/.pi/system-prompt.md",
+        "--extension",
+        "/homes/s-1/.pi/permissions.js",
+    ];
+    assert_eq!(own.argv, expected);
+    let written: Vec<_> = own.files.iter().map(|file| file.path.display().to_string()).collect();
+    assert_eq!(written, [".pi/system-prompt.md", ".pi/permissions.js"]);
+}
+
+#[test]
+fn whoever_may_be_asked_needs_the_extension_and_so_a_home() {
+    let needs_home = |config: &AgentSessionConfig| {
+        let needs = provisioned(config, None, None, None);
+        assert!(matches!(needs, Err(ProvisionError::NeedsHome { .. })), "{needs:?}");
+    };
+    for mode in [PermissionMode::Ask, PermissionMode::Deny, PermissionMode::ReadOnly] {
+        needs_home(&AgentSessionConfig { permission_mode: mode, ..allowed() });
+    }
+    let rule = PermissionRule { tool: None, command: Some("rm *".into()), path: None, decision: Decision::Deny };
+    let permissions = PermissionPolicy { rules: vec![rule], ..PermissionPolicy::default() };
+    needs_home(&AgentSessionConfig { permissions, ..allowed() });
+    let needs = provisioned(&allowed(), Some(&model("openai", None, None)), None, None);
+    assert!(matches!(needs, Err(ProvisionError::NeedsHome { .. })), "{needs:?}");
+}
+
+#[test]
+fn the_key_is_in_files_only_and_taken_as_it_stands() {
+    for (name, model) in [
+        ("anthropic", model("anthropic", None, None)),
+        ("anthropic-elsewhere", model("anthropic", Some("https://proxy.example/v1"), None)),
+        ("chat", model("acme", Some("http://127.0.0.1:8080/v1"), None)),
+        ("responses", model("acme", Some("http://127.0.0.1:8080/v1"), Some(ModelApi::OpenaiResponses))),
+        ("gemini", model("google", Some("http://127.0.0.1:8080/v1beta"), None)),
+    ] {
+        let config = AgentSessionConfig { thinking: (name == "chat").then(|| "high".into()), ..allowed() };
+        let provisioned = provisioned(&config, Some(&model), HOME, None).expect("provisioned");
+        assert!(!format!("{:?}", provisioned.argv).contains("dummy-secret"), "{name}: in an argument");
+        assert!(
+            !provisioned.env.0.values().any(|value| value.contains("dummy-secret")),
+            "{name}: its tools would see it"
+        );
+        assert!(!format!("{provisioned:?}").contains("dummy-secret"), "{name}: Debug shows it");
+        // A command and a variable otherwise.
+        assert!(files(&provisioned).contains("$!sk-$$dummy-secret"), "{name}: {}", files(&provisioned));
+        insta::assert_snapshot!(name, format!("{}\n{}", provisioned.argv.join(" "), files(&provisioned)));
+    }
+}
+
+#[test]
+fn models_that_pi_cannot_find_are_refused() {
+    for model in [model("acme", None, None), model("openai", None, Some(ModelApi::OpenaiChat))] {
+        let refused = provisioned(&allowed(), Some(&model), HOME, None);
+        assert!(matches!(refused, Err(ProvisionError::Unsupported { .. })), "{refused:?}");
+    }
+    let nameless = ModelConfig { model: None, ..model("acme", Some("http://127.0.0.1:1/v1"), None) };
+    let refused = provisioned(&allowed(), Some(&nameless), HOME, None);
+    assert!(matches!(refused, Err(ProvisionError::Unsupported { .. })), "{refused:?}");
+}
+
+#[test]
+fn a_conversation_is_gone_on_with_by_its_own_flag() {
+    for (id, fork, expected) in [
+        (Some("x"), false, vec!["pi", "--session", "x"]),
+        (Some("x"), true, vec!["pi", "--fork", "x"]),
+        (None, false, vec!["pi", "--continue"]),
+        // The adapter copies it then.
+        (None, true, vec!["pi", "--continue"]),
+    ] {
+        let resume = NativeResume { id: id.map(str::to_owned), fork };
+        assert_eq!(provisioned(&allowed(), None, None, Some(&resume)).expect("provisioned").argv, expected);
+        let ephemeral = AgentSessionConfig { ephemeral: true, ..allowed() };
+        let refused = provisioned(&ephemeral, None, None, Some(&resume));
+        assert!(matches!(refused, Err(ProvisionError::Unsupported { .. })), "{refused:?}");
+    }
+}

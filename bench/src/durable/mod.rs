@@ -1,0 +1,216 @@
+//! What it costs that a session outlives crashes: the events, the readers and the idle sessions of a manager with a state
+//! directory. Each part has a process of its own, so that its memory is nobody else's.
+
+mod events;
+mod host;
+mod idle;
+mod readers;
+
+use std::{
+    ffi::OsString,
+    io::{self, Read, Write},
+    process::ExitCode,
+    time::Duration,
+};
+
+use clap::ValueEnum;
+use proxy_child::ChildToken;
+use serde_json::json;
+
+use self::host::Host;
+use crate::{
+    contestant::Figures,
+    error::{Error, Result},
+    facts, programs,
+    report::Bar,
+    stats::median,
+};
+
+/// How long one part may take, the end of its sessions not included.
+const DEADLINE: Duration = Duration::from_secs(150);
+
+/// What can be measured alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Part {
+    /// Many sessions that all speak.
+    Crowd,
+    /// One session that speaks as fast as it can.
+    Busy,
+    /// A reader that stops, and one that comes late.
+    Readers,
+    /// Many sessions that do nothing.
+    Idle,
+}
+
+/// A figure, and what it has to reach.
+struct Metric {
+    part: Part,
+    key: &'static str,
+    title: &'static str,
+    decimals: usize,
+    bar: Option<Bar>,
+}
+
+const fn metric(part: Part, key: &'static str, title: &'static str, decimals: usize, bar: Option<Bar>) -> Metric {
+    Metric { part, key, title, decimals, bar }
+}
+
+const METRICS: [Metric; 23] = [
+    metric(Part::Crowd, "events_per_s", "64 sessions: events/s, proxy to subscriber", 0, Some(Bar::AtLeast(30e3))),
+    metric(Part::Crowd, "flood_p50_ms", "the same: append to subscriber, p50, ms", 0, None),
+    metric(Part::Crowd, "flood_p99_ms", "the same: append to subscriber, p99, ms", 0, None),
+    metric(Part::Crowd, "paced_per_s", "64 sessions, paced: events/s", 0, Some(Bar::AtLeast(30e3))),
+    metric(Part::Crowd, "paced_p50_ms", "the same: append to subscriber, p50, ms", 0, None),
+    metric(Part::Crowd, "paced_p99_ms", "the same: append to subscriber, p99, ms", 0, Some(Bar::AtMost(25.0))),
+    metric(Part::Busy, "events_per_s", "one session: events/s, proxy to subscriber", 0, Some(Bar::AtLeast(150e3))),
+    metric(Part::Busy, "slowest_per_s", "the same, in its slowest tenth", 0, None),
+    metric(Part::Busy, "grown_mib", "the same: host's memory grows by at most, MiB", 1, Some(Bar::AtMost(64.0))),
+    metric(Part::Readers, "ring_mib", "two readers, none stalled: memory grows by, MiB", 1, None),
+    metric(Part::Readers, "others_per_s", "one reader stalled: events/s of the other", 0, Some(Bar::AtLeast(150e3))),
+    metric(Part::Readers, "grown_mib", "the same: host's memory grows by at most, MiB", 1, Some(Bar::AtMost(16.0))),
+    metric(Part::Readers, "late_per_s", "the stalled reader then: events/s", 0, None),
+    metric(Part::Readers, "late_grown_mib", "the same: host's memory has grown by, MiB", 1, None),
+    metric(Part::Readers, "all_grown_mib", "all that while: memory has grown by, MiB", 1, None),
+    metric(Part::Readers, "replay_per_s", "replay of 1 M events: events/s", 0, Some(Bar::AtLeast(1e6))),
+    metric(Part::Readers, "first_ms", "the same: to the first event, ms", 2, Some(Bar::AtMost(5.0))),
+    metric(Part::Idle, "starts_per_s", "1,000 sessions: starts/s, 32 at a time", 0, Some(Bar::AtLeast(500.0))),
+    metric(Part::Idle, "pss_mib", "the same: PSS of all but the agents, MiB", 1, Some(Bar::AtMost(400.0))),
+    metric(Part::Idle, "host_pss_mib", "the same: PSS of the host, MiB", 1, None),
+    metric(Part::Idle, "idle_percent", "the same: processor time, % of a core", 2, Some(Bar::AtMost(1.0))),
+    metric(Part::Idle, "fork_server_percent", "of that the fork server, %", 2, None),
+    metric(Part::Idle, "machine_forks_per_s", "meanwhile, elsewhere on the machine: forks/s", 0, None),
+];
+
+/// Measures `parts` (all, if none is named), each in a process of its own, `rounds` times, and prints it.
+///
+/// # Errors
+/// When a part fails.
+pub(crate) fn run(as_json: bool, check: bool, parts: &[Part], rounds: u32) -> Result<ExitCode> {
+    let parts = if parts.is_empty() { Part::value_variants() } else { parts };
+    let mut measured: Vec<(&Metric, Vec<f64>)> =
+        METRICS.iter().filter(|metric| parts.contains(&metric.part)).map(|metric| (metric, Vec::new())).collect();
+    for _ in 0..rounds.max(1) {
+        for part in parts {
+            let figures = apart(*part)?;
+            for (metric, samples) in measured.iter_mut().filter(|(metric, _)| metric.part == *part) {
+                samples.extend(figures.get(metric.key));
+            }
+        }
+    }
+    let mut out = io::stdout().lock();
+    let written = if as_json {
+        let rows = measured.iter().map(|(metric, samples)| {
+            let reached = metric.reached(samples);
+            json!({ "figure": metric.title, "median": median(samples), "samples": samples, "reached": reached })
+        });
+        writeln!(out, "{}", json!({ "durable": rows.collect::<Vec<_>>(), "load": load() }))
+    } else {
+        let mut lines = measured.iter().map(|(metric, samples)| metric.line(samples));
+        lines
+            .try_for_each(|line| writeln!(out, "{line}"))
+            .and_then(|()| writeln!(out, "\nmedians of {rounds} (lowest .. highest); load {}", load()))
+            .and_then(|()| writeln!(out, "{}", facts::line()))
+    };
+    written.map_err(Error::system("printing"))?;
+    let missed = measured.iter().any(|(metric, samples)| metric.reached(samples) == Some(false));
+    Ok(if check && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// The process of one part: prints its figures.
+///
+/// # Errors
+/// What failed; [`Error::Deadline`].
+pub(crate) fn serve(token: ChildToken, part: Part) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(Error::system("making a runtime"))?;
+    let figures = runtime.block_on(async {
+        let host = Host::new(token).await?;
+        let measure = async {
+            match part {
+                Part::Crowd => events::crowd(&host).await,
+                Part::Busy => events::busy(&host).await,
+                Part::Readers => readers::measure(&host).await,
+                Part::Idle => idle::measure(&host).await,
+            }
+        };
+        let late = |_| Error::Deadline { operation: format!("the part {part:?}"), after: DEADLINE };
+        let figures = tokio::time::timeout(DEADLINE, measure).await.map_err(late);
+        host.manager.shutdown().await;
+        figures?
+    })?;
+    let figures = serde_json::to_string(&figures).map_err(Error::system("writing figures"))?;
+    writeln!(io::stdout().lock(), "{figures}").map_err(Error::system("printing"))
+}
+
+/// Has a process of its own measure a part.
+fn apart(part: Part) -> Result<Figures> {
+    let name = part.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    let args: [OsString; 2] = ["durable-host".into(), name.clone().into()];
+    let mut child = programs::start(programs::own()?.as_os_str(), &args).map_err(Error::system("starting a part"))?;
+    let mut said = String::new();
+    if let Some(mut stdout) = child.stdout.take() {
+        stdout.read_to_string(&mut said).map_err(Error::system(format!("reading the figures of {name}")))?;
+    }
+    let status = child.wait().map_err(Error::system(format!("waiting for {name}")))?;
+    if !status.success() {
+        return Err(Error::answer(name, format!("failed: {status}")));
+    }
+    serde_json::from_str(&said).map_err(|_| Error::answer(name, format!("says {said:?}: no figures")))
+}
+
+impl Metric {
+    /// Whether its bar is reached; `None` where there is none, or no figure.
+    fn reached(&self, samples: &[f64]) -> Option<bool> {
+        match (self.bar?, median(samples)?) {
+            (Bar::AtLeast(least), figure) => Some(figure >= least),
+            (Bar::AtMost(most), figure) => Some(figure <= most),
+            (Bar::FloorTimes(_) | Bar::BetterThanPeer(_), _) => None,
+        }
+    }
+
+    fn line(&self, samples: &[f64]) -> String {
+        let Self { title, decimals, .. } = *self;
+        let low = samples.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = samples.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let middle = median(samples).unwrap_or(f64::NAN);
+        let spread = format!("({low:.decimals$} .. {high:.decimals$})");
+        let bar = match self.bar {
+            Some(Bar::AtLeast(least)) => format!(">= {least}"),
+            Some(Bar::AtMost(most)) => format!("<= {most}"),
+            _ => String::new(),
+        };
+        let word = match self.reached(samples) {
+            Some(true) => "ok",
+            Some(false) => "NOT REACHED",
+            None => "",
+        };
+        format!("{title:<50} {middle:>10.decimals$} {spread:>22}  {bar:>10}  {word}").trim_end().to_owned()
+    }
+}
+
+/// How busy the machine is with everything.
+fn load() -> String {
+    std::fs::read_to_string("/proc/loadavg").unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_held_against_its_bar() {
+        let of = |key| METRICS.iter().find(|metric| metric.key == key).expect("there is one");
+        assert_eq!(of("first_ms").reached(&[7.0, 1.0, 4.0]), Some(true));
+        assert_eq!(of("replay_per_s").reached(&[9e5]), Some(false));
+        assert_eq!(of("late_per_s").reached(&[1.0]), None);
+        assert_eq!(of("first_ms").reached(&[]), None);
+        assert!(of("replay_per_s").line(&[9e5]).ends_with("NOT REACHED"));
+    }
+
+    #[test]
+    fn each_part_has_its_names_once() {
+        for (at, one) in METRICS.iter().enumerate() {
+            assert!(METRICS[..at].iter().all(|other| (other.part, other.key) != (one.part, one.key)), "{}", one.key);
+        }
+    }
+}

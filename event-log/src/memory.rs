@@ -1,0 +1,273 @@
+//! The store without a file: each stream's newest events.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use ipc_protocol::{Envelope, Event, SessionId};
+
+use crate::{
+    Batch, Done, Full, Head, Limit, Lines, LogError, MemoryLimits, Metrics, Page, Retention,
+    store::{Change, Store, Target},
+};
+
+/// Streams in memory. Everything is done on the caller's thread, `done` included.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    limits: MemoryLimits,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    streams: HashMap<SessionId, Stream>,
+    imports: HashMap<SessionId, Stream>,
+    sessions: BTreeMap<SessionId, String>,
+    metrics: Metrics,
+}
+
+#[derive(Debug, Default)]
+struct Stream {
+    events: VecDeque<Arc<Envelope>>,
+    last: u64,
+    bytes: usize,
+    source: u64,
+    closed: bool,
+    cursors: HashMap<String, u64>,
+}
+
+impl Stream {
+    fn head(&self) -> Head {
+        let first = self.events.front().map_or(self.last + 1, |event| event.offset);
+        Head { first, last: self.last, closed: self.closed, source: self.source, bytes: self.bytes as u64 }
+    }
+
+    fn append(&mut self, batch: Batch, target: Target, limits: MemoryLimits) -> Result<u64, LogError> {
+        let session = &batch.session;
+        if self.closed {
+            return Err(LogError::Closed { session: (**session).clone() });
+        }
+        let anywhere = target == Target::Import && self.last == 0;
+        let mut expected = if anywhere { batch.first } else { self.last + 1 };
+        let order = |expected, found| Err(LogError::Order { session: (**session).clone(), expected, found });
+        if !batch.events.is_empty() && batch.first != expected {
+            return order(expected, batch.first);
+        }
+        for (index, envelope) in batch.events.iter().enumerate() {
+            let tells_of_gap =
+                index == 0 && matches!(&envelope.event, Event::SessionGap(gap) if gap.from == batch.first);
+            if envelope.offset != expected && !(envelope.offset > expected && tells_of_gap) {
+                return order(expected, envelope.offset);
+            }
+            expected = envelope.offset + 1;
+        }
+        let before = self.bytes;
+        for envelope in batch.events {
+            self.last = envelope.offset;
+            self.bytes += envelope.event.weight();
+            self.events.push_back(envelope);
+        }
+        let added = self.bytes - before;
+        self.source = self.source.max(batch.source);
+        if let Some((consumer, offset)) = batch.cursor {
+            self.cursors.insert(consumer, offset);
+        }
+        while self.events.len() > 1 && (self.events.len() > limits.events || self.bytes > limits.bytes) {
+            self.drop_oldest();
+        }
+        Ok(added as u64)
+    }
+
+    fn drop_oldest(&mut self) {
+        if let Some(oldest) = self.events.pop_front() {
+            self.bytes -= oldest.event.weight();
+        }
+    }
+
+    /// The events after `from`, up to the limit.
+    fn after(&self, from: u64, limit: Limit) -> impl Iterator<Item = &Arc<Envelope>> {
+        let begin = self.events.partition_point(|event| event.offset <= from);
+        let mut bytes = 0;
+        self.events.range(begin..).take(limit.events.max(1)).take_while(move |event| {
+            let more = bytes == 0 || bytes < limit.bytes;
+            bytes += event.event.weight();
+            more
+        })
+    }
+
+    fn retain(&mut self, retention: Retention, now: SystemTime) -> u64 {
+        let oldest = retention.max_age.and_then(|age| now.checked_sub(age));
+        let mut removed = 0;
+        while let Some(event) = self.events.front() {
+            let too_old = oldest.is_some_and(|oldest| event.created_at < oldest);
+            let too_many = retention.max_events_per_session.is_some_and(|max| self.events.len() as u64 > max);
+            let too_large = retention.max_bytes_per_session.is_some_and(|max| self.bytes as u64 > max);
+            if !(too_old || self.events.len() > 1 && (too_many || too_large)) {
+                break;
+            }
+            self.drop_oldest();
+            removed += 1;
+        }
+        removed
+    }
+}
+
+impl State {
+    fn stream(&self, session: &SessionId) -> Result<&Stream, LogError> {
+        self.streams.get(session).ok_or_else(|| LogError::Unknown { session: session.clone() })
+    }
+
+    fn append(&mut self, batch: Batch, target: Target, limits: MemoryLimits) -> Result<(), LogError> {
+        let events = batch.events.len() as u64;
+        let map = match target {
+            Target::Stream => &mut self.streams,
+            Target::Import => &mut self.imports,
+        };
+        // A batch that is refused leaves no stream behind.
+        let bytes = match map.get_mut(&batch.session) {
+            Some(stream) => stream.append(batch, target, limits)?,
+            None => {
+                let (session, mut stream) = ((*batch.session).clone(), Stream::default());
+                let bytes = stream.append(batch, target, limits)?;
+                map.insert(session, stream);
+                bytes
+            }
+        };
+        self.metrics.commits += 1;
+        self.metrics.events += events;
+        self.metrics.bytes += bytes;
+        Ok(())
+    }
+
+    fn change(&mut self, change: Change) -> Result<(), LogError> {
+        let unknown = |session: SessionId| LogError::Unknown { session };
+        match change {
+            Change::Nothing => {}
+            Change::Close(session) => match self.streams.get_mut(&session) {
+                Some(stream) => stream.closed = true,
+                None => return Err(unknown(session)),
+            },
+            Change::Delete(session) => match self.streams.remove(&session) {
+                Some(stream) => self.metrics.removed += stream.events.len() as u64,
+                None => return Err(unknown(session)),
+            },
+            Change::SetCursor { consumer, session, offset } => match self.streams.get_mut(&session) {
+                Some(stream) => drop(stream.cursors.insert(consumer, offset)),
+                None => return Err(unknown(session)),
+            },
+            Change::PutSession(id, record) => drop(self.sessions.insert(id, record)),
+            Change::DeleteSession(id) => drop(self.sessions.remove(&id)),
+            Change::Publish(session, closed) => {
+                if self.streams.contains_key(&session) {
+                    return Err(LogError::Exists { session });
+                }
+                let Some(mut stream) = self.imports.remove(&session) else { return Err(unknown(session)) };
+                stream.closed = closed;
+                self.streams.insert(session, stream);
+            }
+            Change::Discard(session) => drop(self.imports.remove(&session)),
+        }
+        Ok(())
+    }
+}
+
+impl Memory {
+    pub(crate) fn new(limits: MemoryLimits) -> Self {
+        Self { limits, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Store for Memory {
+    fn append(&self, batch: Batch, target: Target, done: Done) -> Result<(), Full> {
+        let result = self.state().append(batch, target, self.limits);
+        done(result);
+        Ok(())
+    }
+
+    fn change(&self, change: Change, done: Done) {
+        let result = self.state().change(change);
+        done(result);
+    }
+
+    fn read(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Page, LogError> {
+        let state = self.state();
+        let stream = state.stream(session)?;
+        let events = stream.after(from, limit).cloned().collect();
+        let head = stream.head();
+        Ok(Page { events, first_kept: head.first, last: head.last, closed: head.closed })
+    }
+
+    fn read_lines(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Lines, LogError> {
+        let page = self.read(session, from, limit)?;
+        let mut lines = Lines { next: from, ..Lines::default() };
+        for event in &page.events {
+            let written = event.to_json().and_then(|json| serde_json::to_writer(&mut lines.bytes, &json));
+            written.map_err(|error| LogError::Io {
+                path: "(memory)".into(),
+                operation: "encode an event of",
+                cause: crate::error::Cause::new(error),
+            })?;
+            lines.bytes.push(b'\n');
+            lines.events += 1;
+            lines.next = event.offset;
+        }
+        (lines.first_kept, lines.last, lines.closed) = (page.first_kept, page.last, page.closed);
+        Ok(lines)
+    }
+
+    fn head(&self, session: &SessionId) -> Option<Head> {
+        self.state().streams.get(session).map(Stream::head)
+    }
+
+    fn streams(&self) -> Vec<(SessionId, Head)> {
+        self.state().streams.iter().map(|(session, stream)| (session.clone(), stream.head())).collect()
+    }
+
+    fn session(&self, id: &SessionId) -> Result<Option<String>, LogError> {
+        Ok(self.state().sessions.get(id).cloned())
+    }
+
+    fn sessions(&self) -> Result<Vec<(SessionId, String)>, LogError> {
+        Ok(self.state().sessions.iter().map(|(id, record)| (id.clone(), record.clone())).collect())
+    }
+
+    fn cursor(&self, consumer: &str, session: &SessionId) -> Result<u64, LogError> {
+        let state = self.state();
+        Ok(state.streams.get(session).and_then(|stream| stream.cursors.get(consumer)).copied().unwrap_or(0))
+    }
+
+    fn retain(&self, retention: Retention, done: Done) {
+        let mut state = self.state();
+        let now = SystemTime::now();
+        let mut removed: u64 = state.streams.values_mut().map(|stream| stream.retain(retention, now)).sum();
+        if let Some(max) = retention.max_bytes_total {
+            let mut total: u64 = state.streams.values().map(|stream| stream.bytes as u64).sum();
+            while total > max {
+                let with_events = state.streams.values_mut().filter(|stream| !stream.events.is_empty());
+                let oldest = with_events.min_by_key(|stream| stream.events.front().map(|event| event.created_at));
+                let Some(oldest) = oldest else { break };
+                let before = oldest.bytes;
+                oldest.drop_oldest();
+                total -= (before - oldest.bytes) as u64;
+                removed += 1;
+            }
+        }
+        state.metrics.removed += removed;
+        drop(state);
+        done(Ok(()));
+    }
+
+    fn metrics(&self) -> Metrics {
+        self.state().metrics.clone()
+    }
+
+    fn flush(&self, _deadline: Duration) -> Result<(), LogError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,274 @@
+//! The store in a file: SQLite, with one thread that writes.
+
+mod apply;
+mod chores;
+mod heads;
+mod lock;
+mod queue;
+mod reader;
+mod rows;
+mod schema;
+mod writer;
+
+use std::{
+    fs::OpenOptions,
+    io,
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, mpsc},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use ipc_protocol::SessionId;
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, params};
+
+use self::{
+    chores::Chores,
+    heads::Heads,
+    lock::Lock,
+    queue::{Job, Queue, Work},
+    reader::Readers,
+    rows::Entry,
+    writer::Writer,
+};
+use crate::{
+    Batch, Done, Full, Head, Limit, Lines, LogError, Metrics, Options, Page, Retention,
+    error::Cause,
+    line,
+    store::{Change, Store, Target},
+};
+
+/// How long the writer waits for another program that has the file.
+const WRITER_DEADLINE: Duration = Duration::from_secs(5);
+
+/// What the writer and everybody else see.
+#[derive(Debug)]
+struct Shared {
+    path: Arc<PathBuf>,
+    queue: Queue,
+    heads: RwLock<Heads>,
+    metrics: Mutex<Metrics>,
+}
+
+impl Shared {
+    fn metrics(&self) -> MutexGuard<'_, Metrics> {
+        self.metrics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ended(&self) -> LogError {
+        LogError::Ended { path: (*self.path).clone() }
+    }
+}
+
+/// A log in a file.
+#[derive(Debug)]
+pub(crate) struct Sqlite {
+    shared: Arc<Shared>,
+    readers: Readers,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl Sqlite {
+    /// Opens or creates the log at `path`. Blocks.
+    ///
+    /// # Errors
+    /// As [`crate::EventLog::open`].
+    pub(crate) fn open(path: &Path, options: Options) -> Result<Self, LogError> {
+        let lock = Lock::take(path)?;
+        schema::check_magic(path)?;
+        create_private(path)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let sql = |error| classify(path, "open the event log", error);
+        let mut conn = Connection::open_with_flags(path, flags).map_err(sql)?;
+        conn.busy_timeout(WRITER_DEADLINE).map_err(sql)?;
+        conn.set_prepared_statement_cache_capacity(32);
+        if let Some(pages) = options.max_pages {
+            conn.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(())).map_err(sql)?;
+        }
+        schema::prepare(&mut conn, path)?;
+        let (heads, doomed) = Heads::load(&conn).map_err(sql)?;
+        let path = Arc::new(path.to_owned());
+        let shared = Arc::new(Shared {
+            path: Arc::clone(&path),
+            queue: Queue::new(options.queue_bytes),
+            heads: RwLock::new(heads),
+            metrics: Mutex::default(),
+        });
+        let writer = Writer { conn, shared: Arc::clone(&shared), chores: Chores::new(doomed), _lock: lock };
+        let thread = std::thread::Builder::new().name("event-log".into()).spawn(move || writer.run());
+        let thread = thread.map_err(|error| system(&path, "start the writer of", error))?;
+        Ok(Self { shared, readers: Readers::new(path, options.readers, options.read_deadline), writer: Some(thread) })
+    }
+}
+
+impl Sqlite {
+    fn push(&self, job: Job) {
+        if let Some(job) = self.shared.queue.push(job) {
+            job.tell(Err(self.shared.ended()));
+        }
+    }
+}
+
+impl Drop for Sqlite {
+    /// Waits until everything that was queued is committed or has failed.
+    fn drop(&mut self) {
+        self.readers.close();
+        self.shared.queue.stop();
+        if let Some(writer) = self.writer.take()
+            // A callback may hold the last handle: then this is the writer itself, which ends by itself.
+            && writer.thread().id() != std::thread::current().id()
+            && writer.join().is_err()
+        {
+            tracing::error!(path = %self.shared.path.display(), "the writer of the event log panicked");
+        }
+    }
+}
+
+impl Store for Sqlite {
+    fn append(&self, batch: Batch, target: Target, done: Done) -> Result<(), Full> {
+        if !self.shared.queue.has_room() {
+            return Err(Full { batch, done });
+        }
+        match Entry::of(&batch, &self.shared.path) {
+            Ok(entry) => self.push(Job::new(Work::Append(entry, target), done)),
+            Err(error) => done(Err(error)),
+        }
+        Ok(())
+    }
+
+    fn change(&self, change: Change, done: Done) {
+        if self.shared.queue.is_crowded() {
+            return done(Err(LogError::Busy { bytes: self.shared.queue.bytes() }));
+        }
+        self.push(Job::new(Work::Change(change), done));
+    }
+
+    fn read(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Page, LogError> {
+        let mut events = Vec::new();
+        let owner = Arc::new(session.clone());
+        let head = reader::scan(&self.readers, &self.shared.heads, session, from, limit, |stored| {
+            events.push(Arc::new(line::read(stored.line, &owner, stored.offset, stored.batch_ms)?));
+            Ok(())
+        })?;
+        Ok(Page { events, first_kept: head.first, last: head.last, closed: head.closed })
+    }
+
+    fn read_lines(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Lines, LogError> {
+        let mut lines = Lines { next: from, ..Lines::default() };
+        let mut writer = line::Public::new(session);
+        let head = reader::scan(&self.readers, &self.shared.heads, session, from, limit, |stored| {
+            writer.write(&mut lines.bytes, stored.line, stored.offset, stored.batch_ms)?;
+            lines.events += 1;
+            lines.next = stored.offset;
+            Ok(())
+        })?;
+        (lines.first_kept, lines.last, lines.closed) = (head.first, head.last, head.closed);
+        Ok(lines)
+    }
+
+    fn head(&self, session: &SessionId) -> Option<Head> {
+        read_lock(&self.shared.heads).get(Target::Stream, session).map(|stream| stream.head)
+    }
+
+    fn streams(&self) -> Vec<(SessionId, Head)> {
+        read_lock(&self.shared.heads).iter().map(|(session, stream)| (session.clone(), stream.head)).collect()
+    }
+
+    fn session(&self, id: &SessionId) -> Result<Option<String>, LogError> {
+        let sql = "SELECT record FROM sessions WHERE id = ?";
+        self.readers.with(|conn| conn.prepare_cached(sql)?.query_row([id.as_str()], |row| row.get(0)).optional())
+    }
+
+    fn sessions(&self) -> Result<Vec<(SessionId, String)>, LogError> {
+        let all = self.readers.with(|conn| {
+            let mut query = conn.prepare_cached("SELECT id, record FROM sessions ORDER BY id")?;
+            let rows = query.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get(1)?)))?;
+            rows.collect::<rusqlite::Result<Vec<_>>>()
+        })?;
+        Ok(all.into_iter().filter_map(|(id, record)| Some((id.parse().ok()?, record))).collect())
+    }
+
+    fn cursor(&self, consumer: &str, session: &SessionId) -> Result<u64, LogError> {
+        let Some(stream) = read_lock(&self.shared.heads).get(Target::Stream, session) else { return Ok(0) };
+        let sql = "SELECT offset FROM cursors WHERE stream = ? AND consumer = ?";
+        let found = self.readers.with(|conn| {
+            conn.prepare_cached(sql)?.query_row(params![stream.id, consumer], |row| row.get::<_, i64>(0)).optional()
+        })?;
+        Ok(found.unwrap_or(0).cast_unsigned())
+    }
+
+    fn retain(&self, retention: Retention, done: Done) {
+        self.shared.queue.retain(retention, done);
+    }
+
+    fn metrics(&self) -> Metrics {
+        Metrics { queue_bytes: self.shared.queue.bytes(), ..self.shared.metrics().clone() }
+    }
+
+    fn flush(&self, deadline: Duration) -> Result<(), LogError> {
+        let (tell, told) = mpsc::sync_channel(1);
+        self.change(Change::Nothing, Box::new(move |result| drop(tell.send(result))));
+        told.recv_timeout(deadline).unwrap_or(Err(LogError::Deadline { operation: "flush", after: deadline }))
+    }
+}
+
+/// Creates the file, if there is none, so that nobody else can read it. SQLite gives what it puts beside it the same mode.
+fn create_private(path: &Path) -> Result<(), LogError> {
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(system(path, "create", error)),
+        _ => Ok(()),
+    }
+}
+
+fn read_lock<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write_lock<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the system refused.
+fn system(path: &Path, operation: &'static str, error: io::Error) -> LogError {
+    let path = path.to_owned();
+    match error.kind() {
+        io::ErrorKind::NotFound => LogError::Missing { path },
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            LogError::DiskFull { path, cause: Cause::new(error) }
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            LogError::ReadOnly { path, cause: Cause::new(error) }
+        }
+        _ => LogError::Io { path, operation, cause: Cause::new(error) },
+    }
+}
+
+/// What SQLite refused.
+fn classify(path: &Path, operation: &'static str, error: rusqlite::Error) -> LogError {
+    let path = path.to_owned();
+    // A value that nobody writes, or of another type: as bad as a page that is none.
+    let is_nonsense = matches!(
+        error,
+        rusqlite::Error::IntegralValueOutOfRange(..)
+            | rusqlite::Error::FromSqlConversionFailure(..)
+            | rusqlite::Error::InvalidColumnType(..)
+    );
+    match error.sqlite_error_code() {
+        _ if is_nonsense => damaged(path, &error),
+        Some(ErrorCode::DiskFull) => LogError::DiskFull { path, cause: Cause::new(error) },
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
+            LogError::ReadOnly { path, cause: Cause::new(error) }
+        }
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => damaged(path, &error),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => LogError::Locked { path, by: None },
+        _ => LogError::Io { path, operation, cause: Cause::new(error) },
+    }
+}
+
+fn damaged(path: PathBuf, error: &rusqlite::Error) -> LogError {
+    let detail = format!(
+        "it is damaged ({error}); export what can be read, then move the file away: a new one is begun in its place"
+    );
+    LogError::Corrupt { path, detail, lost: None }
+}

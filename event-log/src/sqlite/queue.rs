@@ -1,0 +1,194 @@
+//! What waits for the writer: bounded in bytes.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use super::rows::Entry;
+use crate::{
+    Done, LogError, Retention,
+    store::{Change, Target},
+};
+
+/// Beyond its own bytes: what a job takes at least.
+const JOB_BYTES: usize = 256;
+/// What one transaction takes at most; one job more, of any size.
+const GROUP_BYTES: usize = 4 * 1024 * 1024;
+const GROUP_JOBS: usize = 8192;
+
+/// One thing to do.
+#[derive(Debug)]
+pub(super) enum Work {
+    Append(Entry, Target),
+    Change(Change),
+}
+
+/// One thing to do, and whom to tell.
+pub(super) struct Job {
+    pub(super) work: Work,
+    pub(super) done: Done,
+    bytes: usize,
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.work.fmt(f)
+    }
+}
+
+impl Job {
+    pub(super) fn new(work: Work, done: Done) -> Self {
+        let own = match &work {
+            Work::Append(entry, _) => usize::try_from(entry.bytes).unwrap_or(usize::MAX),
+            Work::Change(Change::PutSession(_, record)) => record.len(),
+            Work::Change(_) => 0,
+        };
+        Self { work, done, bytes: own.saturating_add(JOB_BYTES) }
+    }
+
+    pub(super) fn tell(self, result: Result<(), LogError>) {
+        tell(self.done, result);
+    }
+}
+
+/// A panic of the caller's would end the writer, and with it everybody's log.
+pub(super) fn tell(done: Done, result: Result<(), LogError>) {
+    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| done(result))).is_err() {
+        tracing::error!("a callback of the event log panicked");
+    }
+}
+
+/// A pass of retention that is asked for, and whom to tell.
+pub(super) struct Asked {
+    pub(super) retention: Retention,
+    pub(super) done: Vec<Done>,
+}
+
+impl fmt::Debug for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.retention.fmt(f)
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    /// Of the jobs, and of the group that is being committed.
+    bytes: usize,
+    retention: Option<Asked>,
+    stopping: bool,
+    /// Nobody takes anything any more.
+    ended: bool,
+}
+
+/// The queue between everybody and the writer.
+#[derive(Debug)]
+pub(super) struct Queue {
+    state: Mutex<State>,
+    wake: Condvar,
+    limit: usize,
+}
+
+/// What the writer is given.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) jobs: Vec<Job>,
+    pub(super) bytes: usize,
+    pub(super) retention: Option<Asked>,
+    /// Nothing comes after this.
+    pub(super) last: bool,
+}
+
+impl Queue {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { state: Mutex::default(), wake: Condvar::new(), limit }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes that wait, or are being committed.
+    pub(super) fn bytes(&self) -> usize {
+        self.state().bytes
+    }
+
+    /// Whether another batch may come. One that does so at the same moment may come too.
+    pub(super) fn has_room(&self) -> bool {
+        let state = self.state();
+        state.bytes < self.limit && !state.stopping
+    }
+
+    /// Adds a job, however much waits. Gives it back where the writer has ended.
+    pub(super) fn push(&self, job: Job) -> Option<Job> {
+        let mut state = self.state();
+        if state.ended {
+            return Some(job);
+        }
+        state.bytes = state.bytes.saturating_add(job.bytes);
+        state.jobs.push_back(job);
+        drop(state);
+        self.wake.notify_one();
+        None
+    }
+
+    /// Whether even small things that are no batches have to stay out.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.bytes() >= self.limit.saturating_mul(2)
+    }
+
+    /// The writer has ended. Gives what it leaves undone.
+    pub(super) fn end(&self) -> VecDeque<Job> {
+        let mut state = self.state();
+        (state.ended, state.bytes, state.retention) = (true, 0, None);
+        std::mem::take(&mut state.jobs)
+    }
+
+    /// Asks for a pass of retention. It takes the place of one that has not begun yet.
+    pub(super) fn retain(&self, retention: Retention, tell: Done) {
+        let mut state = self.state();
+        let mut done = state.retention.take().map(|asked| asked.done).unwrap_or_default();
+        done.push(tell);
+        state.retention = Some(Asked { retention, done });
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    /// The writer is to end when everything is done.
+    pub(super) fn stop(&self) {
+        self.state().stopping = true;
+        self.wake.notify_one();
+    }
+
+    /// What is to be done next. Waits for it, unless there is something else to do; but never less than to `not_before`.
+    pub(super) fn take(&self, idle: bool, not_before: Option<Instant>) -> Group {
+        let mut state = self.state();
+        loop {
+            let pause = not_before.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
+            if !pause.is_zero() && !state.stopping {
+                state = self.wake.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0;
+            } else if state.jobs.is_empty() && state.retention.is_none() && idle && !state.stopping {
+                state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+            } else {
+                break;
+            }
+        }
+        let mut group = Group { jobs: Vec::new(), bytes: 0, retention: state.retention.take(), last: false };
+        while group.bytes < GROUP_BYTES && group.jobs.len() < GROUP_JOBS {
+            let Some(job) = state.jobs.pop_front() else { break };
+            group.bytes += job.bytes;
+            group.jobs.push(job);
+        }
+        group.last = state.stopping && state.jobs.is_empty();
+        group
+    }
+
+    /// A group is done with.
+    pub(super) fn finished(&self, bytes: usize) {
+        let mut state = self.state();
+        state.bytes = state.bytes.saturating_sub(bytes);
+    }
+}

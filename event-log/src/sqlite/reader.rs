@@ -1,0 +1,273 @@
+//! Reading: connections of its own, so that no reader waits for the writer.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Condvar, Mutex, PoisonError, RwLock},
+    time::{Duration, Instant},
+};
+
+use ipc_protocol::{Gap, SessionId};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
+
+use super::{
+    classify,
+    heads::{Heads, Stream},
+    read_lock,
+    rows::checksum,
+};
+use crate::{Head, Limit, LogError, store::Target};
+
+/// Connections that only read.
+#[derive(Debug)]
+pub(super) struct Readers {
+    path: Arc<PathBuf>,
+    pool: Mutex<Pool>,
+    returned: Condvar,
+    max: usize,
+    deadline: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Pool {
+    idle: Vec<Connection>,
+    open: usize,
+}
+
+/// A connection that is used.
+struct Lent<'a> {
+    readers: &'a Readers,
+    /// `None`: closed, since it met an error.
+    conn: Option<Connection>,
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        let mut pool = self.readers.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.conn.take() {
+            Some(conn) => pool.idle.push(conn),
+            None => pool.open -= 1,
+        }
+        drop(pool);
+        self.readers.returned.notify_one();
+    }
+}
+
+impl Readers {
+    pub(super) fn new(path: Arc<PathBuf>, max: usize, deadline: Duration) -> Self {
+        Self { path, pool: Mutex::default(), returned: Condvar::new(), max: max.max(1), deadline }
+    }
+
+    /// Closes what nobody uses.
+    pub(super) fn close(&self) {
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        pool.open -= pool.idle.len();
+        pool.idle.clear();
+    }
+
+    fn lend(&self) -> Result<Lent<'_>, LogError> {
+        let by = Instant::now() + self.deadline;
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(conn) = pool.idle.pop() {
+                return Ok(Lent { readers: self, conn: Some(conn) });
+            }
+            if pool.open < self.max {
+                pool.open += 1;
+                break;
+            }
+            let left = by.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(LogError::Deadline { operation: "get a reader of", after: self.deadline });
+            }
+            pool = self.returned.wait_timeout(pool, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        drop(pool);
+        let mut lent = Lent { readers: self, conn: None };
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let opened = Connection::open_with_flags(&*self.path, flags).and_then(|conn| {
+            conn.busy_timeout(self.deadline)?;
+            Ok(conn)
+        });
+        lent.conn = Some(opened.map_err(|error| classify(&self.path, "open a reader of the event log", error))?);
+        Ok(lent)
+    }
+
+    /// Lends a connection to `body`; one that meets an error is closed.
+    pub(super) fn with<T>(&self, body: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, LogError> {
+        let mut lent = self.lend()?;
+        let Some(conn) = lent.conn.take() else { return Err(LogError::Busy { bytes: 0 }) };
+        let value = body(&conn).map_err(|error| classify(&self.path, "read the event log", error))?;
+        lent.conn = Some(conn);
+        Ok(value)
+    }
+}
+
+/// An event as it is stored.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stored<'a> {
+    pub(super) offset: u64,
+    pub(super) batch_ms: i64,
+    pub(super) line: &'a [u8],
+}
+
+/// What stopped a scan before its limit.
+enum Stop {
+    Sqlite(rusqlite::Error),
+    /// A row whose sum is wrong, or that `visit` cannot read; or none, where there should be one.
+    Damaged,
+}
+
+impl From<rusqlite::Error> for Stop {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error)
+    }
+}
+
+/// Gives the stored events of a stream after `from` to `visit`, up to `limit`, and tells where the stream stood.
+///
+/// # Errors
+/// [`LogError::Corrupt`] when the very next event cannot be read: it tells up to where, so that the reader can go on.
+pub(super) fn scan(
+    readers: &Readers,
+    heads: &RwLock<Heads>,
+    session: &SessionId,
+    from: u64,
+    limit: Limit,
+    mut visit: impl FnMut(Stored<'_>) -> Result<(), serde_json::Error>,
+) -> Result<Head, LogError> {
+    let unknown = || LogError::Unknown { session: session.clone() };
+    let find = || read_lock(heads).get(Target::Stream, session).ok_or_else(unknown);
+    let mut stream = find()?;
+    let mut reached = from;
+    loop {
+        let last = stream.head.last;
+        if from >= last {
+            break;
+        }
+        let stopped = readers.with(|conn| match rows(conn, &stream, &mut reached, limit, &mut visit) {
+            Ok(()) => Ok(false),
+            Err(Stop::Damaged) => Ok(true),
+            Err(Stop::Sqlite(error)) => Err(error),
+        });
+        let damaged = match stopped {
+            Ok(damaged) => damaged,
+            Err(LogError::Corrupt { .. }) => true,
+            Err(error) => return Err(error),
+        };
+        // What was read before the damage is good.
+        if !damaged || reached > from {
+            break;
+        }
+        // What the file itself says is never older than the rows that were looked for; `heads` may be, for a moment.
+        let sql = "SELECT first FROM streams WHERE id = ? AND name IS NOT NULL";
+        let kept = readers.with(|conn| conn.query_row(sql, [stream.id], |row| row.get::<_, i64>(0)).optional());
+        let kept = match kept {
+            Ok(kept) => kept.map(i64::cast_unsigned).ok_or_else(unknown)?,
+            Err(_) => 0,
+        };
+        if kept > stream.head.first.max(from + 1) {
+            // Not damaged: retention has removed it meanwhile.
+            let now = find()?.head;
+            (stream.head.first, stream.head.last) = (kept, now.last);
+            if kept > now.last {
+                break;
+            }
+        } else {
+            let lost = damage(readers, stream.id, stream.head.first.max(from + 1), last);
+            let Gap { from, to } = lost;
+            let detail = format!(
+                "events {from} to {to} of {session} are damaged; the others can be read: export what you need, then \
+                 move the file away or delete the session"
+            );
+            return Err(LogError::Corrupt { path: (*readers.path).clone(), detail, lost: Some(lost) });
+        }
+    }
+    let now = find()?.head;
+    // Retention may have gone on meanwhile.
+    let first = now.first.max(stream.head.first);
+    Ok(Head { first, last: stream.head.last.max(first - 1), ..now })
+}
+
+fn rows(
+    conn: &Connection,
+    stream: &Stream,
+    reached: &mut u64,
+    limit: Limit,
+    visit: &mut impl FnMut(Stored<'_>) -> Result<(), serde_json::Error>,
+) -> Result<(), Stop> {
+    let from = *reached;
+    let stream_last = stream.head.last;
+    let mut expected = stream.head.first.max(from + 1);
+    let sql = "SELECT first, last, created_ms, sum, body FROM batches WHERE stream = ?1 AND first >= coalesce(
+        (SELECT first FROM batches WHERE stream = ?1 AND first <= ?2 ORDER BY first DESC LIMIT 1), 0) ORDER BY first";
+    let mut query = conn.prepare_cached(sql)?;
+    let next = i64::try_from(from.saturating_add(1)).unwrap_or(i64::MAX);
+    let mut rows = query.query(params![stream.id, next])?;
+    let (mut events, mut bytes) = (0, 0);
+    while let Some(row) = rows.next()? {
+        let first = row.get::<_, i64>(0)?.cast_unsigned();
+        let last = row.get::<_, i64>(1)?.cast_unsigned();
+        let batch_ms = row.get(2)?;
+        let body = row.get_ref(4)?.as_blob().unwrap_or_default();
+        if last <= from {
+            continue;
+        }
+        if first > expected {
+            return Err(Stop::Damaged);
+        }
+        if first > stream_last {
+            return Ok(());
+        }
+        if row.get::<_, i64>(3)? != i64::from(checksum(first, last, batch_ms, body)) {
+            return Err(Stop::Damaged);
+        }
+        expected = last + 1;
+        // Its events are the last ones of the row: a gap may stand before the first.
+        let count = memchr::memchr_iter(b'\n', body).count() as u64;
+        let mut offset = last.saturating_sub(count);
+        let mut begin = 0;
+        for end in memchr::memchr_iter(b'\n', body) {
+            offset += 1;
+            let line = &body[begin..end];
+            begin = end + 1;
+            if offset <= from {
+                continue;
+            }
+            if visit(Stored { offset, batch_ms, line }).is_err() {
+                return Err(Stop::Damaged);
+            }
+            *reached = offset;
+            events += 1;
+            bytes += line.len();
+            if events >= limit.events || bytes >= limit.bytes {
+                return Ok(());
+            }
+        }
+    }
+    // Nothing is missing within a stream: what is not there is damaged.
+    if expected <= stream_last { Err(Stop::Damaged) } else { Ok(()) }
+}
+
+/// How far the damage goes that begins at `from`: row by row, since a walk over the table stops at it.
+fn damage(readers: &Readers, stream: i64, from: u64, last: u64) -> Gap {
+    let candidates = readers.with(|conn| {
+        let sql = "SELECT gid, first FROM batches INDEXED BY batches_by_offset
+            WHERE stream = ? AND first > ? AND first <= ? ORDER BY first";
+        let mut query = conn.prepare(sql)?;
+        let params = params![stream, from.cast_signed(), last.cast_signed()];
+        let found = query.query_map(params, |row| Ok((row.get(0)?, row.get(1)?)))?;
+        // Where the index is damaged too, what it told before counts.
+        Ok(found.map_while(Result::ok).collect::<Vec<(i64, i64)>>())
+    });
+    let good = |gid| {
+        readers.with(|conn| {
+            conn.query_row("SELECT first, last, created_ms, sum, body FROM batches WHERE gid = ?", [gid], |row| {
+                let body = row.get_ref(4)?.as_blob().unwrap_or_default();
+                let [first, last] = [row.get::<_, i64>(0)?, row.get(1)?].map(i64::cast_unsigned);
+                Ok(row.get::<_, i64>(3)? == i64::from(checksum(first, last, row.get(2)?, body)))
+            })
+        })
+    };
+    let next = candidates.unwrap_or_default().into_iter().find(|(gid, _)| matches!(good(*gid), Ok(true)));
+    Gap { from, to: next.map_or(last, |(_, first)| first.cast_unsigned() - 1) }
+}

@@ -1,0 +1,125 @@
+//! The file: its schema, and how one of an older release is brought up to date.
+
+use std::{fs::File, io::Read as _, path::Path};
+
+use rusqlite::Connection;
+
+use super::classify;
+use crate::LogError;
+
+/// Marks a file as one of ours: "agpl" as a number, of no meaning beyond that.
+const APPLICATION_ID: i64 = 0x6167_706c;
+/// What every SQLite file begins with.
+const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+
+/// When the write-ahead log is brought into the file, in pages (16 MiB). The writer does that itself, between two commits: less
+/// often means fewer long commits, and pages that are written once instead of many times.
+const CHECKPOINT_PAGES: i64 = 4000;
+/// What is left of a write-ahead log that had to grow further, as long as a reader was reading.
+const WAL_BYTES: i64 = 32 * 1024 * 1024;
+
+/// What brings the schema from one version to the next. Never changed once released, only added to.
+const MIGRATIONS: [&str; 2] = [
+    // A stream without a name is being imported, or deleted: nobody sees it.
+    // A row of `batches` tells of `first` to `last`; its events are the last ones of these, all but for a gap.
+    "CREATE TABLE streams (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        name TEXT UNIQUE,
+        first INTEGER NOT NULL DEFAULT 1,
+        last INTEGER NOT NULL DEFAULT 0,
+        closed INTEGER NOT NULL DEFAULT 0,
+        source INTEGER NOT NULL DEFAULT 0,
+        bytes INTEGER NOT NULL DEFAULT 0
+    );
+    CREATE TABLE batches (
+        gid INTEGER PRIMARY KEY,
+        stream INTEGER NOT NULL,
+        first INTEGER NOT NULL,
+        last INTEGER NOT NULL,
+        created_ms INTEGER NOT NULL,
+        source INTEGER NOT NULL,
+        bytes INTEGER NOT NULL,
+        sum INTEGER NOT NULL,
+        body BLOB NOT NULL
+    );
+    CREATE UNIQUE INDEX batches_by_offset ON batches (stream, first);",
+    "CREATE TABLE sessions (
+        id TEXT PRIMARY KEY,
+        record TEXT NOT NULL,
+        updated_ms INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE cursors (
+        stream INTEGER NOT NULL,
+        consumer TEXT NOT NULL,
+        offset INTEGER NOT NULL,
+        PRIMARY KEY (stream, consumer)
+    ) WITHOUT ROWID;",
+];
+
+/// The version of the schema that this release writes.
+pub(super) const VERSION: i64 = MIGRATIONS.len() as i64;
+
+/// Refuses a file that is something else, before SQLite touches it.
+///
+/// # Errors
+/// [`LogError::Corrupt`] for such a file, [`LogError::ReadOnly`] for one that cannot be read.
+pub(super) fn check_magic(path: &Path) -> Result<(), LogError> {
+    let mut start = Vec::new();
+    let read = match File::open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        opened => opened.and_then(|file| file.take(MAGIC.len() as u64).read_to_end(&mut start)),
+    };
+    read.map_err(|error| super::system(path, "read the start of", error))?;
+    if start.is_empty() || start == MAGIC { Ok(()) } else { Err(foreign(path)) }
+}
+
+fn foreign(path: &Path) -> LogError {
+    let detail = "it is no event log; nothing in it was changed; move it away, or name another file".into();
+    LogError::Corrupt { path: path.to_owned(), detail, lost: None }
+}
+
+/// Sets up the writer's connection, and creates or migrates the schema.
+///
+/// # Errors
+/// [`LogError::TooNew`] for a file of a later release; nothing is changed then, nor in a foreign one.
+pub(super) fn prepare(conn: &mut Connection, path: &Path) -> Result<(), LogError> {
+    let sql = |error| classify(path, "open", error);
+    let number = |conn: &Connection, name| conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map_err(sql);
+    let found = number(conn, "user_version")?;
+    let application = number(conn, "application_id")?;
+    let tables: i64 = conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(sql)?;
+    if tables > 0 && application != APPLICATION_ID {
+        return Err(foreign(path));
+    }
+    if found > VERSION {
+        return Err(LogError::TooNew { path: path.to_owned(), found, known: VERSION });
+    }
+    if conn.is_readonly("main").map_err(sql)? {
+        let cause = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_READONLY), None);
+        return Err(sql(cause));
+    }
+    if tables == 0 {
+        // Has to come before the first table; then freed pages can be given back to the file system.
+        conn.pragma_update(None, "auto_vacuum", "INCREMENTAL").map_err(sql)?;
+    }
+    conn.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())).map_err(sql)?;
+    conn.pragma_update(None, "synchronous", "FULL").map_err(sql)?;
+    conn.pragma_update_and_check(None, "wal_autocheckpoint", CHECKPOINT_PAGES, |_| Ok(())).map_err(sql)?;
+    conn.pragma_update_and_check(None, "journal_size_limit", WAL_BYTES, |_| Ok(())).map_err(sql)?;
+    migrate(conn, found).map_err(sql)
+}
+
+/// All steps that are missing, in one transaction.
+fn migrate(conn: &mut Connection, found: i64) -> rusqlite::Result<()> {
+    let missing = MIGRATIONS.iter().skip(usize::try_from(found).unwrap_or(0));
+    if found == VERSION {
+        return Ok(());
+    }
+    let transaction = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    for step in missing {
+        transaction.execute_batch(step)?;
+    }
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    transaction.pragma_update(None, "user_version", VERSION)?;
+    transaction.commit()
+}

@@ -1,0 +1,305 @@
+//! What goes wrong with files: each time a defined error, and nothing half done.
+
+use std::{
+    fs::{self, File},
+    io::Write as _,
+    path::Path,
+};
+
+use event_log::{EventLog, Limit, LogError, Options};
+use ipc_protocol::Event;
+use nix::{
+    mount::{MntFlags, MsFlags, mount, umount2},
+    sched::{CloneFlags, unshare},
+};
+
+use crate::common::{append, batch, batch_of, done, id, open, read_all};
+
+fn try_open(path: &Path) -> Result<EventLog, LogError> {
+    EventLog::open(path, Options::default())
+}
+
+/// Large events: 40 KiB each.
+fn large(log: &EventLog, first: u64) -> Result<(), LogError> {
+    append(log, batch_of(&id("a"), first, vec![Event::Text { text: "x".repeat(40_000) }]))
+}
+
+/// A file system of its own at a directory; unmounted when dropped.
+struct Mounted<'a>(&'a Path);
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let unmounted = umount2(self.0, MntFlags::MNT_DETACH);
+        assert!(unmounted.is_ok() || std::thread::panicking(), "{} stays mounted: {unmounted:?}", self.0.display());
+    }
+}
+
+/// Mounts a file system of `size` at `dir`, for this thread and those that it starts. `None` where that is not allowed: then
+/// the caller has another way.
+fn own_tmpfs<'a>(dir: &'a Path, size: &str) -> Option<Mounted<'a>> {
+    let none = None::<&str>;
+    let size = format!("size={size}");
+    unshare(CloneFlags::CLONE_NEWNS).ok()?;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).ok()?;
+    mount(Some("tmpfs"), dir, Some("tmpfs"), MsFlags::empty(), Some(size.as_str())).ok()?;
+    Some(Mounted(dir))
+}
+
+#[test]
+fn a_full_disk_is_told_and_survived() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("log.sqlite");
+    let mounted = own_tmpfs(dir.path(), "4m");
+    let small = mounted.is_some();
+    // Without a small disk, a small file: SQLite says the same of both.
+    let options = Options { max_pages: (!small).then_some(500), ..Options::default() };
+    let log = EventLog::open(&path, options).expect("a log");
+    let mut last = 0;
+    let error = loop {
+        match large(&log, last + 1) {
+            Ok(()) => last += 1,
+            Err(error) => break error,
+        }
+        assert!(last < 1000, "the disk never fills");
+    };
+    assert!(matches!(error, LogError::DiskFull { .. }), "{error}");
+    assert!(error.to_string().ends_with("the disk is full; make room, then append again"), "{error}");
+    assert!(last > 10, "{last}");
+    let metrics = log.metrics();
+    assert_eq!(metrics.failures, 1);
+    assert!(matches!(metrics.last_error, Some(LogError::DiskFull { .. })));
+    // What is there is there, and nothing of the event that failed.
+    assert_eq!(read_all(&log, &id("a"), 0).len() as u64, last);
+    assert!(matches!(large(&log, last + 2), Err(LogError::DiskFull { .. } | LogError::Order { .. })));
+    drop(log);
+    let log = EventLog::open(&path, options).expect("it opens though the disk is full");
+    assert_eq!(log.head(&id("a")).expect("a stream").last, last);
+    if small {
+        // Room is made: the same handle goes on.
+        mount(None::<&str>, dir.path(), None::<&str>, MsFlags::MS_REMOUNT, Some("size=64m")).expect("a larger disk");
+        large(&log, last + 1).expect("appended");
+        assert!(log.metrics().last_error.is_none());
+        assert_eq!(read_all(&log, &id("a"), 0).len() as u64, last + 1);
+    }
+}
+
+#[test]
+fn what_is_queued_behind_a_failure_fails_too() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = Options { max_pages: Some(40), ..Options::default() };
+    let log = EventLog::open(dir.path().join("log.sqlite"), options).expect("a log");
+    let (tell, told) = std::sync::mpsc::channel();
+    for first in 1..=20 {
+        let tell = tell.clone();
+        let batch = batch_of(&id("a"), first, vec![Event::Text { text: "x".repeat(30_000) }]);
+        log.append(batch, Box::new(move |result| tell.send(result).expect("told"))).expect("room");
+    }
+    drop(tell);
+    let results: Vec<_> = told.iter().collect();
+    let good = results.iter().take_while(|result| result.is_ok()).count();
+    assert!(results[good..].iter().all(Result::is_err), "{results:?}");
+    assert!(results.len() == 20 && good < 20);
+    assert_eq!(log.head(&id("a")).map_or(0, |head| head.last), good as u64);
+}
+
+#[test]
+fn a_read_only_place_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("log.sqlite");
+    let with_log = |path: &Path| append(&try_open(path).expect("a log"), batch(&id("a"), 1, 1)).expect("appended");
+    let own = own_tmpfs(dir.path(), "4m");
+    let mounted = own.is_some();
+    with_log(&path);
+    let mut permissions = fs::metadata(dir.path()).expect("the directory").permissions();
+    if mounted {
+        mount(None::<&str>, dir.path(), None::<&str>, MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY, None::<&str>)
+            .expect("a read-only disk");
+    } else if nix::unistd::geteuid().is_root() {
+        // Nothing is read-only to root but what the kernel makes so.
+        let error = try_open(Path::new("/proc/self/log.sqlite")).expect_err("refused");
+        assert!(matches!(error, LogError::ReadOnly { .. } | LogError::Missing { .. } | LogError::Io { .. }), "{error}");
+        return;
+    } else {
+        permissions.set_readonly(true);
+        fs::set_permissions(dir.path(), permissions.clone()).expect("a read-only directory");
+        for file in ["log.sqlite", "log.sqlite.lock"] {
+            let mut permissions = fs::metadata(dir.path().join(file)).expect("a file").permissions();
+            permissions.set_readonly(true);
+            fs::set_permissions(dir.path().join(file), permissions).expect("a read-only file");
+        }
+    }
+    let error = try_open(&path).expect_err("refused");
+    let new = try_open(&dir.path().join("new.sqlite")).expect_err("refused");
+    if !mounted {
+        #[expect(clippy::permissions_set_readonly_false, reason = "a directory of the test's own, which is removed")]
+        permissions.set_readonly(false);
+        fs::set_permissions(dir.path(), permissions).expect("a directory that can be removed");
+    }
+    for error in [error, new] {
+        assert!(matches!(error, LogError::ReadOnly { .. }), "{error}");
+        assert!(error.to_string().ends_with("make the file and its directory writable"), "{error}");
+    }
+}
+
+#[test]
+fn a_second_owner_is_told_who_the_first_is() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("log.sqlite");
+    let log = open(&dir);
+    let error = try_open(&path).expect_err("refused");
+    assert!(matches!(error, LogError::Locked { by: Some(pid), .. } if pid == std::process::id()), "{error}");
+    assert!(error.to_string().contains(&format!("process {} has it open", std::process::id())), "{error}");
+    append(&log, batch(&id("a"), 1, 1)).expect("the first is not disturbed");
+    drop(log);
+    assert_eq!(read_all(&try_open(&path).expect("free again"), &id("a"), 0).len(), 1);
+}
+
+#[test]
+fn a_missing_directory_is_told() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let error = try_open(&dir.path().join("none/log.sqlite")).expect_err("refused");
+    assert!(matches!(error, LogError::Missing { .. }), "{error}");
+    assert!(!dir.path().join("none").exists());
+}
+
+#[test]
+fn a_file_that_is_no_log_is_left_as_it_is() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let garbage = dir.path().join("garbage");
+    fs::write(&garbage, b"# Notes\nNot a database at all.\n".repeat(400)).expect("written");
+    let other = dir.path().join("other.sqlite");
+    let file = rusqlite::Connection::open(&other).expect("a database");
+    file.execute_batch("CREATE TABLE notes (text TEXT); INSERT INTO notes VALUES ('mine')").expect("made");
+    drop(file);
+    for path in [garbage, other] {
+        let before = fs::read(&path).expect("the file");
+        let error = try_open(&path).expect_err("refused");
+        assert!(matches!(error, LogError::Corrupt { .. }), "{error}");
+        assert!(error.to_string().contains("it is no event log; nothing in it was changed"), "{error}");
+        assert!(fs::read(&path).expect("the file") == before, "{} was changed", path.display());
+    }
+    // An empty file is a log that was never begun.
+    let empty = dir.path().join("empty");
+    File::create(&empty).expect("a file");
+    append(&try_open(&empty).expect("a log"), batch(&id("a"), 1, 1)).expect("appended");
+}
+
+#[test]
+fn a_header_that_is_damaged_is_told() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("log.sqlite");
+    append(&open(&dir), batch(&id("a"), 1, 10)).expect("appended");
+    let mut bytes = fs::read(&path).expect("the file");
+    bytes[100..2000].fill(0xa5);
+    fs::write(&path, bytes).expect("damaged");
+    let error = try_open(&path).expect_err("refused");
+    assert!(matches!(error, LogError::Corrupt { .. }), "{error}");
+    assert!(error.to_string().contains("log.sqlite") && error.to_string().contains("move the file away"), "{error}");
+}
+
+/// Overwrites `length` bytes in the middle of the file, wherever that is.
+fn damage(path: &Path, at: f64, length: usize) {
+    let mut bytes = fs::read(path).expect("the file");
+    let begin = (bytes.len() as f64 * at) as usize;
+    bytes[begin..begin + length].iter_mut().for_each(|byte| *byte ^= 0x5a);
+    File::create(path).and_then(|mut file| file.write_all(&bytes)).expect("damaged");
+}
+
+#[test]
+fn what_can_be_read_of_a_damaged_file_is_read() {
+    // A bit of a text, and whole pages.
+    for (at, length) in [(0.5, 1), (0.45, 3), (0.5, 4096), (0.4, 20_000), (0.6, 8192), (0.7, 12_288)] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("log.sqlite");
+        let log = open(&dir);
+        for first in (1..=20_000).step_by(200) {
+            append(&log, batch(&id("a"), first, 200)).expect("appended");
+        }
+        append(&log, batch(&id("b"), 1, 5)).expect("appended");
+        drop(log);
+        damage(&path, at, length);
+        let log = open(&dir);
+        let (mut from, mut read, mut lost) = (0, 0, 0);
+        while from < 20_000 {
+            match log.read(&id("a"), from, Limit::default()) {
+                Ok(page) => {
+                    for event in &page.events {
+                        from += 1;
+                        assert_eq!((event.offset, &event.event), (from, &crate::common::text(from)));
+                    }
+                    read += page.events.len() as u64;
+                    assert!(!page.events.is_empty(), "nothing after {from}, and no error");
+                }
+                Err(error @ LogError::Corrupt { .. }) => {
+                    let LogError::Corrupt { lost: Some(gap), .. } = &error else { panic!("no range: {error}") };
+                    assert!(gap.from == from + 1 && gap.to >= gap.from && gap.to <= 20_000, "{gap:?} after {from}");
+                    let text = error.to_string();
+                    assert!(text.contains("log.sqlite") && text.contains("export what you need"), "{text}");
+                    lost += gap.to - gap.from + 1;
+                    from = gap.to;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(lost > 0 && lost <= 5000, "at {at}, {length} bytes: {lost} lost of 20000");
+        let mut out = Vec::new();
+        let exported = log.export(&id("a"), &mut out).expect("exported");
+        assert_eq!((exported.events, exported.lost.is_empty()), (read, false));
+        // The export can be imported: a gap stands for what was lost.
+        let copy = EventLog::memory(event_log::MemoryLimits::default());
+        assert_eq!(copy.import(out.as_slice()).expect("imported").last, 20_000);
+        assert_eq!(read_all(&log, &id("b"), 0).len(), 5, "another stream is not harmed");
+        append(&log, batch(&id("b"), 6, 1)).expect("another stream goes on");
+    }
+}
+
+#[test]
+fn a_newer_file_is_left_alone_and_an_older_one_is_migrated() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("log.sqlite");
+    append(&open(&dir), batch(&id("a"), 1, 3)).expect("appended");
+    let file = rusqlite::Connection::open(&path).expect("the file");
+    let version = |file: &rusqlite::Connection| {
+        file.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0)).expect("a version")
+    };
+    let known_now = version(&file);
+    // What version 1 lacks is taken away: so it was left by the first release of the schema.
+    file.execute_batch("DROP TABLE sessions; DROP TABLE cursors; PRAGMA user_version = 1").expect("made older");
+    drop(file);
+    let log = open(&dir);
+    assert_eq!(read_all(&log, &id("a"), 0).len(), 3);
+    done(|done| log.put_session(&id("a"), "{}".into(), done)).expect("stored");
+    done(|done| log.set_cursor("c", &id("a"), 2, done)).expect("stored");
+    drop(log);
+    let file = rusqlite::Connection::open(&path).expect("the file");
+    assert_eq!(version(&file), known_now);
+    file.pragma_update(None, "user_version", 99).expect("made newer");
+    drop(file);
+    let before = fs::read(&path).expect("the file");
+    let error = try_open(&path).expect_err("refused");
+    assert!(matches!(error, LogError::TooNew { found: 99, known, .. } if known == known_now), "{error}");
+    assert!(fs::read(&path).expect("the file") == before, "the file was changed");
+}
+
+#[test]
+fn nobody_else_can_read_a_new_log() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = open(&dir);
+    append(&log, batch(&id("a"), 1, 1)).expect("appended");
+    let mode =
+        |entry: fs::DirEntry| (entry.file_name(), entry.metadata().expect("a file").permissions().mode() & 0o777);
+    let files: Vec<_> = fs::read_dir(dir.path()).expect("files").map(|entry| mode(entry.expect("a file"))).collect();
+    assert_eq!(files.len(), 4, "{files:?}");
+    assert!(files.iter().all(|(_, mode)| *mode == 0o600), "{files:?}");
+}
+
+#[test]
+fn an_event_larger_than_any_harms_nobody_else() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = open(&dir);
+    let huge = Event::Text { text: "x".repeat(65 << 20) };
+    let error = append(&log, batch_of(&id("a"), 1, vec![huge])).expect_err("refused");
+    assert!(matches!(error, LogError::TooLarge { offset: 1, .. }), "{error}");
+    append(&log, batch(&id("a"), 1, 1)).expect("appended");
+}

@@ -1,0 +1,9 @@
+//! The log, from outside.
+
+mod common;
+mod faults;
+mod kill;
+mod model;
+mod shapes;
+mod streams;
+mod transfer;

@@ -1,0 +1,85 @@
+//! An event at its place in a session's stream, and its JSON form.
+
+use std::{sync::Arc, time::SystemTime};
+
+use serde_json::{Map, Value, json};
+
+use super::{Event, format_offset, parse_offset};
+use crate::SessionId;
+
+/// JSON that is no [`Envelope`].
+#[derive(Debug, thiserror::Error)]
+pub enum EnvelopeError {
+    /// A field is missing or of the wrong type.
+    #[error("event envelope without a usable {0:?}")]
+    Field(&'static str),
+    /// The payload does not fit the type.
+    #[error("event of type {kind:?} does not parse")]
+    Payload {
+        /// The envelope's `type`.
+        kind: String,
+        /// What serde said.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+/// An event at its place in a session's stream.
+///
+/// ```json
+/// {"offset":"00000000000000000007","type":"stream:text","version":1,"createdAt":"2026-01-02T03:04:05.678Z",
+///  "eventStreamId":"s-1","payload":{"text":"hi"},"metadata":{"turn":1}}
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Envelope {
+    /// Place in the stream; the first is 1.
+    pub offset: u64,
+    /// When the host appended it.
+    pub created_at: SystemTime,
+    /// The stream: the session.
+    pub session: Arc<SessionId>,
+    /// The turn it belongs to, if any; the first is 1.
+    pub turn: Option<u64>,
+    /// What happened.
+    pub event: Event,
+}
+
+impl Envelope {
+    /// The envelope as JSON.
+    ///
+    /// # Errors
+    /// Never for an event this crate made; serde's error otherwise.
+    pub fn to_json(&self) -> Result<Value, serde_json::Error> {
+        let (kind, payload) = self.event.to_parts()?;
+        let mut map = Map::new();
+        map.insert("offset".into(), format_offset(self.offset).into());
+        map.insert("type".into(), kind.into());
+        map.insert("version".into(), self.event.version().into());
+        map.insert("createdAt".into(), humantime::format_rfc3339_millis(self.created_at).to_string().into());
+        map.insert("eventStreamId".into(), self.session.as_str().into());
+        map.insert("payload".into(), payload);
+        if let Some(turn) = self.turn {
+            map.insert("metadata".into(), json!({ "turn": turn }));
+        }
+        Ok(Value::Object(map))
+    }
+
+    /// An envelope from its JSON.
+    ///
+    /// # Errors
+    /// [`EnvelopeError`] names the field or type that does not fit.
+    pub fn from_json(value: Value) -> Result<Self, EnvelopeError> {
+        let text = |field: &'static str| value.get(field).and_then(Value::as_str).ok_or(EnvelopeError::Field(field));
+        let offset = parse_offset(text("offset")?).ok_or(EnvelopeError::Field("offset"))?;
+        let created_at = humantime::parse_rfc3339(text("createdAt")?).map_err(|_| EnvelopeError::Field("createdAt"))?;
+        let session = text("eventStreamId")?.parse().map_err(|_| EnvelopeError::Field("eventStreamId"))?;
+        let kind = text("type")?.to_owned();
+        let turn = value.pointer("/metadata/turn").and_then(Value::as_u64);
+        let payload = value.get("payload").cloned().unwrap_or(Value::Null);
+        let version =
+            value.get("version").and_then(Value::as_u64).and_then(|version| version.try_into().ok()).unwrap_or(1);
+        let event =
+            Event::from_parts(&kind, version, payload).map_err(|source| EnvelopeError::Payload { kind, source })?;
+        Ok(Self { offset, created_at, session: Arc::new(session), turn, event })
+    }
+}

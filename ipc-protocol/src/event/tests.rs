@@ -1,0 +1,80 @@
+use std::{
+    sync::Arc,
+    time::{Duration, UNIX_EPOCH},
+};
+
+use super::*;
+
+fn envelope(event: Event) -> Envelope {
+    Envelope {
+        offset: 7,
+        created_at: UNIX_EPOCH + Duration::from_millis(1_767_323_045_678),
+        session: Arc::new("s-1".parse().expect("a valid id")),
+        turn: Some(1),
+        event,
+    }
+}
+
+#[test]
+fn the_envelope_is_what_its_doc_shows() {
+    let json = envelope(Event::Text { text: "hi".into() }).to_json().expect("serializes");
+    assert_eq!(
+        json,
+        json!({"offset": "00000000000000000007", "type": "stream:text", "version": 1,
+               "createdAt": "2026-01-02T03:04:05.678Z", "eventStreamId": "s-1",
+               "payload": {"text": "hi"}, "metadata": {"turn": 1}})
+    );
+}
+
+#[test]
+fn envelopes_come_back_from_json() {
+    let receipt = Receipt::begin("s-1".parse().expect("a valid id"), crate::KillCause::KillSession);
+    for event in [
+        Event::SessionIdle {},
+        Event::SessionGap(Gap { from: 3, to: u64::MAX }),
+        Event::SessionEnded {
+            reason: EndReason::AgentExited(Some(ExitStatus::Code(3))),
+            receipt: Some(Box::new(receipt)),
+        },
+        Event::Complete { stop_reason: StopReason::Other("odd".into()), usage: Some(Box::default()) },
+        Event::ToolStart(Box::new(ToolStart {
+            id: "1".into(),
+            name: "shell".into(),
+            title: "ls".into(),
+            kind: "execute".into(),
+            input: Json::new(r#"{"command":["ls"]}"#).expect("valid JSON"),
+            status: ToolStatus::Pending,
+            parent: None,
+        })),
+        Event::Harness { agent: "claude-code".into(), payload: b"{\"a\": 1}\r\n".as_slice().into() },
+        Event::External {
+            kind: "slack:webhook-received".into(),
+            version: 2,
+            payload: Json::new(r#"{"text":"hi"}"#).expect("valid JSON"),
+        },
+        Event::Harness { agent: "a:b".into(), payload: b"\xff\n".as_slice().into() },
+    ] {
+        let sent = envelope(event);
+        let json = sent.to_json().expect("serializes");
+        assert_eq!(Envelope::from_json(json.clone()).expect("parses"), sent, "{json}");
+    }
+}
+
+#[test]
+fn what_is_no_envelope_says_which_field() {
+    let good = envelope(Event::SessionIdle {}).to_json().expect("serializes");
+    for field in ["offset", "createdAt", "eventStreamId", "type"] {
+        let mut bad = good.clone();
+        bad[field] = json!(-1);
+        let error = Envelope::from_json(bad).expect_err("a broken field");
+        assert!(error.to_string().contains(field), "{error}");
+    }
+    let mut bad = good;
+    bad["type"] = json!("stream:text");
+    assert!(Envelope::from_json(bad).is_err(), "its payload has no text");
+}
+
+#[test]
+fn an_event_stays_small() {
+    assert!(size_of::<Event>() <= 96, "{}", size_of::<Event>());
+}

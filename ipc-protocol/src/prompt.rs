@@ -1,0 +1,123 @@
+//! What is said to an agent.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A piece of a prompt.
+///
+/// In JSON `{"text":"…"}`, `{"image":{"mimeType":"image/png","data":"…"}}`, `{"file":{"path":"/…"}}`.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum PromptPart {
+    /// Words.
+    Text(String),
+    /// A picture.
+    Image {
+        /// Such as `image/png`.
+        mime_type: String,
+        /// The picture, in base64.
+        data: String,
+    },
+    /// A file that the agent is pointed at; it is not read here.
+    File {
+        /// Its path, absolute or relative to the session's working directory.
+        path: String,
+    },
+}
+
+/// Everything that is said at once: at least one part.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Prompt {
+    /// In order.
+    pub parts: Vec<PromptPart>,
+}
+
+impl Prompt {
+    /// Only its words: the texts, joined by newlines.
+    pub fn text(&self) -> String {
+        let texts = self.parts.iter().filter_map(|part| match part {
+            PromptPart::Text(text) => Some(text.as_str()),
+            _ => None,
+        });
+        texts.collect::<Vec<_>>().join("\n")
+    }
+
+    /// What it holds beside its words, one line each: `image/png (1234 bytes)`, a path.
+    pub fn attachments(&self) -> Vec<String> {
+        let names = self.parts.iter().filter_map(|part| match part {
+            PromptPart::Text(_) => None,
+            PromptPart::Image { mime_type, data } => Some(format!("{mime_type} ({} bytes)", data.len() / 4 * 3)),
+            PromptPart::File { path } => Some(path.clone()),
+        });
+        names.collect()
+    }
+
+    /// Bytes of all parts.
+    pub fn len(&self) -> usize {
+        let lens = self.parts.iter().map(|part| match part {
+            PromptPart::Text(text) => text.len(),
+            PromptPart::Image { mime_type, data } => mime_type.len() + data.len(),
+            PromptPart::File { path } => path.len(),
+        });
+        lens.sum()
+    }
+
+    /// Whether it says nothing at all.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl From<String> for Prompt {
+    fn from(text: String) -> Self {
+        Self { parts: vec![PromptPart::Text(text)] }
+    }
+}
+
+impl From<&str> for Prompt {
+    fn from(text: &str) -> Self {
+        text.to_owned().into()
+    }
+}
+
+impl From<&String> for Prompt {
+    fn from(text: &String) -> Self {
+        text.as_str().into()
+    }
+}
+
+impl From<Vec<PromptPart>> for Prompt {
+    fn from(parts: Vec<PromptPart>) -> Self {
+        Self { parts }
+    }
+}
+
+impl fmt::Debug for PromptPart {
+    /// Without the words and the picture: they may hold secrets, or megabytes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => write!(f, "Text({} bytes)", text.len()),
+            Self::Image { mime_type, data } => write!(f, "Image({mime_type}, {} bytes)", data.len()),
+            Self::File { path } => write!(f, "File({path:?})"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_in_json() {
+        let json = r#"[{"text":"look"},{"image":{"mimeType":"image/png","data":"aGkh"}},{"file":{"path":"/a"}}]"#;
+        let prompt: Prompt = serde_json::from_str(json).expect("parses");
+        assert_eq!(
+            (prompt.text(), prompt.attachments()),
+            ("look".into(), vec!["image/png (3 bytes)".into(), "/a".into()])
+        );
+        assert_eq!(serde_json::to_string(&prompt).expect("serializes"), json);
+        assert!(!format!("{prompt:?}").contains("look"));
+    }
+}

@@ -1,0 +1,110 @@
+//! What a session says explicitly, although it is the default.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{AgentSessionConfig, LimitAction, PermissionMode, Timeouts};
+
+/// Something in an [`AgentSessionConfig`] that has a default other than nothing, and that a profile may say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[expect(missing_docs, reason = "each is the field of that name")]
+pub enum Setting {
+    PermissionMode,
+    OnLimit,
+    StartMs,
+    FirstResponseMs,
+    InactivityMs,
+    TurnMs,
+    ToolMs,
+    SilenceMs,
+    SilenceRepeatMs,
+    Action,
+}
+
+impl Setting {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::PermissionMode,
+        Self::OnLimit,
+        Self::StartMs,
+        Self::FirstResponseMs,
+        Self::InactivityMs,
+        Self::TurnMs,
+        Self::ToolMs,
+        Self::SilenceMs,
+        Self::SilenceRepeatMs,
+        Self::Action,
+    ];
+}
+
+/// What a configuration said explicitly before something else was applied to it.
+#[derive(Clone, Debug)]
+pub struct Said {
+    settings: BTreeSet<Setting>,
+    permission_mode: PermissionMode,
+    on_limit: LimitAction,
+    timeouts: Timeouts,
+}
+
+impl AgentSessionConfig {
+    /// What is said explicitly.
+    pub fn said(&self) -> Said {
+        Said {
+            settings: self.explicit.clone(),
+            permission_mode: self.permission_mode,
+            on_limit: self.limits.on_limit,
+            timeouts: self.timeouts,
+        }
+    }
+
+    /// Says it again.
+    pub fn say(&mut self, said: &Said) {
+        let Said { settings, permission_mode, on_limit, timeouts } = said;
+        for setting in settings {
+            match setting {
+                Setting::PermissionMode => self.permission_mode = *permission_mode,
+                Setting::OnLimit => self.limits.on_limit = *on_limit,
+                Setting::StartMs => self.timeouts.start_ms = timeouts.start_ms,
+                Setting::FirstResponseMs => self.timeouts.first_response_ms = timeouts.first_response_ms,
+                Setting::InactivityMs => self.timeouts.inactivity_ms = timeouts.inactivity_ms,
+                Setting::TurnMs => self.timeouts.turn_ms = timeouts.turn_ms,
+                Setting::ToolMs => self.timeouts.tool_ms = timeouts.tool_ms,
+                Setting::SilenceMs => self.timeouts.silence_ms = timeouts.silence_ms,
+                Setting::SilenceRepeatMs => self.timeouts.silence_repeat_ms = timeouts.silence_repeat_ms,
+                Setting::Action => self.timeouts.action = timeouts.action,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TimeoutAction;
+
+    #[test]
+    fn each_stays_as_it_was_said() {
+        let defaults = AgentSessionConfig::new("a");
+        let changed = |config: &mut AgentSessionConfig| {
+            config.permission_mode = PermissionMode::Deny;
+            config.limits.on_limit = LimitAction::Warn;
+            config.timeouts = Timeouts { start_ms: Some(1), action: TimeoutAction::KillSession, ..Timeouts::NONE };
+        };
+        for explicit in [BTreeSet::new(), BTreeSet::from(Setting::ALL)] {
+            let mut config = AgentSessionConfig { explicit: explicit.clone(), ..defaults.clone() };
+            let said = config.said();
+            changed(&mut config);
+            config.say(&said);
+            let mut expected = AgentSessionConfig { explicit: explicit.clone(), ..defaults.clone() };
+            if explicit.is_empty() {
+                changed(&mut expected);
+            }
+            assert_eq!(config, expected);
+        }
+        let json = serde_json::json!({ "agent": "a", "explicit": ["turnMs", "onLimit"] });
+        let config: AgentSessionConfig = serde_json::from_value(json).expect("parses");
+        assert_eq!(config.explicit, [Setting::OnLimit, Setting::TurnMs].into());
+    }
+}

@@ -1,0 +1,61 @@
+//! Bytes as somebody else wrote them.
+
+use std::{fmt, str};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+
+/// Bytes of somebody else's, exactly as they came. In JSON `{"line": "…"}` where they are UTF-8, else `{"base64": "…"}`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Verbatim(Box<[u8]>);
+
+impl Verbatim {
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl From<&[u8]> for Verbatim {
+    fn from(bytes: &[u8]) -> Self {
+        Self(bytes.into())
+    }
+}
+
+impl fmt::Debug for Verbatim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&String::from_utf8_lossy(&self.0), f)
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Form<'a> {
+    Line(#[serde(borrow)] std::borrow::Cow<'a, str>),
+    Base64(String),
+}
+
+impl Serialize for Verbatim {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        if !s.is_human_readable() {
+            return s.serialize_bytes(&self.0);
+        }
+        let form = match str::from_utf8(&self.0) {
+            Ok(line) => Form::Line(line.into()),
+            Err(_) => Form::Base64(STANDARD.encode(&self.0)),
+        };
+        form.serialize(s)
+    }
+}
+
+impl<'de> Deserialize<'de> for Verbatim {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        if !d.is_human_readable() {
+            return Vec::<u8>::deserialize(d).map(|bytes| Self(bytes.into()));
+        }
+        match Form::deserialize(d)? {
+            Form::Line(line) => Ok(Self(line.into_owned().into_bytes().into())),
+            Form::Base64(text) => STANDARD.decode(text).map(|bytes| Self(bytes.into())).map_err(D::Error::custom),
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Random configurations, and what is said to an agent.
+
+use ipc_protocol::*;
+use proptest::{
+    collection::{btree_set, vec},
+    option::of,
+    prelude::*,
+    sample::select,
+};
+
+use super::{env, json, limits, one_of, session_id, text};
+
+fn mcp_server() -> impl Strategy<Value = McpServer> {
+    let transport = prop_oneof![
+        (text(), vec(text(), 0..3), env()).prop_map(|(command, args, env)| McpTransport::Stdio { command, args, env }),
+        (text(), env()).prop_map(|(url, headers)| McpTransport::Http { url, headers }),
+    ];
+    (text(), transport).prop_map(|(name, transport)| McpServer { name, transport })
+}
+
+fn resume() -> impl Strategy<Value = Resume> {
+    let from = prop_oneof![
+        text().prop_map(|id| ResumeFrom::Native { id }),
+        session_id().prop_map(|id| ResumeFrom::Session { id }),
+        Just(ResumeFrom::MostRecent),
+    ];
+    let on_missing = prop_oneof![
+        Just(OnMissing::Fail),
+        Just(OnMissing::StartAnew),
+        text().prop_map(|history| OnMissing::Inject { history }),
+    ];
+    (from, any::<bool>(), on_missing).prop_map(|(from, fork, on_missing)| Resume { from, fork, on_missing })
+}
+
+pub(crate) fn native_resume() -> impl Strategy<Value = NativeResume> {
+    (of(text()), any::<bool>()).prop_map(|(id, fork)| NativeResume { id, fork })
+}
+
+pub(crate) fn permission_mode() -> impl Strategy<Value = PermissionMode> {
+    one_of(&[PermissionMode::Ask, PermissionMode::Allow, PermissionMode::Deny, PermissionMode::ReadOnly])
+}
+
+fn permission_policy() -> impl Strategy<Value = PermissionPolicy> {
+    let decisions = one_of(&[Decision::Ask, Decision::Allow, Decision::Deny]);
+    let rule = (of(text()), of(text()), of(text()), decisions)
+        .prop_map(|(tool, command, path, decision)| PermissionRule { tool, command, path, decision });
+    (vec(rule, 0..3), of(any::<u64>()), any::<bool>())
+        .prop_map(|(rules, deadline_ms, allow_at_deadline)| PermissionPolicy { rules, deadline_ms, allow_at_deadline })
+}
+
+pub(crate) fn timeout_kind() -> impl Strategy<Value = TimeoutKind> {
+    one_of(&[
+        TimeoutKind::Start,
+        TimeoutKind::FirstResponse,
+        TimeoutKind::Inactivity,
+        TimeoutKind::Turn,
+        TimeoutKind::Tool,
+    ])
+}
+
+pub(crate) fn timeout_action() -> impl Strategy<Value = TimeoutAction> {
+    one_of(&[TimeoutAction::Warn, TimeoutAction::AbortTurn, TimeoutAction::KillSession])
+}
+
+fn timeouts() -> impl Strategy<Value = Timeouts> {
+    (any::<[Option<u64>; 7]>(), timeout_action()).prop_map(|(clocks, action)| {
+        let [start_ms, first_response_ms, inactivity_ms, turn_ms, tool_ms, silence_ms, silence_repeat_ms] = clocks;
+        Timeouts { start_ms, first_response_ms, inactivity_ms, turn_ms, tool_ms, action, silence_ms, silence_repeat_ms }
+    })
+}
+
+pub(crate) fn prompt() -> impl Strategy<Value = Prompt> {
+    let part = prop_oneof![
+        text().prop_map(PromptPart::Text),
+        (text(), text()).prop_map(|(mime_type, data)| PromptPart::Image { mime_type, data }),
+        text().prop_map(|path| PromptPart::File { path }),
+    ];
+    vec(part, 0..4).prop_map(Prompt::from)
+}
+
+pub(crate) fn operation() -> BoxedStrategy<Operation> {
+    prop_oneof![
+        text().prop_map(|model| Operation::SetModel { model }),
+        text().prop_map(|mode| Operation::SetMode { mode }),
+        text().prop_map(|level| Operation::SetThinking { level }),
+        Just(Operation::Compact),
+        Just(Operation::GetState),
+        Just(Operation::GetMessages),
+        Just(Operation::ListSessions),
+        json().prop_map(|message| Operation::Native { message }),
+    ]
+    .boxed()
+}
+
+fn budget() -> impl Strategy<Value = Budget> {
+    let tokens = (of(any::<u64>()), of(any::<u64>()), of(any::<u64>()));
+    (tokens, of((0..=1_000_000_000_000_000_u64).prop_map(Usd::from_millionths)), budget_action()).prop_map(
+        |((input_tokens, output_tokens, total_tokens), cost_usd, action)| Budget {
+            input_tokens,
+            output_tokens,
+            total_tokens,
+            cost_usd,
+            action,
+        },
+    )
+}
+
+fn lifecycle() -> impl Strategy<Value = Lifecycle> {
+    let restart = prop_oneof![
+        Just(Restart::Never),
+        any::<(u32, u64)>().prop_map(|(max, backoff_ms)| Restart::OnCrash { max, backoff_ms }),
+    ];
+    (of(text()), of(text()), vec(text(), 0..3), of(any::<u64>()), any::<bool>(), restart).prop_map(
+        |(key, title, tags, idle_suspend_ms, resume_on_prompt, restart)| Lifecycle {
+            key,
+            title,
+            tags,
+            idle_suspend_ms,
+            resume_on_prompt,
+            restart,
+        },
+    )
+}
+
+pub(crate) fn budget_action() -> impl Strategy<Value = BudgetAction> {
+    one_of(&[BudgetAction::Warn, BudgetAction::RefusePrompts, BudgetAction::EndTurn, BudgetAction::EndSession])
+}
+
+pub(crate) fn budget_kind() -> impl Strategy<Value = BudgetKind> {
+    one_of(&[BudgetKind::InputTokens, BudgetKind::OutputTokens, BudgetKind::TotalTokens, BudgetKind::Cost])
+}
+
+pub(crate) fn config() -> impl Strategy<Value = Box<AgentSessionConfig>> {
+    let labels = (session_id(), text(), of(text()), of(text()), of(text()), of(text()), of(text()), of(text()));
+    let lists = (vec(text(), 0..4), env(), vec(text(), 0..4), vec(mcp_server(), 0..3));
+    let containment = of(select(Containment::ALL.to_vec()).prop_map(|(value, _)| value));
+    let hardening = any::<(bool, Option<bool>)>().prop_map(|(undumpable, landlock)| Hardening { undumpable, landlock });
+    let exits = one_of(&[OnAgentExit::Kill, OnAgentExit::Keep]);
+    let detach = any::<(u64, u64)>()
+        .prop_map(|(fetch_within_ms, spool_bytes)| HostDeath::Detach { fetch_within_ms, spool_bytes });
+    let ends = (exits, prop_oneof![Just(HostDeath::Kill), detach]);
+    let policies = (permission_mode(), of(any::<u32>()), limits(), ends, containment, hardening, permission_policy());
+    let names = (of(text()), of(text()), of(text()), of(text()), of(text()));
+    let conversation = (of(resume()), any::<bool>(), of(one_of(&[Home::Shared, Home::Own])), of(any::<bool>()));
+    let explicit = btree_set(one_of(&Setting::ALL), 0..4);
+    let nesting = (timeouts(), any::<bool>(), any::<u32>(), explicit, lifecycle(), budget());
+    (labels, lists, policies, names, conversation, nesting).prop_map(
+        |(labels, lists, policies, names, conversation, nesting)| {
+            let (session_id, agent, agent_type, user_id, workspace_id, cwd, model, system_prompt) = labels;
+            let (command, env, tools, mcp_servers) = lists;
+            let (permission_mode, max_turns, limits, ends, containment, hardening, permissions) = policies;
+            let (on_agent_exit, on_host_death) = ends;
+            let (profile, model_config, mode, thinking, endpoint) = names;
+            let (resume, ephemeral, home, verbatim) = conversation;
+            let (timeouts, runtime_context, depth, explicit, lifecycle, budget) = nesting;
+            Box::new(AgentSessionConfig {
+                session_id,
+                agent,
+                command,
+                agent_type,
+                user_id,
+                workspace_id,
+                cwd,
+                model,
+                system_prompt,
+                env,
+                tools,
+                mcp_servers,
+                permission_mode,
+                max_turns,
+                limits,
+                on_agent_exit,
+                on_host_death,
+                permissions,
+                profile,
+                model_config,
+                mode,
+                thinking,
+                resume,
+                ephemeral,
+                home,
+                endpoint,
+                verbatim,
+                timeouts,
+                runtime_context,
+                depth,
+                lifecycle,
+                containment,
+                hardening,
+                budget,
+                explicit,
+            })
+        },
+    )
+}

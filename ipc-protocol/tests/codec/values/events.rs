@@ -1,0 +1,169 @@
+//! Random events.
+
+use ipc_protocol::*;
+use proptest::{collection::vec, option::of, prelude::*};
+
+use super::{
+    config::{budget_action, budget_kind, permission_mode, timeout_action, timeout_kind},
+    end_reason, exit_status, json, limit_action, limit_form, limit_kind, measures, one_of, process_id, process_info,
+    receipt, text,
+};
+
+fn usage() -> impl Strategy<Value = Box<Usage>> {
+    let count = || of(any::<u64>());
+    // A fraction that decimal digits can say.
+    let cost = any::<u32>().prop_map(|n| f64::from(n) / 1024.0);
+    (count(), count(), count(), count(), of(cost)).prop_map(|(input, output, read, write, cost_usd)| {
+        Box::new(Usage {
+            input_tokens: input,
+            output_tokens: output,
+            cache_read_tokens: read,
+            cache_write_tokens: write,
+            cost_usd,
+        })
+    })
+}
+
+fn stop_reason() -> impl Strategy<Value = StopReason> {
+    prop_oneof![
+        Just(StopReason::EndTurn),
+        Just(StopReason::Cancelled),
+        Just(StopReason::Refusal),
+        Just(StopReason::MaxTokens),
+        Just(StopReason::MaxRequests),
+        text().prop_map(StopReason::Other),
+    ]
+}
+
+fn tool_status() -> impl Strategy<Value = ToolStatus> {
+    one_of(&[ToolStatus::Pending, ToolStatus::InProgress, ToolStatus::Completed, ToolStatus::Failed])
+}
+
+fn permission_request() -> impl Strategy<Value = PermissionRequest> {
+    let kinds = [
+        PermissionOptionKind::AllowOnce,
+        PermissionOptionKind::AllowAlways,
+        PermissionOptionKind::RejectOnce,
+        PermissionOptionKind::RejectAlways,
+        PermissionOptionKind::Other,
+    ];
+    let option = (text(), text(), one_of(&kinds)).prop_map(|(id, name, kind)| PermissionOption { id, name, kind });
+    let names = (text(), of(text()), text(), text(), text(), of(text()));
+    (names, vec(text(), 0..3), json(), vec(option, 0..4), of(text())).prop_map(
+        |((id, tool_call_id, title, tool, kind, command), paths, input, options, parent)| PermissionRequest {
+            id,
+            tool_call_id,
+            title,
+            tool,
+            kind,
+            command,
+            paths,
+            input,
+            options,
+            parent,
+        },
+    )
+}
+
+pub(crate) fn permission_answer() -> impl Strategy<Value = PermissionAnswer> {
+    prop_oneof![
+        Just(PermissionAnswer::Allow),
+        Just(PermissionAnswer::Deny),
+        text().prop_map(PermissionAnswer::Option),
+        json().prop_map(|input| PermissionAnswer::AllowWith { input }),
+        text().prop_map(|message| PermissionAnswer::DenyWith { message }),
+        Just(PermissionAnswer::Cancelled),
+    ]
+}
+
+fn tool_event() -> impl Strategy<Value = Event> {
+    let start = (text(), text(), text(), text(), json(), tool_status(), of(text())).prop_map(
+        |(id, name, title, kind, input, status, parent)| {
+            Event::ToolStart(Box::new(ToolStart { id, name, title, kind, input, status, parent }))
+        },
+    );
+    let update = (text(), of(text()), of(tool_status()), of(json()), of(text())).prop_map(
+        |(id, title, status, input, output)| {
+            Event::ToolUpdate(Box::new(ToolUpdate { id, title, status, input, output }))
+        },
+    );
+    let end = (text(), tool_status(), text())
+        .prop_map(|(id, status, output)| Event::ToolEnd(Box::new(ToolEnd { id, status, output })));
+    prop_oneof![start, update, end]
+}
+
+pub(crate) fn resolved_by() -> impl Strategy<Value = ResolvedBy> {
+    prop_oneof![
+        of(text()).prop_map(|name| ResolvedBy::User { name }),
+        permission_mode().prop_map(ResolvedBy::Mode),
+        any::<u32>().prop_map(|index| ResolvedBy::Rule { index }),
+        Just(ResolvedBy::Deadline),
+        Just(ResolvedBy::Abort),
+        Just(ResolvedBy::Agent),
+    ]
+}
+
+pub(crate) fn event() -> BoxedStrategy<Event> {
+    let plan_entry =
+        (text(), text(), text()).prop_map(|(content, status, priority)| PlanEntry { content, status, priority });
+    prop_oneof![
+        (text(), process_id(), process_id(), of(text()), measures()).prop_map(
+            |(agent, process, proxy, native_session_id, measures)| {
+                Event::SessionStarted { agent, process, proxy, native_session_id, measures }
+            }
+        ),
+        Just(Event::SessionIdle {}),
+        Just(Event::SessionBusy {}),
+        (text(), text()).prop_map(|(status, detail)| Event::SessionStatus { status, detail }),
+        (end_reason(), of(receipt())).prop_map(|(reason, receipt)| Event::SessionEnded { reason, receipt }),
+        (end_reason(), of(receipt())).prop_map(|(reason, receipt)| Event::SessionSuspended { reason, receipt }),
+        text().prop_map(|reason| Event::SessionDegraded { reason }),
+        (text(), text()).prop_map(|(by, detail)| Event::SessionResumed { by, detail }),
+        (text(), any::<u32>(), json()).prop_map(|(kind, version, payload)| Event::External {
+            kind: format!("x:{kind}").into(),
+            version,
+            payload
+        }),
+        any::<(u64, u64)>().prop_map(|(from, to)| Event::SessionGap(Gap { from, to })),
+        text().prop_map(|reason| Event::SessionLossy { reason }),
+        (text(), vec(text(), 0..3)).prop_map(|(prompt, attachments)| Event::TurnStarted { prompt, attachments }),
+        text().prop_map(|text| Event::Text { text }),
+        text().prop_map(|text| Event::Thinking { text }),
+        tool_event(),
+        vec(plan_entry, 0..4).prop_map(|entries| Event::Plan { entries }),
+        usage().prop_map(Event::Usage),
+        any::<(u64, u64)>().prop_map(|(used, size)| Event::context_window(used, size)),
+        (stop_reason(), of(usage())).prop_map(|(stop_reason, usage)| Event::Complete { stop_reason, usage }),
+        (text(), text(), any::<bool>(), of(any::<u32>()))
+            .prop_map(|(code, message, retryable, attempt)| { Event::Error { code, message, retryable, attempt } }),
+        permission_request().prop_map(|request| Event::PermissionRequested(Box::new(request))),
+        (text(), of(text()), resolved_by()).prop_map(|(id, option, by)| Event::PermissionResolved { id, option, by }),
+        process_info().prop_map(|info| Event::ProcessSpawned(Box::new(info))),
+        (process_id(), of(text()), of(exit_status())).prop_map(|(process, command, exit)| Event::ProcessExited {
+            process,
+            command,
+            exit
+        }),
+        (limit_kind(), any::<(u64, u64)>(), limit_form(), limit_action(), of(process_id())).prop_map(
+            |(limit, (value, measured), form, action, process)| {
+                Event::LimitExceeded(Box::new(LimitExceeded { limit, value, measured, form, action, process }))
+            }
+        ),
+        (budget_kind(), any::<(u64, u64)>(), budget_action()).prop_map(|(budget, (value, measured), action)| {
+            Event::BudgetExceeded(Box::new(BudgetExceeded { budget, value, measured, action }))
+        }),
+        (timeout_kind(), any::<u64>(), timeout_action()).prop_map(|(clock, after_ms, action)| Event::TimeoutFired {
+            clock,
+            after_ms,
+            action
+        }),
+        any::<u64>().prop_map(|for_ms| Event::SessionSilent { for_ms }),
+        (text(), vec(any::<u8>(), 0..40))
+            .prop_map(|(agent, line)| Event::Harness { agent: agent.into(), payload: line.as_slice().into() }),
+        (text(), text())
+            .prop_map(|(agent, line)| Event::Harness { agent: agent.into(), payload: line.as_bytes().into() }),
+        (text(), text()).prop_map(|(action, error)| Event::ActionFailed { action, error }),
+        (text(), text()).prop_map(|(stream, text)| Event::Log { stream, text }),
+    ]
+    .boxed()
+}

@@ -1,0 +1,407 @@
+//! Random values of everything that crosses the wire.
+
+mod config;
+mod events;
+
+use std::time::{Duration, SystemTime};
+
+use ipc_protocol::{
+    message::{
+        AgentCommand, Attached, Detach, DetachedSession, FromForkServer, FromProxy, Handover, Hello, ToForkServer,
+        ToProxy,
+    },
+    *,
+};
+use proptest::{
+    collection::{btree_map, vec},
+    option::of,
+    prelude::*,
+    sample::select,
+};
+
+pub(crate) use config::operation;
+use config::{config, native_resume, prompt};
+pub(crate) use events::{event, permission_answer, resolved_by};
+
+fn one_of<T: Clone + std::fmt::Debug + 'static>(values: &[T]) -> impl Strategy<Value = T> + use<T> {
+    select(values.to_vec())
+}
+
+fn text() -> BoxedStrategy<String> {
+    prop_oneof![4 => "\\PC{0,12}", 1 => "(?s).{0,40}"].boxed()
+}
+
+fn env() -> impl Strategy<Value = EnvVars> {
+    btree_map(text(), text(), 0..4).prop_map(EnvVars)
+}
+
+fn json() -> impl Strategy<Value = Json> {
+    let document = prop_oneof![
+        Just(serde_json::Value::Bool(true)),
+        text().prop_map(serde_json::Value::from),
+        vec(any::<u32>(), 0..4).prop_map(serde_json::Value::from),
+        (text(), text()).prop_map(|(key, value)| serde_json::json!({ key: { "nested": [value, null, 1.5] } })),
+    ];
+    document.prop_map(|value| Json::from(&value))
+}
+
+fn process_id() -> impl Strategy<Value = ProcessId> {
+    (any::<u32>(), any::<u64>()).prop_map(|(pid, start_time)| ProcessId { pid, start_time })
+}
+
+fn session_id() -> impl Strategy<Value = SessionId> {
+    "[A-Za-z0-9._-]{1,64}".prop_map(|id| id.parse().expect("a valid id"))
+}
+
+fn exit_status() -> impl Strategy<Value = ExitStatus> {
+    prop_oneof![any::<i32>().prop_map(ExitStatus::Code), any::<i32>().prop_map(ExitStatus::Signal)]
+}
+
+fn kill_options() -> impl Strategy<Value = KillOptions> {
+    any::<u32>().prop_map(|millis| KillOptions::grace(Duration::from_millis(millis.into())))
+}
+
+fn process_info() -> impl Strategy<Value = ProcessInfo> {
+    let status = [ProcessStatus::Running, ProcessStatus::Completed, ProcessStatus::Killed, ProcessStatus::Error];
+    let ids = (process_id(), any::<[u32; 3]>(), session_id());
+    let words = (of(text()), vec(text(), 0..4), of(text()));
+    let state = (
+        any::<u32>(),
+        one_of(&status),
+        of(exit_status()),
+        of(any::<u16>().prop_map(|percent| f32::from(percent) / 64.0)),
+        of(any::<u64>()),
+        any::<bool>(),
+    );
+    (ids, words, state).prop_map(
+        |(
+            (id, [ppid, pgid, sid], session_id),
+            (command, args, cwd),
+            (at, status, exit, cpu_percent, rss_bytes, tracked),
+        )| {
+            ProcessInfo {
+                id,
+                ppid,
+                pgid,
+                sid,
+                session_id,
+                command,
+                args,
+                cwd,
+                started_at: SystemTime::UNIX_EPOCH + Duration::from_millis(at.into()),
+                status,
+                exit,
+                cpu_percent,
+                rss_bytes,
+                tracked,
+            }
+        },
+    )
+}
+
+fn receipt_entry() -> impl Strategy<Value = ReceiptEntry> {
+    let outcome = prop_oneof![exit_status().prop_map(Outcome::Ended), Just(Outcome::Gone), Just(Outcome::Survived)];
+    let reaped_by = of(one_of(&[ReapedBy::Proxy, ReapedBy::ForkServer, ReapedBy::Parent, ReapedBy::System]));
+    (process_id(), any::<[u32; 3]>(), of(text()), outcome, reaped_by).prop_map(
+        |(id, [ppid, pgid, sid], command, outcome, reaped_by)| ReceiptEntry {
+            id,
+            ppid,
+            pgid,
+            sid,
+            command,
+            outcome,
+            reaped_by,
+        },
+    )
+}
+
+fn receipt() -> impl Strategy<Value = Box<Receipt>> {
+    let causes = [
+        KillCause::KillSession,
+        KillCause::KillAll,
+        KillCause::KillProcess,
+        KillCause::AgentExit,
+        KillCause::Failed,
+        KillCause::Shutdown,
+        KillCause::HostDied,
+        KillCause::ProxyDied,
+        KillCause::ForkServerDied,
+        KillCause::AbortTurn,
+        KillCause::Limit,
+        KillCause::Recovery,
+    ];
+    let proof = prop_oneof![
+        Just(Proof::NoChildren),
+        any::<u32>().prop_map(Proof::QuietRounds),
+        Just(Proof::ProcessGone),
+        Just(Proof::None),
+    ];
+    let lists = (vec(receipt_entry(), 0..4), vec(receipt_entry(), 0..2), vec(process_id(), 0..3));
+    let figures = any::<(u32, u64, u64, Option<bool>, Option<bool>)>();
+    (session_id(), one_of(&causes), lists, figures, proof, layers()).prop_map(
+        |(session_id, cause, (processes, unattributed, survivors), figures, proof, layers)| {
+            let (rounds, duration_us, omitted, cgroup_empty, unmarked) = figures;
+            Box::new(Receipt {
+                processes,
+                unattributed,
+                survivors,
+                rounds,
+                duration_us,
+                proof,
+                layers,
+                omitted,
+                cgroup_empty,
+                unmarked,
+                ..Receipt::begin(session_id, cause)
+            })
+        },
+    )
+}
+
+fn layers() -> impl Strategy<Value = Vec<Layer>> {
+    vec(one_of(&[Layer::Baseline, Layer::Cgroup, Layer::Strict]), 0..3)
+}
+
+fn limit_kind() -> impl Strategy<Value = LimitKind> {
+    select(LimitKind::ALL.to_vec()).prop_map(|(kind, _)| kind)
+}
+
+fn limit_form() -> impl Strategy<Value = LimitForm> {
+    one_of(&[LimitForm::Cgroup, LimitForm::Rlimit, LimitForm::Clock, LimitForm::Watchdog])
+}
+
+fn limit_action() -> impl Strategy<Value = LimitAction> {
+    select(LimitAction::ALL.to_vec()).prop_map(|(action, _)| action)
+}
+
+fn limits() -> impl Strategy<Value = Limits> {
+    let six = any::<[Option<u64>; 7]>();
+    (six, any::<bool>(), limit_action()).prop_map(|(values, core_dumps, on_limit)| {
+        let [memory_bytes, processes, cpu_time_ms, cpu_percent, open_files, file_size_bytes, wall_clock_ms] = values;
+        Limits {
+            memory_bytes,
+            processes,
+            cpu_time_ms,
+            cpu_percent,
+            open_files,
+            file_size_bytes,
+            wall_clock_ms,
+            core_dumps,
+            on_limit,
+        }
+    })
+}
+
+fn measures() -> impl Strategy<Value = Box<Measures>> {
+    let limit = (limit_kind(), any::<u64>(), limit_form());
+    let limit = limit.prop_map(|(limit, value, form)| LimitInForce { limit, value, form });
+    let observer = one_of(&[Observer::Connector, Observer::Polling]);
+    (layers(), observer, vec(limit, 0..4), any::<(bool, bool)>()).prop_map(
+        |(layers, observer, limits, (undumpable, landlock))| {
+            Box::new(Measures { layers, observer, limits, undumpable, landlock })
+        },
+    )
+}
+
+fn enclosure() -> impl Strategy<Value = Enclosure> {
+    (text(), of(text()), any::<bool>()).prop_map(|(marker, cgroup, strict)| Enclosure { marker, cgroup, strict })
+}
+
+pub(crate) fn handover() -> impl Strategy<Value = Handover> {
+    let session = (session_id(), any::<bool>(), of(detach().prop_map(Box::new)))
+        .prop_map(|(session, observed, detach)| Handover::Session { session, observed, detach });
+    let adopt = any::<(u64, bool)>().prop_map(|(after_seq, described)| Handover::Adopt { after_seq, described });
+    prop_oneof![session, adopt, Just(Handover::HostGone)]
+}
+
+fn detach() -> impl Strategy<Value = Detach> {
+    (text(), any::<(u64, u64)>()).prop_map(|(directory, (fetch_within_ms, spool_bytes))| Detach {
+        directory,
+        fetch_within_ms,
+        spool_bytes,
+    })
+}
+
+pub(crate) fn end_reason() -> BoxedStrategy<EndReason> {
+    prop_oneof![
+        Just(EndReason::Killed),
+        of(exit_status()).prop_map(EndReason::AgentExited),
+        text().prop_map(EndReason::Failed),
+        of(exit_status()).prop_map(EndReason::ProxyDied),
+        Just(EndReason::ForkServerDied),
+        Just(EndReason::HostDied),
+        limit_kind().prop_map(EndReason::LimitExceeded),
+        config::timeout_kind().prop_map(EndReason::TimedOut),
+        Just(EndReason::Shutdown),
+        config::budget_kind().prop_map(EndReason::BudgetExceeded),
+        any::<u32>().prop_map(EndReason::Unresponsive),
+        Just(EndReason::Suspended),
+    ]
+    .boxed()
+}
+
+pub(crate) fn wire_error() -> BoxedStrategy<WireError> {
+    let two = || (text(), text());
+    prop_oneof![
+        two().prop_map(|(program, searched)| WireError::ProgramNotFound { program, searched }),
+        two().prop_map(|(cwd, reason)| WireError::CwdMissing { cwd, reason }),
+        (text(), two()).prop_map(|(program, (step, reason))| WireError::Spawn { program, step, reason }),
+        text().prop_map(|operation| WireError::FdsExhausted { operation }),
+        Just(WireError::Busy),
+        two().prop_map(|(agent, operation)| WireError::Unsupported { agent, operation }),
+        process_id().prop_map(|process| WireError::UnknownProcess { process }),
+        text().prop_map(|id| WireError::UnknownPermission { id }),
+        (two(), vec(text(), 0..4)).prop_map(|((id, option), options)| WireError::UnknownOption { id, option, options }),
+        (text(), any::<u64>()).prop_map(|(operation, after_ms)| WireError::Deadline { operation, after_ms }),
+        text().prop_map(|reason| WireError::AgentDied { reason }),
+        two().prop_map(|(agent, reason)| WireError::AgentProtocol { agent, reason }),
+        two().prop_map(|(agent, reason)| WireError::AgentRefused { agent, reason }),
+        (text(), two()).prop_map(|(agent, (id, reason))| WireError::NativeSessionMissing { agent, id, reason }),
+        text().prop_map(|reason| WireError::Protocol { reason }),
+        any::<(u32, u32)>().prop_map(|(ours, theirs)| WireError::VersionMismatch { ours, theirs }),
+        receipt().prop_map(WireError::Survivors),
+        two().prop_map(|(operation, reason)| WireError::System { operation, reason }),
+    ]
+    .boxed()
+}
+
+fn hello() -> impl Strategy<Value = Hello> {
+    (any::<u32>(), process_id()).prop_map(|(version, process)| Hello { version, process })
+}
+
+fn agent_command() -> impl Strategy<Value = Box<AgentCommand>> {
+    let endpoint = (of(text()), text(), of(text())).prop_map(|(url, user, password)| Endpoint { url, user, password });
+    let names = (text(), text(), vec(text(), 0..4), env(), of(text()), json(), text());
+    (names, of(native_resume()), of(endpoint)).prop_map(|(names, resume, endpoint)| {
+        let (agent, protocol, argv, env, cwd, protocol_config, fresh_id) = names;
+        Box::new(AgentCommand { agent, protocol, argv, env, cwd, protocol_config, fresh_id, resume, endpoint })
+    })
+}
+
+pub(crate) fn to_proxy() -> BoxedStrategy<ToProxy> {
+    let id = any::<u64>;
+    let policies = [AbortPolicy::LeaveProcesses, AbortPolicy::KillTurnProcesses];
+    prop_oneof![
+        hello().prop_map(ToProxy::Hello),
+        (id(), config(), agent_command(), enclosure()).prop_map(|(request, config, command, enclosure)| {
+            ToProxy::Start { request, config, command, enclosure: Box::new(enclosure) }
+        }),
+        (id(), id(), prompt()).prop_map(|(request, turn, prompt)| ToProxy::Prompt { request, turn, prompt }),
+        (id(), prompt()).prop_map(|(request, prompt)| ToProxy::Steer { request, prompt }),
+        (id(), operation()).prop_map(|(request, operation)| ToProxy::Operate { request, operation }),
+        (id(), one_of(&policies), kill_options()).prop_map(|(request, policy, options)| ToProxy::Abort {
+            request,
+            policy,
+            options
+        }),
+        (id(), text(), permission_answer(), of(text())).prop_map(|(request, id, answer, by)| ToProxy::Permission {
+            request,
+            id,
+            answer,
+            by
+        }),
+        id().prop_map(|request| ToProxy::ListProcesses { request }),
+        (id(), process_id(), any::<bool>(), kill_options())
+            .prop_map(|(request, process, tree, options)| ToProxy::KillProcess { request, process, tree, options }),
+        (id(), kill_options()).prop_map(|(request, options)| ToProxy::KillAll { request, options }),
+        (kill_options(), end_reason()).prop_map(|(options, reason)| ToProxy::Shutdown { options, reason }),
+        id().prop_map(|request| ToProxy::Ping { request }),
+        id().prop_map(|seq| ToProxy::Ack { seq }),
+        id().prop_map(|request| ToProxy::GiveUp { request }),
+    ]
+    .boxed()
+}
+
+pub(crate) fn from_proxy() -> BoxedStrategy<FromProxy> {
+    let id = any::<u64>;
+    prop_oneof![
+        hello().prop_map(FromProxy::Hello),
+        (id(), process_id(), of(text()), any::<bool>(), measures()).prop_map(
+            |(request, process, native_session_id, turns, measures)| {
+                FromProxy::Started { request, process, native_session_id, turns, measures }
+            }
+        ),
+        (id(), event()).prop_map(|(turn, event)| FromProxy::Event { turn, event }),
+        id().prop_map(|turn| FromProxy::TurnEnded { turn }),
+        (id(), vec(process_info(), 0..4)).prop_map(|(request, processes)| FromProxy::Processes { request, processes }),
+        (id(), receipt()).prop_map(|(request, receipt)| FromProxy::Receipt { request, receipt }),
+        (id(), json()).prop_map(|(request, reply)| FromProxy::Reply { request, reply }),
+        text().prop_map(|id| FromProxy::NativeSession { id }),
+        id().prop_map(|request| FromProxy::Done { request }),
+        (id(), wire_error()).prop_map(|(request, error)| FromProxy::Failed { request, error }),
+        id().prop_map(|request| FromProxy::Pong { request }),
+        (exit_status(), any::<bool>()).prop_map(|(exit, kept)| FromProxy::AgentExited { exit, kept }),
+        (end_reason(), receipt()).prop_map(|(reason, receipt)| FromProxy::Ended { reason, receipt }),
+        attached().prop_map(|attached| FromProxy::Attached(Box::new(attached))),
+    ]
+    .boxed()
+}
+
+fn attached() -> impl Strategy<Value = Attached> {
+    let numbers = any::<(u64, u64, u64, u64)>();
+    let names = (of(text()), of(text()), of(text()), of(text()));
+    let turns = any::<(bool, Option<u64>, u64)>();
+    (numbers, of(process_id()), names, turns, of(measures()), of(end_reason())).prop_map(
+        |(numbers, agent, names, (turns, turn, turn_count), measures, ending)| {
+            let (epoch, next_seq, waiting, detached_ms) = numbers;
+            let (native_session_id, model, mode, thinking) = names;
+            let (measures, permissions) = (measures.map(|measures| *measures), Vec::new());
+            Attached {
+                epoch,
+                next_seq,
+                waiting,
+                detached_ms,
+                agent,
+                native_session_id,
+                turns,
+                measures,
+                turn,
+                turn_count,
+                permissions,
+                model,
+                mode,
+                thinking,
+                ending,
+            }
+        },
+    )
+}
+
+pub(crate) fn to_fork_server() -> BoxedStrategy<ToForkServer> {
+    prop_oneof![
+        hello().prop_map(ToForkServer::Hello),
+        (session_id(), enclosure(), limits(), of(detach().prop_map(Box::new)), json()).prop_map(
+            |(session, enclosure, limits, detach, card)| ToForkServer::Fork {
+                session,
+                enclosure,
+                limits,
+                detach,
+                card
+            }
+        ),
+        (session_id(), any::<u64>()).prop_map(|(session, after_seq)| ToForkServer::Adopt { session, after_seq }),
+        session_id().prop_map(|session| ToForkServer::List { session }),
+        Just(ToForkServer::Probe),
+        (session_id(), kill_options()).prop_map(|(session, options)| ToForkServer::Kill { session, options }),
+    ]
+    .boxed()
+}
+
+pub(crate) fn from_fork_server() -> BoxedStrategy<FromForkServer> {
+    prop_oneof![
+        hello().prop_map(FromForkServer::Hello),
+        (session_id(), process_id()).prop_map(|(session, process)| FromForkServer::Forked { session, process }),
+        (session_id(), wire_error()).prop_map(|(session, error)| FromForkServer::ForkFailed { session, error }),
+        (session_id(), event()).prop_map(|(session, event)| FromForkServer::Observed { session, event }),
+        (session_id(), vec(process_info(), 0..4))
+            .prop_map(|(session, processes)| FromForkServer::Listed { session, processes }),
+        (session_id(), process_id(), of(exit_status()), receipt()).prop_map(|(session, process, exit, receipt)| {
+            FromForkServer::ProxyGone { session, process, exit, receipt }
+        }),
+        vec((session_id(), process_id(), json()), 0..4).prop_map(|sessions| {
+            let session = |(session, process, card)| DetachedSession { session, process, card };
+            FromForkServer::Detached(sessions.into_iter().map(session).collect())
+        }),
+    ]
+    .boxed()
+}

@@ -1,0 +1,194 @@
+//! The messages of the reattach protocol, as this release and the ones before it write them: one file each in `golden/`. What is
+//! there must be understood for ever; a file is never changed, and a release that says more has further ones.
+
+use std::{fmt::Debug, path::PathBuf, time::SystemTime};
+
+use ipc_protocol::{
+    message::{Attached, DetachedSession, FromForkServer, FromProxy, Hello, ToForkServer, ToProxy},
+    reattach::{Claim, Said, Verdict},
+    *,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value};
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.json"))
+}
+
+/// Whether all of `old` is in `new`.
+fn is_in(old: &Value, new: &Value) -> bool {
+    match (old, new) {
+        (Value::Object(old), Value::Object(new)) => {
+            old.iter().all(|(name, old)| new.get(name).is_some_and(|new| is_in(old, new)))
+        }
+        (Value::Array(old), Value::Array(new)) => {
+            old.len() == new.len() && old.iter().zip(new).all(|(old, new)| is_in(old, new))
+        }
+        (old, new) => old == new,
+    }
+}
+
+/// The same with a field in it that nobody knows: beside those of the message itself.
+fn with_more(value: &Value) -> Value {
+    let more = |fields: &Map<String, Value>| {
+        let mut fields = fields.clone();
+        fields.insert("ofALaterRelease".into(), Value::from(vec![1, 2]));
+        Value::Object(fields)
+    };
+    match value {
+        // The variant's name, and then its fields.
+        Value::Object(fields) if fields.len() == 1 => {
+            Value::Object(fields.iter().map(|(name, value)| (name.clone(), with_more(value))).collect())
+        }
+        Value::Object(fields) => more(fields),
+        other => other.clone(),
+    }
+}
+
+fn check<T: Serialize + DeserializeOwned + PartialEq + Debug>(name: &str, value: &T) {
+    let text = std::fs::read_to_string(path(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let file: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(serde_json::from_str::<T>(&text).ok().as_ref(), Some(value), "{name} is understood");
+    let now = serde_json::to_value(value).expect("JSON");
+    assert!(is_in(&file, &now), "{name}: what was said is said: {now}");
+    serde_json::from_value::<T>(with_more(&file)).unwrap_or_else(|error| panic!("{name} with more in it: {error}"));
+}
+
+const PROCESS: ProcessId = ProcessId { pid: 71, start_time: 99_002 };
+
+fn session() -> SessionId {
+    "s-1".parse().expect("valid")
+}
+
+fn hello() -> Hello {
+    Hello { version: 4, process: PROCESS }
+}
+
+fn receipt() -> Receipt {
+    let mut receipt = Receipt::begin(session(), KillCause::KillSession);
+    receipt.proof = Proof::NoChildren;
+    receipt
+}
+
+fn process() -> ProcessInfo {
+    ProcessInfo {
+        id: PROCESS,
+        ppid: 1,
+        pgid: 71,
+        sid: 71,
+        session_id: session(),
+        command: Some("sleep".into()),
+        args: vec!["9".into()],
+        cwd: Some("/".into()),
+        started_at: SystemTime::UNIX_EPOCH,
+        status: ProcessStatus::Running,
+        exit: None,
+        cpu_percent: None,
+        rss_bytes: Some(4096),
+        tracked: true,
+    }
+}
+
+#[test]
+fn who_is_the_host() {
+    check("claim", &Claim { version: 4, understood: vec![3, 4], process: PROCESS });
+    check("verdict-owner", &Verdict::Owner { version: 4, process: PROCESS, described: true });
+    check("verdict-busy", &Verdict::Busy { owner: Some(PROCESS) });
+    check("verdict-refused", &Verdict::Refused { reason: "you are user 7".into() });
+}
+
+#[test]
+fn to_a_fork_server() {
+    check("to-fork-server-hello", &ToForkServer::Hello(hello()));
+    check("to-fork-server-kill", &ToForkServer::Kill { session: session(), options: KillOptions::NOW });
+    check("to-fork-server-list", &ToForkServer::List { session: session() });
+    check("to-fork-server-adopt", &ToForkServer::Adopt { session: session(), after_seq: 12 });
+}
+
+#[test]
+fn from_a_fork_server() {
+    check("from-fork-server-hello", &FromForkServer::Hello(hello()));
+    let card = Json::new(r#"{"labels":{"agent":"fake"}}"#).expect("JSON");
+    let detached = DetachedSession { session: session(), process: PROCESS, card };
+    check("from-fork-server-detached", &FromForkServer::Detached(vec![detached]));
+    let event = Event::ProcessExited { process: PROCESS, command: None, exit: Some(ExitStatus::Signal(9)) };
+    check("from-fork-server-observed", &FromForkServer::Observed { session: session(), event });
+    check("from-fork-server-listed", &FromForkServer::Listed { session: session(), processes: vec![process()] });
+    let (exit, receipt) = (Some(ExitStatus::Code(0)), Box::new(receipt()));
+    check(
+        "from-fork-server-proxy-gone",
+        &FromForkServer::ProxyGone { session: session(), process: PROCESS, exit, receipt },
+    );
+}
+
+#[test]
+fn to_a_proxy() {
+    let (request, options) = (7, KillOptions::NOW);
+    check("to-proxy-hello", &ToProxy::Hello(hello()));
+    check("to-proxy-prompt", &ToProxy::Prompt { request, turn: 2, prompt: "say hello".into() });
+    check("to-proxy-steer", &ToProxy::Steer { request, prompt: "faster".into() });
+    let operation = Operation::SetModel { model: "small".into() };
+    check("to-proxy-operate", &ToProxy::Operate { request, operation });
+    let policy = AbortPolicy::LeaveProcesses;
+    check("to-proxy-abort", &ToProxy::Abort { request, policy, options });
+    let (answer, by) = (PermissionAnswer::Allow, Some("user-1".into()));
+    check("to-proxy-permission", &ToProxy::Permission { request, id: "p-1".into(), answer, by });
+    check("to-proxy-list-processes", &ToProxy::ListProcesses { request });
+    check("to-proxy-kill-process", &ToProxy::KillProcess { request, process: PROCESS, tree: true, options });
+    check("to-proxy-kill-all", &ToProxy::KillAll { request, options });
+    check("to-proxy-shutdown", &ToProxy::Shutdown { options, reason: EndReason::Killed });
+    check("to-proxy-ping", &ToProxy::Ping { request });
+    check("to-proxy-ack", &ToProxy::Ack { seq: 12 });
+}
+
+#[test]
+fn from_a_proxy() {
+    let said = |seq, say: FromProxy| Said { seq, say };
+    let request = 7;
+    check("from-proxy-hello", &said(0, FromProxy::Hello(hello())));
+    let permission = PermissionRequest {
+        id: "p-1".into(),
+        tool_call_id: None,
+        tool: "bash".into(),
+        title: "ls".into(),
+        kind: "execute".into(),
+        command: Some("ls".into()),
+        paths: vec![],
+        input: Json::null(),
+        options: vec![],
+        parent: None,
+    };
+    let attached = Attached {
+        epoch: 2,
+        next_seq: 13,
+        waiting: 5,
+        detached_ms: 1500,
+        agent: Some(PROCESS),
+        native_session_id: Some("n-1".into()),
+        turns: true,
+        measures: Some(Measures::default()),
+        turn: Some(3),
+        turn_count: 3,
+        permissions: vec![permission],
+        model: Some("small".into()),
+        mode: None,
+        thinking: None,
+        ending: None,
+    };
+    check("from-proxy-attached", &said(0, FromProxy::Attached(Box::new(attached))));
+    let (native_session_id, measures) = (Some("n-1".into()), Box::default());
+    let started = FromProxy::Started { request, process: PROCESS, native_session_id, turns: true, measures };
+    check("from-proxy-started", &said(1, started));
+    let event = Event::Text { text: "hello".into() };
+    check("from-proxy-event", &said(2, FromProxy::Event { turn: 1, event }));
+    check("from-proxy-turn-ended", &said(3, FromProxy::TurnEnded { turn: 1 }));
+    check("from-proxy-agent-exited", &said(4, FromProxy::AgentExited { exit: ExitStatus::Code(1), kept: true }));
+    check("from-proxy-native-session", &said(5, FromProxy::NativeSession { id: "n-2".into() }));
+    check("from-proxy-ended", &said(6, FromProxy::Ended { reason: EndReason::Killed, receipt: Box::new(receipt()) }));
+    check("from-proxy-processes", &said(0, FromProxy::Processes { request, processes: vec![process()] }));
+    check("from-proxy-receipt", &said(0, FromProxy::Receipt { request, receipt: Box::new(receipt()) }));
+    check("from-proxy-reply", &said(0, FromProxy::Reply { request, reply: Json::null() }));
+    check("from-proxy-done", &said(0, FromProxy::Done { request }));
+    check("from-proxy-failed", &said(0, FromProxy::Failed { request, error: WireError::Busy }));
+    check("from-proxy-pong", &said(0, FromProxy::Pong { request }));
+}

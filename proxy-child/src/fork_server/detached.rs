@@ -1,0 +1,110 @@
+//! Sessions that outlive their host: they wait for another one, which takes over the fork server too.
+
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use ipc_protocol::{
+    EndReason, ExitStatus, Receipt, SessionId, WireError,
+    codec::encode_packets,
+    message::{Detach, DetachedSession, FromForkServer, Handover, Hello, VERSION},
+    packet::send_packet,
+};
+
+use super::{Control, Door, ForkServer, HOST_DEATH_PATIENCE, Proxy, door::Owner, is_readable};
+use crate::proxy::outliving::{EndRecord, record_path, write_record};
+
+/// How much longer than its own deadline a proxy that nobody fetched may take to end its session.
+const GIVE_UP_PATIENCE: Duration = Duration::from_secs(5);
+
+impl ForkServer<'_> {
+    /// Sees to it that another host finds a session that is to outlive this one.
+    pub(super) fn open_door(&mut self, detach: Option<&Detach>) -> Result<(), WireError> {
+        let Some(detach) = detach.filter(|_| self.door.is_none()) else { return Ok(()) };
+        let door = Door::open(Path::new(&detach.directory), self.own.id()).map_err(|error| WireError::System {
+            operation: format!("listening in {} for a host that takes over", detach.directory),
+            reason: error.to_string(),
+        })?;
+        self.door = Some(door);
+        Ok(())
+    }
+
+    /// When the session of this proxy is ended without it, the host being gone.
+    pub(super) fn forsaken_at(&self, proxy: &Proxy) -> Option<Instant> {
+        let gone = self.host_gone?;
+        match &proxy.detach {
+            None => Some(gone + HOST_DEATH_PATIENCE),
+            // A time too long for the clock is no deadline.
+            Some(detach) => {
+                gone.checked_add(Duration::from_millis(detach.fetch_within_ms).saturating_add(GIVE_UP_PATIENCE))
+            }
+        }
+    }
+
+    /// The host is gone: tells the proxies that outlive it.
+    pub(super) fn detach_sessions(&mut self) {
+        for proxy in self.proxies.values_mut().filter(|proxy| proxy.detach.is_some()) {
+            crate::leave_stderr();
+            proxy.polls = true;
+            if let Some(handover) = &proxy.handover {
+                // One that does not take it sees its own socket closed.
+                let _ = tell(handover, &Handover::HostGone, None);
+            }
+        }
+    }
+
+    /// Listens to who wants to be the host.
+    pub(super) fn answer_door(&mut self) {
+        let lives = self.control.is_some() && !is_readable(&self.host);
+        // Which host that is, is said for people only.
+        let owner =
+            lives.then(|| registry::pid_of_pidfd(self.host.as_fd()).ok().and_then(|pid| registry::identify(pid).ok()));
+        let owner = owner.map(|owner| owner.unwrap_or(self.own.id()));
+        let Some(door) = &mut self.door else { return };
+        let Some(Owner { host, control, wire, .. }) = door.turn(owner) else { return };
+        self.lose_host();
+        (self.host, self.host_gone, self.is_adopted) = (host, None, true);
+        let mut control = Control::new(control, wire);
+        control.send(&FromForkServer::Hello(Hello { version: VERSION, process: self.own.id() }));
+        let detached = self.proxies.values().filter(|proxy| proxy.detach.is_some());
+        let detached = detached.map(|proxy| DetachedSession {
+            session: proxy.session.clone(),
+            process: proxy.process.id(),
+            card: proxy.card.clone(),
+        });
+        control.send(&FromForkServer::Detached(detached.collect()));
+        self.control = Some(control);
+    }
+
+    /// Gives a proxy its new host. Where that fails the socket is closed, which the host sees.
+    pub(super) fn adopt(&mut self, session: &SessionId, after_seq: u64, socket: Option<&OwnedFd>) {
+        let Some(described) = self.control.as_ref().map(|control| control.wire().is_described()) else { return };
+        let proxy = self.proxies.values().find(|proxy| proxy.session == *session && proxy.detach.is_some());
+        if let Some((handover, socket)) = proxy.and_then(|proxy| proxy.handover.as_ref()).zip(socket) {
+            let _ = tell(handover, &Handover::Adopt { after_seq, described }, Some(socket));
+        }
+    }
+}
+
+/// Says something to a proxy, which is of this very build.
+fn tell(handover: &OwnedFd, word: &Handover, socket: Option<&OwnedFd>) -> std::io::Result<()> {
+    let packets = encode_packets(word).map_err(std::io::Error::other)?;
+    let packet = packets.first().map(Vec::as_slice).unwrap_or_default();
+    send_packet(handover, packet, socket.map(AsFd::as_fd))
+}
+
+/// A session is over that could have outlived its host. If there is none to be told, and the proxy did not write down how it
+/// ended, this does; what the proxy kept goes.
+pub(super) fn clear_up(directory: &str, session: &SessionId, exit: ExitStatus, receipt: &Receipt, has_host: bool) {
+    let path = record_path(directory, session.as_str());
+    let spool = path.with_file_name(format!("{session}.spool"));
+    // The proxy has, if it could.
+    let _ = std::fs::remove_file(spool);
+    if !has_host && !exit.success() && !path.exists() {
+        let reason = EndReason::ProxyDied(Some(exit));
+        // Nobody is there to be told: the next manager finds the session's journal, and that nothing is left.
+        let _ = write_record(&path, &EndRecord { session, reason: &reason, receipt, unheard: 0 });
+    }
+}

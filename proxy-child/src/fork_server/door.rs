@@ -1,0 +1,321 @@
+//! Where a new host finds the sessions of a dead one: a local socket, and who may come in.
+//!
+//! ```text
+//! DIR/PID.START.sock   0600, of the fork server with this pid and start time; DIR is 0700
+//! DIR/PID.START.lock   held (flock) for as long as that lives: who has it may remove both
+//! ```
+
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        unix::fs::{FileTypeExt as _, OpenOptionsExt as _},
+    },
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use interprocess::{
+    local_socket::{
+        GenericFilePath, Listener, ListenerNonblockingMode, ListenerOptions, Stream, ToFsName,
+        traits::{Listener as _, Stream as _},
+    },
+    os::unix::local_socket::ListenerOptionsExt as _,
+};
+use ipc_protocol::{
+    Pid, ProcessId,
+    packet::{recv_bytes, send_packet},
+    reattach::{Claim, MAX_LINE, Verdict, Wire},
+};
+use nix::{
+    errno::Errno,
+    sys::socket::{getsockopt, sockopt},
+};
+use registry::PidFd;
+use rustix::fs::FlockOperation;
+
+/// How long one who connects may take to say what it wants.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Clients that are listened to at once.
+const MAX_CALLERS: usize = 32;
+/// Walks from a process to its top that may be spoilt by a parent that dies meanwhile.
+const ATTEMPTS: usize = 8;
+/// More parents than any host has.
+const MAX_DEPTH: usize = 1000;
+
+/// The socket, and who is at it.
+#[derive(Debug)]
+pub(super) struct Door {
+    listener: Listener,
+    socket: PathBuf,
+    lock_path: PathBuf,
+    _lock: File,
+    own: ProcessId,
+    callers: Vec<Caller>,
+}
+
+#[derive(Debug)]
+struct Caller {
+    stream: Stream,
+    /// It, as the kernel says.
+    process: OwnedFd,
+    line: Vec<u8>,
+    control: Option<OwnedFd>,
+    until: Instant,
+}
+
+/// Who is the owner now.
+#[derive(Debug)]
+pub(super) struct Owner {
+    /// A pidfd of the host.
+    pub(super) host: OwnedFd,
+    /// The connection to it.
+    pub(super) control: OwnedFd,
+    pub(super) wire: Wire,
+    pub(super) process: ProcessId,
+}
+
+impl Door {
+    /// Opens the door of the fork server `own` in `directory`.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn open(directory: &Path, own: ProcessId) -> io::Result<Self> {
+        let name = format!("{}.{}", own.pid, own.start_time);
+        let lock_path = directory.join(format!("{name}.lock"));
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let lock = options.open(&lock_path)?;
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        let socket = directory.join(format!("{name}.sock"));
+        remove_stale(&socket)?;
+        // The name of a socket has at most 107 bytes, however long the directory's is.
+        let short = File::open(directory)?;
+        let path = PathBuf::from(format!("/proc/self/fd/{}/{name}.sock", short.as_raw_fd()));
+        let listener = ListenerOptions::new()
+            .name(path.as_path().to_fs_name::<GenericFilePath>()?)
+            // Set before the name appears: there is no moment in which others can connect.
+            .mode(0o600)
+            // It would unlink what that path means by then.
+            .reclaim_name(false)
+            .nonblocking(ListenerNonblockingMode::Both)
+            .create_sync()?;
+        Ok(Self { listener, socket, lock_path, _lock: lock, own, callers: Vec::new() })
+    }
+
+    /// What to poll for reading.
+    pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let Listener::UdSocket(listener) = &self.listener;
+        [listener.as_fd()].into_iter().chain(self.callers.iter().map(|caller| fd(&caller.stream)))
+    }
+
+    /// When [`Door::turn`] is due with nothing to read.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.callers.iter().map(|caller| caller.until).min()
+    }
+
+    /// Listens to who is there; the new owner, if there is one. While there is an `owner` there is none.
+    pub(super) fn turn(&mut self, owner: Option<ProcessId>) -> Option<Owner> {
+        while self.callers.len() < MAX_CALLERS
+            && let Ok(stream) = self.listener.accept()
+        {
+            match peer(&stream, self.own) {
+                Ok(process) if stream.set_nonblocking(true).is_ok() => {
+                    let until = Instant::now() + PATIENCE;
+                    self.callers.push(Caller { stream, process, line: Vec::new(), control: None, until });
+                }
+                Ok(_) => {}
+                Err(reason) => answer(&stream, &Verdict::Refused { reason }),
+            }
+        }
+        let (now, mut chosen) = (Instant::now(), None);
+        let mut at = 0;
+        while at < self.callers.len() {
+            let caller = &mut self.callers[at];
+            match caller.hear() {
+                Ok(None) if caller.until > now => at += 1,
+                Ok(None) | Err(_) => drop(self.callers.swap_remove(at)),
+                Ok(Some(claim)) => {
+                    let caller = self.callers.swap_remove(at);
+                    let owner = owner.or(chosen.as_ref().map(|owner: &Owner| owner.process));
+                    match caller.judge(claim, owner, self.own) {
+                        Ok(owner) => chosen = Some(owner),
+                        Err((stream, verdict)) => answer(&stream, &verdict),
+                    }
+                }
+            }
+        }
+        chosen
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.socket);
+        let _ = std::fs::remove_file(&self.lock_path);
+    }
+}
+
+impl Caller {
+    /// What it wants, once it has said so.
+    fn hear(&mut self) -> io::Result<Option<Claim>> {
+        loop {
+            let mut buffer = [0; MAX_LINE];
+            let (len, control) = match recv_bytes(fd(&self.stream), &mut buffer) {
+                Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(got) => got,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) => return Err(error),
+            };
+            self.line.extend_from_slice(&buffer[..len]);
+            self.control = control.or(self.control.take());
+            if self.line.contains(&b'\n') {
+                let line = self.line.split(|byte| *byte == b'\n').next().unwrap_or_default();
+                return serde_json::from_slice(line).map(Some).map_err(io::Error::other);
+            }
+            if self.line.len() >= MAX_LINE {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+        }
+    }
+
+    fn judge(self, claim: Claim, owner: Option<ProcessId>, own: ProcessId) -> Result<Owner, (Stream, Verdict)> {
+        let Self { stream, process, control, .. } = self;
+        if owner.is_some() {
+            return Err((stream, Verdict::Busy { owner }));
+        }
+        let wire = match claim.wire() {
+            Ok(wire) => wire,
+            Err(reason) => return Err((stream, Verdict::Refused { reason })),
+        };
+        let Some(control) = control else {
+            let reason = "no socket came with what you said".to_owned();
+            return Err((stream, Verdict::Refused { reason }));
+        };
+        let verdict =
+            Verdict::Owner { version: ipc_protocol::message::VERSION, process: own, described: wire.is_described() };
+        answer(&stream, &verdict);
+        Ok(Owner { host: process, control, wire, process: claim.process })
+    }
+}
+
+/// Says one line. Who does not listen is closed on all the same.
+fn answer(stream: &Stream, verdict: &Verdict) {
+    if let Ok(mut line) = serde_json::to_vec(verdict) {
+        line.push(b'\n');
+        let _ = send_packet(fd(stream), &line, None);
+    }
+}
+
+fn fd(stream: &Stream) -> BorrowedFd<'_> {
+    let Stream::UdSocket(stream) = stream;
+    stream.as_fd()
+}
+
+/// A socket that a dead process left may be removed, by who has the lock.
+fn remove_stale(socket: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(socket) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+        Ok(found) if !found.file_type().is_socket() => return Err(io::ErrorKind::AlreadyExists.into()),
+        Ok(_) => {}
+    }
+    match std::os::unix::net::UnixStream::connect(socket) {
+        Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
+        Err(_) => std::fs::remove_file(socket),
+    }
+}
+
+/// A pidfd of who connected, if it may; else why not.
+fn peer(stream: &Stream, own: ProcessId) -> Result<OwnedFd, String> {
+    let Stream::UdSocket(socket) = stream;
+    let peer = getsockopt(socket, sockopt::PeerCredentials);
+    let peer = peer.map_err(|error| format!("the kernel does not say who you are ({error})"))?;
+    let us = rustix::process::geteuid().as_raw();
+    if peer.uid() != us {
+        return Err(format!("you are user {}, and these sessions are user {us}'s", peer.uid()));
+    }
+    // 0 is a process of another PID namespace.
+    let pid = Pid::try_from(peer.pid()).ok().filter(|pid| *pid != 0);
+    let pid = pid.ok_or_else(|| "the kernel does not say which process you are".to_owned())?;
+    let gone = |error: io::Error| format!("your process {pid} is gone, or cannot be seen ({error})");
+    let process = match getsockopt(socket, sockopt::PeerPidfd) {
+        Ok(process) => process,
+        // Of kernels before 6.5.
+        Err(Errno::ENOPROTOOPT) => {
+            let process = registry::identify(pid).and_then(PidFd::open).map_err(gone)?;
+            process.as_fd().try_clone_to_owned().map_err(gone)?
+        }
+        Err(error) => return Err(gone(error.into())),
+    };
+    judge(pid, own, |pid| registry::look(pid)?.ok_or_else(|| io::ErrorKind::NotFound.into()))?;
+    // As long as it was there its number was nobody else's.
+    match registry::pid_of_pidfd(process.as_fd()) {
+        Ok(now) if now == pid => Ok(process),
+        _ => Err(format!("your process {pid} is gone")),
+    }
+}
+
+/// Walks up from `pid`; the reason if it is, or may be, below the fork server.
+fn judge(pid: Pid, own: ProcessId, look: impl Fn(Pid) -> io::Result<registry::Seen>) -> Result<(), String> {
+    let mut failure = String::new();
+    'attempt: for _ in 0..ATTEMPTS {
+        let mut seen = look(pid).map_err(|error| format!("your process {pid} is gone, or cannot be seen ({error})"))?;
+        for _ in 0..MAX_DEPTH {
+            if seen.id == own {
+                return Err(format!("your process {pid} belongs to one of these sessions itself"));
+            }
+            if seen.ppid == 0 || seen.id.pid == 1 {
+                return Ok(());
+            }
+            let above = match look(seen.ppid) {
+                Ok(above) => above,
+                Err(error) => {
+                    failure = format!("{}, above your process {pid}, cannot be seen ({error})", seen.ppid);
+                    continue 'attempt;
+                }
+            };
+            if above.id.start_time > seen.id.start_time {
+                // No parent is younger than its child: it died, and its pid is another's now.
+                failure = format!("the parents of your process {pid} change while they are looked at");
+                continue 'attempt;
+            }
+            seen = above;
+        }
+        return Err(format!("your process {pid} has more than {MAX_DEPTH} parents"));
+    }
+    Err(failure)
+}
+
+#[cfg(test)]
+mod tests {
+    use registry::Seen;
+
+    use super::*;
+
+    const OWN: ProcessId = ProcessId { pid: 50, start_time: 5 };
+
+    fn judged(pid: Pid, table: &[(Pid, u64, Pid)]) -> Result<(), String> {
+        judge(pid, OWN, |pid| {
+            let (pid, start_time, ppid) = table
+                .iter()
+                .find(|(there, ..)| *there == pid)
+                .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+            let id = ProcessId { pid: *pid, start_time: *start_time };
+            Ok(Seen { id, ppid: *ppid, pgid: 0, sid: 0, is_stopped: false })
+        })
+    }
+
+    #[test]
+    fn what_is_below_the_fork_server_is_refused_and_who_cannot_be_identified() {
+        let table = [(1, 0, 0), (10, 1, 1), (50, 5, 10), (60, 6, 50), (70, 7, 60), (80, 8, 10)];
+        assert!(judged(70, &table).expect_err("an agent").contains("one of these sessions"));
+        assert_eq!(judged(80, &table), Ok(()));
+        assert_eq!(judged(70, &[(1, 0, 0), (50, 4, 1), (70, 7, 50)]), Ok(()), "another process with that pid");
+        assert!(judged(99, &table).expect_err("gone").contains("gone"));
+        assert!(judged(70, &[(70, 7, 60)]).expect_err("hidden").contains("60, above"));
+        assert!(judged(70, &[(1, 0, 0), (60, 9, 1), (70, 7, 60)]).expect_err("torn").contains("change"));
+        assert!(judged(70, &[(70, 7, 70)]).expect_err("a loop").contains("parents"));
+    }
+}

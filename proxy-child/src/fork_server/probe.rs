@@ -1,0 +1,24 @@
+//! What this machine offers to sessions, tried in a process that is no child of the host: trying takes processes, and a host
+//! may count its children, or reap them all.
+
+use std::{io::Write, os::fd::OwnedFd};
+
+use ipc_protocol::{
+    codec::encode,
+    message::{Missing, Probed},
+};
+use registry::{Connector, Unavailable};
+
+/// Tries everything, tells `fds[0]`, and is done; the result is the exit code.
+pub(crate) fn main(fds: Vec<OwnedFd>) -> u8 {
+    let Some(socket) = fds.into_iter().next() else { return 1 };
+    let probed = Probed { strict: tell(registry::strict_is_available()), connector: tell(Connector::probe()) };
+    let mut bytes = Vec::new();
+    let told =
+        encode(&probed, &mut bytes).is_ok() && std::os::unix::net::UnixStream::from(socket).write_all(&bytes).is_ok();
+    u8::from(!told)
+}
+
+fn tell(tried: Result<(), Unavailable>) -> Result<(), Missing> {
+    tried.map_err(|Unavailable { what, why, advice }| Missing { what, why, advice })
+}

@@ -1,0 +1,123 @@
+//! A proxy that somebody has stopped: it is continued, and as long as it is stopped again its limits are looked after here.
+//!
+//! A stop tells itself by SIGCHLD, so nobody is looked at for it.
+
+use std::time::{Duration, Instant};
+
+use ipc_protocol::{Event, LimitAction, Limits, ProcessId, SessionId, Signal};
+use registry::{Hold, Look, PidFd, ProcFs, ProcessRegistry, init_below};
+
+use crate::proxy::limits::Limiter;
+
+/// Between two continuations: who stops a proxy in a loop shall not have the fork server turn in it.
+const INTERVAL: Duration = Duration::from_millis(10);
+/// A proxy that was not stopped for so long is left to itself.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// One proxy that was stopped, until it is left alone.
+pub(crate) struct Stopped {
+    /// When it was noticed last.
+    last: Instant,
+    /// It stands still, and has to be continued.
+    stands: bool,
+    stops: u32,
+    next: Instant,
+    deputy: Option<Deputy>,
+}
+
+/// Looks after the limits of a session in its proxy's place.
+struct Deputy {
+    registry: ProcessRegistry,
+    limiter: Limiter,
+}
+
+impl Stopped {
+    pub(crate) fn new() -> Self {
+        let now = Instant::now();
+        Self { last: now, stands: false, stops: 0, next: now, deputy: None }
+    }
+
+    /// It was stopped.
+    pub(crate) fn again(&mut self) {
+        (self.last, self.stands, self.stops) = (Instant::now(), true, self.stops.saturating_add(1));
+        if self.deputy.is_some() {
+            // The next step is due anyway.
+            return;
+        }
+        self.next = if self.stops == 1 { self.last } else { self.last + INTERVAL };
+    }
+
+    /// When the next step is due.
+    pub(crate) fn next(&self) -> Instant {
+        self.next
+    }
+
+    /// Whether it has been left alone for a while.
+    pub(crate) fn is_over(&self, now: Instant) -> bool {
+        !self.stands && now.duration_since(self.last) >= QUIET
+    }
+
+    /// Continues it, and looks after its limits if it was stopped more than once. What the host is to be told.
+    pub(crate) fn step(&mut self, session: &SessionId, limits: &Limits, proxy: &PidFd) -> Vec<Event> {
+        let mut told = Vec::new();
+        if std::mem::take(&mut self.stands) {
+            if self.stops == 1 {
+                let detail = format!("somebody has stopped the session's proxy ({}): it is continued", proxy.id().pid);
+                told.push(Event::SessionStatus { status: "proxyStopped".into(), detail });
+            }
+            // It fails only for one that is dead.
+            let _ = proxy.signal(Signal::Cont);
+        }
+        let now = Instant::now();
+        if self.stops > 1 && self.deputy.is_none() {
+            self.deputy = Deputy::new(session, limits, proxy.id());
+        }
+        let next = self.deputy.as_mut().and_then(|deputy| {
+            deputy.step(proxy.id(), &mut told);
+            deputy.limiter.next(true)
+        });
+        let latest = if self.stops > 1 { now + INTERVAL } else { self.last + QUIET };
+        self.next = next.map_or(latest, |next| next.min(latest)).max(now + Duration::from_millis(1));
+        told
+    }
+}
+
+impl Deputy {
+    /// `None` where nothing is limited, or there is no agent.
+    fn new(session: &SessionId, limits: &Limits, proxy: ProcessId) -> Option<Self> {
+        limits.set().next()?;
+        let mut registry = ProcessRegistry::guard(session.clone());
+        // Without its cgroup: what that limits the kernel does.
+        let init = init_below(proxy.pid).map(|init| (init.id().pid, init));
+        let agent = agent_below(proxy.pid, init.as_ref().map(|(pid, _)| *pid))?;
+        registry.hold(Hold { init: init.map(|(_, init)| init), ..Hold::default() });
+        Some(Self { registry, limiter: Limiter::deputy(limits, proxy, agent)? })
+    }
+
+    fn step(&mut self, proxy: ProcessId, told: &mut Vec<Event>) {
+        let now = Instant::now();
+        if self.limiter.next(true).is_none_or(|next| next > now) {
+            return;
+        }
+        self.registry.set_roots_below(proxy.pid);
+        for verdict in self.limiter.look(now, &mut self.registry) {
+            for victim in &verdict.victims {
+                // One that is gone by now needs no killing; the others are met again.
+                let _ = self.registry.kill(*victim, Signal::Kill);
+            }
+            // The host ends the session where that is the action.
+            if verdict.announce || verdict.exceeded.action == LimitAction::KillSession {
+                told.push(Event::LimitExceeded(Box::new(verdict.exceeded)));
+            }
+        }
+        // The host sees every end, or the proxy says what it finds.
+        while self.registry.next_event().is_some() {}
+    }
+}
+
+/// The child that a proxy has started first.
+fn agent_below(proxy: u32, init: Option<u32>) -> Option<ProcessId> {
+    let children = ProcFs.children(proxy).into_iter().filter(|pid| Some(*pid) != init);
+    let started = |pid| ProcFs.see(pid).ok().map(|seen| ProcessId { pid, start_time: seen.start_time });
+    children.filter_map(started).min_by_key(|id| (id.start_time, id.pid))
+}

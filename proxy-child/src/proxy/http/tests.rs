@@ -1,0 +1,365 @@
+use std::net::Ipv6Addr;
+
+use agents::Patience;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+    sync::oneshot,
+};
+
+use super::*;
+
+/// A test that hangs is a failure, not a wait.
+const SOON: Duration = Duration::from_secs(120);
+
+fn endpoint(url: impl Into<String>) -> Endpoint {
+    Endpoint { url: Some(url.into()), user: "opencode".into(), password: Some("pa:ss".into()) }
+}
+
+fn get(id: u64, path: &str, patience: Patience) -> HttpRequest {
+    HttpRequest { id, method: "GET", path: path.into(), body: None, patience }
+}
+
+async fn server() -> (TcpListener, String) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    (listener, url)
+}
+
+fn client(url: &str, deadline: Duration) -> Http {
+    Http { client: Some(Box::new(Client::new(target(&endpoint(url)), deadline))) }
+}
+
+/// A connection whose request was read to the end of its head.
+async fn accept(listener: &TcpListener) -> (TcpStream, String) {
+    let (mut stream, _) = timeout(SOON, listener.accept()).await.expect("a connection in time").expect("accepted");
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.expect("a byte of the head"));
+    }
+    (stream, String::from_utf8(head).expect("text"))
+}
+
+async fn answer(listener: &TcpListener, text: &str) -> String {
+    let (mut stream, head) = accept(listener).await;
+    stream.write_all(text.as_bytes()).await.expect("answered");
+    head
+}
+
+async fn next(http: &mut Http) -> Answered {
+    loop {
+        if let Some(answered) = http.take() {
+            return answered;
+        }
+        timeout(SOON, http.readable()).await.expect("an answer in time");
+    }
+}
+
+/// Whether `outcome` is the last of its request.
+fn is_last(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::End | Outcome::Failed(_))
+}
+
+async fn outcome(http: &mut Http) -> Outcome {
+    next(http).await.outcome
+}
+
+async fn failure(http: &mut Http) -> String {
+    match outcome(http).await {
+        Outcome::Failed(why) => why,
+        other => panic!("no failure: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_request_is_answered_and_carries_the_password() {
+    let (listener, url) = server().await;
+    let mut http = client(&url, SOON);
+    let body = br#"{"a":1}"#;
+    let path = "/session?directory=%2Ftmp";
+    let request = HttpRequest { method: "POST", body: Some(body.to_vec()), ..get(7, path, Patience::Short) };
+    http.request(request);
+    let (mut stream, head) = accept(&listener).await;
+    let mut sent = [0; 7];
+    stream.read_exact(&mut sent).await.expect("the body");
+    stream.write_all(b"HTTP/1.1 201 Created\r\ncontent-length: 4\r\n\r\ntrue").await.expect("answered");
+    assert!(head.starts_with("POST /session?directory=%2Ftmp HTTP/1.1\r\n"), "{head}");
+    // base64 of opencode:pa:ss
+    assert!(head.contains("authorization: Basic b3BlbmNvZGU6cGE6c3M=\r\n"), "{head}");
+    assert!(head.contains("content-type: application/json\r\n"), "{head}");
+    assert!(head.contains(&format!("host: {}\r\n", &url["http://".len()..])), "{head}");
+    assert_eq!(&sent, body);
+    let answered = [next(&mut http).await, next(&mut http).await, next(&mut http).await];
+    let expected = [Outcome::Head(201), Outcome::Body("true".into()), Outcome::End];
+    assert_eq!(answered, expected.map(|outcome| Answered { id: 7, stream: false, outcome }));
+    assert_eq!(http.take(), None);
+}
+
+#[tokio::test]
+async fn a_stream_comes_as_it_is_written_and_its_cut_is_told() {
+    let (listener, url) = server().await;
+    let mut http = client(&url, SOON);
+    http.request(get(1, "/event", Patience::Stream));
+    let (mut stream, _) = accept(&listener).await;
+    stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\ndata:\r\n").await.expect("written");
+    assert_eq!(outcome(&mut http).await, Outcome::Head(200));
+    assert_eq!(next(&mut http).await, Answered { id: 1, stream: true, outcome: Outcome::Body("data:".into()) });
+    stream.write_all(b"3\r\n hi\r\n").await.expect("written");
+    assert_eq!(outcome(&mut http).await, Outcome::Body(" hi".into()));
+    drop(stream);
+    let why = failure(&mut http).await;
+    assert!(!why.is_empty());
+    assert_eq!(http.take(), None);
+}
+
+#[tokio::test]
+async fn a_stream_that_ends_as_it_should_ends() {
+    let (listener, url) = server().await;
+    let mut http = client(&url, SOON);
+    http.request(get(1, "/event", Patience::Stream));
+    answer(&listener, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n").await;
+    let outcomes = [outcome(&mut http).await, outcome(&mut http).await, outcome(&mut http).await];
+    assert_eq!(outcomes, [Outcome::Head(200), Outcome::Body("hi".into()), Outcome::End]);
+}
+
+/// Who does not take holds up the server: it cannot write for ever.
+#[tokio::test]
+async fn a_stream_that_nobody_takes_is_not_read() {
+    let (listener, url) = server().await;
+    let mut http = client(&url, SOON);
+    http.request(get(1, "/event", Patience::Stream));
+    let (mut stream, _) = accept(&listener).await;
+    stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n").await.expect("written");
+    let total = 64 * 1024 * 1024;
+    let (stuck, is_stuck) = oneshot::channel();
+    let writer = tokio::spawn(async move {
+        let (block, mut written, mut stuck, mut idle) = (vec![b'x'; 64 * 1024], 0, Some(stuck), 0);
+        while written < total {
+            match stream.try_write(&block) {
+                Ok(some) => (written, idle) = (written + some, 0),
+                // However often everything else runs, it makes no room.
+                Err(_would_block) if idle < 1000 => {
+                    idle += 1;
+                    tokio::task::yield_now().await;
+                }
+                Err(_would_block) => {
+                    if let Some(stuck) = stuck.take() {
+                        let _ = stuck.send(written);
+                    }
+                    stream.writable().await.expect("writable");
+                }
+            }
+        }
+    });
+    let written = timeout(SOON, is_stuck).await.expect("stuck in time").expect("it said so");
+    assert!(written < total, "{written}");
+    let mut seen = 0;
+    while seen < total {
+        match outcome(&mut http).await {
+            Outcome::Head(200) => {}
+            Outcome::Body(bytes) => {
+                assert!(bytes.len() <= 2 * CHUNK, "a piece of {}", bytes.len());
+                seen += bytes.len();
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    writer.await.expect("all written");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_comes_too_late_is_a_failure() {
+    let (listener, url) = server().await;
+    // Without a head, with half a body, and a stream without a head: the paused clock runs on when all wait.
+    for (patience, text) in [
+        (Patience::Short, ""),
+        (Patience::Short, "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ntr"),
+        (Patience::Stream, ""),
+    ] {
+        let mut http = client(&url, DEADLINE);
+        http.request(get(1, "/slow", patience));
+        let (mut stream, _) = accept(&listener).await;
+        stream.write_all(text.as_bytes()).await.expect("written");
+        assert_eq!(failure(&mut http).await, "no answer within 30000 ms", "{text:?}");
+        drop(stream);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_answer_and_a_stream_may_take_as_long_as_they_like() {
+    let (listener, url) = server().await;
+    let mut http = client(&url, DEADLINE);
+    http.request(get(1, "/summarize", Patience::Long));
+    let (mut stream, _) = accept(&listener).await;
+    tokio::time::advance(DEADLINE * 20).await;
+    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ntrue").await.expect("written");
+    assert_eq!(outcome(&mut http).await, Outcome::Head(200));
+    http.request(get(2, "/event", Patience::Stream));
+    let (mut stream, _) = accept(&listener).await;
+    stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.expect("written");
+    let rest = [outcome(&mut http).await, outcome(&mut http).await, outcome(&mut http).await];
+    assert_eq!(rest, [Outcome::Body("true".into()), Outcome::End, Outcome::Head(200)]);
+    tokio::time::advance(DEADLINE * 20).await;
+    stream.write_all(b"data").await.expect("written");
+    assert_eq!(outcome(&mut http).await, Outcome::Body("data".into()));
+}
+
+#[tokio::test]
+async fn an_answer_longer_than_the_bound_is_a_failure() {
+    let (listener, url) = server().await;
+    let mut http = client(&url, SOON);
+    http.request(get(1, "/huge", Patience::Short));
+    let (mut stream, _) = accept(&listener).await;
+    let writer = tokio::spawn(async move {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n").await;
+        let block = vec![b'x'; 1024 * 1024];
+        // Until the client hangs up.
+        while stream.write_all(&block).await.is_ok() {}
+    });
+    assert_eq!(failure(&mut http).await, "its answer is longer than 8388608 bytes");
+    timeout(SOON, writer).await.expect("the connection is closed").expect("no panic");
+}
+
+#[tokio::test]
+async fn what_is_not_on_this_machine_is_refused() {
+    for url in [
+        "http://192.0.2.1:4096",
+        "http://example.com:4096",
+        "http://[2001:db8::1]:1",
+        "http://0.0.0.0:1",
+        "http://127.0.0.1.example.com:1",
+        "https://127.0.0.1:1",
+        "http://127.0.0.1:1/path",
+        "http://user:secret@127.0.0.1:1",
+        "127.0.0.1:1",
+        "nonsense",
+        "",
+    ] {
+        let mut http = Http::default();
+        http.connect(&endpoint(url));
+        http.request(get(1, "/", Patience::Short));
+        let why = failure(&mut http).await;
+        assert!(!why.contains("secret") && !why.contains("pa:ss"), "{why}");
+        assert_eq!(http.take(), None, "{url}");
+    }
+    for (url, ip) in [
+        ("http://127.0.0.1:4096", IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        ("http://127.8.9.1:4096/", IpAddr::V4(Ipv4Addr::new(127, 8, 9, 1))),
+        ("http://localhost:4096", IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        ("http://[::1]:4096", IpAddr::V6(Ipv6Addr::LOCALHOST)),
+    ] {
+        assert_eq!(target(&endpoint(url)).expect(url).address, SocketAddr::new(ip, 4096), "{url}");
+    }
+    let shown = format!("{:?}", target(&endpoint("http://127.0.0.1:1")));
+    assert!(shown.contains("Sensitive") && !shown.contains("b3Blb"), "{shown}");
+}
+
+#[tokio::test]
+async fn a_request_without_a_server_fails() {
+    let mut http = Http::default();
+    http.request(get(3, "/", Patience::Short));
+    let answered = next(&mut http).await;
+    assert_eq!(answered, Answered { id: 3, stream: false, outcome: Outcome::Failed("no server is known yet".into()) });
+    // A port that nobody listens on.
+    let (listener, url) = server().await;
+    drop(listener);
+    http.connect(&endpoint(url.as_str()));
+    http.request(get(4, "/", Patience::Short));
+    let why = failure(&mut http).await;
+    assert!(why.contains(&url["http://".len()..]), "{why}");
+    // Nobody's HTTP.
+    let (listener, url) = server().await;
+    http.connect(&endpoint(url.as_str()));
+    http.request(get(5, "/", Patience::Short));
+    answer(&listener, "SSH-2.0-OpenSSH\r\n\r\n").await;
+    failure(&mut http).await;
+    http.request(get(6, "no slash", Patience::Short));
+    failure(&mut http).await;
+    assert_eq!(http.take(), None);
+}
+
+#[tokio::test]
+async fn requests_are_concurrent_up_to_a_bound() {
+    let (listener, url) = server().await;
+    let mut http = client(&url, SOON);
+    let all = u64::try_from(MAX_REQUESTS).expect("small") + 1;
+    for id in 0..all {
+        http.request(get(id, &format!("/{id}"), Patience::Short));
+    }
+    let refused = next(&mut http).await;
+    assert_eq!(refused.id, all - 1);
+    assert!(matches!(refused.outcome, Outcome::Failed(why) if why.contains("256 requests")));
+    let mut streams = Vec::new();
+    for _ in 0..CONCURRENT {
+        streams.push(accept(&listener).await.0);
+    }
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    assert!(timeout(Duration::ZERO, listener.accept()).await.is_err(), "one more than the bound");
+    let ok = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+    let answers = tokio::spawn(async move {
+        for mut stream in streams {
+            stream.write_all(ok).await.expect("answered");
+        }
+        for _ in CONCURRENT..MAX_REQUESTS {
+            let (mut stream, _) = accept(&listener).await;
+            stream.write_all(ok).await.expect("answered");
+        }
+    });
+    let mut ended = std::collections::BTreeSet::new();
+    while ended.len() < MAX_REQUESTS {
+        let answered = next(&mut http).await;
+        if is_last(&answered.outcome) {
+            assert_eq!(answered.outcome, Outcome::End, "{}", answered.id);
+            assert!(ended.insert(answered.id), "{} ended twice", answered.id);
+        }
+    }
+    answers.await.expect("all answered");
+}
+
+#[tokio::test]
+async fn closing_drops_the_connections() {
+    let (listener, url) = server().await;
+    let mut http = client(&url, SOON);
+    http.request(get(1, "/event", Patience::Stream));
+    let (mut stream, _) = accept(&listener).await;
+    http.close();
+    let read = timeout(SOON, stream.read(&mut [0; 1])).await.expect("closed in time");
+    assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_words_of_a_dead_server_are_waited_for_a_moment() {
+    let (listener, url) = server().await;
+    let mut http = client(&url, SOON);
+    assert_eq!(http.last_words_until(), None, "nothing is open");
+    http.request(get(1, "/event", Patience::Stream));
+    let (mut stream, _) = accept(&listener).await;
+    let until = http.last_words_until().expect("a stream is open");
+    assert_eq!(http.next_due(), Some(until));
+    stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nbye").await.expect("written");
+    drop(stream);
+    while !is_last(&outcome(&mut http).await) {}
+    assert_eq!((http.last_words_until(), http.next_due()), (None, None), "said");
+}
+
+/// A server may be starting again; one that never comes is given up.
+#[tokio::test]
+async fn a_stream_waits_for_a_server_that_is_not_there_yet() {
+    // No other test has this one.
+    let listener = TcpListener::bind("127.77.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    drop(listener);
+    let mut http = client(&format!("http://{address}"), SOON);
+    http.request(get(1, "/event", Patience::Stream));
+    http.request(get(2, "/other", Patience::Short));
+    assert_eq!(next(&mut http).await.id, 2, "any other fails at once");
+    assert_eq!(http.last_words_until(), None, "nobody has said anything");
+    let listener = TcpListener::bind(address).await.expect("the same port");
+    answer(&listener, "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
+    assert_eq!([outcome(&mut http).await, outcome(&mut http).await], [Outcome::Head(200), Outcome::End]);
+    drop(listener);
+    http.request(get(3, "/event", Patience::Stream));
+    assert!(failure(&mut http).await.contains("no connection"));
+}

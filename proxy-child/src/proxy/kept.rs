@@ -1,0 +1,583 @@
+//! What the proxy of a session that can be detached has said, and no host has acknowledged: in memory while there is a host,
+//! in a file while there is none.
+//!
+//! A record of the file is a length (`u32`, little-endian) and a message as `ipc_protocol::codec::encode` makes it.
+
+use std::{
+    collections::VecDeque,
+    fs::File,
+    io::{self, Read, Seek, SeekFrom, Write},
+    path::PathBuf,
+};
+
+use ipc_protocol::{
+    Event,
+    codec::{CodecError, encode},
+    message::{Detach, FromProxy},
+};
+use rustix::fs::{Mode, OFlags};
+
+/// Bytes that wait for an acknowledgement in memory. With more the agent's output is left in its pipes; with no host and no
+/// file, what comes then is lost.
+const MOST_IN_MEMORY: usize = 4 << 20;
+/// Room in the file for what must not be lost, beyond its bound.
+const RESERVE: u64 = 64 << 20;
+/// Read from the file at a time.
+const CHUNK: usize = 256 * 1024;
+/// Bytes gathered before they are written to the file.
+const BATCH: usize = 64 * 1024;
+const LENGTH: usize = 4;
+
+/// The file, while there is one.
+#[derive(Debug)]
+struct Spool {
+    file: File,
+    /// Number of its first message.
+    first: u64,
+    /// How many there are.
+    count: u64,
+    /// Its length, with what is gathered.
+    len: u64,
+    /// To be written at its end.
+    batch: Vec<u8>,
+}
+
+/// Where a replay is.
+#[derive(Debug)]
+struct Replay {
+    /// In the file.
+    at: u64,
+    /// Number of the next message there.
+    next: u64,
+    /// Messages up to this one are passed over.
+    after: u64,
+    /// Read, and not yet given out.
+    buffer: Vec<u8>,
+}
+
+/// What is kept.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    path: PathBuf,
+    most: u64,
+    /// Number of the next message.
+    next: u64,
+    /// Up to this one the host has them.
+    acked: u64,
+    /// Messages after those in the file, back to back, and their lengths.
+    bytes: Vec<u8>,
+    start: usize,
+    lengths: VecDeque<usize>,
+    spool: Option<Spool>,
+    replay: Option<Replay>,
+    /// Without a host, new messages go to the file.
+    detached: bool,
+    /// Messages that found no room since the last that did.
+    lost: u64,
+    /// Ends of turns that are kept: number and turn.
+    turn_ends: VecDeque<(u64, u64)>,
+    /// Number of the message that says that the agent is ready.
+    started: Option<u64>,
+}
+
+impl Kept {
+    pub(crate) fn new(path: PathBuf, detach: &Detach) -> Self {
+        Self {
+            path,
+            most: detach.spool_bytes,
+            next: 1,
+            acked: 0,
+            bytes: Vec::new(),
+            start: 0,
+            lengths: VecDeque::new(),
+            spool: None,
+            replay: None,
+            detached: false,
+            lost: 0,
+            turn_ends: VecDeque::new(),
+            started: None,
+        }
+    }
+
+    /// Number of the next message.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Number of the last message that the host has.
+    pub(crate) fn acked(&self) -> u64 {
+        self.acked
+    }
+
+    /// Whether the host has all that was said.
+    pub(crate) fn is_acknowledged(&self) -> bool {
+        self.acked + 1 == self.next && self.lost == 0
+    }
+
+    /// Whether so much waits for the host that the agent has to wait too.
+    pub(crate) fn is_full(&self) -> bool {
+        !self.detached && (self.replay.is_some() || self.bytes.len() - self.start > MOST_IN_MEMORY)
+    }
+
+    /// Whether what was said before has yet to be said to this host.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.replay.is_some()
+    }
+
+    /// The turn that ran before the messages behind `after`; `now` is the one that runs by now.
+    pub(crate) fn turn_after(&self, after: u64, now: Option<u64>) -> Option<u64> {
+        self.turn_ends.iter().find(|(seq, _)| *seq > after).map(|(_, turn)| *turn).or(now)
+    }
+
+    /// Whether the host at `after` has not heard that the agent is ready.
+    pub(crate) fn is_start_after(&self, after: u64) -> bool {
+        self.started.is_none_or(|seq| seq > after)
+    }
+
+    /// Keeps a numbered message; its frames, if it is to be sent now.
+    ///
+    /// # Errors
+    /// If it cannot be encoded, or is too long: nothing is kept then.
+    pub(crate) fn keep(&mut self, message: &FromProxy) -> Result<Option<&[u8]>, CodecError> {
+        let spools = self.detached || self.replay.is_some();
+        let from = self.bytes.len();
+        encode(message, &mut self.bytes)?;
+        if spools {
+            let frames = self.bytes.split_off(from);
+            let may_be_lost = self.detached && matches!(message, FromProxy::Event { .. });
+            self.spool(&frames, may_be_lost, message);
+            return Ok(None);
+        }
+        self.lengths.push_back(self.bytes.len() - from);
+        self.note(message);
+        Ok(Some(&self.bytes[from..]))
+    }
+
+    /// Gives the message its number.
+    fn note(&mut self, message: &FromProxy) {
+        match message {
+            FromProxy::TurnEnded { turn } => self.turn_ends.push_back((self.next, *turn)),
+            FromProxy::Started { .. } => self.started = Some(self.next),
+            _ => {}
+        }
+        self.next += 1;
+    }
+
+    fn spool(&mut self, frames: &[u8], may_be_lost: bool, message: &FromProxy) {
+        if may_be_lost && (self.lost > 0 || !self.has_room(frames.len(), 0)) {
+            // Once something is lost, so is all that may be, up to the marker: there is one for all of it.
+            self.lost += 1;
+            return;
+        }
+        self.own_up();
+        if self.has_room(frames.len(), if may_be_lost { 0 } else { RESERVE }) && self.store(frames) {
+            self.note(message);
+        } else {
+            self.lost += 1;
+        }
+    }
+
+    fn has_room(&self, len: usize, reserve: u64) -> bool {
+        match &self.spool {
+            Some(spool) => spool.len + (len + LENGTH) as u64 <= self.most.saturating_add(reserve),
+            None => self.bytes.len() - self.start + len <= MOST_IN_MEMORY + usize::try_from(reserve).unwrap_or(0),
+        }
+    }
+
+    /// Says what was lost, in its place.
+    fn own_up(&mut self) {
+        let lost = std::mem::take(&mut self.lost);
+        if lost == 0 {
+            return;
+        }
+        let reason = format!("there was no host for a while, and no room for {lost} events: they are lost");
+        let marker = FromProxy::Event { turn: 0, event: Event::SessionLossy { reason } };
+        let mut frames = Vec::new();
+        // It is short.
+        if encode(&marker, &mut frames).is_ok() && self.store(&frames) {
+            self.note(&marker);
+        } else {
+            self.lost = lost;
+        }
+    }
+
+    /// Puts a message behind the others.
+    fn store(&mut self, frames: &[u8]) -> bool {
+        let Some(spool) = &mut self.spool else {
+            self.bytes.extend_from_slice(frames);
+            self.lengths.push_back(frames.len());
+            return true;
+        };
+        spool.append(frames).is_ok()
+    }
+
+    /// The host has the messages up to `seq`.
+    pub(crate) fn acknowledge(&mut self, seq: u64) {
+        let seq = seq.min(self.next - 1);
+        if seq <= self.acked {
+            return;
+        }
+        self.acked = seq;
+        while self.turn_ends.front().is_some_and(|(end, _)| *end <= seq) {
+            self.turn_ends.pop_front();
+        }
+        if self.replay.is_none() && self.spool.as_ref().is_some_and(|spool| spool.first + spool.count <= seq + 1) {
+            self.remove_spool();
+        }
+        let mut oldest = self.next - self.lengths.len() as u64;
+        while oldest <= seq
+            && let Some(len) = self.lengths.pop_front()
+        {
+            self.start += len;
+            oldest += 1;
+        }
+        if self.start == self.bytes.len() {
+            self.bytes.clear();
+            self.bytes.shrink_to(BATCH);
+            self.start = 0;
+        } else if self.start > self.bytes.len() / 2 && self.start > BATCH {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        }
+    }
+
+    /// There is no host any more: what waits goes to the file, and so does what comes. Where no file can be had it stays in
+    /// memory; why.
+    pub(crate) fn detach(&mut self) -> io::Result<()> {
+        (self.detached, self.replay) = (true, None);
+        if self.spool.is_none() {
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            let file = File::from(rustix::fs::open(&self.path, flags, Mode::from_raw_mode(0o600))?);
+            let first = self.next - self.lengths.len() as u64;
+            self.spool = Some(Spool { file, first, count: 0, len: 0, batch: Vec::new() });
+        }
+        let Some(spool) = &mut self.spool else { return Ok(()) };
+        let mut at = self.start;
+        while let Some(len) = self.lengths.front() {
+            // What cannot be written stays where it is.
+            spool.append(&self.bytes[at..at + len])?;
+            at += len;
+            self.start = at;
+            self.lengths.pop_front();
+        }
+        (self.bytes, self.start) = (Vec::new(), 0);
+        spool.flush()
+    }
+
+    /// Writes what was gathered.
+    pub(crate) fn flush(&mut self) {
+        if let Some(spool) = &mut self.spool {
+            // A failure is told by the next message, which then finds no room.
+            let _ = spool.flush();
+        }
+    }
+
+    /// Another host has come, which has the messages up to `after`. What it has not is given out by [`Kept::replayed`].
+    pub(crate) fn attach(&mut self, after: u64) {
+        self.own_up();
+        self.flush();
+        self.acknowledge(after);
+        self.detached = false;
+        let (at, next) = (0, self.spool.as_ref().map_or(1, |spool| spool.first));
+        self.replay = Some(Replay { at, next, after: self.acked, buffer: Vec::new() });
+    }
+
+    /// How many messages have yet to be given out at the most.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.next - 1 - self.acked
+    }
+
+    /// Gives out messages, number and frames, for a chunk. `false` when there are no more: what comes now is sent as it comes.
+    ///
+    /// # Errors
+    /// The file cannot be read; what it held is lost.
+    pub(crate) fn replayed(&mut self, mut out: impl FnMut(u64, &[u8])) -> io::Result<bool> {
+        let Some(replay) = &mut self.replay else { return Ok(false) };
+        if let Some(spool) = &mut self.spool {
+            spool.flush()?;
+            if replay.at < spool.len {
+                replay.read(spool, &mut out)?;
+                return Ok(true);
+            }
+        }
+        let after = replay.after;
+        self.replay = None;
+        // Only where there is no file is anything left in memory now.
+        let mut at = self.start;
+        for (seq, len) in (self.next - self.lengths.len() as u64..).zip(&self.lengths) {
+            if seq > after {
+                out(seq, &self.bytes[at..at + len]);
+            }
+            at += len;
+        }
+        if self.spool.as_ref().is_some_and(|spool| spool.first + spool.count <= self.acked + 1) {
+            self.remove_spool();
+        }
+        Ok(false)
+    }
+
+    /// Gives up the file, which cannot be read; how many messages are lost by that.
+    pub(crate) fn give_up_file(&mut self) -> u64 {
+        let lost = self.replay.take().zip(self.spool.as_ref());
+        let lost = lost.map_or(0, |(replay, spool)| (spool.first + spool.count).saturating_sub(replay.next));
+        self.remove_spool();
+        lost
+    }
+
+    /// Nothing is kept any more.
+    pub(crate) fn remove_spool(&mut self) {
+        if self.spool.take().is_some() {
+            // The next manager would.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Spool {
+    fn append(&mut self, frames: &[u8]) -> io::Result<()> {
+        let length = u32::try_from(frames.len()).map_err(io::Error::other)?;
+        if self.batch.len() + frames.len() > BATCH {
+            self.flush()?;
+        }
+        self.batch.extend_from_slice(&length.to_le_bytes());
+        self.batch.extend_from_slice(frames);
+        self.len += (LENGTH + frames.len()) as u64;
+        self.count += 1;
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        let written = self.len - self.batch.len() as u64;
+        self.file.seek(SeekFrom::Start(written))?;
+        self.file.write_all(&self.batch)?;
+        self.batch.clear();
+        Ok(())
+    }
+}
+
+impl Replay {
+    /// Gives out what a chunk of the file holds, one message at the least.
+    fn read(&mut self, spool: &mut Spool, out: &mut impl FnMut(u64, &[u8])) -> io::Result<()> {
+        spool.file.seek(SeekFrom::Start(self.at))?;
+        let mut wanted = CHUNK;
+        loop {
+            self.buffer.clear();
+            (&mut spool.file).take(wanted as u64).read_to_end(&mut self.buffer)?;
+            let mut rest = &self.buffer[..];
+            while let Some((length, after)) = rest.split_first_chunk::<LENGTH>() {
+                let length = u32::from_le_bytes(*length) as usize;
+                let Some((frames, after)) = after.split_at_checked(length) else {
+                    wanted = wanted.max(LENGTH + length);
+                    break;
+                };
+                if self.next > self.after {
+                    out(self.next, frames);
+                }
+                self.next += 1;
+                self.at += (LENGTH + length) as u64;
+                rest = after;
+            }
+            if rest.len() < self.buffer.len() {
+                return Ok(());
+            }
+            if self.buffer.len() >= wanted || self.buffer.is_empty() {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "the spool ends in the middle of a message"));
+            }
+            spool.file.seek(SeekFrom::Start(self.at))?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ipc_protocol::codec::decode_frames;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A place of its own for a spool.
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new() -> Self {
+            use std::sync::atomic::{AtomicU64, Ordering};
+            static NEXT: AtomicU64 = AtomicU64::new(0);
+            let name = format!("agent-proxy-kept-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+            Self(std::env::temp_dir().join(name))
+        }
+
+        fn kept(&self, spool_bytes: u64) -> Kept {
+            let detach = Detach { directory: String::new(), fetch_within_ms: 0, spool_bytes };
+            Kept::new(self.0.clone(), &detach)
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    fn text(number: u64, len: usize) -> FromProxy {
+        FromProxy::Event { turn: number, event: Event::Text { text: ".".repeat(len) } }
+    }
+
+    fn number(frames: &[u8]) -> u64 {
+        match decode_frames(frames).expect("a message") {
+            FromProxy::Event { turn, .. } => turn,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What a host gets that reads all.
+    fn drain(kept: &mut Kept, heard: &mut Vec<u64>) {
+        let mut more = true;
+        while more {
+            let next = |seq: u64, frames: &[u8]| {
+                assert_eq!(number(frames), seq);
+                heard.push(seq);
+            };
+            more = kept.replayed(next).expect("readable");
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Say(usize),
+        /// The host keeps so many more of what it heard, and says so.
+        Keep(usize),
+        /// The same, and it dies before it says so.
+        Die(usize),
+        /// Another one comes, and the replay gets so far.
+        Come(usize),
+        Drain,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            6 => (0..3000_usize).prop_map(Step::Say),
+            1 => Just(Step::Say(200_000)),
+            2 => (0..20_usize).prop_map(Step::Keep),
+            1 => (0..20_usize).prop_map(Step::Die),
+            1 => (0..3_usize).prop_map(Step::Come),
+            1 => Just(Step::Drain),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+        /// Whenever hosts die and come: each message is heard, in order, and what a host has kept is not said again.
+        #[test]
+        fn nothing_is_lost_or_doubled(steps in proptest::collection::vec(step(), 1..80)) {
+            let place = Place::new();
+            let mut kept = place.kept(u64::MAX);
+            // What all hosts together have kept, and what the last one has heard beyond that.
+            let (mut has, mut heard, mut host) = (0_usize, Vec::new(), true);
+            for step in steps {
+                match step {
+                    Step::Say(len) => {
+                        let seq = kept.next();
+                        let now = kept.keep(&text(seq, len)).expect("short enough").map(number);
+                        if host && let Some(now) = now {
+                            prop_assert_eq!(now, seq);
+                            heard.push(now);
+                        }
+                    }
+                    Step::Keep(more) if host => {
+                        has += more.min(heard.len() - has);
+                        kept.acknowledge(has as u64);
+                    }
+                    Step::Die(more) if host => {
+                        has += more.min(heard.len() - has);
+                        host = false;
+                        kept.detach().expect("writable");
+                    }
+                    Step::Come(chunks) if !host => {
+                        host = true;
+                        heard.truncate(has);
+                        kept.attach(has as u64);
+                        for _ in 0..chunks {
+                            let mut more = |seq: u64, _: &[u8]| heard.push(seq);
+                            kept.replayed(&mut more).expect("readable");
+                        }
+                    }
+                    Step::Drain if host => drain(&mut kept, &mut heard),
+                    Step::Keep(_) | Step::Die(_) | Step::Come(_) | Step::Drain => {}
+                }
+                prop_assert!(heard.iter().copied().eq(1..=heard.len() as u64), "{heard:?}");
+            }
+            if !host {
+                heard.truncate(has);
+                kept.attach(has as u64);
+            }
+            drain(&mut kept, &mut heard);
+            prop_assert!(heard.iter().copied().eq(1..kept.next()), "{} of {}", heard.len(), kept.next() - 1);
+            kept.acknowledge(heard.len() as u64);
+            prop_assert!(kept.is_acknowledged() && !place.0.exists());
+        }
+    }
+
+    #[test]
+    fn what_finds_no_room_is_counted_and_what_must_not_be_lost_is_not() {
+        let place = Place::new();
+        let mut kept = place.kept(1000);
+        kept.detach().expect("writable");
+        for seq in 1..=100 {
+            kept.keep(&text(seq, 50)).expect("short");
+        }
+        kept.keep(&FromProxy::TurnEnded { turn: 7 }).expect("short");
+        kept.keep(&text(0, 50)).expect("short");
+        kept.attach(0);
+        let mut told = Vec::new();
+        while kept.replayed(|_, frames| told.push(decode_frames(frames).expect("a message"))).expect("readable") {}
+        let lossy = |message: &FromProxy| match message {
+            FromProxy::Event { event: Event::SessionLossy { reason }, .. } => Some(reason.clone()),
+            _ => None,
+        };
+        let first = told.iter().filter(|message| matches!(message, FromProxy::Event { turn: 1.., .. })).count();
+        assert!((1..100).contains(&first), "{first}");
+        assert!(lossy(&told[first]).expect("a marker").contains(&format!("for {} events", 100 - first)), "{told:?}");
+        assert_eq!(told[first + 1], FromProxy::TurnEnded { turn: 7 });
+        assert!(lossy(told.last().expect("something")).expect("a marker").contains("for 1 events"), "{told:?}");
+        assert_eq!(kept.turn_after(0, None), Some(7));
+    }
+
+    #[test]
+    fn with_a_host_the_agent_waits_and_without_one_it_does_not() {
+        let place = Place::new();
+        let mut kept = place.kept(u64::MAX);
+        while !kept.is_full() {
+            kept.keep(&text(1, 100_000)).expect("short enough");
+        }
+        let said = kept.next() - 1;
+        assert!(said > 20);
+        kept.acknowledge(said);
+        assert!(!kept.is_full() && kept.is_acknowledged());
+        kept.detach().expect("writable");
+        for _ in 0..2 * said {
+            kept.keep(&text(1, 100_000)).expect("short enough");
+        }
+        assert!(!kept.is_full());
+        let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&place.0).expect("a file"));
+        assert_eq!(mode & 0o777, 0o600, "nobody else reads it");
+        kept.attach(0);
+        assert!(kept.is_full(), "until it has caught up");
+        assert_eq!(kept.waiting(), 2 * said);
+    }
+
+    #[test]
+    fn where_no_file_is_to_be_had_memory_serves() {
+        let place = Place(PathBuf::from("/nonexistent/spool"));
+        let mut kept = place.kept(u64::MAX);
+        kept.keep(&text(1, 10)).expect("short");
+        assert!(kept.detach().is_err());
+        kept.keep(&text(2, 10)).expect("short");
+        kept.attach(0);
+        let mut heard = Vec::new();
+        drain(&mut kept, &mut heard);
+        assert_eq!(heard, [1, 2]);
+    }
+}

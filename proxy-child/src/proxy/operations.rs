@@ -1,0 +1,128 @@
+//! Operations that the agent has not answered yet.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use ipc_protocol::{WireError, message::RequestId};
+
+/// Most that are open at once.
+const MAX_OPEN: usize = 64;
+/// After this long nobody waits any more: compacting a long conversation takes minutes.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// The open operations.
+#[derive(Debug, Default)]
+pub(crate) struct Operations {
+    open: BTreeMap<RequestId, Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    asked: Instant,
+    /// Nobody waits for the answer; what it changes is still worth knowing, as long as there is room.
+    given_up: bool,
+}
+
+impl Operations {
+    /// Notes a new one. Where there is no room it takes the place of the oldest that was given up, which gets this error.
+    ///
+    /// # Errors
+    /// [`WireError::Busy`] where too many are open that somebody waits for.
+    pub(crate) fn begin(
+        &mut self,
+        request: RequestId,
+        now: Instant,
+    ) -> Result<Option<(RequestId, WireError)>, WireError> {
+        let mut pushed_out = None;
+        if self.open.len() >= MAX_OPEN {
+            let given_up = self.open.iter().filter(|(_, open)| open.given_up);
+            let (&oldest, open) = given_up.min_by_key(|(_, open)| open.asked).ok_or(WireError::Busy)?;
+            pushed_out = Some((oldest, deadline(now.saturating_duration_since(open.asked))));
+            self.open.remove(&oldest);
+        }
+        self.open.insert(request, Open { asked: now, given_up: false });
+        Ok(pushed_out)
+    }
+
+    /// Nobody waits for this one any more.
+    pub(crate) fn give_up(&mut self, request: RequestId) {
+        if let Some(open) = self.open.get_mut(&request) {
+            open.given_up = true;
+        }
+    }
+
+    /// Forgets one; `false` where it is not open: nobody waits for its answer.
+    pub(crate) fn end(&mut self, request: RequestId) -> bool {
+        self.open.remove(&request).is_some()
+    }
+
+    /// When the next one has waited long enough.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.open.values().map(|open| open.asked + PATIENCE).min()
+    }
+
+    /// Forgets those that have waited long enough, with the error that each gets.
+    pub(crate) fn take_due(&mut self, now: Instant) -> Vec<(RequestId, WireError)> {
+        if self.next().is_none_or(|next| now < next) {
+            return Vec::new();
+        }
+        let due = self.open.extract_if(.., |_, open| open.asked + PATIENCE <= now);
+        due.map(|(request, _)| (request, deadline(PATIENCE))).collect()
+    }
+
+    /// Forgets all: the agent is gone.
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = RequestId> + use<> {
+        std::mem::take(&mut self.open).into_keys()
+    }
+}
+
+fn deadline(after: Duration) -> WireError {
+    let after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+    WireError::Deadline { operation: "the agent's answer to an operation".into(), after_ms }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_are_bounded_answered_once_and_not_waited_for_for_ever() {
+        let (mut operations, start) = (Operations::default(), Instant::now());
+        for request in 0..64 {
+            assert_eq!(operations.begin(request, start + Duration::from_secs(request)), Ok(None));
+        }
+        assert_eq!(operations.begin(64, start), Err(WireError::Busy));
+        assert!(operations.end(0) && !operations.end(0));
+        assert_eq!(operations.next(), Some(start + Duration::from_secs(1) + PATIENCE));
+        assert!(operations.take_due(start + PATIENCE).is_empty());
+        let due = operations.take_due(start + Duration::from_secs(2) + PATIENCE);
+        assert_eq!(due.iter().map(|(request, _)| *request).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(operations.take_all().collect::<Vec<_>>(), (3..64).collect::<Vec<_>>());
+        assert_eq!(operations.next(), None);
+    }
+
+    #[test]
+    fn what_was_given_up_makes_room_the_oldest_first() {
+        let (mut operations, start) = (Operations::default(), Instant::now());
+        for request in 0..64 {
+            operations.begin(request, start + Duration::from_secs(request)).expect("room");
+        }
+        for request in [7, 5, 99] {
+            operations.give_up(request);
+        }
+        let now = start + Duration::from_secs(100);
+        for (new, old) in [(64, 5), (65, 7)] {
+            let (pushed_out, error) = operations.begin(new, now).expect("room").expect("one goes");
+            assert_eq!((pushed_out, error), (old, deadline(Duration::from_secs(100 - old))));
+            assert!(!operations.end(old), "it is forgotten");
+        }
+        assert_eq!(operations.begin(66, now), Err(WireError::Busy), "somebody waits for each of them");
+        // Where there is room it stays.
+        assert!(operations.end(0));
+        operations.give_up(1);
+        assert_eq!(operations.begin(67, now), Ok(None));
+        assert!(operations.end(1));
+    }
+}

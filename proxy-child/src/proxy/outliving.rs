@@ -1,0 +1,203 @@
+//! A session that outlives its host: who takes it over, and what is left where nobody does.
+
+use std::{
+    os::fd::OwnedFd,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use ipc_protocol::{
+    EndReason, Event, KillOptions,
+    codec::Assembler,
+    message::{Attached, FromProxy, Handover},
+    packet::recv_packet,
+    reattach::Wire,
+};
+use tokio::io::Interest;
+
+use super::{FLUSH_PATIENCE, Proxy, SUPERVISOR_GRACE, Supervision, session::Ended};
+
+/// What the fork server has to say to a proxy that has its session.
+#[derive(Debug, Default)]
+pub(super) struct Words {
+    /// Something came or went.
+    pub(super) nudged: bool,
+    /// There will be no more.
+    pub(super) closed: bool,
+    /// The host is gone.
+    pub(super) host_gone: bool,
+    /// Another one takes over.
+    pub(super) adopt: Option<(OwnedFd, u64, Wire)>,
+}
+
+impl Supervision {
+    /// Takes what there is.
+    pub(super) fn take_words(&self) -> Words {
+        let mut words = Words::default();
+        let Some(handover) = &self.handover else { return words };
+        let mut packet = Vec::new();
+        loop {
+            match handover.try_io(Interest::READABLE, |handover| recv_packet(handover, &mut packet)) {
+                Ok(Some(fd)) => match (Assembler::default().frame(&packet), fd) {
+                    (Ok(Some(Handover::HostGone)), _) => words.host_gone = true,
+                    (Ok(Some(Handover::Adopt { after_seq, described })), Some(socket)) => {
+                        words.adopt = Some((socket, after_seq, Wire::described(described)));
+                    }
+                    // A nudge is no message.
+                    _ => words.nudged = true,
+                },
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return words,
+                Ok(None) | Err(_) => {
+                    words.closed = true;
+                    return words;
+                }
+            }
+        }
+    }
+}
+
+impl Proxy<'_> {
+    /// When nobody comes any more.
+    pub(super) fn given_up_at(&self) -> Option<Instant> {
+        let since = self.link.detached()?;
+        since.checked_add(Duration::from_millis(self.detach.as_ref()?.fetch_within_ms))
+    }
+
+    /// The host is gone: the session ends, or goes on alone.
+    pub(super) fn lose_host(&mut self) {
+        if !self.link.outlives_host() {
+            return self.session.end(EndReason::HostDied, KillOptions::grace(SUPERVISOR_GRACE));
+        }
+        crate::leave_stderr();
+        self.link.detach();
+        self.session.unobserved(&mut self.link);
+        self.link.flush();
+    }
+
+    /// Does what the fork server says.
+    pub(super) fn heed(&mut self, words: Words) {
+        if words.closed {
+            self.supervision.handover = None;
+        }
+        if words.nudged {
+            self.session.nudged();
+        }
+        if words.host_gone && self.link.detached().is_none() {
+            self.lose_host();
+        }
+        if let Some((socket, after, wire)) = words.adopt {
+            self.adopted(socket, after, wire);
+        }
+    }
+
+    /// Another host takes over: the old one is dropped, and the new one told what there is.
+    fn adopted(&mut self, socket: OwnedFd, after: u64, wire: Wire) {
+        if self.link.detached().is_none() {
+            self.lose_host();
+        }
+        // Of no use if it cannot be watched; the host sees its end closed, and the session waits for another.
+        let Ok(without) = self.link.attach(socket, wire) else { return };
+        self.link.replay_after(after);
+        self.session.greet(&mut self.link);
+        let Some(kept) = self.link.kept() else { return };
+        let attached = Attached {
+            epoch: self.link.epoch(),
+            next_seq: kept.acked() + 1,
+            waiting: kept.waiting(),
+            detached_ms: u64::try_from(without.as_millis()).unwrap_or(u64::MAX),
+            ..self.session.attached(kept)
+        };
+        self.link.send(&FromProxy::Attached(Box::new(attached)));
+        self.link.flush();
+    }
+
+    /// Nobody has come in time.
+    pub(super) fn give_up(&mut self) {
+        let within = self.detach.as_ref().map_or(0, |detach| detach.fetch_within_ms);
+        let action = "waiting for a host".to_owned();
+        let error = format!("none came within {within} ms of the death of the last");
+        self.link.send(&FromProxy::Event { turn: 0, event: Event::ActionFailed { action, error } });
+        self.session.end(EndReason::HostDied, KillOptions::grace(SUPERVISOR_GRACE));
+    }
+
+    /// The session is over: the host is told, this one or the next. Where there is none in time, a file tells.
+    pub(super) async fn last_words(&mut self) {
+        let mut until = Instant::now() + FLUSH_PATIENCE;
+        loop {
+            self.link.flush();
+            if self.link.is_closed() {
+                // Without its fork server nobody finds it.
+                let findable = self.supervision.handover.is_some() && !self.session.lost_guard();
+                if !self.link.outlives_host() || !findable {
+                    break;
+                }
+                self.link.detach();
+                match self.given_up_at() {
+                    Some(at) if at > Instant::now() => until = at,
+                    _ => break,
+                }
+            } else if !self.link.has_unsent() && self.link.is_acknowledged() {
+                break;
+            }
+            let link = &self.link;
+            tokio::select! {
+                () = link.writable(), if link.has_unsent() => {}
+                () = link.readable(), if link.outlives_host() => {
+                    while let Some(message) = self.link.receive() {
+                        self.session.request(message, &mut self.link);
+                    }
+                }
+                _ = self.supervision.guard.readable(), if !self.session.lost_guard() => self.session.guard_died(),
+                () = super::nudge(self.supervision.handover.as_ref()) => {
+                    let words = self.supervision.take_words();
+                    if words.adopt.is_some() {
+                        until = Instant::now() + FLUSH_PATIENCE;
+                    }
+                    self.heed(words);
+                }
+                () = tokio::time::sleep_until(until.into()) => break,
+            }
+        }
+        if self.link.outlives_host() && !self.link.is_acknowledged() {
+            self.leave_record();
+        }
+        self.link.forget();
+    }
+
+    /// Writes down how the session ended, for the next manager.
+    fn leave_record(&self) {
+        let (Some(detach), Some(Ended { reason, receipt })) = (&self.detach, self.session.last()) else { return };
+        let path = record_path(&detach.directory, self.session.id().as_str());
+        let unheard = self.link.kept().map_or(0, super::kept::Kept::waiting);
+        let record = EndRecord { session: self.session.id(), reason, receipt, unheard };
+        // Nobody is there to be told. The fork server then says what it knows.
+        let _ = write_record(&path, &record);
+    }
+}
+
+/// `ID.ended.json` in the directory for detached sessions: how one ended whose host never came.
+#[derive(Debug, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct EndRecord<'a> {
+    pub(crate) session: &'a ipc_protocol::SessionId,
+    pub(crate) reason: &'a EndReason,
+    pub(crate) receipt: &'a ipc_protocol::Receipt,
+    /// Messages that no host has got, and none will.
+    pub(crate) unheard: u64,
+}
+
+/// Where that is.
+pub(crate) fn record_path(directory: &str, session: &str) -> PathBuf {
+    PathBuf::from(directory).join(format!("{session}.ended.json"))
+}
+
+/// Writes it, whole or not at all.
+pub(crate) fn write_record(path: &std::path::Path, record: &EndRecord<'_>) -> std::io::Result<()> {
+    use std::{io::Write, os::unix::fs::OpenOptionsExt};
+
+    let draft = path.with_extension("json.draft");
+    let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+    serde_json::to_writer(&mut file, record)?;
+    file.write_all(b"\n")?;
+    std::fs::rename(&draft, path)
+}

@@ -1,0 +1,105 @@
+//! Permission requests: what the session's policy says to them, and how long they may wait for somebody's answer.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use agents::{
+    Action, Adapter,
+    permission::{Policy, PolicyError, Verdict},
+};
+use ipc_protocol::{AgentSessionConfig, Event, PermissionAnswer, PermissionPolicy, PermissionRequest, ResolvedBy};
+
+/// Most requests that wait for an answer; what comes beyond has waited long enough.
+const MAX_WAITING: usize = 1024;
+
+/// Who answers a session's permission requests, and which of them wait.
+#[derive(Debug)]
+pub(crate) struct Permissions {
+    policy: Policy,
+    config: PermissionPolicy,
+    /// When it is over, and what happens then.
+    waiting: BTreeMap<String, (Instant, Verdict)>,
+}
+
+impl Permissions {
+    /// For a session of this configuration.
+    ///
+    /// # Errors
+    /// [`PolicyError`] names a rule that cannot be followed.
+    pub(crate) fn new(config: &AgentSessionConfig) -> Result<Self, PolicyError> {
+        let cwd = config.cwd.as_deref().unwrap_or("/");
+        let policy = Policy::new(&config.permissions, config.permission_mode, cwd)?;
+        Ok(Self { policy, config: config.permissions.clone(), waiting: BTreeMap::new() })
+    }
+
+    /// Takes note of an event of the agent's. Where that is a request which the policy answers, has `adapter` answer it; what
+    /// is to be done then follows the event.
+    pub(crate) fn note(&mut self, event: &Event, now: Instant, adapter: &mut dyn Adapter) -> Vec<Action> {
+        match event {
+            Event::PermissionRequested(request) => {
+                let verdict = self.policy.decide(request);
+                let (answered, out) = answer(&request.id, verdict, adapter);
+                if !answered {
+                    self.wait(request, now);
+                }
+                out
+            }
+            Event::PermissionResolved { id, .. } => {
+                self.waiting.remove(id);
+                Vec::new()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn wait(&mut self, request: &PermissionRequest, now: Instant) {
+        let Some(deadline) = self.config.deadline_ms else { return };
+        let patience = if self.waiting.len() < MAX_WAITING { Duration::from_millis(deadline) } else { Duration::ZERO };
+        // One that could only be waited for longer than there is time is waited for without an end.
+        if let Some(until) = now.checked_add(patience) {
+            self.waiting.insert(request.id.clone(), (until, Policy::at_deadline(&self.config, request)));
+        }
+    }
+
+    /// When the next request has waited long enough.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.waiting.values().map(|(until, _)| *until).min()
+    }
+
+    /// Has `adapter` answer the requests that have waited long enough.
+    pub(crate) fn expire(&mut self, now: Instant, adapter: &mut dyn Adapter) -> Vec<Action> {
+        if self.next().is_none_or(|next| now < next) {
+            return Vec::new();
+        }
+        let mut actions = Vec::new();
+        for (id, (_, verdict)) in self.waiting.extract_if(.., |_, (until, _)| *until <= now) {
+            let (answered, mut out) = answer(&id, verdict, adapter);
+            if !answered {
+                // It cannot be allowed, and nobody will say more.
+                out = answer(&id, Verdict::Deny(ResolvedBy::Deadline), adapter).1;
+            }
+            actions.append(&mut out);
+        }
+        actions
+    }
+}
+
+/// Has `adapter` answer the request `id` as `verdict` says. Whether there is nothing left to answer, and what is to be done.
+fn answer(id: &str, verdict: Verdict, adapter: &mut dyn Adapter) -> (bool, Vec<Action>) {
+    let mut out = Vec::new();
+    let answered = match verdict {
+        Verdict::Ask => false,
+        // Where there is no option that allows, it takes more than a yes: it is left to the user.
+        Verdict::Allow(by) => adapter.permission(id, &PermissionAnswer::Allow, by, &mut out).is_ok(),
+        Verdict::Deny(by) => {
+            if adapter.permission(id, &PermissionAnswer::Deny, by.clone(), &mut out).is_err() {
+                // There is no option that rejects; or the request is closed by now, which is as well.
+                let _ = adapter.permission(id, &PermissionAnswer::Cancelled, by, &mut out);
+            }
+            true
+        }
+    };
+    (answered, out)
+}

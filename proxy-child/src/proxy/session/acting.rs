@@ -1,0 +1,164 @@
+//! What an adapter wants done.
+
+use std::{collections::VecDeque, time::Instant};
+
+use agents::{Action, Adapter};
+use ipc_protocol::{
+    EndReason, Event, KillOptions, Operation, WireError,
+    message::{FromProxy, RequestId},
+};
+
+use super::Session;
+use crate::proxy::{files, link::Link};
+
+impl Session<'_> {
+    /// Lets the adapter do something, and does what it wants done.
+    pub(super) fn adapt(
+        &mut self,
+        link: &mut Link,
+        work: impl FnOnce(&mut dyn Adapter, &mut Vec<Action>) -> Result<(), WireError>,
+    ) -> Result<(), WireError> {
+        let Some(running) = &mut self.running else {
+            return Err(WireError::Protocol { reason: "the session has no agent yet".into() });
+        };
+        if let Some(exit) = running.exited {
+            return Err(WireError::AgentDied { reason: exit.to_string() });
+        }
+        let mut actions = Vec::new();
+        let result = work(running.adapter.as_mut(), &mut actions);
+        let acted = self.act(actions, link);
+        result.and(acted)
+    }
+
+    /// Asks the agent something. Its answer is an action, now or later.
+    pub(super) fn operate(&mut self, request: RequestId, operation: &Operation, link: &mut Link) {
+        let begun = self.running.as_mut().map_or(Ok(None), |running| running.operations.begin(request, Instant::now()));
+        self.told.asked(request, operation);
+        let result = begun.and_then(|pushed_out| {
+            if let Some((request, error)) = pushed_out {
+                link.send(&FromProxy::Failed { request, error });
+            }
+            let asked = self.adapt(link, |adapter, out| adapter.operate(request, operation, out));
+            // What was answered in spite of the error is answered.
+            let open = self.running.as_mut().is_none_or(|running| asked.is_ok() || running.operations.end(request));
+            if open { asked } else { Ok(()) }
+        });
+        if let Err(error) = result {
+            link.send(&FromProxy::Failed { request, error });
+        }
+    }
+
+    /// Does what the adapter wants done, in order. What it wants in answer to one thing comes before the next.
+    pub(super) fn act(&mut self, actions: Vec<Action>, link: &mut Link) -> Result<(), WireError> {
+        let mut result = Ok(());
+        let mut actions = VecDeque::from(actions);
+        while let Some(action) = actions.pop_front() {
+            let Some(running) = &mut self.running else { break };
+            let mut first = Vec::new();
+            match action {
+                Action::Event(event) => {
+                    self.told.note(&event);
+                    if running.exited.is_none() {
+                        first = running.permissions.note(&event, Instant::now(), running.adapter.as_mut());
+                    }
+                    link.send(&FromProxy::Event { turn: self.turn.unwrap_or(0), event });
+                }
+                Action::Write(bytes) => {
+                    let written = running.agent.as_mut().map(|agent| agent.write(&bytes));
+                    if let Err(error) = written.unwrap_or_else(|| Err(std::io::ErrorKind::BrokenPipe.into())) {
+                        result = Err(WireError::AgentDied { reason: error.to_string() });
+                    }
+                }
+                Action::CloseInput => running.agent.iter_mut().for_each(|agent| agent.close_input()),
+                Action::Connect(endpoint) => self.http.connect(&endpoint),
+                Action::Http(request) => self.http.request(request),
+                Action::List { id, directory, suffix } => {
+                    running.adapter.listed(id, files::list(&directory, suffix), &mut first);
+                }
+                Action::Rename { path, name } => {
+                    if let Err(error) = files::rename(&path, &name) {
+                        let action = format!("naming the agent's file {path:?} {name:?}");
+                        let event = Event::ActionFailed { action, error: error.to_string() };
+                        link.send(&FromProxy::Event { turn: self.turn.unwrap_or(0), event });
+                    }
+                }
+                Action::NativeSession(id) => {
+                    self.told.native_session_id = Some(id.clone());
+                    link.send(&FromProxy::NativeSession { id });
+                }
+                Action::Reply { request, reply } => {
+                    if running.operations.end(request) {
+                        self.told.answered(request, reply.is_ok());
+                        link.send(&match reply {
+                            Ok(reply) => FromProxy::Reply { request, reply },
+                            Err(error) => FromProxy::Failed { request, error },
+                        });
+                    }
+                }
+                Action::Signal(signal) => {
+                    // It fails for an agent that has just exited, which is then told as such.
+                    let _ = running.agent.as_ref().map(|agent| agent.process.signal(signal));
+                }
+                Action::Ready { native_session_id } => self.ready(native_session_id, link),
+                Action::TurnEnded => {
+                    // A turn that its agent's death ended is no turn that ended: the host is told of the death.
+                    if let Some(turn) = self.turn.take()
+                        && running.exited.is_none()
+                    {
+                        link.send(&FromProxy::TurnEnded { turn });
+                    }
+                }
+                Action::Fail(error) => self.fail(error, link),
+            }
+            first.into_iter().rev().for_each(|action| actions.push_front(action));
+        }
+        result
+    }
+
+    /// The agent cannot be used any further.
+    fn fail(&mut self, error: WireError, link: &mut Link) {
+        let exited =
+            self.running.as_ref().filter(|running| running.starting.is_some()).and_then(|running| running.exited);
+        let error = match (error, exited) {
+            // Its own last words say more than that it is gone.
+            (WireError::AgentDied { .. }, Some(exit)) => self.died_starting(exit),
+            (error, _) => error,
+        };
+        let reason = EndReason::Failed(error.to_string());
+        match self.running.as_mut().and_then(|running| running.starting.take()) {
+            Some(request) => link.send(&FromProxy::Failed { request, error }),
+            None => {
+                let event = Event::error("agent-protocol", error.to_string(), false);
+                link.send(&FromProxy::Event { turn: self.turn.unwrap_or(0), event });
+            }
+        }
+        self.end(reason, KillOptions::default());
+    }
+
+    /// As [`Session::act`], where nobody has asked and waits for the answer.
+    pub(super) fn act_and_report(&mut self, actions: Vec<Action>, link: &mut Link) {
+        if let Err(error) = self.act(actions, link) {
+            let event = Event::ActionFailed { action: "answering the agent".into(), error: error.to_string() };
+            link.send(&FromProxy::Event { turn: self.turn.unwrap_or(0), event });
+        }
+    }
+
+    /// When a permission request or an operation has waited long enough.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        let running = self.running.as_ref().filter(|running| running.exited.is_none())?;
+        running.permissions.next().into_iter().chain(running.operations.next()).min()
+    }
+
+    /// Sees to what has waited long enough.
+    pub(super) fn check_deadlines(&mut self, now: Instant, link: &mut Link) {
+        if self.next_deadline().is_none_or(|next| now < next) {
+            return;
+        }
+        let Some(running) = &mut self.running else { return };
+        for (request, error) in running.operations.take_due(now) {
+            link.send(&FromProxy::Failed { request, error });
+        }
+        let actions = running.permissions.expire(now, running.adapter.as_mut());
+        self.act_and_report(actions, link);
+    }
+}

@@ -1,0 +1,104 @@
+//! Kills, and the end of the session.
+
+use std::time::{Duration, Instant};
+
+use ipc_protocol::{
+    EndReason, KillCause, KillOptions, Receipt, WireError,
+    message::{FromProxy, RequestId},
+};
+use registry::{Kill, KillScope, KillStep};
+
+use super::{Ended, Session, answer};
+use crate::proxy::link::Link;
+
+/// A kill's share of the proxy's one thread.
+const KILL_SLICE: Duration = Duration::from_millis(20);
+/// Kills at once; more are refused.
+const MAX_KILLS: usize = 64;
+
+/// A kill in progress, and whom to tell.
+pub(super) struct ActiveKill {
+    kill: Kill,
+    /// Who asked; `None` for the one that ends the session.
+    request: Option<RequestId>,
+    pub(super) next: Instant,
+}
+
+impl Session<'_> {
+    /// Goes on with the kills that are due.
+    pub(super) fn step_kills(&mut self, now: Instant, link: &mut Link) {
+        let mut at = 0;
+        while at < self.kills.len() {
+            let active = &mut self.kills[at];
+            if active.next > now {
+                at += 1;
+                continue;
+            }
+            match active.kill.step(&mut self.registry) {
+                KillStep::Again(pause) => {
+                    active.next = Instant::now() + pause;
+                    at += 1;
+                }
+                KillStep::Done(receipt) => {
+                    let active = self.kills.swap_remove(at);
+                    match active.request {
+                        Some(request) => link.send(&FromProxy::Receipt { request, receipt }),
+                        None => self.finish(*receipt, link),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Begins a kill that somebody asked for.
+    pub(super) fn begin_kill(
+        &mut self,
+        scope: KillScope,
+        cause: KillCause,
+        options: KillOptions,
+        request: RequestId,
+        link: &mut Link,
+    ) {
+        if self.kills.len() >= MAX_KILLS {
+            return answer(link, request, Err(WireError::Busy));
+        }
+        let kill = Kill::new(scope, cause, options, KILL_SLICE);
+        self.kills.push(ActiveKill { kill, request: Some(request), next: Instant::now() });
+    }
+
+    /// Ends the session: everything is killed, and the receipt is the last that is heard of it. A second call can only
+    /// shorten the grace.
+    pub(crate) fn end(&mut self, reason: EndReason, options: KillOptions) {
+        if self.ending.is_some() {
+            for active in self.kills.iter_mut().filter(|active| active.request.is_none()) {
+                active.kill.hurry(options);
+                active.next = Instant::now();
+            }
+            return;
+        }
+        let cause = KillCause::of(&reason);
+        self.ending = Some(reason);
+        let kill = Kill::new(KillScope::All, cause, options, KILL_SLICE);
+        self.kills.push(ActiveKill { kill, request: None, next: Instant::now() });
+    }
+
+    /// Everything is dead: gives out what is left to say.
+    fn finish(&mut self, receipt: Receipt, link: &mut Link) {
+        self.tell_process_events(link, usize::MAX);
+        self.drain_agent(link);
+        if let Some(request) = self.running.as_mut().and_then(|running| running.starting.take()) {
+            let reason = self.ending.as_ref().map_or_else(String::new, ToString::to_string);
+            link.send(&FromProxy::Failed { request, error: WireError::AgentDied { reason } });
+        }
+        for active in std::mem::take(&mut self.kills) {
+            // Whatever these were to end has ended too.
+            if let Some(request) = active.request {
+                let receipt = Box::new(Receipt { cause: active.kill.cause(), ..receipt.clone() });
+                link.send(&FromProxy::Receipt { request, receipt });
+            }
+        }
+        let reason = self.ending.clone().unwrap_or(EndReason::Killed);
+        link.send(&FromProxy::Ended { reason: reason.clone(), receipt: Box::new(receipt.clone()) });
+        self.ended = Some(Ended { reason, receipt });
+    }
+}

@@ -1,0 +1,296 @@
+//! What the proxy does: requests in, events and receipts out.
+
+mod acting;
+mod attaching;
+mod ending;
+mod starting;
+mod streams;
+mod watching;
+
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use agents::{Adapter, Adapters};
+use ipc_protocol::{
+    AbortPolicy, EndReason, ExitStatus, KillCause, KillOptions, Measures, OnAgentExit, ProcessId, Prompt, Receipt,
+    ResolvedBy, SessionId, WireError,
+    message::{FromProxy, Hello, RequestId, ToProxy, VERSION},
+};
+use registry::{KillScope, ProcessRegistry};
+
+use self::{attaching::Told, ending::ActiveKill};
+use super::{
+    HIGH_WATER, agent::Agent, http::Http, limits::Limiter, link::Link, operations::Operations,
+    permissions::Permissions, polling::Polling, verbatim::Stream,
+};
+
+/// Grace of what an agent leaves when it exits by itself.
+const AGENT_EXIT_GRACE: Duration = Duration::from_millis(500);
+/// Finished processes are remembered this long.
+const REMEMBER: Duration = Duration::from_secs(600);
+/// Dead children reaped at a time.
+const REAP_BOUND: usize = 256;
+
+/// The agent and what speaks its protocol.
+struct Running {
+    adapter: Box<dyn Adapter>,
+    /// Its process; none where its server was running already.
+    agent: Option<Agent>,
+    /// Its standard output as lines.
+    stdout: Stream,
+    /// Of its server.
+    events: Stream,
+    permissions: Permissions,
+    operations: Operations,
+    on_exit: OnAgentExit,
+    /// The request that is answered when the agent is ready.
+    starting: Option<RequestId>,
+    exited: Option<ExitStatus>,
+    /// Last line on its standard error, for the error of an agent that dies at start.
+    last_words: String,
+}
+
+/// How the session ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Ended {
+    pub(crate) reason: EndReason,
+    pub(crate) receipt: Receipt,
+}
+
+pub(crate) struct Session<'a> {
+    id: SessionId,
+    adapters: &'a Adapters,
+    /// Whether the fork server tells the host of the processes; else this does.
+    observed: bool,
+    /// This process.
+    proxy: ProcessId,
+    registry: ProcessRegistry,
+    running: Option<Running>,
+    /// To the agent's server, if it is one.
+    http: Http,
+    /// What looks after its limits, if it has any.
+    limiter: Option<Limiter>,
+    /// What holds it.
+    measures: Measures,
+    turn: Option<u64>,
+    /// What was alive when the last turn began.
+    before_turn: BTreeSet<ProcessId>,
+    kills: Vec<ActiveKill>,
+    /// Why the session is being ended.
+    ending: Option<EndReason>,
+    /// Once it has ended.
+    ended: Option<Ended>,
+    /// What a host knows of it, for the next one.
+    told: Told,
+    polling: Polling,
+    lost_guard: bool,
+}
+
+impl<'a> Session<'a> {
+    /// A session without an agent yet; `observed` by the fork server, or not.
+    pub(crate) fn new(
+        session: SessionId,
+        observed: bool,
+        proxy: ProcessId,
+        adapters: &'a Adapters,
+    ) -> std::io::Result<Self> {
+        Ok(Self {
+            id: session.clone(),
+            adapters,
+            observed,
+            proxy,
+            registry: ProcessRegistry::new(session)?,
+            running: None,
+            http: Http::default(),
+            limiter: None,
+            measures: Measures::default(),
+            turn: None,
+            before_turn: BTreeSet::new(),
+            kills: Vec::new(),
+            ending: None,
+            ended: None,
+            told: Told::default(),
+            polling: Polling::new(),
+            lost_guard: false,
+        })
+    }
+
+    pub(crate) fn id(&self) -> &SessionId {
+        &self.id
+    }
+
+    /// Whether its processes are proven gone, once it has ended.
+    pub(crate) fn ended(&self) -> Option<bool> {
+        self.ended.as_ref().map(|ended| ended.receipt.is_empty())
+    }
+
+    /// How it ended.
+    pub(crate) fn last(&self) -> Option<&Ended> {
+        self.ended.as_ref()
+    }
+
+    /// Whether nobody has asked for its end.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.ending.is_none()
+    }
+
+    /// Where the agent's words come from: its pipes, and its server.
+    pub(crate) fn sources(&mut self) -> (Option<&Agent>, &mut Http) {
+        (self.running.as_ref().and_then(|running| running.agent.as_ref()), &mut self.http)
+    }
+
+    pub(crate) fn lost_guard(&self) -> bool {
+        self.lost_guard
+    }
+
+    pub(crate) fn guard_died(&mut self) {
+        self.lost_guard = true;
+    }
+
+    /// When something is due without anybody's doing.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        // A kill looks at the processes itself.
+        let polls = !self.observed && self.running.is_some() && self.kills.is_empty();
+        let scan = polls.then(|| self.polling.next());
+        let limits = self.limiter.as_ref().filter(|_| self.ending.is_none());
+        let limits = limits.and_then(|limiter| limiter.next(self.is_working(Instant::now())));
+        self.kills
+            .iter()
+            .map(|kill| kill.next)
+            .chain(scan)
+            .chain(limits)
+            .chain(self.next_deadline())
+            .chain(self.http.next_due())
+            .min()
+    }
+
+    /// Whether a turn runs, or something has just begun.
+    fn is_working(&self, now: Instant) -> bool {
+        self.polling.is_working(now, self.turn.is_some())
+    }
+
+    pub(crate) fn greet(&mut self, link: &mut Link) {
+        link.send(&FromProxy::Hello(Hello { version: VERSION, process: self.proxy }));
+    }
+
+    /// Does what the host asks.
+    pub(crate) fn request(&mut self, message: ToProxy, link: &mut Link) {
+        match message {
+            ToProxy::Hello(hello) if hello.version == VERSION || link.wire().is_described() => {}
+            // The host has our Hello and reports it; this side can only stop.
+            ToProxy::Hello(_) => self.end(EndReason::Failed("the host is of another version".into()), KillOptions::NOW),
+            ToProxy::Start { request, config, command, enclosure } => {
+                self.start(request, *config, *command, *enclosure, link);
+            }
+            ToProxy::Prompt { request, turn, prompt } => {
+                let result = self.prompt(turn, &prompt, link);
+                answer(link, request, result);
+            }
+            ToProxy::Steer { request, prompt } => {
+                let result = self.adapt(link, |adapter, out| adapter.steer(&prompt, out));
+                answer(link, request, result);
+            }
+            ToProxy::Operate { request, operation } => {
+                self.operate(request, &operation, link);
+            }
+            ToProxy::GiveUp { request } => {
+                self.running.iter_mut().for_each(|running| running.operations.give_up(request));
+            }
+            ToProxy::Abort { request, policy, options } => {
+                let result = self.adapt(link, |adapter, out| adapter.abort(out));
+                match (policy, result) {
+                    (AbortPolicy::KillTurnProcesses, Ok(())) => {
+                        let before = self.before_turn.clone();
+                        self.begin_kill(KillScope::AllBut(before), KillCause::AbortTurn, options, request, link);
+                    }
+                    (_, result) => answer(link, request, result),
+                }
+            }
+            ToProxy::Permission { request, id, answer: chosen, by } => {
+                let by = ResolvedBy::User { name: by };
+                let result = self.adapt(link, |adapter, out| adapter.permission(&id, &chosen, by, out));
+                answer(link, request, result);
+            }
+            ToProxy::ListProcesses { request } => {
+                let processes = self.registry.list();
+                link.send(&FromProxy::Processes { request, processes });
+            }
+            ToProxy::KillProcess { request, process, tree, options } => {
+                self.registry.scan();
+                if self.registry.live(process.pid) != Some(process) {
+                    return answer(link, request, Err(WireError::UnknownProcess { process }));
+                }
+                let scope = if tree { KillScope::Tree(process) } else { KillScope::One(process) };
+                self.begin_kill(scope, KillCause::KillProcess, options, request, link);
+            }
+            ToProxy::KillAll { request, options } => {
+                let living = self.running.as_ref().filter(|running| running.exited.is_none());
+                let agent = living.and_then(|running| running.agent.as_ref());
+                let scope = agent.map_or(KillScope::All, |agent| KillScope::AllBut([agent.id()].into()));
+                self.begin_kill(scope, KillCause::KillAll, options, request, link);
+            }
+            ToProxy::Shutdown { options, reason } => self.end(reason, options),
+            ToProxy::Ping { request } => link.send(&FromProxy::Pong { request }),
+            ToProxy::Ack { seq } => link.acknowledge(seq),
+        }
+    }
+
+    fn prompt(&mut self, turn: u64, prompt: &Prompt, link: &mut Link) -> Result<(), WireError> {
+        if self.turn.is_some() {
+            return Err(WireError::Busy);
+        }
+        let has_turns = self.running.as_ref().is_some_and(|running| running.adapter.has_turns());
+        self.polling.work_begins();
+        self.turn = has_turns.then_some(turn);
+        self.told.prompted(turn);
+        self.registry.scan();
+        self.before_turn = self.registry.living().collect();
+        let result = self.adapt(link, |adapter, out| adapter.prompt(prompt, out));
+        if result.is_err() {
+            self.turn = None;
+        }
+        result
+    }
+
+    /// The fork server saw that something came or went.
+    pub(crate) fn nudged(&mut self) {
+        self.polling.hurry();
+    }
+
+    /// Collects the dead.
+    pub(crate) fn reap(&mut self) {
+        // What more there is, is found by the look that is now due.
+        let _ = self.registry.reap(REAP_BOUND);
+        self.registry.cleanup(REMEMBER);
+        self.polling.hurry();
+        for kill in &mut self.kills {
+            kill.next = Instant::now();
+        }
+    }
+
+    /// Does what is due, after every wake.
+    pub(crate) fn after(&mut self, link: &mut Link) {
+        let now = Instant::now();
+        let has_scanned = self.check_limits(now, link);
+        let polls = !self.observed && self.running.is_some() && self.kills.is_empty();
+        if polls && self.polling.is_due(now, self.turn.is_some()) && !has_scanned {
+            let _ = self.registry.reap(REAP_BOUND);
+            self.registry.scan();
+            self.registry.cleanup(REMEMBER);
+        }
+        self.step_kills(now, link);
+        self.tell_process_events(link, HIGH_WATER);
+        self.check_agent(link);
+        self.check_deadlines(now, link);
+    }
+}
+
+/// Answers a request that has nothing to tell.
+fn answer(link: &mut Link, request: RequestId, result: Result<(), WireError>) {
+    link.send(&match result {
+        Ok(()) => FromProxy::Done { request },
+        Err(error) => FromProxy::Failed { request, error },
+    });
+}

@@ -1,0 +1,161 @@
+//! The start of the agent, in what holds it.
+
+use agents::AdapterSetup;
+use ipc_protocol::{
+    AgentSessionConfig, Enclosure, EndReason, Event, KillOptions, Measures, Observer, WireError,
+    message::{AgentCommand, FromProxy, RequestId},
+};
+use registry::{Input, Output as SpawnOutput, Spawn, Spawned};
+
+use super::{Running, Session};
+use crate::{
+    fork_server::LOOK_INTERVAL,
+    proxy::{
+        agent::Agent,
+        enclose::enclose,
+        limits::{self, Limiter},
+        link::Link,
+        operations::Operations,
+        permissions::Permissions,
+        polling::FAST,
+        verbatim::Stream,
+    },
+};
+
+impl Session<'_> {
+    /// Starts the agent; it is answered when the agent is ready, or failed to be.
+    pub(super) fn start(
+        &mut self,
+        request: RequestId,
+        config: AgentSessionConfig,
+        command: AgentCommand,
+        enclosure: Enclosure,
+        link: &mut Link,
+    ) {
+        match self.try_start(request, config, command, enclosure) {
+            Ok(()) => {
+                self.polling.work_begins();
+                let mut actions = Vec::new();
+                if let Some(running) = &mut self.running {
+                    running.adapter.start(&mut actions);
+                }
+                self.act_and_report(actions, link);
+            }
+            Err(error) => {
+                let reason = EndReason::Failed(error.to_string());
+                link.send(&FromProxy::Failed { request, error });
+                self.end(reason, KillOptions::NOW);
+            }
+        }
+    }
+
+    fn try_start(
+        &mut self,
+        request: RequestId,
+        config: AgentSessionConfig,
+        command: AgentCommand,
+        enclosure: Enclosure,
+    ) -> Result<(), WireError> {
+        let AgentCommand { agent, protocol, argv, env, cwd, protocol_config, fresh_id, resume, endpoint } = command;
+        if self.running.is_some() {
+            return Err(WireError::Protocol { reason: "a second start of one session".into() });
+        }
+        let make = self.adapters.get(&protocol).ok_or_else(|| WireError::Unsupported {
+            agent: agent.clone(),
+            operation: format!("be run: this child binary does not speak protocol {protocol:?}"),
+        })?;
+        // A server that is already running is connected to; nothing is started then.
+        let connects = argv.is_empty() && endpoint.as_ref().is_some_and(|endpoint| endpoint.url.is_some());
+        if argv.is_empty() && !connects {
+            return Err(WireError::Protocol { reason: "a start without a program".into() });
+        }
+        let mut program = Spawn {
+            argv: argv.iter().map(Into::into).collect(),
+            env: env.0.iter().map(|(name, value)| (name.into(), value.into())).collect(),
+            cwd: cwd.as_ref().or(config.cwd.as_ref()).map(Into::into),
+            stdin: Input::Pipe,
+            stdout: SpawnOutput::Pipe,
+            stderr: SpawnOutput::Pipe,
+            ..Spawn::new(argv.first().map_or("", String::as_str))
+        };
+        self.measures = enclose(&mut self.registry, &mut program, self.proxy, &config, enclosure)?;
+        let permissions =
+            Permissions::new(&config).map_err(|error| WireError::Protocol { reason: error.to_string() })?;
+        let on_exit = config.on_agent_exit;
+        let limits = config.limits.clone();
+        let verbatim = config.verbatim;
+        let directories = env.0.iter().filter(|(name, _)| is_directory(name));
+        let adapter = make(AdapterSetup {
+            config,
+            agent: agent.clone(),
+            protocol_config: protocol_config.value(),
+            fresh_id,
+            resume,
+            endpoint,
+            directories: directories.map(|(name, value)| (name.clone(), value.clone())).collect(),
+        })?;
+        let verbatim = verbatim.unwrap_or_else(|| adapter.has_turns()).then(|| Box::from(agent));
+        let in_force = limits::put_in_force(&limits, self.registry.held().group.as_ref());
+        program.rlimits = limits::rlimits(&limits, &in_force);
+        let spawned = if connects { None } else { Some(self.registry.spawn(program)?) };
+        self.limiter = Limiter::new(limits, in_force, spawned.as_ref().map_or(self.proxy, Spawned::id));
+        let agent = spawned.map(Agent::new).transpose().map_err(|error| WireError::System {
+            operation: "taking the agent's pipes".into(),
+            reason: error.to_string(),
+        })?;
+        self.running = Some(Running {
+            adapter,
+            agent,
+            stdout: Stream::new(verbatim.clone()),
+            events: Stream::new(verbatim),
+            permissions,
+            operations: Operations::default(),
+            on_exit,
+            starting: Some(request),
+            exited: None,
+            last_words: String::new(),
+        });
+        Ok(())
+    }
+
+    /// The agent is ready: the start is answered.
+    pub(super) fn ready(&mut self, native_session_id: Option<String>, link: &mut Link) {
+        let Some(running) = &mut self.running else { return };
+        let Some(request) = running.starting.take() else { return };
+        let measures = Box::new(in_force(&self.measures, self.observed, self.limiter.as_ref()));
+        let process = running.agent.as_ref().map_or(self.proxy, Agent::id);
+        self.told.native_session_id.clone_from(&native_session_id);
+        let turns = running.adapter.has_turns();
+        link.send(&FromProxy::Started { request, process, native_session_id, turns, measures });
+        if !self.observed {
+            self.tell_of_polling(link);
+        }
+    }
+
+    pub(super) fn tell_of_polling(&mut self, link: &mut Link) {
+        let reason = format!(
+            "process events come from looking every {} to {} ms: what lives shorter can be missed",
+            FAST.as_millis(),
+            LOOK_INTERVAL.as_millis()
+        );
+        link.send(&FromProxy::Event { turn: 0, event: Event::SessionLossy { reason } });
+    }
+
+    /// What holds, sees and limits the session now.
+    pub(super) fn measures_in_force(&self) -> Measures {
+        in_force(&self.measures, self.observed, self.limiter.as_ref())
+    }
+}
+
+fn in_force(measures: &Measures, observed: bool, limiter: Option<&Limiter>) -> Measures {
+    Measures {
+        observer: if observed { Observer::Connector } else { Observer::Polling },
+        limits: limiter.map(Limiter::in_force).unwrap_or_default(),
+        ..measures.clone()
+    }
+}
+
+/// Whether a variable names a directory, as far as adapters need to know.
+fn is_directory(name: &str) -> bool {
+    name == "HOME" || name.ends_with("_HOME") || name.ends_with("_DIR")
+}

@@ -1,0 +1,166 @@
+//! What the agent writes and reads, and its end.
+
+use std::time::Instant;
+
+use agents::{Action, HttpEvent};
+use ipc_protocol::{EndReason, Event, ExitStatus, KillOptions, OnAgentExit, Signal, WireError, message::FromProxy};
+
+use super::{AGENT_EXIT_GRACE, Running, Session};
+use crate::proxy::{
+    HIGH_WATER,
+    agent::Output,
+    http::{Answered, Outcome},
+    link::Link,
+};
+
+/// Agent output handled before looking at anything else.
+const READS: usize = 4;
+/// Enough reads for what a pipe holds at the most (1 MiB), when its writer is dead.
+const DRAIN: usize = 32;
+
+impl Session<'_> {
+    /// Hands what the agent wrote to its adapter, until the host is behind.
+    pub(crate) fn read(&mut self, output: Output, link: &mut Link) {
+        self.read_up_to(output, link, READS, HIGH_WATER);
+    }
+
+    fn read_up_to(&mut self, output: Output, link: &mut Link, reads: usize, high_water: usize) {
+        for _ in 0..reads {
+            let Some(running) = &mut self.running else { return };
+            let Some(bytes) = running.agent.as_mut().and_then(|agent| agent.read(output)) else { return };
+            let mut actions = Vec::new();
+            match output {
+                Output::Stdout => {
+                    running.stdout.push(bytes, &mut actions, |line, out| running.adapter.stdout(line, out));
+                }
+                Output::Stderr => {
+                    running.adapter.stderr(bytes, &mut actions);
+                    if running.starting.is_some() {
+                        let text = String::from_utf8_lossy(bytes);
+                        let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+                        running.last_words = last.chars().take(300).collect();
+                    }
+                }
+            }
+            self.act_and_report(actions, link);
+            link.flush();
+            if link.unsent() >= high_water {
+                return;
+            }
+        }
+    }
+
+    /// Hands what the agent's server answered to its adapter, until the host is behind.
+    pub(crate) fn read_answers(&mut self, link: &mut Link) {
+        self.read_answers_up_to(link, READS, HIGH_WATER);
+    }
+
+    fn read_answers_up_to(&mut self, link: &mut Link, reads: usize, high_water: usize) {
+        for _ in 0..reads {
+            let Some(Answered { id, stream, outcome }) = self.http.take() else { return };
+            let Some(Running { adapter, events, .. }) = &mut self.running else { return };
+            let mut actions = Vec::new();
+            let mut line = |line: &[u8], out: &mut Vec<Action>| adapter.http(id, HttpEvent::Body(line), out);
+            match &outcome {
+                Outcome::Body(bytes) if stream => events.push(bytes, &mut actions, line),
+                Outcome::End | Outcome::Failed(_) if stream => {
+                    events.finish(&mut actions, &mut line);
+                    adapter.http(id, outcome.event(), &mut actions);
+                }
+                outcome => adapter.http(id, outcome.event(), &mut actions),
+            }
+            self.act_and_report(actions, link);
+            link.flush();
+            if link.unsent() >= high_water {
+                return;
+            }
+        }
+    }
+
+    /// Writes to the agent what waits for it.
+    pub(crate) fn write_stdin(&mut self, link: &mut Link) {
+        let Some(agent) = self.running.as_mut().and_then(|running| running.agent.as_mut()) else { return };
+        if let Err(error) = agent.flush() {
+            let event = Event::ActionFailed { action: "writing to the agent".into(), error: error.to_string() };
+            link.send(&FromProxy::Event { turn: self.turn.unwrap_or(0), event });
+        }
+    }
+
+    /// Reads what a dead agent left in its pipes.
+    fn read_rest(&mut self, link: &mut Link) {
+        self.read_up_to(Output::Stdout, link, DRAIN, usize::MAX);
+        self.read_up_to(Output::Stderr, link, DRAIN, usize::MAX);
+        self.read_answers_up_to(link, DRAIN, usize::MAX);
+    }
+
+    /// Reads what a dead agent left, and lets the adapter end what is open. What survivors that hold the pipes write later is
+    /// not waited for.
+    pub(super) fn drain_agent(&mut self, link: &mut Link) {
+        self.read_rest(link);
+        let mut actions = Vec::new();
+        if let Some(running) = &mut self.running {
+            running.stdout.finish(&mut actions, |line, out| running.adapter.stdout(line, out));
+            // A stream that never ended is told to its last byte; its adapter could do nothing with half a line.
+            running.events.finish(&mut actions, |_, _| {});
+            running.adapter.finish(&mut actions);
+        }
+        self.act_and_report(actions, link);
+        self.http.close();
+        if let Some(running) = &mut self.running {
+            let reason = running.exited.map_or_else(|| "the session has ended".to_owned(), |exit| exit.to_string());
+            for request in running.operations.take_all() {
+                let error = WireError::AgentDied { reason: reason.clone() };
+                link.send(&FromProxy::Failed { request, error });
+            }
+        }
+        self.turn = None;
+    }
+
+    /// The agent exited before it was ready.
+    pub(super) fn died_starting(&self, exit: ExitStatus) -> WireError {
+        let words = self.running.as_ref().map(|running| running.last_words.as_str()).unwrap_or_default();
+        let reason = match words {
+            "" => format!("{exit} before it was ready"),
+            words => format!("{exit} before it was ready; its last words: {words}"),
+        };
+        WireError::AgentDied { reason }
+    }
+
+    /// Whether the agent has exited, and what that means for the session.
+    pub(super) fn check_agent(&mut self, link: &mut Link) {
+        let Some(running) = &mut self.running else { return };
+        if running.exited.is_some() {
+            return;
+        }
+        let Some(exit) = running.agent.as_ref().and_then(|agent| self.registry.exit_of(agent.id())) else { return };
+        if self.ending.is_none() && self.http.last_words_until().is_some() {
+            return;
+        }
+        if self.ending.is_none() && exit == ExitStatus::Signal(Signal::Kill.number()) {
+            // It may have been the kernel, for want of memory in the session's cgroup.
+            self.look_at_limits(Instant::now(), link);
+        }
+        let Some(running) = &mut self.running else { return };
+        if self.ending.is_some() {
+            // It was ended; that is told as such.
+            running.exited = Some(exit);
+            return;
+        }
+        // What it said last may be the end of its turn.
+        self.read_rest(link);
+        let Some(running) = &mut self.running else { return };
+        running.exited = Some(exit);
+        let mut kept = running.on_exit == OnAgentExit::Keep;
+        kept &= running.starting.is_none();
+        self.drain_agent(link);
+        // Where it was not ready, its adapter may have said already why.
+        if let Some(request) = self.running.as_mut().and_then(|running| running.starting.take()) {
+            let error = self.died_starting(exit);
+            link.send(&FromProxy::Failed { request, error });
+        }
+        link.send(&FromProxy::AgentExited { exit, kept });
+        if !kept {
+            self.end(EndReason::AgentExited(Some(exit)), KillOptions::grace(AGENT_EXIT_GRACE));
+        }
+    }
+}

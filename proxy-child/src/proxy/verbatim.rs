@@ -1,0 +1,92 @@
+//! The agent's own lines, byte for byte, beside the events that an adapter makes of them.
+
+use agents::{Action, Lines};
+use ipc_protocol::Event;
+
+/// One stream of the agent's: its standard output, or the body of an answer of its server that goes on and on.
+///
+/// A line is told first, and then handed to the adapter; so each line comes before the events that it became. What is told is
+/// exactly what is handed on.
+pub(crate) struct Stream {
+    /// The agent whose lines are told; `None` where they are not.
+    agent: Option<Box<str>>,
+    lines: Lines,
+}
+
+impl Stream {
+    /// Of the agent with this catalog id; `None` where its lines are not to be told.
+    pub(crate) fn new(agent: Option<Box<str>>) -> Self {
+        Self { agent, lines: Lines::default() }
+    }
+
+    /// Takes `bytes`: tells the lines that they complete, and `hand`s each to the adapter. The beginning of a line waits for
+    /// its end, where lines are told at all; a line longer than 1 MiB comes in pieces.
+    pub(crate) fn push(&mut self, bytes: &[u8], out: &mut Vec<Action>, mut hand: impl FnMut(&[u8], &mut Vec<Action>)) {
+        match &self.agent {
+            None => hand(bytes, out),
+            Some(agent) => self.lines.push(bytes, |line| {
+                out.push(told(agent, line));
+                hand(line, out);
+            }),
+        }
+    }
+
+    /// The stream is at its end: what waits for its end will have none.
+    pub(crate) fn finish(&mut self, out: &mut Vec<Action>, mut hand: impl FnMut(&[u8], &mut Vec<Action>)) {
+        if let Some(agent) = &self.agent {
+            self.lines.finish(|line| {
+                out.push(told(agent, line));
+                hand(line, out);
+            });
+        }
+    }
+}
+
+fn told(agent: &str, line: &[u8]) -> Action {
+    Action::Event(Event::Harness { agent: agent.into(), payload: line.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is told, and what is handed on.
+    fn run(agent: Option<Box<str>>, pieces: &[&[u8]]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+        let (mut stream, mut out, mut handed) = (Stream::new(agent), Vec::new(), Vec::new());
+        for piece in pieces {
+            stream.push(piece, &mut out, |line, _| handed.push(line.to_vec()));
+        }
+        stream.finish(&mut out, |line, _| handed.push(line.to_vec()));
+        let told = out.iter().map(|action| match action {
+            Action::Event(Event::Harness { agent, payload }) if &**agent == "a" => payload.as_bytes().to_vec(),
+            other => panic!("{other:?}"),
+        });
+        (told.collect(), handed)
+    }
+
+    #[test]
+    fn what_is_told_is_what_was_written_and_what_is_handed_on() {
+        let bytes = b"{\"a\": 1}\r\n\n\xff\xfe\nhalf a line";
+        for at in 0..bytes.len() {
+            let (head, tail) = bytes.split_at(at);
+            let (told, handed) = run(Some("a".into()), &[head, tail]);
+            assert_eq!(told.concat(), bytes, "split at {at}");
+            assert_eq!((told.len(), told), (4, handed), "split at {at}");
+        }
+        let long = vec![b'x'; 3 * 1024 * 1024];
+        assert_eq!(run(Some("a".into()), &[&long, b"\n"]).0.concat(), [&long[..], b"\n"].concat());
+    }
+
+    #[test]
+    fn where_it_is_off_bytes_go_on_as_they_come() {
+        assert_eq!(run(None, &[b"half", b" a line"]), (vec![], vec![b"half".to_vec(), b" a line".to_vec()]));
+    }
+
+    #[test]
+    fn a_line_comes_before_what_it_became() {
+        let (mut stream, mut out) = (Stream::new(Some("a".into())), Vec::new());
+        let text = |line: &[u8]| Action::Event(Event::Text { text: String::from_utf8_lossy(line).into_owned() });
+        stream.push(b"1\n2\n", &mut out, |line, out| out.push(text(line)));
+        assert_eq!(out, [told("a", b"1\n"), text(b"1\n"), told("a", b"2\n"), text(b"2\n")]);
+    }
+}

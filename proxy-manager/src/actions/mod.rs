@@ -1,0 +1,189 @@
+//! Things asked for on the stream: who may append an event may ask for a prompt, an abort, a session. Pure: an event's type and
+//! payload in, what is to be done out.
+//!
+//! ```text
+//! agent:action:prompt:called                   {"content": "…"}
+//! harness:<agent>:action:abort:called          for a session of this agent only
+//! iterate:agent:harness:<agent>:action:…       an `iterate:` or `agent:` in front changes nothing
+//! ```
+
+mod rules;
+
+use ipc_protocol::{AgentSessionConfig, Json, KillOptions, PermissionAnswer};
+use serde::Deserialize;
+use serde_json::Value;
+
+pub use self::rules::ActionRule;
+use crate::PromptMode;
+
+/// The end of the type of what is to be done.
+const CALLED: &str = ":called";
+
+/// What somebody wants to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Action {
+    /// For an agent of this catalog id only.
+    pub(crate) agent: Option<String>,
+    pub(crate) verb: Verb,
+}
+
+/// What is to be done in, or to, the session of the stream.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Verb {
+    Prompt { text: String, mode: PromptMode },
+    Abort { kill: bool },
+    Steer { text: String },
+    Permission { request: String, answer: PermissionAnswer },
+    Create(Box<AgentSessionConfig>),
+    Destroy(KillOptions),
+}
+
+/// Whether an event of this type asks for something.
+pub(crate) fn is_action(kind: &str) -> bool {
+    named(kind).is_some()
+}
+
+/// The agent and the verb in a type.
+fn named(kind: &str) -> Option<(Option<&str>, &str)> {
+    let mut rest = kind.strip_suffix(CALLED)?;
+    for prefix in ["iterate:", "agent:"] {
+        rest = rest.strip_prefix(prefix).unwrap_or(rest);
+    }
+    let agent = match rest.strip_prefix("harness:") {
+        Some(of_agent) => {
+            let (agent, verb) = of_agent.split_once(":action:")?;
+            rest = verb;
+            Some(agent)
+        }
+        None => {
+            rest = rest.strip_prefix("action:")?;
+            None
+        }
+    };
+    (!rest.is_empty() && !rest.contains(':')).then_some((agent, rest))
+}
+
+/// What an event asks for; `None` if it asks for nothing.
+///
+/// # Errors
+/// What is wrong with its verb or its payload.
+pub(crate) fn parse(kind: &str, payload: &Json) -> Option<Result<Action, String>> {
+    let (agent, verb) = named(kind)?;
+    Some(self::verb(verb, payload).map(|verb| Action { agent: agent.map(str::to_owned), verb }))
+}
+
+fn verb(verb: &str, payload: &Json) -> Result<Verb, String> {
+    Ok(match verb {
+        "prompt" | "send-user-message" => {
+            let Words { text, mode } = read(payload)?;
+            Verb::Prompt { text, mode: mode.unwrap_or(PromptMode::Queue) }
+        }
+        "steer" => Verb::Steer { text: read::<Words>(payload)?.text },
+        "abort" => Verb::Abort { kill: read::<Abort>(payload)?.kill_turn },
+        "permission-respond" => {
+            let Permission { request, answer } = read(payload)?;
+            Verb::Permission { request, answer }
+        }
+        "session-create" => Verb::Create(read::<Create>(payload)?.config),
+        "session-destroy" => {
+            let grace = read::<Destroy>(payload)?.grace_ms.map(std::time::Duration::from_millis);
+            Verb::Destroy(grace.map_or_else(KillOptions::default, KillOptions::grace))
+        }
+        other => return Err(format!("nobody knows the action {other:?}: there are {}", VERBS.join(", "))),
+    })
+}
+
+const VERBS: [&str; 7] =
+    ["prompt", "send-user-message", "abort", "steer", "permission-respond", "session-create", "session-destroy"];
+
+fn read<T: for<'de> Deserialize<'de>>(payload: &Json) -> Result<T, String> {
+    let value = match payload.value() {
+        // An action that says nothing more has no payload.
+        Value::Null => Value::Object(serde_json::Map::new()),
+        value => value,
+    };
+    serde_json::from_value(value).map_err(|error| format!("its payload does not fit: {error}"))
+}
+
+#[derive(Deserialize)]
+struct Words {
+    #[serde(alias = "content", alias = "prompt", alias = "message")]
+    text: String,
+    mode: Option<PromptMode>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Abort {
+    #[serde(default)]
+    kill_turn: bool,
+}
+
+#[derive(Deserialize)]
+struct Permission {
+    #[serde(alias = "id")]
+    request: String,
+    answer: PermissionAnswer,
+}
+
+#[derive(Deserialize)]
+struct Create {
+    config: Box<AgentSessionConfig>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Destroy {
+    grace_ms: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn action(kind: &str, payload: Value) -> Option<Result<Action, String>> {
+        parse(kind, &Json::from(&payload))
+    }
+
+    #[test]
+    fn types_say_what_and_for_whom() {
+        let prompt = |agent: Option<&str>| Action {
+            agent: agent.map(str::to_owned),
+            verb: Verb::Prompt { text: "hi".into(), mode: PromptMode::Queue },
+        };
+        for (kind, agent) in [
+            ("agent:action:prompt:called", None),
+            ("iterate:agent:action:send-user-message:called", None),
+            ("action:prompt:called", None),
+            ("harness:pi:action:prompt:called", Some("pi")),
+            ("iterate:agent:harness:pi:action:prompt:called", Some("pi")),
+        ] {
+            assert_eq!(action(kind, json!({"content": "hi"})), Some(Ok(prompt(agent))), "{kind}");
+            assert!(is_action(kind));
+        }
+        for kind in ["slack:webhook-received", "agent:action:prompt", "agent:action::called", "called", ":called"] {
+            assert_eq!(action(kind, json!({})), None, "{kind}");
+            assert!(!is_action(kind));
+        }
+    }
+
+    #[test]
+    fn payloads_that_do_not_fit_are_told() {
+        let verb = |verb: &str, payload| action(&format!("agent:action:{verb}:called"), payload).expect("an action");
+        assert!(verb("prompt", json!({})).expect_err("no text").contains("text"));
+        assert!(verb("dance", json!({})).expect_err("unknown").contains("session-destroy"));
+        assert!(verb("prompt", json!([1])).is_err());
+        let verbs = |payload, name| verb(name, payload).expect("it fits").verb;
+        assert_eq!(verbs(Value::Null, "abort"), Verb::Abort { kill: false });
+        assert_eq!(verbs(json!({"killTurn": true}), "abort"), Verb::Abort { kill: true });
+        assert_eq!(verbs(json!({"text": "left"}), "steer"), Verb::Steer { text: "left".into() });
+        let answer = PermissionAnswer::Option("once".into());
+        let payload = json!({"request": "permission-1", "answer": {"option": "once"}});
+        assert_eq!(verbs(payload, "permission-respond"), Verb::Permission { request: "permission-1".into(), answer });
+        assert_eq!(verbs(json!({}), "session-destroy"), Verb::Destroy(KillOptions::default()));
+        let created = verbs(json!({"config": {"agent": "pi"}}), "session-create");
+        assert!(matches!(created, Verb::Create(config) if config.agent == "pi"));
+    }
+}

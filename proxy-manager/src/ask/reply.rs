@@ -1,0 +1,300 @@
+//! What an agent answers, put together from the events of its turn. Pure, and bounded.
+
+use ipc_protocol::{Event, Json, ResolvedBy, StopReason, ToolStatus, Usage};
+use serde::Serialize;
+
+/// Most tool calls of an answer; later ones are counted.
+const MOST_CALLS: usize = 4096;
+
+/// In whose name requests are answered where nobody else is there.
+pub(super) const ASKER: &str = "ask";
+
+/// A tool call of a turn.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolCall {
+    /// Names the call within the session.
+    pub id: String,
+    /// The tool's machine name, where the agent gives one; else its kind.
+    pub name: String,
+    /// Its input as the agent gave it; `null` if it did not.
+    pub input: Json,
+    /// Its output as text, as far as it has come.
+    pub output: String,
+    /// Where it is.
+    pub state: ToolStatus,
+}
+
+/// An answer that grows.
+#[derive(Debug, Default)]
+pub(super) struct Reply {
+    pub(super) text: String,
+    pub(super) thinking: String,
+    pub(super) tool_calls: Vec<ToolCall>,
+    pub(super) usage: Option<Usage>,
+    pub(super) stop_reason: Option<StopReason>,
+    /// Titles of permission requests that [`ASKER`] answered.
+    pub(super) unanswered: Vec<String>,
+    /// Permission requests that are open: their ids and titles.
+    asked: Vec<(String, String)>,
+    /// Events of the session that were lost before they were read.
+    pub(super) missed: u64,
+    /// Bytes and calls for which there was no room.
+    pub(super) cut: u64,
+    /// Bytes that are kept of text, thinking and tool calls.
+    held: usize,
+    longest: usize,
+    /// A tool was called since the last piece of text.
+    interrupted: bool,
+}
+
+impl Reply {
+    /// An answer of at most so many bytes.
+    pub(super) fn new(longest: usize) -> Self {
+        Self { longest, ..Self::default() }
+    }
+
+    /// Takes what an event says. Whether that changed anything worth telling.
+    pub(super) fn note(&mut self, event: &Event) -> bool {
+        match event {
+            Event::Text { text } => self.text(text),
+            Event::Thinking { text } => {
+                let text = self.fitting(text);
+                self.thinking.push_str(text);
+            }
+            Event::ToolStart(call) => {
+                self.interrupted = true;
+                // Some agents say it again when they know more.
+                if let Some(known) = self.find(&call.id) {
+                    known.state = call.status;
+                    return true;
+                }
+                let size = call.id.len() + call.name.len() + call.input.as_str().len();
+                if self.tool_calls.len() >= MOST_CALLS || size > self.room() {
+                    self.cut = self.cut.saturating_add(size as u64);
+                    return true;
+                }
+                self.held += size;
+                self.tool_calls.push(ToolCall {
+                    id: call.id.clone(),
+                    name: call.name.clone(),
+                    input: call.input.clone(),
+                    output: String::new(),
+                    state: call.status,
+                });
+            }
+            Event::ToolUpdate(update) => {
+                if let Some(status) = update.status
+                    && let Some(call) = self.find(&update.id)
+                {
+                    call.state = status;
+                }
+                if let Some(input) = &update.input {
+                    self.input(&update.id, input);
+                }
+                if let Some(output) = &update.output {
+                    self.output(&update.id, output);
+                }
+            }
+            Event::ToolEnd(end) => {
+                if let Some(call) = self.find(&end.id) {
+                    call.state = end.status;
+                }
+                self.output(&end.id, &end.output);
+            }
+            // Each counts the whole turn up to then; a field that one leaves out was said by another.
+            Event::Usage(usage) => self.usage(usage),
+            Event::Complete { stop_reason, usage } => {
+                self.stop_reason = Some(stop_reason.clone());
+                usage.iter().for_each(|usage| self.usage(usage));
+            }
+            Event::SessionGap(gap) => {
+                self.missed = self.missed.saturating_add(gap.to.saturating_sub(gap.from).saturating_add(1));
+            }
+            Event::PermissionRequested(request) => {
+                if self.asked.len() < MOST_CALLS {
+                    self.asked.push((request.id.clone(), request.title.clone()));
+                }
+                return false;
+            }
+            Event::PermissionResolved { id, by, .. } => {
+                let Some(at) = self.asked.iter().position(|(asked, _)| asked == id) else { return false };
+                let (_, title) = self.asked.swap_remove(at);
+                if matches!(by, ResolvedBy::User { name: Some(name) } if name == ASKER)
+                    && self.unanswered.len() < MOST_CALLS
+                {
+                    self.unanswered.push(title);
+                }
+                return false;
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn find(&mut self, id: &str) -> Option<&mut ToolCall> {
+        self.tool_calls.iter_mut().rev().find(|call| call.id == id)
+    }
+
+    fn room(&self) -> usize {
+        self.longest.saturating_sub(self.held)
+    }
+
+    /// As much of `text` as there is room for, which it takes.
+    fn fitting<'a>(&mut self, text: &'a str) -> &'a str {
+        let fits = &text[..text.floor_char_boundary(self.room())];
+        self.held += fits.len();
+        self.cut = self.cut.saturating_add((text.len() - fits.len()) as u64);
+        fits
+    }
+
+    fn text(&mut self, text: &str) {
+        // What was said before a tool call is a paragraph of its own.
+        if std::mem::take(&mut self.interrupted) && !self.text.is_empty() {
+            let gap = if self.text.ends_with('\n') { "\n" } else { "\n\n" };
+            let gap = self.fitting(gap);
+            self.text.push_str(gap);
+        }
+        let text = self.fitting(text);
+        self.text.push_str(text);
+    }
+
+    fn input(&mut self, id: &str, input: &Json) {
+        let room = self.room();
+        let Some(call) = self.find(id) else { return };
+        let (before, now) = (call.input.as_str().len(), input.as_str().len());
+        if now > room.saturating_add(before) {
+            self.cut = self.cut.saturating_add(now as u64);
+            return;
+        }
+        call.input = input.clone();
+        self.held = self.held - before.min(self.held) + now;
+    }
+
+    /// Replaces a call's output: each is the whole so far.
+    fn output(&mut self, id: &str, output: &str) {
+        let Some(call) = self.find(id) else { return };
+        let mut place = std::mem::take(&mut call.output);
+        self.held = self.held.saturating_sub(place.len());
+        let output = self.fitting(output);
+        place.clear();
+        place.push_str(output);
+        if let Some(call) = self.find(id) {
+            call.output = place;
+        }
+    }
+
+    fn usage(&mut self, said: &Usage) {
+        let known = self.usage.get_or_insert_default();
+        known.input_tokens = said.input_tokens.or(known.input_tokens);
+        known.output_tokens = said.output_tokens.or(known.output_tokens);
+        known.cache_read_tokens = said.cache_read_tokens.or(known.cache_read_tokens);
+        known.cache_write_tokens = said.cache_write_tokens.or(known.cache_write_tokens);
+        known.cost_usd = said.cost_usd.or(known.cost_usd);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ipc_protocol::{Gap, ToolEnd, ToolStart, ToolUpdate};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn text(text: &str) -> Event {
+        Event::Text { text: text.into() }
+    }
+
+    fn start(id: &str) -> Event {
+        Event::ToolStart(Box::new(ToolStart {
+            id: id.into(),
+            name: "bash".into(),
+            title: "ls".into(),
+            kind: "execute".into(),
+            input: Json::null(),
+            status: ToolStatus::Pending,
+            parent: None,
+        }))
+    }
+
+    fn update(id: &str, output: &str) -> Event {
+        Event::ToolUpdate(Box::new(ToolUpdate {
+            id: id.into(),
+            title: None,
+            status: Some(ToolStatus::InProgress),
+            input: Some(Json::from(&serde_json::json!({"command": "ls"}))),
+            output: Some(output.into()),
+        }))
+    }
+
+    fn end(id: &str, output: &str) -> Event {
+        Event::ToolEnd(Box::new(ToolEnd { id: id.into(), status: ToolStatus::Completed, output: output.into() }))
+    }
+
+    fn reply(longest: usize, events: &[Event]) -> Reply {
+        let mut reply = Reply::new(longest);
+        events.iter().for_each(|event| _ = reply.note(event));
+        reply
+    }
+
+    #[test]
+    fn text_and_tools_of_a_turn() {
+        let tokens = |input, output| Usage { input_tokens: input, output_tokens: output, ..Usage::default() };
+        let events = [
+            Event::Thinking { text: "hm".into() },
+            text("I look"),
+            text("."),
+            start("1"),
+            update("1", "a"),
+            update("1", "a\nb"),
+            Event::Usage(Box::new(tokens(Some(3), None))),
+            end("1", "a\nb\nc"),
+            text("Three files."),
+            Event::Complete { stop_reason: StopReason::EndTurn, usage: Some(Box::new(tokens(None, Some(7)))) },
+        ];
+        let reply = reply(1000, &events);
+        assert_eq!((reply.text.as_str(), reply.thinking.as_str()), ("I look.\n\nThree files.", "hm"));
+        let call = ToolCall {
+            id: "1".into(),
+            name: "bash".into(),
+            input: Json::from(&serde_json::json!({"command": "ls"})),
+            output: "a\nb\nc".into(),
+            state: ToolStatus::Completed,
+        };
+        assert_eq!(reply.tool_calls, [call]);
+        assert_eq!((reply.usage, reply.stop_reason), (Some(tokens(Some(3), Some(7))), Some(StopReason::EndTurn)));
+        assert_eq!((reply.missed, reply.cut), (0, 0));
+    }
+
+    #[test]
+    fn what_is_lost_is_told() {
+        let reply = reply(4, &[text("äöü"), Event::SessionGap(Gap { from: 3, to: 7 }), text("more")]);
+        assert_eq!((reply.text.as_str(), reply.missed, reply.cut), ("äö", 5, 6));
+    }
+
+    proptest! {
+        /// Whatever comes, the bound holds, and what is left out is counted.
+        #[test]
+        fn it_is_bounded(events in prop::collection::vec((0..5_u8, "[a-cä]{0,40}", 0..3_u8), 0..60), longest in 0..200_usize) {
+            let mut reply = Reply::new(longest);
+            for (kind, said, id) in events {
+                let id = id.to_string();
+                reply.note(&match kind {
+                    0 => text(&said),
+                    1 => Event::Thinking { text: said },
+                    2 => start(&id),
+                    3 => update(&id, &said),
+                    _ => end(&id, &said),
+                });
+                let calls: usize = reply
+                    .tool_calls
+                    .iter()
+                    .map(|call| call.id.len() + call.name.len() + call.input.as_str().len() + call.output.len())
+                    .sum();
+                let held = reply.text.len() + reply.thinking.len() + calls;
+                prop_assert_eq!(held, reply.held);
+                prop_assert!(held <= longest);
+            }
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! Handlers: told of an answer as it grows, at their own pace. A slow one holds up nobody: it is told less often, and each
+//! time all that there is by then.
+
+use std::{collections::VecDeque, future::Future, sync::Arc, time::Duration};
+
+use ipc_protocol::{Envelope, Event, PermissionAnswer, Prompt, SessionId};
+use serde::Serialize;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+
+use super::{
+    Answer, ToolCall, TurnStep, TurnStream,
+    reply::{ASKER, Reply},
+};
+#[cfg(doc)]
+use crate::ProxyManager;
+use crate::{Error, PromptMode, Result, SessionHandle, TurnEnd};
+
+/// Bytes of events that wait for a slow handler. Beyond that the session's history is where they wait.
+const WAITING: usize = 4 * 1024 * 1024;
+
+/// Which stream a handler is called for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StreamInfo {
+    /// The session.
+    pub session_id: SessionId,
+    /// Catalog id of its agent.
+    pub agent: String,
+    /// What is asked, in words.
+    pub prompt: String,
+}
+
+/// An answer as far as it has come.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Chunk<'a> {
+    /// All of the text so far.
+    pub text: &'a str,
+    /// All of the thinking so far.
+    pub thinking: &'a str,
+    /// The tool calls so far, as they stand.
+    pub tool_calls: &'a [ToolCall],
+    /// Events that were lost before they were read: where there are any, text may be missing.
+    pub missed_events: u64,
+    /// Whether this is all of it.
+    pub is_final: bool,
+}
+
+/// Is told of an answer as it grows. The caller's context is the handler itself: whatever a callback needs is a field of it.
+///
+/// The calls come one after the other. While one runs the answer is read on; the next gets all that came meanwhile.
+pub trait StreamHandler: Send {
+    /// Before the prompt is sent.
+    fn on_stream_start(&mut self, stream: &StreamInfo) -> impl Future<Output = ()> + Send {
+        let _ = stream;
+        async {}
+    }
+
+    /// Something came. The last call of a turn that ended well has `is_final`.
+    fn on_chunk(&mut self, chunk: &Chunk<'_>) -> impl Future<Output = ()> + Send;
+
+    /// The turn ended.
+    fn on_complete(&mut self, answer: &Answer) -> impl Future<Output = ()> + Send {
+        let _ = answer;
+        async {}
+    }
+
+    /// It did not end well, or the prompt was not taken. [`Error::TurnFailed`] has what was answered up to then.
+    fn on_failed(&mut self, error: &Error) -> impl Future<Output = ()> + Send {
+        let _ = error;
+        async {}
+    }
+}
+
+/// A handler that wants to hear nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Quiet;
+
+impl StreamHandler for Quiet {
+    async fn on_chunk(&mut self, _: &Chunk<'_>) {}
+}
+
+/// How an answer is waited for and told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamOptions {
+    /// What becomes of the prompt while a turn runs.
+    pub mode: PromptMode,
+    /// Shortest time from the end of one `on_chunk` to the next. 50 ms by default.
+    pub interval: Duration,
+    /// Longest time that a call of the handler may take; after that it is not called any more. 30 s by default.
+    pub longest_call: Duration,
+    /// Bytes of text, thinking and tool calls that are kept; what is left out is counted. 16 MiB by default.
+    pub longest: usize,
+    /// What is answered to permission requests that the session's policy leaves to users. `None`, the default of calls of a
+    /// session that others may know: it is for them. [`ProxyManager::ask`] rejects, since nobody else is there to answer.
+    pub unanswered: Option<PermissionAnswer>,
+    /// Whether a session that [`ProxyManager::ask_with`] started goes on afterwards. One that has a key always does.
+    pub keep: bool,
+}
+
+impl Default for StreamOptions {
+    fn default() -> Self {
+        Self {
+            mode: PromptMode::Refuse,
+            interval: Duration::from_millis(50),
+            longest_call: Duration::from_secs(30),
+            longest: 16 * 1024 * 1024,
+            unanswered: None,
+            keep: false,
+        }
+    }
+}
+
+/// Prompts, tells `handler`, and returns what was answered.
+pub(crate) async fn stream<H: StreamHandler>(
+    session: &SessionHandle,
+    prompt: Prompt,
+    handler: &mut H,
+    options: StreamOptions,
+) -> Result<Answer> {
+    let mut audience = Audience { longest: options.longest_call, stopped: None };
+    let stream = StreamInfo { session_id: session.id().clone(), agent: session.info().agent, prompt: prompt.text() };
+    audience.tell("on_stream_start", handler.on_stream_start(&stream)).await;
+    let answered = follow(session, prompt, handler, &mut audience, options).await;
+    match &answered {
+        Ok(answer) => audience.tell("on_complete", handler.on_complete(answer)).await,
+        Err(error) => audience.tell("on_failed", handler.on_failed(error)).await,
+    }
+    answered.map(|answer| Answer { handler_stopped: audience.stopped, ..answer })
+}
+
+async fn follow<H: StreamHandler>(
+    session: &SessionHandle,
+    prompt: Prompt,
+    handler: &mut H,
+    audience: &mut Audience,
+    options: StreamOptions,
+) -> Result<Answer> {
+    let turn = TurnStream::prompt(session.clone(), prompt, options.mode).await?;
+    let Some(number) = turn.number() else {
+        let operation =
+            "answer: it has no turns, so nobody knows when it has; prompt it and read its events".to_owned();
+        return Err(Error::Unsupported { agent: session.info().agent, operation });
+    };
+    let mut feed = Feed::new(turn, session.clone(), options.unanswered);
+    let mut reply = Reply::new(options.longest);
+    let mut earliest = Instant::now();
+    let end = loop {
+        feed.news().await;
+        feed.until(earliest).await;
+        let is_news = feed.take(&mut reply);
+        if let Some(end) = feed.end.take() {
+            break end;
+        }
+        if is_news {
+            feed.during(audience.tell("on_chunk", handler.on_chunk(&chunk(&reply, false)))).await;
+            earliest = Instant::now() + options.interval;
+        }
+    };
+    let failed = match &end {
+        Ok(end) if end.timed_out.is_some() => Some("it took too long".to_owned()),
+        Ok(end) if end.over_budget.is_some() => Some("it used up the session's budget".to_owned()),
+        Ok(end) => end.error.clone(),
+        Err(error) => Some(error.to_string()),
+    };
+    if failed.is_none() {
+        audience.tell("on_chunk", handler.on_chunk(&chunk(&reply, true))).await;
+    }
+    let answer = Answer {
+        reply: reply.text,
+        session_id: session.id().clone(),
+        turn: number,
+        tool_calls: reply.tool_calls,
+        usage: reply.usage,
+        stop_reason: reply.stop_reason,
+        timed_out: end.as_ref().ok().and_then(|end| end.timed_out),
+        over_budget: end.as_ref().ok().and_then(|end| end.over_budget),
+        unanswered: reply.unanswered,
+        missed_events: reply.missed,
+        cut_bytes: reply.cut,
+        handler_stopped: None,
+        receipt: None,
+    };
+    match (end, failed) {
+        // Who died, and how, says more than that the turn failed.
+        (Err(error), _) => Err(error),
+        (Ok(_), Some(reason)) => {
+            let session = session.id().clone();
+            Err(Error::TurnFailed { session, reason, answer: Box::new(answer) })
+        }
+        (Ok(_), None) => Ok(answer),
+    }
+}
+
+fn chunk(reply: &Reply, is_final: bool) -> Chunk<'_> {
+    Chunk {
+        text: &reply.text,
+        thinking: &reply.thinking,
+        tool_calls: &reply.tool_calls,
+        missed_events: reply.missed,
+        is_final,
+    }
+}
+
+/// Who is told, as long as it listens.
+struct Audience {
+    longest: Duration,
+    stopped: Option<String>,
+}
+
+impl Audience {
+    async fn tell(&mut self, what: &str, call: impl Future<Output = ()>) {
+        if self.stopped.is_none() && timeout(self.longest, call).await.is_err() {
+            tracing::warn!(what, "a stream handler takes too long: it is not called any more");
+            self.stopped = Some(format!("its {what} took longer than {:?}", self.longest));
+        }
+    }
+}
+
+/// The events of the turn that were not told yet, and its end.
+struct Feed {
+    turn: TurnStream,
+    session: SessionHandle,
+    unanswered: Option<PermissionAnswer>,
+    waiting: VecDeque<Arc<Envelope>>,
+    weight: usize,
+    end: Option<Result<TurnEnd>>,
+}
+
+impl Feed {
+    fn new(turn: TurnStream, session: SessionHandle, unanswered: Option<PermissionAnswer>) -> Self {
+        Self { turn, session, unanswered, waiting: VecDeque::new(), weight: 0, end: None }
+    }
+
+    /// Waits until there is something to tell.
+    async fn news(&mut self) {
+        while self.waiting.is_empty() && self.end.is_none() {
+            self.read().await;
+        }
+    }
+
+    /// Runs `future`, and reads on meanwhile, as far as there is room.
+    async fn during<T>(&mut self, future: impl Future<Output = T>) -> T {
+        tokio::pin!(future);
+        loop {
+            let reads = self.end.is_none() && self.weight < WAITING;
+            tokio::select! {
+                biased;
+                done = &mut future => return done,
+                () = self.read(), if reads => {}
+            }
+        }
+    }
+
+    /// Reads on until then, or to the end of the turn.
+    async fn until(&mut self, then: Instant) {
+        while self.end.is_none() && Instant::now() < then {
+            if self.weight >= WAITING {
+                return sleep_until(then).await;
+            }
+            if timeout_at(then, self.read()).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// May be dropped while it waits without losing anything.
+    async fn read(&mut self) {
+        match self.turn.next().await {
+            Some(TurnStep::Event(envelope)) if is_told(&envelope.event) => {
+                if let (Event::PermissionRequested(request), Some(answer)) = (&envelope.event, &self.unanswered) {
+                    let (session, id, answer) = (self.session.clone(), request.id.clone(), answer.clone());
+                    // What the policy has decided is not open any more, and refused.
+                    tokio::spawn(async move { session.respond_permission_as(ASKER, &id, answer).await });
+                }
+                self.weight += envelope.event.weight();
+                self.waiting.push_back(envelope);
+            }
+            Some(TurnStep::Event(_)) => {}
+            Some(TurnStep::End(end)) => self.end = Some(end),
+            None => self.end = Some(Err(Error::ShutDown)),
+        }
+    }
+
+    /// Gives `reply` what waits. Whether that changed it.
+    fn take(&mut self, reply: &mut Reply) -> bool {
+        self.weight = 0;
+        let mut is_news = false;
+        for envelope in self.waiting.drain(..) {
+            is_news |= reply.note(&envelope.event);
+        }
+        is_news
+    }
+}
+
+/// Whether it says something about the answer.
+fn is_told(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::Text { .. }
+            | Event::Thinking { .. }
+            | Event::ToolStart(_)
+            | Event::ToolUpdate(_)
+            | Event::ToolEnd(_)
+            | Event::Usage(_)
+            | Event::Complete { .. }
+            | Event::SessionGap(_)
+            | Event::PermissionRequested(_)
+            | Event::PermissionResolved { .. }
+    )
+}

@@ -1,0 +1,123 @@
+//! A prompt, followed to the end of its turn.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use ipc_protocol::{Envelope, Event, Prompt, SessionId};
+use tokio::sync::oneshot;
+
+use crate::{Error, PromptMode, ProxyManager, Result, SessionHandle, Subscription, Turn, TurnEnd};
+
+/// The events of one turn as they come, then its end.
+#[derive(Debug)]
+pub struct TurnStream {
+    session: SessionHandle,
+    events: Subscription,
+    ready: VecDeque<Arc<Envelope>>,
+    /// Offset of the last event taken from `events`.
+    seen: u64,
+    /// Its number; `None` for an agent without turns.
+    turn: Option<u64>,
+    end: End,
+}
+
+/// How far the turn is.
+#[derive(Debug)]
+enum End {
+    Awaited(oneshot::Receiver<Result<TurnEnd>>),
+    /// It is over; events up to this offset may still belong to it.
+    At(u64, Option<Result<TurnEnd>>),
+}
+
+/// What a [`TurnStream`] yields.
+#[derive(Debug)]
+pub enum TurnStep {
+    /// An event of the turn.
+    Event(Arc<Envelope>),
+    /// The end; nothing follows.
+    End(Result<TurnEnd>),
+}
+
+impl TurnStream {
+    /// Sends the prompt.
+    ///
+    /// # Errors
+    /// As [`SessionHandle::prompt`], when the prompt was not taken.
+    pub async fn prompt(session: SessionHandle, prompt: Prompt, mode: PromptMode) -> Result<Self> {
+        // Subscribed first: the turn may be over before we look.
+        let seen = session.info().last_offset;
+        let events = session.subscribe_from(seen);
+        let turn = session.prompt(prompt, mode).await?;
+        Ok(Self::of(session, events, seen, turn))
+    }
+
+    /// Sends the prompt to a session that may have to be resumed for it.
+    ///
+    /// # Errors
+    /// The manager's, when the prompt was not taken.
+    pub async fn resuming(manager: &ProxyManager, id: &SessionId, prompt: Prompt, mode: PromptMode) -> Result<Self> {
+        let before = manager.session(id)?;
+        let seen = before.info().last_offset;
+        let events = before.subscribe_from(seen);
+        let turn = manager.send_prompt(id, prompt, mode).await?;
+        // Another one, if it was resumed.
+        Ok(Self::of(manager.session(id)?, events, seen, turn))
+    }
+
+    /// A turn whose events come after `seen`.
+    fn of(session: SessionHandle, events: Subscription, seen: u64, turn: Turn) -> Self {
+        let number = turn.number();
+        Self { session, events, ready: VecDeque::new(), seen, turn: number, end: End::Awaited(wait(turn)) }
+    }
+
+    /// The turn's number, as [`Turn::number`] has it.
+    pub fn number(&self) -> Option<u64> {
+        self.turn
+    }
+
+    /// What comes next; `None` after the end. May be dropped while it waits without losing anything.
+    pub async fn next(&mut self) -> Option<TurnStep> {
+        loop {
+            while let Some(envelope) = self.ready.pop_front() {
+                if self.is_ours(&envelope) {
+                    return Some(TurnStep::Event(envelope));
+                }
+            }
+            let mut batch = Vec::new();
+            match &mut self.end {
+                End::Awaited(end) => tokio::select! {
+                    biased;
+                    result = end => {
+                        let result = result.unwrap_or(Err(Error::ShutDown));
+                        self.end = End::At(self.session.info().last_offset, Some(result));
+                    }
+                    more = self.events.next_batch(&mut batch) => {
+                        if !more && let End::Awaited(end) = &mut self.end {
+                            let result = end.await.unwrap_or(Err(Error::ShutDown));
+                            self.end = End::At(0, Some(result));
+                        }
+                    }
+                },
+                End::At(last, result) => {
+                    if self.seen >= *last || !self.events.next_batch(&mut batch).await {
+                        return result.take().map(TurnStep::End);
+                    }
+                }
+            }
+            self.seen = batch.last().map_or(self.seen, |envelope| envelope.offset);
+            self.ready.extend(batch);
+        }
+    }
+
+    fn is_ours(&self, envelope: &Envelope) -> bool {
+        // What ends the session, or leaves a hole in what we print, concerns every turn.
+        matches!(envelope.event, Event::SessionEnded { .. } | Event::SessionGap(_))
+            || (self.turn.is_some() && envelope.turn == self.turn)
+    }
+}
+
+/// A turn's end as something that can be waited for by reference.
+fn wait(turn: Turn) -> oneshot::Receiver<Result<TurnEnd>> {
+    let (sender, receiver) = oneshot::channel();
+    tokio::spawn(async move { sender.send(turn.wait().await) });
+    receiver
+}

@@ -1,0 +1,128 @@
+//! The event log of a manager, for as long as the manager has it.
+
+use std::{
+    fmt,
+    ops::Deref,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use event_log::EventLog;
+
+/// How long the manager's end waits for those who use the log.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The manager's event log, if it has one. It is given back at the manager's end, whoever still has sessions of it.
+#[derive(Clone, Default)]
+pub(crate) struct Log(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    is_free: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    log: Option<EventLog>,
+    users: usize,
+}
+
+/// The log, in use: it is not closed before this is dropped.
+pub(crate) struct InUse {
+    log: EventLog,
+    _use: Use,
+}
+
+struct Use(Arc<Shared>);
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Log {
+    pub(crate) fn new(log: Option<EventLog>) -> Self {
+        Self(Arc::new(Shared { state: Mutex::new(State { log, users: 0 }), is_free: Condvar::new() }))
+    }
+
+    /// The log, for one use.
+    pub(crate) fn get(&self) -> Option<InUse> {
+        let mut state = self.0.state();
+        let log = state.log.clone()?;
+        state.users += 1;
+        Some(InUse { log, _use: Use(self.0.clone()) })
+    }
+
+    pub(crate) fn is_there(&self) -> bool {
+        self.0.state().log.is_some()
+    }
+
+    /// Closes it, when those who use it are done. Blocks while there is something to be written.
+    pub(crate) fn give_back(&self) {
+        let mut state = self.0.state();
+        let log = state.log.take();
+        let waited = self.0.is_free.wait_timeout_while(state, PATIENCE, |state| state.users > 0);
+        let (state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        drop(state);
+        if waited.timed_out() {
+            tracing::warn!("the event log is still in use at its manager's end");
+        }
+        drop(log);
+    }
+}
+
+impl Deref for InUse {
+    type Target = EventLog;
+
+    fn deref(&self) -> &EventLog {
+        &self.log
+    }
+}
+
+impl Drop for Use {
+    /// After the log itself: fields are dropped in their order.
+    fn drop(&mut self) {
+        self.0.state().users -= 1;
+        self.0.is_free.notify_all();
+    }
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Log").field(&self.is_there()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread};
+
+    use event_log::MemoryLimits;
+
+    use super::*;
+
+    #[test]
+    fn it_is_given_back_when_nobody_uses_it_any_more() {
+        let log = Log::new(Some(EventLog::memory(MemoryLimits::default())));
+        let (first, second) = (log.get().expect("there"), log.get().expect("there"));
+        let (given, is_given) = mpsc::channel();
+        let giver = thread::spawn({
+            let log = log.clone();
+            move || {
+                log.give_back();
+                given.send(()).expect("heard");
+            }
+        });
+        while log.is_there() {
+            thread::yield_now();
+        }
+        assert!(log.get().is_none());
+        drop(first);
+        assert!(is_given.try_recv().is_err());
+        drop(second);
+        giver.join().expect("no panic");
+        assert!(is_given.try_recv().is_ok());
+    }
+}

@@ -1,0 +1,221 @@
+//! The one writer of a history.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use event_log::{Batch, Done, EventLog, Full, LogError};
+use ipc_protocol::{Envelope, Event, Gap};
+
+use super::{History, LogFailure, log::InUse};
+
+/// Weight of the events that may wait for the log before the session's task stops reading from the proxy, in bytes: so a slow
+/// disk holds up the agent, and not the host's memory.
+const MOST_WAITING: usize = 2 * 1024 * 1024;
+
+/// Between two tries to append to a log whose queue is full.
+pub(crate) const RETRY: Duration = Duration::from_millis(1);
+
+/// The one writer of a [`History`]. Dropping it closes the history: subscriptions then end.
+pub(crate) struct Writer {
+    history: Arc<History>,
+    next: u64,
+    batch: Vec<(u64, Event)>,
+    /// The log's queue was full.
+    held: Option<Full>,
+    /// The proxy's number of what is in the batch.
+    source: u64,
+    leaves_open: bool,
+}
+
+impl Writer {
+    pub(super) fn new(history: Arc<History>) -> Self {
+        let next = history.assigned.load(Ordering::Acquire) + 1;
+        let source = history.source.load(Ordering::Acquire);
+        Self { history, next, batch: Vec::new(), held: None, source, leaves_open: false }
+    }
+
+    /// Another writer will come: readers wait for that.
+    pub(crate) fn leave_open(&mut self) {
+        self.leaves_open = true;
+    }
+
+    /// Adds an event to the batch. `turn` 0 means none.
+    pub(crate) fn push(&mut self, turn: u64, event: Event) {
+        self.batch.push((turn, event));
+    }
+
+    /// What is in the batch came up to this message of the proxy.
+    pub(crate) fn came_up_to(&mut self, source: u64) {
+        self.source = source;
+        self.history.source.store(source, Ordering::Release);
+    }
+
+    /// Number of the last of the proxy's messages that was appended.
+    pub(crate) fn source(&self) -> u64 {
+        self.source
+    }
+
+    /// Number of the last of the proxy's messages that is kept. Where nothing waits for a log all of them are, also those that
+    /// came to no event.
+    pub(crate) fn kept_source(&self) -> u64 {
+        let nothing_waits =
+            self.batch.is_empty() && self.held.is_none() && self.history.waiting.load(Ordering::Acquire) == 0;
+        if nothing_waits { self.source } else { self.history.kept_source.load(Ordering::Acquire) }
+    }
+
+    /// Has [`History::changed`] resolve whenever the log has taken something.
+    pub(crate) fn tell_of_all(&self) {
+        self.history.tells_all.store(true, Ordering::Release);
+    }
+
+    /// Whether so much waits for the log that no more shall be read from the proxy.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.held.is_some() || self.history.waiting.load(Ordering::Acquire) > MOST_WAITING
+    }
+
+    /// Whether the log's queue was full, and is to be asked again soon.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Whether a session ends whose events cannot be written.
+    pub(crate) fn ends_on_failure(&self) -> bool {
+        self.history.log_failure == LogFailure::End
+    }
+
+    /// Why the log could not take what was appended, once for each time that this begins.
+    pub(crate) fn take_failure(&mut self) -> Option<LogError> {
+        self.history.trouble().error.take()
+    }
+
+    /// Appends the batch, and wakes the readers once: now, or when the log has it.
+    pub(crate) fn commit(&mut self) {
+        if let Some(full) = self.held.take() {
+            let log = self.history.log.get();
+            self.held = log.and_then(|log| log.append(full.batch, full.done).err());
+        }
+        if self.batch.is_empty() || self.held.is_some() {
+            return;
+        }
+        let created_at = now_in_ms();
+        let session = &self.history.session;
+        let hole = self.hole();
+        let first = hole.map_or(self.next, |hole| hole.from);
+        // Who reads the log later is told of the hole in it.
+        let marker = hole.map(|hole| (0, Event::SessionGap(hole)));
+        let envelopes: Vec<Arc<Envelope>> = marker
+            .into_iter()
+            .chain(self.batch.drain(..))
+            .zip(self.next..)
+            .map(|((turn, event), offset)| {
+                let turn = (turn > 0).then_some(turn);
+                Arc::new(Envelope { offset, created_at, session: session.clone(), turn, event })
+            })
+            .collect();
+        self.next += envelopes.len() as u64;
+        self.history.assigned.store(self.next - 1, Ordering::Release);
+        let Some(log) = self.history.log.get() else { return self.history.publish(envelopes) };
+        let weight = envelopes.iter().map(|event| event.event.weight()).sum::<usize>();
+        self.history.waiting.fetch_add(weight, Ordering::AcqRel);
+        let batch = Batch {
+            session: session.clone(),
+            created_at,
+            first,
+            events: envelopes.clone(),
+            source: self.source,
+            cursor: None,
+        };
+        let done = done(self.history.clone(), envelopes, first, weight, self.source);
+        self.held = log.append(batch, done).err();
+    }
+
+    /// As [`Writer::commit`]; says the offset of the last event. Not for a writer that is behind.
+    pub(crate) fn commit_all(&mut self) -> u64 {
+        self.commit();
+        self.next - 1
+    }
+
+    /// What the log lacks, up to the marker itself, which gets the next offset. Once for each failure: another one makes it
+    /// longer.
+    fn hole(&self) -> Option<Gap> {
+        let from = self.history.trouble().hole.take()?;
+        Some(Gap { from, to: self.next })
+    }
+}
+
+/// What is done when the log has taken a batch, or has failed to: readers get it either way.
+fn done(history: Arc<History>, envelopes: Vec<Arc<Envelope>>, first: u64, weight: usize, source: u64) -> Done {
+    Box::new(move |result| {
+        let mut is_news = false;
+        {
+            let mut trouble = history.trouble();
+            let lasted = std::mem::replace(&mut trouble.lasts, result.is_err());
+            if let Err(error) = result {
+                trouble.hole = Some(trouble.hole.map_or(first, |from| from.min(first)));
+                if !lasted {
+                    trouble.error = Some(error);
+                    is_news = true;
+                }
+            }
+        }
+        history.publish(envelopes);
+        let before = history.waiting.fetch_sub(weight, Ordering::AcqRel);
+        // What a failed log lacks is told; to have it twice would not help.
+        history.kept_source.fetch_max(source, Ordering::AcqRel);
+        if before > MOST_WAITING || is_news || history.tells_all.load(Ordering::Acquire) {
+            history.news.notify_one();
+        }
+    })
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.commit();
+        let (history, leaves_open) = (self.history.clone(), self.leaves_open);
+        match (self.history.log.get(), self.held.take()) {
+            (None, _) if leaves_open => {}
+            (None, _) => history.close(),
+            (Some(log), None) if leaves_open => drop(log),
+            (Some(log), None) => close(&log, history),
+            (Some(log), Some(full)) => finish_later(log, full, history, leaves_open),
+        }
+    }
+}
+
+/// As the log keeps it: read again, an event is what it was.
+fn now_in_ms() -> SystemTime {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    UNIX_EPOCH + Duration::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Appends what the log had no room for when its writer was dropped, which cannot wait.
+fn finish_later(log: InUse, mut full: Full, history: Arc<History>, leaves_open: bool) {
+    let work = move || {
+        while let Err(still) = log.append(full.batch, full.done) {
+            full = still;
+            std::thread::sleep(RETRY);
+        }
+        if !leaves_open {
+            close(&log, history);
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("agent-proxy".to_owned()).spawn(work) {
+        tracing::error!(%error, "the last events of a session are not in the log");
+    }
+}
+
+/// Closes a stream behind what waits to be appended to it.
+fn close(log: &EventLog, history: Arc<History>) {
+    let session = history.session.clone();
+    log.close(
+        &session,
+        Box::new(move |result| {
+            if let Err(error) = result {
+                tracing::warn!(session = %history.session, %error, "a session's events stay open in the log");
+            }
+            history.close();
+        }),
+    );
+}

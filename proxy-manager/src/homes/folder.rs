@@ -1,0 +1,90 @@
+//! What a session has beside its home, and no longer than it lives: programs of ours that its agent runs.
+
+use std::{
+    fs::DirBuilder,
+    io,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+};
+
+use agents::provision::ProvisionFile;
+use ipc_protocol::SessionId;
+
+use super::{Homes, files, system};
+use crate::Result;
+
+/// A directory with programs. It goes when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    /// Where that of `session` is, or would be. Makes the directory around it where there is none. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::System`](crate::Error::System).
+    pub(crate) fn path(homes: &Homes, session: &SessionId) -> Result<PathBuf> {
+        Ok(homes.directory()?.join(format!("run-{session}")))
+    }
+
+    /// Makes it, in place of one that a manager left which was killed. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::System`](crate::Error::System); nothing is left then.
+    pub(crate) fn make(path: &Path, programs: &[ProvisionFile]) -> Result<Self> {
+        let wrong = |error: io::Error| system("making the folder", path, &error);
+        files::remove(path).map_err(wrong)?;
+        DirBuilder::new().mode(0o700).create(path).map_err(wrong)?;
+        let folder = Self(path.to_owned());
+        let root = files::open(path).map_err(wrong)?;
+        for program in programs {
+            files::write_program(&root, &program.path, program.contents.expose().as_bytes()).map_err(wrong)?;
+        }
+        Ok(folder)
+    }
+}
+
+impl Folder {
+    /// It stays when this is dropped; where it is.
+    pub(crate) fn stay(mut self) -> PathBuf {
+        std::mem::take(&mut self.0)
+    }
+
+    /// Removes what stayed. Blocks.
+    pub(crate) fn remove(path: &Path) {
+        drop(Self(path.to_owned()));
+    }
+}
+
+impl Drop for Folder {
+    /// Its few files are quickly removed.
+    fn drop(&mut self) {
+        if self.0.as_os_str().is_empty() {
+            return;
+        }
+        if let Err(error) = files::remove(&self.0) {
+            tracing::warn!(path = ?self.0, %error, "a session's folder stays");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::MetadataExt};
+
+    use super::*;
+
+    #[test]
+    fn a_folder_has_programs_and_goes_with_what_is_in_it() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let homes = Homes::kept(scratch.path().to_owned(), []);
+        let path = Folder::path(&homes, &"s-1".parse().expect("an id")).expect("a path");
+        fs::create_dir(&path).expect("made");
+        fs::write(path.join("left"), "").expect("written");
+        let programs = [ProvisionFile { path: "bash".into(), contents: "#!/bin/sh\n".to_owned().into() }];
+        let folder = Folder::make(&path, &programs).expect("made");
+        let mode = |path: &Path| fs::metadata(path).expect("there").mode() & 0o777;
+        assert_eq!((mode(&path), mode(&path.join("bash")), path.join("left").exists()), (0o700, 0o700, false));
+        drop(folder);
+        assert_eq!(fs::read_dir(scratch.path()).expect("listed").count(), 0);
+    }
+}

@@ -1,0 +1,511 @@
+//! Home directories of sessions' own.
+//!
+//! ```text
+//! STATE/homes/s-ID     the home of session ID, until that session and those that went on with it are deleted
+//! STATE/homes/run-ID   programs of ours that its agent runs, until it ends
+//! ```
+//!
+//! Without a state directory they are in a temporary one, which goes with the manager.
+//!
+//! The files of a home that hold the key of a model configuration are there as long as a session with this home runs.
+
+pub(crate) mod files;
+mod folder;
+pub(crate) mod temporary;
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    fs::DirBuilder,
+    io,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use agents::provision::ProvisionFile;
+use ipc_protocol::SessionId;
+
+pub(crate) use self::folder::Folder;
+use self::temporary::Temporary;
+use crate::{Error, Result};
+
+/// All of a manager's.
+#[derive(Debug)]
+pub(crate) struct Homes {
+    root: Root,
+    users: Mutex<Users>,
+}
+
+/// Who has which home.
+#[derive(Debug, Default)]
+struct Users {
+    /// Of each home, the sessions that have it (its own, and those that went on with its conversation), each hold with a number.
+    holds: HashMap<PathBuf, BTreeSet<(SessionId, u64)>>,
+    last: u64,
+    /// Those that are being removed.
+    going: HashSet<PathBuf>,
+    /// Those that are in use.
+    used: HashMap<PathBuf, Used>,
+}
+
+/// A home in which a session runs.
+#[derive(Debug, Default)]
+struct Used {
+    /// The holds of those that run.
+    holds: BTreeSet<u64>,
+    /// Files with keys, within the home.
+    keys: BTreeSet<PathBuf>,
+}
+
+impl Users {
+    fn add(&mut self, home: &Path, session: &SessionId) -> u64 {
+        self.last += 1;
+        self.holds.entry(home.to_owned()).or_default().insert((session.clone(), self.last));
+        self.last
+    }
+
+    /// Takes away the holds of `home` that are `given_up`. Whether nobody has it any more: then it is going.
+    fn release(&mut self, home: &Path, given_up: impl Fn(&SessionId, u64) -> bool) -> bool {
+        let Some(holds) = self.holds.get_mut(home) else { return false };
+        let before = holds.len();
+        holds.retain(|(session, number)| !given_up(session, *number));
+        if !holds.is_empty() || before == 0 {
+            return false;
+        }
+        self.holds.remove(home);
+        self.going.insert(home.to_owned())
+    }
+}
+
+/// What is written down of a session's home: see [`crate::records`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Recorded {
+    pub(crate) session: SessionId,
+    pub(crate) home: PathBuf,
+    /// Files within it that hold a key.
+    pub(crate) keys: Vec<PathBuf>,
+}
+
+/// Where they are.
+#[derive(Debug)]
+enum Root {
+    Kept(PathBuf),
+    /// Made when it is first needed, in this directory.
+    Temporary {
+        parent: PathBuf,
+        made: Mutex<Option<Temporary>>,
+    },
+}
+
+impl Homes {
+    /// Homes in this directory, which is there and ours alone. `recorded` are the sessions of earlier managers that have one.
+    /// These run no more: the keys that are left in it go. Blocks.
+    pub(crate) fn kept(directory: PathBuf, recorded: impl IntoIterator<Item = Recorded>) -> Self {
+        let mut users = Users::default();
+        for Recorded { session, home, keys } in recorded {
+            if let Some(home) = within(&directory, &home) {
+                users.add(&home, &session);
+                remove_keys(&home, &keys.into_iter().collect());
+            }
+        }
+        Self { root: Root::Kept(directory), users: Mutex::new(users) }
+    }
+
+    /// Removes keys that stayed in a home, unless another session runs there. Blocks.
+    pub(crate) fn forget_keys(&self, home: &Path, keys: &[PathBuf]) {
+        let users = self.users();
+        if !users.used.contains_key(home) {
+            remove_keys(home, &keys.iter().cloned().collect());
+        }
+    }
+
+    /// The home that a record names, if it is there. Blocks.
+    pub(crate) fn recorded(&self, home: &Path) -> Option<PathBuf> {
+        within(&self.directory().ok()?, home).filter(|home| home.symlink_metadata().is_ok())
+    }
+
+    /// Homes in a fresh directory within `parent`. Those that killed managers left there are removed meanwhile.
+    pub(crate) fn temporary(parent: PathBuf) -> Self {
+        temporary::sweep_in_background(parent.clone());
+        Self { root: Root::Temporary { parent, made: Mutex::default() }, users: Mutex::default() }
+    }
+
+    fn users(&self) -> MutexGuard<'_, Users> {
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where `session`'s own home is, or would be. Makes the directory around it where there is none. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub(crate) fn path(&self, session: &SessionId) -> Result<PathBuf> {
+        // An id may be `..`.
+        Ok(self.directory()?.join(format!("s-{session}")))
+    }
+
+    /// The directory that they are in. Blocks.
+    pub(crate) fn directory(&self) -> Result<PathBuf> {
+        match &self.root {
+            Root::Kept(directory) => Ok(directory.clone()),
+            Root::Temporary { parent, made } => {
+                let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(directory) = made.as_ref() {
+                    return Ok(directory.path().to_owned());
+                }
+                let directory = Temporary::make(parent)
+                    .map_err(|error| system("making a directory for homes in", parent, &error))?;
+                Ok(made.insert(directory).path().to_owned())
+            }
+        }
+    }
+
+    /// Makes `session`'s own home. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateSession`] if an earlier session of that id has left one: it is to be deleted first.
+    /// [`Error::System`].
+    pub(crate) fn make(self: &Arc<Self>, session: &SessionId) -> Result<Tenancy> {
+        let path = self.path(session)?;
+        match DirBuilder::new().mode(0o700).create(&path) {
+            Ok(()) => self.share(&path, session),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                Err(Error::DuplicateSession { session: session.clone() })
+            }
+            Err(error) => Err(system("making the home", &path, &error)),
+        }
+    }
+
+    /// `session` has this home too. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::System`] if it is not there, or is being removed.
+    pub(crate) fn share(self: &Arc<Self>, home: &Path, session: &SessionId) -> Result<Tenancy> {
+        let mut users = self.users();
+        if users.going.contains(home) {
+            let error = io::Error::new(io::ErrorKind::NotFound, "it is being removed");
+            return Err(system("going on in the home", home, &error));
+        }
+        home.symlink_metadata().map_err(|error| system("going on in the home", home, &error))?;
+        let number = users.add(home, session);
+        users.used.entry(home.to_owned()).or_default().holds.insert(number);
+        let (path, session) = (home.to_owned(), session.clone());
+        Ok(Tenancy { homes: self.clone(), path, session, number, fresh: Mutex::new(true) })
+    }
+
+    /// `session` does not need its home any more; it goes with the last that has it. Says whether there was one. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::System`]; it is the session's still.
+    pub(crate) fn delete(&self, session: &SessionId) -> Result<bool> {
+        let own = self.path(session)?;
+        let mut users = self.users();
+        let has = |holds: &BTreeSet<(SessionId, u64)>| holds.iter().any(|(holder, _)| holder == session);
+        let had: Vec<_> = users.holds.iter().filter(|(_, holds)| has(holds)).map(|(home, _)| home.clone()).collect();
+        let mut unused: Vec<_> =
+            had.iter().filter(|home| users.release(home, |holder, _| holder == session)).cloned().collect();
+        // One of a session that an earlier manager had, else.
+        if had.is_empty() && !users.holds.contains_key(&own) && users.going.insert(own.clone()) {
+            unused.push(own);
+        }
+        // They may be large: others are not held up by it.
+        drop(users);
+        let mut there = !had.is_empty();
+        for home in unused {
+            there |= home.symlink_metadata().is_ok();
+            self.remove(&home, session)?;
+        }
+        Ok(there)
+    }
+
+    /// Removes a home that is going.
+    fn remove(&self, home: &Path, session: &SessionId) -> Result<()> {
+        let removed = files::remove(home);
+        let mut users = self.users();
+        users.going.remove(home);
+        removed.map_err(|error| {
+            users.add(home, session);
+            system("removing the home", home, &error)
+        })
+    }
+
+    /// Removes the homes that are not kept, and the keys from those that are: no session runs any more. Blocks.
+    pub(crate) fn close(&self) {
+        let used = std::mem::take(&mut self.users().used);
+        for (home, Used { keys, .. }) in used {
+            remove_keys(&home, &keys);
+        }
+        let Root::Temporary { made, .. } = &self.root else { return };
+        let Some(directory) = made.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        let path = directory.path().to_owned();
+        if let Err(error) = directory.remove() {
+            tracing::warn!(?path, %error, "the sessions' homes stay");
+        }
+    }
+}
+
+impl Drop for Homes {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// A session's hold on its home while it starts. A session that does not start gives it up.
+#[derive(Debug)]
+pub(crate) struct Tenancy {
+    homes: Arc<Homes>,
+    path: PathBuf,
+    session: SessionId,
+    number: u64,
+    fresh: Mutex<bool>,
+}
+
+impl Tenancy {
+    /// Writes what an agent needs to the home; `keys` are those of the files that hold a key. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::System`], without the contents.
+    pub(crate) fn write(&self, files: &[ProvisionFile], keys: &[PathBuf]) -> Result<()> {
+        if let Some(used) = self.homes.users().used.get_mut(&self.path) {
+            used.keys.extend(keys.iter().cloned());
+        }
+        write(&self.path, files)
+    }
+
+    /// The session is over: the keys go from its home, unless another session runs there. Blocks.
+    pub(crate) fn leave(&self) {
+        let mut users = self.homes.users();
+        let Some(used) = users.used.get_mut(&self.path) else { return };
+        if used.holds.remove(&self.number)
+            && used.holds.is_empty()
+            && let Some(Used { keys, .. }) = users.used.remove(&self.path)
+        {
+            // Whoever is about to go on here waits until they are gone, and then writes its own.
+            remove_keys(&self.path, &keys);
+        }
+    }
+
+    /// The session may outlive this manager, and its keys with it; its home.
+    pub(crate) fn stay(&self) -> PathBuf {
+        self.keep();
+        let mut users = self.homes.users();
+        if let Some(used) = users.used.get_mut(&self.path)
+            && used.holds.remove(&self.number)
+            && used.holds.is_empty()
+        {
+            users.used.remove(&self.path);
+        }
+        self.path.clone()
+    }
+
+    /// The session has started: the home is its, until it is deleted.
+    pub(crate) fn keep(&self) {
+        *self.fresh.lock().unwrap_or_else(PoisonError::into_inner) = false;
+    }
+
+    /// Gives it up, unless it is kept: it goes if nobody else has it. Blocks.
+    pub(crate) fn discard(&self) {
+        self.leave();
+        let mut fresh = self.fresh.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_mine = |session: &SessionId, number| *session == self.session && number == self.number;
+        if std::mem::take(&mut *fresh)
+            && self.homes.users().release(&self.path, is_mine)
+            && let Err(error) = self.homes.remove(&self.path, &self.session)
+        {
+            tracing::warn!(path = ?self.path, %error, "the home of a session that did not start stays");
+        }
+    }
+}
+
+impl Drop for Tenancy {
+    /// It was never given to an agent, or whoever should have discarded it was dropped.
+    fn drop(&mut self) {
+        self.discard();
+    }
+}
+
+/// Removes files with keys from `home`. Blocks.
+pub(crate) fn remove_keys(home: &Path, keys: &BTreeSet<PathBuf>) {
+    for path in keys {
+        let removed = files::open(home).and_then(|root| files::unlink(&root, path));
+        // The home itself may have been deleted meanwhile.
+        if let Err(error) = removed
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(?home, ?path, %error, "a key stays in the home of a session that is over");
+        }
+    }
+}
+
+fn write(home: &Path, files: &[ProvisionFile]) -> Result<()> {
+    if files.is_empty() {
+        return Ok(());
+    }
+    let root = files::open(home).map_err(|error| system("opening the home", home, &error))?;
+    for file in files {
+        files::write(&root, &file.path, file.contents.expose().as_bytes())
+            .map_err(|error| system("writing", &home.join(&file.path), &error))?;
+    }
+    Ok(())
+}
+
+/// The home of that name in `directory`: the state directory may have been moved, or be called by another path.
+fn within(directory: &Path, home: &Path) -> Option<PathBuf> {
+    Some(directory.join(home.file_name()?))
+}
+
+fn system(doing: &str, path: &Path, error: &io::Error) -> Error {
+    Error::system(&format!("{doing} {}", path.display()), error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn session(id: &str) -> SessionId {
+        id.parse().expect("a valid id")
+    }
+
+    fn kept() -> (TempDir, Arc<Homes>) {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let homes = Arc::new(Homes::kept(scratch.path().to_owned(), []));
+        (scratch, homes)
+    }
+
+    #[test]
+    fn a_home_lives_as_long_as_its_session_is_not_deleted() {
+        let (_scratch, homes) = kept();
+        let id = session("..");
+        let path = homes.path(&id).expect("a path");
+        assert!(path.ends_with("s-.."), "{path:?}");
+        homes.make(&id).expect("made").discard();
+        assert!(!path.exists(), "the session did not start");
+        drop(homes.make(&id).expect("made"));
+        assert!(!path.exists(), "nor did this one");
+        homes.make(&id).expect("made").keep();
+        write(&path, &[ProvisionFile { path: "a/b".into(), contents: "x".to_owned().into() }]).expect("written");
+        assert!(path.join("a/b").exists());
+        assert!(matches!(homes.make(&id), Err(Error::DuplicateSession { .. })));
+        // Another manager with the same directory knows nothing of it.
+        let later = Homes::kept(homes.directory().expect("there"), []);
+        assert!(later.delete(&id).expect("deleted"));
+        assert!(!path.exists());
+        assert!(!later.delete(&id).expect("nothing to delete"));
+    }
+
+    #[test]
+    fn a_shared_home_goes_with_the_last_that_has_it() {
+        let (_scratch, homes) = kept();
+        let (first, second) = (session("first"), session("second"));
+        homes.make(&first).expect("made").keep();
+        let path = homes.path(&first).expect("a path");
+        homes.share(&path, &second).expect("there").keep();
+        // One that did not start has no say.
+        homes.share(&path, &session("third")).expect("there").discard();
+        assert!(homes.delete(&first).expect("deleted"));
+        assert!(path.exists());
+        assert!(homes.delete(&second).expect("deleted"));
+        assert!(!path.exists() && homes.users().holds.is_empty() && homes.users().going.is_empty());
+        assert!(homes.share(&path, &second).is_err(), "it is gone");
+    }
+
+    #[test]
+    fn a_shared_home_goes_with_the_last_of_another_manager_s_too() {
+        let (_scratch, homes) = kept();
+        let (first, second, other) = (session("first"), session("second"), session("other"));
+        homes.make(&first).expect("made").keep();
+        homes.make(&other).expect("made").keep();
+        let path = homes.path(&first).expect("a path");
+        // By another path to the same directory, and what is no home.
+        let named = Path::new("/elsewhere/homes").join(path.file_name().expect("named"));
+        for file in ["key", "other"] {
+            fs::write(path.join(file), "x").expect("written");
+        }
+        let recorded = |session: &SessionId, home: &Path| {
+            let keys = vec!["key".into(), "../other".into()];
+            Recorded { session: session.clone(), home: home.to_owned(), keys }
+        };
+        let recorded = [recorded(&first, &path), recorded(&second, &named), recorded(&other, Path::new("/.."))];
+        let later = Homes::kept(homes.directory().expect("there"), recorded);
+        assert!(!path.join("key").exists() && path.join("other").exists());
+        assert!(later.delete(&first).expect("deleted"));
+        assert!(path.exists(), "the second has it still");
+        assert!(later.delete(&second).expect("deleted"));
+        assert!(!path.exists());
+        // Without a home in its record it has the one that is called after it.
+        assert!(later.delete(&other).expect("deleted"));
+        assert!(!homes.path(&other).expect("a path").exists());
+    }
+
+    #[test]
+    fn a_start_that_is_refused_gives_back_only_what_it_took() {
+        let (_scratch, homes) = kept();
+        let (living, ended) = (session("living"), session("ended"));
+        homes.make(&living).expect("made").keep();
+        homes.make(&ended).expect("made").keep();
+        let (own, other) = (homes.path(&living).expect("a path"), homes.path(&ended).expect("a path"));
+        // Under an id that is used, in its own home and in another.
+        homes.share(&own, &living).expect("there").discard();
+        homes.share(&other, &living).expect("there").discard();
+        assert!(own.exists() && other.exists());
+        assert!(homes.delete(&living).expect("deleted"));
+        assert!(!own.exists() && other.exists());
+        // What somebody else still has does not go with the session that made it.
+        homes.share(&other, &living).expect("there").keep();
+        assert!(homes.delete(&ended).expect("deleted"));
+        assert!(!homes.delete(&ended).expect("it has none any more"));
+        assert!(other.exists());
+    }
+
+    #[test]
+    fn a_key_goes_with_the_last_session_that_runs() {
+        let (_scratch, homes) = kept();
+        let (first, second) = (session("first"), session("second"));
+        let file = |path: &str| ProvisionFile { path: path.into(), contents: "x".to_owned().into() };
+        let tenancy = homes.make(&first).expect("made");
+        let path = homes.path(&first).expect("a path");
+        tenancy.write(&[file("a/key"), file("settings")], &["a/key".into(), "unwritten".into()]).expect("written");
+        tenancy.keep();
+        let other = homes.share(&path, &second).expect("there");
+        other.write(&[file("key")], &["key".into()]).expect("written");
+        tenancy.leave();
+        assert!(path.join("a/key").exists() && path.join("key").exists(), "the second runs");
+        other.keep();
+        drop(other);
+        assert!(!path.join("a/key").exists() && !path.join("key").exists() && path.join("settings").exists());
+        // Of one that goes on there; the first has no say in it any more.
+        let again = homes.share(&path, &second).expect("there");
+        again.write(&[file("a/key")], &["a/key".into()]).expect("written");
+        drop(tenancy);
+        assert!(path.join("a/key").exists());
+        again.keep();
+        homes.close();
+        assert!(!path.join("a/key").exists() && homes.users().used.is_empty());
+    }
+
+    #[test]
+    fn homes_that_are_not_kept_go_with_the_manager() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let homes = Arc::new(Homes::temporary(scratch.path().to_owned()));
+        assert_eq!(fs::read_dir(scratch.path()).expect("listed").count(), 0, "made when it is needed");
+        homes.make(&session("s-1")).expect("made").keep();
+        assert!(homes.path(&session("s-1")).expect("a path").exists());
+        drop(homes);
+        assert_eq!(fs::read_dir(scratch.path()).expect("listed").count(), 0);
+    }
+
+    #[test]
+    fn an_error_names_the_file_and_not_what_is_in_it() {
+        let (_scratch, homes) = kept();
+        let id = session("s-1");
+        homes.make(&id).expect("made").keep();
+        let path = homes.path(&id).expect("a path");
+        fs::write(path.join("file"), "").expect("written");
+        let files = [ProvisionFile { path: "file/settings".into(), contents: "hunter2".to_owned().into() }];
+        let error = write(&path, &files).expect_err("a file is no directory").to_string();
+        assert!(error.contains("file/settings") && !error.contains("hunter2"), "{error}");
+    }
+}

@@ -1,0 +1,180 @@
+//! The directory of homes that are not kept. Its manager has it locked (`flock`) as long as it lives; what a manager leaves that
+//! was killed is removed by a later one, which can lock it then.
+
+use std::{
+    fs,
+    io::{self, ErrorKind},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::MetadataExt,
+    },
+    path::{Path, PathBuf},
+    thread,
+};
+
+use rustix::{
+    fs::{FlockOperation, flock, fstat},
+    io::Errno,
+};
+
+use super::files;
+
+/// What the names of such directories begin with.
+const PREFIX: &str = "agent-proxy-homes.";
+/// What the names of saved conversations begin with.
+pub(crate) const BACKUP: &str = "backup-";
+/// A directory that somebody removes before it is locked is made anew, so often.
+const TRIES: usize = 16;
+
+/// One that is this manager's.
+#[derive(Debug)]
+pub(super) struct Temporary {
+    path: PathBuf,
+    /// Holds the lock.
+    _lock: OwnedFd,
+}
+
+impl Temporary {
+    /// Makes one in `parent`.
+    pub(super) fn make(parent: &Path) -> io::Result<Self> {
+        for _ in 0..TRIES {
+            let path = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?.keep();
+            // Before it is locked it looks like one of a manager that has died.
+            let opened = match files::open(&path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                opened => opened?,
+            };
+            // Where it cannot be locked for another reason, nobody else can lock it either.
+            if flock(&opened, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+                continue;
+            }
+            if is_at(&opened, &path) {
+                return Ok(Self { path, _lock: opened });
+            }
+        }
+        Err(io::Error::other("each was removed by somebody at once"))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes it with all that is in it.
+    pub(super) fn remove(self) -> io::Result<()> {
+        files::remove(&self.path)
+    }
+}
+
+/// Removes what managers of this user's have left in `parent` that are dead, in a thread of its own: it may be much.
+pub(super) fn sweep_in_background(parent: PathBuf) {
+    let swept = thread::Builder::new().name("agent-proxy".to_owned()).spawn(move || sweep(&parent));
+    if let Err(error) = swept {
+        tracing::warn!(%error, "homes that killed managers left are not looked for");
+    }
+}
+
+fn sweep(parent: &Path) {
+    let entries = match fs::read_dir(parent) {
+        Ok(entries) => entries,
+        Err(error) => return tracing::debug!(?parent, %error, "homes that killed managers left are not looked for"),
+    };
+    for entry in entries.flatten() {
+        if entry.file_name().to_str().is_none_or(|name| !name.starts_with(PREFIX)) {
+            continue;
+        }
+        let path = entry.path();
+        match remove_left(&path) {
+            Ok(true) => tracing::info!(?path, "homes that a killed manager left: removed"),
+            Ok(false) => {}
+            // Somebody else was faster.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => tracing::warn!(?path, %error, "homes that a killed manager left stay"),
+        }
+    }
+}
+
+/// Removes one, unless it is another user's or its manager lives.
+fn remove_left(path: &Path) -> io::Result<bool> {
+    let opened = files::open(path)?;
+    if fstat(&opened)?.st_uid != rustix::process::geteuid().as_raw() {
+        return Ok(false);
+    }
+    match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => return Ok(false),
+        Err(error) => return Err(error.into()),
+    }
+    if !is_at(&opened, path) {
+        return Ok(false);
+    }
+    for entry in fs::read_dir(path)? {
+        // The agent that was loading a conversation may have destroyed it: this is the only copy.
+        if entry?.file_name().to_string_lossy().starts_with(BACKUP) {
+            return Err(io::Error::other("there is a saved conversation in it: bring it back, then remove it"));
+        }
+    }
+    files::remove(path)?;
+    Ok(true)
+}
+
+/// Whether this is the directory at `path`.
+fn is_at(directory: impl AsFd, path: &Path) -> bool {
+    let (Ok(ours), Ok(there)) = (fstat(directory), fs::symlink_metadata(path)) else { return false };
+    (ours.st_dev, ours.st_ino) == (there.dev(), there.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// As if its manager had been killed.
+    fn abandoned(parent: &Path) -> PathBuf {
+        let made = Temporary::make(parent).expect("made");
+        fs::create_dir(made.path.join("s-1")).expect("made");
+        fs::write(made.path.join("s-1/file"), "x").expect("written");
+        made.path.clone()
+    }
+
+    #[test]
+    fn what_the_dead_left_goes_and_what_the_living_have_stays() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let living = Temporary::make(scratch.path()).expect("made");
+        fs::create_dir(living.path().join("s-1")).expect("made");
+        let dead = [abandoned(scratch.path()), abandoned(scratch.path())];
+        let saved = abandoned(scratch.path());
+        fs::create_dir(saved.join("backup-s-1")).expect("made");
+        // Others' things.
+        let outside = scratch.path().join("outside");
+        fs::create_dir(&outside).expect("made");
+        symlink(&outside, scratch.path().join(format!("{PREFIX}link"))).expect("linked");
+        fs::write(scratch.path().join(format!("{PREFIX}file")), "").expect("written");
+        for _ in 0..2 {
+            sweep(scratch.path());
+            assert!(dead.iter().all(|dead| !dead.exists()));
+            assert!(living.path().join("s-1").exists() && outside.exists());
+            assert!(saved.join("backup-s-1").exists() && saved.join("s-1/file").exists());
+        }
+        let path = living.path().to_owned();
+        living.remove().expect("removed");
+        assert!(!path.exists());
+        sweep(&scratch.path().join("nowhere"));
+    }
+
+    #[test]
+    fn one_that_is_being_made_is_not_lost() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let done = std::sync::atomic::AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    sweep(scratch.path());
+                }
+            });
+            let made: Vec<_> = (0..100).map(|_| Temporary::make(scratch.path()).expect("made")).collect();
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(made.iter().all(|made| is_at(&made._lock, made.path())));
+        });
+    }
+}

@@ -1,0 +1,97 @@
+//! What a host writes down of a session that can outlive it, for the next one. It travels as JSON: the next one may be of
+//! another release. What it does not know it leaves out; nothing secret is in it.
+
+use std::time::{Duration, SystemTime};
+
+use ipc_protocol::{Enclosure, Json, Limits, Timeouts};
+use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use super::Launch;
+use crate::session::Labels;
+
+/// A session's card.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Card {
+    /// Milliseconds since 1970.
+    started_at_ms: u64,
+    #[serde(deserialize_with = "lenient")]
+    pub(crate) labels: Labels,
+    #[serde(deserialize_with = "lenient")]
+    pub(crate) enclosure: Enclosure,
+    #[serde(deserialize_with = "lenient")]
+    pub(crate) limits: Limits,
+    #[serde(deserialize_with = "lenient")]
+    pub(crate) timeouts: Timeouts,
+    pub(crate) max_turns: Option<u32>,
+    /// Whose conversation it has, as leases have it.
+    pub(crate) family: String,
+    /// Where the agent keeps it.
+    pub(crate) store: Option<std::path::PathBuf>,
+    /// What its proxy says is numbered on from this in the event log.
+    pub(crate) source_base: u64,
+}
+
+/// What another release means by it is better guessed than the session lost.
+fn lenient<'de, D: Deserializer<'de>, T: DeserializeOwned + Default>(source: D) -> Result<T, D::Error> {
+    let value = Value::deserialize(source)?;
+    Ok(serde_json::from_value(value).unwrap_or_default())
+}
+
+impl Card {
+    /// Reads a card; what it does not say has its default.
+    pub(crate) fn read(json: &Json) -> Self {
+        serde_json::from_str(json.as_str()).unwrap_or_default()
+    }
+
+    /// As it is given to the fork server.
+    pub(crate) fn json(&self, source_base: u64) -> Json {
+        let card = Self { source_base, ..self.clone() };
+        serde_json::to_value(card).map_or_else(|_| Json::null(), |card| Json::from(&card))
+    }
+
+    /// When the session was started.
+    pub(crate) fn started_at(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_millis(self.started_at_ms)
+    }
+}
+
+impl Launch {
+    /// What the next host is told, if there is to be one.
+    pub(crate) fn card(&self) -> Option<Card> {
+        self.detach.as_ref()?;
+        let config = &self.attempt.config;
+        let (family, store) = self.conversation.place();
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Some(Card {
+            started_at_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+            labels: self.labels.clone(),
+            enclosure: self.enclosure.clone(),
+            limits: config.limits.clone(),
+            timeouts: config.timeouts,
+            max_turns: config.max_turns,
+            family: family.to_owned(),
+            store: store.map(Into::into),
+            source_base: 0,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_of_another_release_is_read_as_far_as_it_is_understood() {
+        let text =
+            r#"{"startedAtMs":5,"labels":{"agent":"fake","cwd":"/x","colour":"red"},"limits":{"moons":3},"new":[1]}"#;
+        let card = Card::read(&Json::new(text).expect("JSON"));
+        assert_eq!((card.labels.agent.as_str(), card.labels.cwd.as_str()), ("fake", "/x"));
+        assert_eq!(
+            (card.limits.clone(), card.started_at()),
+            (Limits::default(), SystemTime::UNIX_EPOCH + Duration::from_millis(5))
+        );
+        assert_eq!(Card::read(&Json::null()), Card::default());
+    }
+}

@@ -1,0 +1,77 @@
+//! What makes no sense in a configuration.
+
+use ipc_protocol::{AgentSessionConfig, EnvVars, LimitKind, Timeouts};
+
+use super::invalid;
+use crate::{Error, Result};
+
+/// Checks what does not depend on the agent.
+///
+/// # Errors
+/// [`Error::InvalidConfig`] with the field; [`Error::TooDeep`].
+pub(super) fn config(config: &AgentSessionConfig, max_depth: u32) -> Result<()> {
+    let depth = config.depth.saturating_add(1);
+    if depth > max_depth {
+        return Err(Error::TooDeep { depth, max: max_depth });
+    }
+    if let Some((kind, _)) = config.limits.set().find(|(_, value)| *value == 0) {
+        return Err(invalid(limit_field(kind), format!("a limit of 0 on {kind} leaves nothing: leave it out")));
+    }
+    for (field, clock) in clocks(&config.timeouts) {
+        if clock == Some(0) {
+            return Err(invalid(field, "no time at all: null stops a clock".to_owned()));
+        }
+    }
+    agents::permission::check(&config.permissions).map_err(|error| invalid("permissions", error.to_string()))
+}
+
+/// Checks a working directory.
+pub(super) fn cwd(cwd: &str) -> Result<()> {
+    if cwd.starts_with('/') && !cwd.contains('\0') {
+        return Ok(());
+    }
+    Err(invalid("cwd", format!("{cwd:?} is no absolute path")))
+}
+
+/// Checks what a program is started with.
+pub(super) fn program(argv: &[String], env: &EnvVars) -> Result<()> {
+    if argv.iter().any(|arg| arg.contains('\0')) {
+        return Err(invalid("command", "an argument holds a NUL byte".to_owned()));
+    }
+    let unfit =
+        |(name, value): &(&String, &String)| name.is_empty() || name.contains(['=', '\0']) || value.contains('\0');
+    match env.0.iter().find(unfit) {
+        Some((name, _)) => {
+            Err(invalid("env", format!("variable {name:?}: no name is empty or holds '=', nothing holds NUL")))
+        }
+        None => Ok(()),
+    }
+}
+
+fn clocks(timeouts: &Timeouts) -> [(&'static str, Option<u64>); 7] {
+    let Timeouts {
+        start_ms, first_response_ms, inactivity_ms, turn_ms, tool_ms, silence_ms, silence_repeat_ms, ..
+    } = *timeouts;
+    [
+        ("timeouts.startMs", start_ms),
+        ("timeouts.firstResponseMs", first_response_ms),
+        ("timeouts.inactivityMs", inactivity_ms),
+        ("timeouts.turnMs", turn_ms),
+        ("timeouts.toolMs", tool_ms),
+        ("timeouts.silenceMs", silence_ms),
+        ("timeouts.silenceRepeatMs", silence_repeat_ms),
+    ]
+}
+
+/// The field of a configuration that holds a limit.
+fn limit_field(kind: LimitKind) -> &'static str {
+    match kind {
+        LimitKind::Memory => "limits.memoryBytes",
+        LimitKind::Processes => "limits.processes",
+        LimitKind::CpuTime => "limits.cpuTimeMs",
+        LimitKind::CpuPercent => "limits.cpuPercent",
+        LimitKind::OpenFiles => "limits.openFiles",
+        LimitKind::FileSize => "limits.fileSizeBytes",
+        LimitKind::WallClock => "limits.wallClockMs",
+    }
+}

@@ -1,0 +1,58 @@
+//! What sessions are started from.
+
+use std::collections::BTreeMap;
+
+use agents::{AgentSpec, Catalog, CatalogError, ModelConfig, ProfileError, Profiles};
+use ipc_protocol::{AgentSessionConfig, EnvVars};
+
+use super::invalid;
+use crate::{Error, Result};
+
+/// What a manager knows, and what it gives to every session.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Kit {
+    pub(crate) catalog: Catalog,
+    pub(crate) profiles: Profiles,
+    pub(crate) models: BTreeMap<String, ModelConfig>,
+    pub(crate) base_env: EnvVars,
+    /// Where sessions work that do not say where.
+    pub(crate) cwd: String,
+    /// How many sessions deep a session may be.
+    pub(crate) max_depth: u32,
+}
+
+impl Kit {
+    /// Gives `config` what its profile says and it does not.
+    ///
+    /// # Errors
+    /// [`Error::UnknownProfile`]; [`Error::InvalidConfig`] for one of another agent.
+    pub(super) fn apply_profile(&self, config: &mut AgentSessionConfig) -> Result<()> {
+        let Some(name) = config.profile.clone() else { return Ok(()) };
+        let applied = self.profiles.get(&name).and_then(|profile| profile.apply(config));
+        applied.map_err(|error| match error {
+            ProfileError::Unknown { name, known } => Error::UnknownProfile { profile: name, known },
+            error @ ProfileError::OtherAgent { .. } => invalid("profile", error.to_string()),
+        })
+    }
+
+    /// The row of the session's agent.
+    ///
+    /// # Errors
+    /// [`Error::UnknownAgent`]; [`Error::InvalidConfig`] for one that cannot be started.
+    pub(crate) fn agent(&self, config: &AgentSessionConfig) -> Result<&AgentSpec> {
+        self.catalog.get(&config.agent).map_err(|error| match error {
+            CatalogError::Unknown { agent, known } => Error::UnknownAgent { agent, known },
+            CatalogError::Disabled { .. } | CatalogError::Container { .. } => invalid("agent", error.to_string()),
+        })
+    }
+
+    /// The model configuration that the session names.
+    ///
+    /// # Errors
+    /// [`Error::UnknownModel`] says what there is.
+    pub(super) fn model(&self, config: &AgentSessionConfig) -> Result<Option<&ModelConfig>> {
+        let Some(name) = &config.model_config else { return Ok(None) };
+        let unknown = || Error::UnknownModel { model: name.clone(), known: self.models.keys().cloned().collect() };
+        self.models.get(name).map(Some).ok_or_else(unknown)
+    }
+}

@@ -1,0 +1,366 @@
+//! What a session is started with: planned here, before anything is made or forked.
+
+mod backup;
+mod card;
+mod check;
+mod conversation;
+mod kit;
+mod preamble;
+mod ready;
+mod resume;
+mod store;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use agents::{
+    AgentSpec, ModelConfig, Secret,
+    provision::{Provision, ProvisionError, ProvisionFile, ProvisionRequest, needs_folder, provision},
+};
+use ipc_protocol::{
+    AgentSessionConfig, Enclosure, EnvVars, Home, Json, MARKER, NativeResume, OnMissing, SessionId,
+    message::{AgentCommand, Detach},
+};
+
+pub(crate) use backup::Backup;
+pub(crate) use card::Card;
+pub(crate) use conversation::Conversation;
+pub(crate) use kit::Kit;
+pub(crate) use ready::Aftermath;
+pub(crate) use resume::{LONGEST_HISTORY, Past, Place};
+
+use self::{backup::BackupPlan, preamble::preamble, resume::Origin};
+use crate::{
+    Error, Result,
+    containment::Held,
+    homes::{Folder, Homes},
+    leases::Leases,
+    session::Labels,
+    state::Journal,
+    supervision::Slot,
+};
+
+/// Variable that every process of a session carries in its environment, with the session's id.
+pub const SESSION_MARKER: &str = "AGENT_PROXY_SESSION";
+
+/// Variable that every process of a session carries in its environment: how many sessions deep it is. What starts a session
+/// from within one passes it on as `AgentSessionConfig::depth`.
+pub const DEPTH_MARKER: &str = "AGENT_PROXY_DEPTH";
+
+/// A checked configuration, and all that is to be done with it.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    pub(crate) attempt: Attempt,
+    /// Without the conversation, for when that cannot be had.
+    pub(crate) fallback: Option<Box<Attempt>>,
+    pub(crate) enclosure: Enclosure,
+    pub(crate) labels: Labels,
+    /// Where the session's home is.
+    pub(crate) place: Place,
+    /// Where the programs are that its agent runs, if there are any.
+    folder: Option<PathBuf>,
+    /// What is known of its conversation.
+    pub(crate) conversation: Conversation,
+    /// What is saved before the agent loads a conversation.
+    backup: Option<BackupPlan>,
+    /// Where its processes are written down, if they are.
+    pub(crate) journal: Option<Journal>,
+    /// Its place among the sessions.
+    pub(crate) slot: Option<Slot>,
+    /// If it is to outlive this host.
+    pub(crate) detach: Option<Box<Detach>>,
+}
+
+/// One try to start the agent.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    pub(crate) config: AgentSessionConfig,
+    pub(crate) command: AgentCommand,
+    /// The conversation that it goes on with, whoever is told.
+    resume: Option<NativeResume>,
+    /// What the agent finds in its home.
+    pub(crate) files: Vec<ProvisionFile>,
+    /// Those of them that hold the key of the model configuration.
+    keys: Vec<PathBuf>,
+    /// What it finds in the session's folder.
+    programs: Vec<ProvisionFile>,
+    /// What comes before the first prompt.
+    pub(crate) preamble: Option<String>,
+    /// Why it begins a new conversation where it should have gone on with one.
+    pub(crate) anew: Option<String>,
+}
+
+/// What a launch is planned with.
+pub(crate) struct Around<'a> {
+    pub(crate) kit: &'a Kit,
+    pub(crate) homes: &'a Homes,
+    pub(crate) leases: &'a Arc<Leases>,
+    /// The manager's sessions.
+    pub(crate) past: &'a (dyn Fn(&SessionId) -> Option<Past> + Sync),
+}
+
+impl Launch {
+    /// Checks `config`, fills in what it leaves open, and resolves its agent, model and conversation. Makes no home yet.
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfig`], [`Error::UnknownAgent`], [`Error::UnknownProfile`], [`Error::UnknownModel`],
+    /// [`Error::Unsupported`], [`Error::TooDeep`],
+    /// [`Error::NativeSessionMissing`], [`Error::NativeSessionBusy`], [`Error::System`].
+    pub(crate) fn plan(mut config: AgentSessionConfig, around: &Around<'_>) -> Result<Self> {
+        let kit = around.kit;
+        kit.apply_profile(&mut config)?;
+        let spec = kit.agent(&config)?;
+        spec.resource_limits.apply(&mut config.limits);
+        check::config(&config, kit.max_depth)?;
+        let resume = config.resume.clone();
+        let origin = resume.as_ref().map(|resume| Origin::find(&config, resume, around.past)).transpose()?;
+        if let Some(origin) = &origin {
+            config.model_config = config.model_config.or_else(|| origin.model_config.clone());
+        }
+        let model = kit.model(&config)?;
+        let place = place(&config, origin.as_ref());
+        let default_cwd = origin.as_ref().and_then(|origin| origin.cwd.as_deref()).unwrap_or(&kit.cwd);
+        let cwd = config.cwd.get_or_insert_with(|| default_cwd.to_owned()).clone();
+        check::cwd(&cwd)?;
+        let home = match &place {
+            Place::Shared => None,
+            Place::Own => Some(around.homes.path(&config.session_id)?),
+            Place::Of(home) => Some(home.clone()),
+        };
+        let folder = needs_folder(spec).then(|| Folder::path(around.homes, &config.session_id)).transpose()?;
+        // Ids can be chosen, and two managers can choose the same: this is of this one run.
+        let enclosure = Enclosure { marker: SessionId::mint().to_string(), ..Enclosure::default() };
+        let marker = &enclosure.marker;
+        let draft = Draft { kit, spec, model, home: home.as_deref(), folder: folder.as_deref(), marker };
+        let on_missing = resume.map(|resume| resume.on_missing);
+        let Tries { attempt, fallback } = draft.tries(&config, origin, on_missing.as_ref())?;
+        let home = home.map(|home| utf8(&home)).transpose()?;
+        let conversation = conversation(spec, &attempt, &cwd, around.leases)?;
+        let native = attempt.resume.as_ref();
+        let backup = BackupPlan::of(spec, native, store::home(family(spec), &attempt.command.env), &cwd);
+        let default_model = || model.and_then(|model| model.model.as_deref()).or_else(|| spec.default_model());
+        let labels = Labels {
+            agent: spec.id.clone(),
+            agent_type: config.agent_type,
+            user_id: config.user_id,
+            workspace_id: config.workspace_id,
+            cwd,
+            profile: config.profile,
+            model: config.model.or_else(|| default_model().map(str::to_owned)),
+            model_config: config.model_config,
+            mode: config.mode,
+            thinking: config.thinking,
+            home,
+            depth: config.depth + 1,
+        };
+        let (journal, slot, detach) = (None, None, None);
+        Ok(Self { attempt, fallback, enclosure, labels, place, folder, conversation, backup, journal, slot, detach })
+    }
+
+    /// What holds the session, as it was resolved.
+    pub(crate) fn hold(&mut self, Held { cgroup, strict }: Held) {
+        (self.enclosure.cgroup, self.enclosure.strict) = (cgroup, strict);
+    }
+
+    /// The session's id.
+    pub(crate) fn id(&self) -> &SessionId {
+        &self.attempt.config.session_id
+    }
+}
+
+/// Where the session's home is.
+fn place(config: &AgentSessionConfig, origin: Option<&Origin>) -> Place {
+    if let Some(place) = origin.and_then(|origin| origin.place.clone()) {
+        return place;
+    }
+    match config.home {
+        Some(Home::Own) => Place::Own,
+        Some(Home::Shared) => Place::Shared,
+        None if config.model_config.is_some() => Place::Own,
+        None => Place::Shared,
+    }
+}
+
+/// What is known of the session's conversation, which nobody else has open.
+fn conversation(spec: &AgentSpec, attempt: &Attempt, cwd: &str, leases: &Arc<Leases>) -> Result<Conversation> {
+    let Attempt { config, command, resume, .. } = attempt;
+    // A copy is a new one.
+    let resume = resume.as_ref().filter(|resume| !resume.fork);
+    let store = store::store(family(spec), &command.env, Path::new(command.cwd.as_deref().unwrap_or(cwd)));
+    let (family, agent, session) = (family(spec).to_owned(), spec.id.clone(), config.session_id.clone());
+    let mut conversation = Conversation::new(leases.clone(), family, store, agent, session, resume.is_some());
+    if let Some(id) = resume.and_then(|resume| resume.id.as_deref()) {
+        conversation.is_now(id)?;
+    }
+    Ok(conversation)
+}
+
+/// Agents that read each other's conversations have the same.
+fn family(spec: &AgentSpec) -> &str {
+    spec.family().unwrap_or(&spec.id)
+}
+
+/// What the tries of a session have in common.
+struct Draft<'a> {
+    kit: &'a Kit,
+    spec: &'a AgentSpec,
+    model: Option<&'a ModelConfig>,
+    home: Option<&'a Path>,
+    folder: Option<&'a Path>,
+    marker: &'a str,
+}
+
+/// The first try, and what is tried if the conversation cannot be had.
+struct Tries {
+    attempt: Attempt,
+    fallback: Option<Box<Attempt>>,
+}
+
+impl Draft<'_> {
+    /// What is tried.
+    fn tries(
+        &self,
+        config: &AgentSessionConfig,
+        origin: Option<Origin>,
+        on_missing: Option<&OnMissing>,
+    ) -> Result<Tries> {
+        let Some(origin) = origin else {
+            return Ok(Tries { attempt: self.attempt(config, None, None, None)?, fallback: None });
+        };
+        let anew = |why: String| {
+            let history = match on_missing {
+                None | Some(OnMissing::Fail) => return Ok(None),
+                Some(OnMissing::StartAnew) => None,
+                Some(OnMissing::Inject { history }) => Some(history.as_str()),
+            };
+            self.attempt(config, None, history, Some(why)).map(|attempt| Some(Box::new(attempt)))
+        };
+        let first = match origin.native {
+            Ok(native) => self.attempt(config, Some(&native), None, None),
+            Err(missing) => Err(missing),
+        };
+        match first {
+            // The agent's own reason takes the place of this one.
+            Ok(attempt) => Ok(Tries { attempt, fallback: anew(String::new())? }),
+            Err(error @ (Error::NativeSessionMissing { .. } | Error::Unsupported { .. })) => {
+                // An agent that cannot do something else either says so now.
+                match anew(error.to_string())? {
+                    Some(attempt) => Ok(Tries { attempt: *attempt, fallback: None }),
+                    None => Err(error),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn attempt(
+        &self,
+        config: &AgentSessionConfig,
+        resume: Option<&NativeResume>,
+        history: Option<&str>,
+        anew: Option<String>,
+    ) -> Result<Attempt> {
+        let fresh_id = SessionId::mint().to_string();
+        let secret = Secret::from(format!("{}{}", SessionId::mint(), SessionId::mint()));
+        let shared = self.kit.base_env.0.get("HOME").map(Path::new);
+        let request = ProvisionRequest {
+            config,
+            model: self.model,
+            home: self.home,
+            shared_home: shared,
+            folder: self.folder,
+            resume,
+            fresh_id: &fresh_id,
+            fresh_secret: &secret,
+        };
+        let Provision { argv, env, files, programs, endpoint, cwd, model, resume: told } =
+            provision(self.spec, &request).map_err(refused)?;
+        let env = self.environment(config, env);
+        check::program(&argv, &env)?;
+        let missing = self.spec.missing_env(&env);
+        if self.model.is_none() && !missing.is_empty() {
+            let reason =
+                format!("agent {:?} needs {}: set it, or name a model configuration", config.agent, missing.join(", "));
+            return Err(invalid("env", reason));
+        }
+        let context = config.runtime_context.then_some((&config.session_id, self.spec.id.as_str(), config.depth + 1));
+        let mut config = AgentSessionConfig { model, ..config.clone() };
+        if resume.is_none() {
+            config.resume = None;
+        }
+        let command = AgentCommand {
+            agent: self.spec.id.clone(),
+            protocol: self.spec.protocol.clone(),
+            argv,
+            env,
+            cwd,
+            protocol_config: Json::from(&self.spec.protocol_config),
+            fresh_id,
+            resume: told,
+            endpoint,
+        };
+        let resume = resume.cloned();
+        let preamble = preamble(context, history);
+        let key = self.model.and_then(|model| model.key.as_ref());
+        let keys = key.map_or_else(Vec::new, |key| holding(key, &files));
+        Ok(Attempt { config, command, resume, files, keys, programs, preamble, anew })
+    }
+
+    /// The agent's whole environment, in layers: the manager's, the home, the agent's, the session's, ours.
+    fn environment(&self, config: &AgentSessionConfig, agents: EnvVars) -> EnvVars {
+        let mut env = self.kit.base_env.clone();
+        if let Some(home) = self.home {
+            env.0.extend(home_variables(home));
+        }
+        env.0.extend(agents.0);
+        env.0.extend(config.env.0.clone());
+        env.0.insert(SESSION_MARKER.to_owned(), config.session_id.to_string());
+        env.0.insert(DEPTH_MARKER.to_owned(), (config.depth + 1).to_string());
+        env.0.insert(MARKER.to_owned(), self.marker.to_owned());
+        env
+    }
+}
+
+/// The files that hold `key`, as it is or as a JSON string has it.
+fn holding(key: &Secret, files: &[ProvisionFile]) -> Vec<PathBuf> {
+    let key = key.expose();
+    let escaped = Json::from(&key.into());
+    let escaped = escaped.as_str().trim_matches('"');
+    let holds = |contents: &str| !key.is_empty() && (contents.contains(key) || contents.contains(escaped));
+    files.iter().filter(|file| holds(file.contents.expose())).map(|file| file.path.clone()).collect()
+}
+
+/// What makes programs use this home and no other.
+fn home_variables(home: &Path) -> impl Iterator<Item = (String, String)> + use<> {
+    let home = home.to_string_lossy().into_owned();
+    let places = [
+        ("HOME", ""),
+        ("XDG_CONFIG_HOME", "/.config"),
+        ("XDG_DATA_HOME", "/.local/share"),
+        ("XDG_STATE_HOME", "/.local/state"),
+        ("XDG_CACHE_HOME", "/.cache"),
+    ];
+    places.into_iter().map(move |(name, place)| (name.to_owned(), format!("{home}{place}")))
+}
+
+fn refused(error: ProvisionError) -> Error {
+    match error {
+        ProvisionError::Unsupported { agent, operation } => Error::Unsupported { agent, operation },
+        ProvisionError::NoCommand { .. } => invalid("command", error.to_string()),
+        ProvisionError::NeedsHome { .. } => invalid("home", error.to_string()),
+    }
+}
+
+fn utf8(path: &PathBuf) -> Result<String> {
+    let reason = || format!("{path:?} is not UTF-8: name another state directory");
+    path.to_str().map(str::to_owned).ok_or_else(|| invalid("home", reason()))
+}
+
+fn invalid(field: &'static str, reason: String) -> Error {
+    Error::InvalidConfig { field, reason }
+}
+
+#[cfg(test)]
+mod tests;

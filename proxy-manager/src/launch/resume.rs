@@ -1,0 +1,189 @@
+//! Which conversation a session goes on with.
+
+use std::path::PathBuf;
+
+use ipc_protocol::{AgentSessionConfig, Home, NativeResume, OnMissing, Resume, ResumeFrom, SessionId};
+
+use super::invalid;
+use crate::{Error, Result};
+
+/// Longest history that is injected, in bytes.
+pub(crate) const LONGEST_HISTORY: usize = 4 * 1024 * 1024;
+
+/// What is known of a session whose conversation is to be gone on with.
+#[derive(Clone, Debug)]
+pub(crate) struct Past {
+    pub(crate) agent: String,
+    pub(crate) native_session_id: Option<String>,
+    /// Its own home, if it has one.
+    pub(crate) home: Option<PathBuf>,
+    pub(crate) cwd: String,
+    /// The model configuration that it had.
+    pub(crate) model_config: Option<String>,
+    pub(crate) has_ended: bool,
+}
+
+/// Where a session's home is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// That of the base environment.
+    Shared,
+    /// One of its own, that is to be made.
+    Own,
+    /// That of the session it goes on from.
+    Of(PathBuf),
+}
+
+/// A conversation that was found, or was not.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    /// What the agent is told; the error where there is nothing to tell it.
+    pub(crate) native: Result<NativeResume>,
+    /// Where the session's home is, where that follows.
+    pub(crate) place: Option<Place>,
+    /// Where it works, where that follows.
+    pub(crate) cwd: Option<String>,
+    /// The model configuration whose files are in its home, where that follows.
+    pub(crate) model_config: Option<String>,
+}
+
+impl Origin {
+    /// The conversation that `config` asks for. `past` knows the manager's sessions.
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfig`]; [`Error::NativeSessionBusy`] for that of a session that lives.
+    pub(crate) fn find(
+        config: &AgentSessionConfig,
+        resume: &Resume,
+        past: &(dyn Fn(&SessionId) -> Option<Past> + Sync),
+    ) -> Result<Self> {
+        if let OnMissing::Inject { history } = &resume.on_missing
+            && history.len() > LONGEST_HISTORY
+        {
+            let reason = format!("a history of {} bytes is too long: {LONGEST_HISTORY} at the most", history.len());
+            return Err(invalid("resume.onMissing", reason));
+        }
+        let fork = resume.fork;
+        let id = match &resume.from {
+            ResumeFrom::Native { id } if id.is_empty() => {
+                return Err(invalid("resume.from", "a conversation has an id".to_owned()));
+            }
+            ResumeFrom::Native { id } => Some(id.clone()),
+            ResumeFrom::MostRecent => None,
+            ResumeFrom::Session { id } => return Self::of_session(config, id, fork, past(id)),
+        };
+        Ok(Self { native: Ok(NativeResume { id, fork }), place: None, cwd: None, model_config: None })
+    }
+
+    fn of_session(config: &AgentSessionConfig, id: &SessionId, fork: bool, past: Option<Past>) -> Result<Self> {
+        let agent = config.agent.clone();
+        let missing = |reason: String| Error::NativeSessionMissing { agent: agent.clone(), id: id.to_string(), reason };
+        let Some(past) = past else {
+            let native = Err(missing("no such session is remembered".to_owned()));
+            return Ok(Self { native, place: None, cwd: None, model_config: None });
+        };
+        if past.agent != config.agent {
+            let theirs = past.agent;
+            return Err(invalid("resume.from", format!("session {id} was of agent {theirs:?}, this is of {agent:?}")));
+        }
+        // A copy can be had of a living one, unless the two would get in each other's way in one home.
+        if !past.has_ended && (!fork || past.home.is_some()) {
+            let native = past.native_session_id.unwrap_or_else(|| id.to_string());
+            return Err(Error::NativeSessionBusy { agent, id: native, session: id.clone() });
+        }
+        // In a shared home it left nothing.
+        let model_config = past.model_config.filter(|_| past.home.is_some());
+        let place = match (past.home, config.home) {
+            (Some(_), Some(Home::Shared)) => {
+                let reason = format!("the conversation of session {id} is in a home of its own: leave this out");
+                return Err(invalid("home", reason));
+            }
+            (None, Some(Home::Own)) => {
+                let reason = format!("the conversation of session {id} is in the shared home: leave this out");
+                return Err(invalid("home", reason));
+            }
+            (Some(home), _) => Place::Of(home),
+            (None, _) => Place::Shared,
+        };
+        let native = past.native_session_id.map(|id| NativeResume { id: Some(id), fork });
+        let native = native.ok_or_else(|| missing("its agent never told an id of the conversation".to_owned()));
+        Ok(Self { native, place: Some(place), cwd: Some(past.cwd), model_config })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn past(id: &SessionId) -> Option<Past> {
+        let past = Past {
+            agent: "claude".into(),
+            native_session_id: Some("n-1".into()),
+            home: None,
+            cwd: "/work".into(),
+            model_config: Some("small".into()),
+            has_ended: true,
+        };
+        match id.as_str() {
+            "shared" => Some(past),
+            "own" => Some(Past { home: Some("/homes/own".into()), ..past }),
+            "alive" => Some(Past { has_ended: false, ..past }),
+            "alive-own" => Some(Past { has_ended: false, home: Some("/homes/own".into()), ..past }),
+            "nameless" => Some(Past { native_session_id: None, ..past }),
+            "pi" => Some(Past { agent: "pi".into(), ..past }),
+            _ => None,
+        }
+    }
+
+    fn find(session: &str, fork: bool, home: Option<Home>) -> Result<Origin> {
+        let from = ResumeFrom::Session { id: session.parse().expect("a valid id") };
+        let config = AgentSessionConfig { home, ..AgentSessionConfig::new("claude") };
+        Origin::find(&config, &Resume { from, fork, on_missing: OnMissing::Fail }, &past)
+    }
+
+    fn field(found: Result<Origin>) -> &'static str {
+        match found {
+            Err(Error::InvalidConfig { field, .. }) => field,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_session_gives_its_conversation_its_home_and_where_it_worked() {
+        let native = |fork| NativeResume { id: Some("n-1".into()), fork };
+        let found = find("shared", false, None).expect("found");
+        assert_eq!((found.native.expect("known"), found.place), (native(false), Some(Place::Shared)));
+        assert_eq!((found.cwd.as_deref(), found.model_config), (Some("/work"), None));
+        let found = find("own", true, Some(Home::Own)).expect("found");
+        assert_eq!((found.native.expect("known"), found.place), (native(true), Some(Place::Of("/homes/own".into()))));
+        assert_eq!(found.model_config.as_deref(), Some("small"));
+        assert_eq!(field(find("own", false, Some(Home::Shared))), "home");
+        assert_eq!(field(find("shared", false, Some(Home::Own))), "home");
+        assert_eq!(field(find("pi", false, None)), "resume.from");
+    }
+
+    #[test]
+    fn what_is_not_there_is_missing_and_what_lives_is_busy() {
+        for missing in ["nobody", "nameless"] {
+            let found = find(missing, false, None).expect("found out");
+            assert!(matches!(found.native, Err(Error::NativeSessionMissing { .. })), "{missing}");
+        }
+        for busy in ["alive", "alive-own"] {
+            assert!(matches!(find(busy, false, None), Err(Error::NativeSessionBusy { .. })), "{busy}");
+        }
+        assert!(find("alive", true, None).is_ok(), "a copy is exempt");
+        assert!(matches!(find("alive-own", true, None), Err(Error::NativeSessionBusy { .. })), "in one home");
+    }
+
+    #[test]
+    fn others_are_named_by_the_agents_id() {
+        let config = AgentSessionConfig::new("claude");
+        let find = |from, on_missing| Origin::find(&config, &Resume { from, fork: false, on_missing }, &past);
+        let id = |from| find(from, OnMissing::Fail).expect("found").native.expect("known").id;
+        assert_eq!(id(ResumeFrom::Native { id: "n-2".into() }).as_deref(), Some("n-2"));
+        assert_eq!(id(ResumeFrom::MostRecent), None);
+        assert_eq!(field(find(ResumeFrom::Native { id: String::new() }, OnMissing::Fail)), "resume.from");
+        let long = OnMissing::Inject { history: "x".repeat(LONGEST_HISTORY + 1) };
+        assert_eq!(field(find(ResumeFrom::MostRecent, long)), "resume.onMissing");
+    }
+}

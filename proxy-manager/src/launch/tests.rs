@@ -1,0 +1,148 @@
+use std::sync::Arc;
+
+use agents::{ModelConfig, Profile, Profiles};
+use ipc_protocol::{Limits, Resume, ResumeFrom, Timeouts};
+
+use super::*;
+
+fn kit() -> Kit {
+    let base_env = [("PATH", "/bin"), ("LANG", "C"), ("HOME", "/root"), (SESSION_MARKER, "forged")];
+    let base_env = base_env.into_iter().collect();
+    Kit { base_env, cwd: "/home".to_owned(), max_depth: 3, ..Kit::default() }
+}
+
+fn plan_with(kit: &Kit, config: AgentSessionConfig) -> Result<Launch> {
+    let homes = Homes::kept("/state/homes".into(), []);
+    let around = Around { kit, homes: &homes, leases: &Arc::default(), past: &|_| None };
+    Launch::plan(config, &around)
+}
+
+fn plan(config: AgentSessionConfig) -> Result<Launch> {
+    plan_with(&kit(), config)
+}
+
+fn cat() -> AgentSessionConfig {
+    AgentSessionConfig { command: vec!["cat".into()], ..AgentSessionConfig::new("command") }
+}
+
+#[test]
+fn layers_of_the_environment() {
+    let env = [("LANG", "de"), ("KEY", "v")].into_iter().collect();
+    let launch = plan(AgentSessionConfig { env, ..cat() }).expect("valid");
+    let id = launch.id().to_string();
+    let expected: EnvVars = [
+        ("PATH", "/bin"),
+        ("HOME", "/root"),
+        ("LANG", "de"),
+        ("KEY", "v"),
+        (DEPTH_MARKER, "1"),
+        (SESSION_MARKER, &id),
+        (MARKER, &launch.enclosure.marker),
+    ]
+    .into_iter()
+    .collect();
+    assert_eq!(launch.attempt.command.env, expected);
+    assert_eq!((launch.labels.cwd.as_str(), launch.attempt.config.cwd.as_deref()), ("/home", Some("/home")));
+    assert!(!launch.needs_disk());
+}
+
+#[test]
+fn a_home_of_its_own_is_all_that_the_agent_sees() {
+    let config = AgentSessionConfig { home: Some(Home::Own), ..cat() };
+    let id = config.session_id.clone();
+    let launch = plan(config).expect("valid");
+    let home = format!("/state/homes/s-{id}");
+    let env = &launch.attempt.command.env.0;
+    assert_eq!((env["HOME"].as_str(), env["XDG_CACHE_HOME"].clone()), (home.as_str(), format!("{home}/.cache")));
+    assert_eq!((launch.labels.home.as_deref(), &launch.place), (Some(home.as_str()), &Place::Own));
+    assert!(launch.needs_disk());
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_the_field() {
+    let field = |config| match plan(config) {
+        Err(Error::InvalidConfig { field, .. }) => field,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(field(AgentSessionConfig::new("command")), "command");
+    assert_eq!(field(AgentSessionConfig { command: vec!["a\0".into()], ..cat() }), "command");
+    assert_eq!(field(AgentSessionConfig { cwd: Some("here".into()), ..cat() }), "cwd");
+    assert_eq!(field(AgentSessionConfig { env: [("A=B", "c")].into_iter().collect(), ..cat() }), "env");
+    assert!(matches!(plan(AgentSessionConfig::new("nobody")), Err(Error::UnknownAgent { .. })));
+    let limits = Limits { processes: Some(0), ..Limits::default() };
+    assert_eq!(field(AgentSessionConfig { limits, ..cat() }), "limits.processes");
+    let limits = Limits { processes: Some(3), ..Limits::default() };
+    assert!(plan(AgentSessionConfig { limits, ..cat() }).is_ok());
+    let timeouts = Timeouts { silence_repeat_ms: Some(0), ..Timeouts::default() };
+    assert_eq!(field(AgentSessionConfig { timeouts, ..cat() }), "timeouts.silenceRepeatMs");
+    let profile = plan(AgentSessionConfig { profile: Some("p".into()), ..cat() });
+    assert!(matches!(profile, Err(Error::UnknownProfile { profile, known }) if profile == "p" && known.is_empty()));
+    let model = plan(AgentSessionConfig { model_config: Some("m".into()), ..cat() });
+    assert!(matches!(model, Err(Error::UnknownModel { model, .. }) if model == "m"));
+    let rule = ipc_protocol::PermissionRule {
+        tool: Some("[".into()),
+        command: None,
+        path: None,
+        decision: ipc_protocol::Decision::Allow,
+    };
+    let permissions = ipc_protocol::PermissionPolicy { rules: vec![rule], ..Default::default() };
+    assert_eq!(field(AgentSessionConfig { permissions, ..cat() }), "permissions");
+}
+
+#[test]
+fn sessions_within_sessions_are_counted() {
+    assert_eq!(plan(AgentSessionConfig { depth: 2, ..cat() }).expect("deep enough").labels.depth, 3);
+    for depth in [3, u32::MAX] {
+        match plan(AgentSessionConfig { depth, ..cat() }) {
+            Err(Error::TooDeep { depth: would_be, max }) => assert_eq!((would_be, max), (depth.saturating_add(1), 3)),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_profile_and_a_model_configuration_are_filled_in() {
+    let mut kit = kit();
+    let mut spec = AgentSpec::new("fake", "acp", &["fake"]);
+    spec.env = [("FAKE_KEY", "{key}"), ("FAKE_MODEL", "{model}")].into_iter().collect();
+    kit.catalog.add(spec);
+    let mut profiles = Profiles::default();
+    profiles.add(Profile {
+        name: "quick".into(),
+        agent: "fake".into(),
+        mode: Some("plan".into()),
+        model_config: Some("mock".into()),
+        ..Profile::default()
+    });
+    kit.profiles = profiles;
+    let json = r#"{"name":"mock","provider":"openai","model":"small","key":"hunter2"}"#;
+    let model: ModelConfig = serde_json::from_str(json).expect("parses");
+    kit.models.insert(model.name.clone(), model);
+    let launch = plan_with(&kit, AgentSessionConfig { profile: Some("quick".into()), ..AgentSessionConfig::new("") });
+    let launch = launch.expect("valid");
+    let labels = &launch.labels;
+    assert_eq!((labels.agent.as_str(), labels.mode.as_deref()), ("fake", Some("plan")));
+    assert_eq!((labels.model.as_deref(), labels.profile.as_deref()), (Some("small"), Some("quick")));
+    assert_eq!(launch.attempt.command.env.0["FAKE_KEY"], "hunter2");
+    assert_eq!(launch.place, Place::Own, "where there may be a key");
+    assert!(!format!("{launch:?} {kit:?}").contains("hunter2"));
+}
+
+#[test]
+fn a_conversation_is_where_its_agent_keeps_it_and_not_where_home_is() {
+    let (kit, homes, leases) = (kit(), Homes::kept("/state/homes".into(), []), Arc::default());
+    let resume = |home: &str, codex_home: &str| {
+        let from = ResumeFrom::Native { id: "n-1".into() };
+        let config = AgentSessionConfig {
+            env: [("HOME", home), ("CODEX_HOME", codex_home)].into_iter().collect(),
+            resume: Some(Resume { from, fork: false, on_missing: OnMissing::Fail }),
+            ..AgentSessionConfig::new("codex")
+        };
+        Launch::plan(config, &Around { kit: &kit, homes: &homes, leases: &leases, past: &|_| None })
+    };
+    let _open = resume("/nowhere/h", "/nowhere/c").expect("free");
+    let other = resume("/nowhere/h", "/nowhere/other");
+    assert!(other.is_ok(), "{other:?}");
+    let busy = resume("/nowhere/other", "/nowhere/c/");
+    assert!(matches!(busy, Err(Error::NativeSessionBusy { .. })), "{busy:?}");
+}

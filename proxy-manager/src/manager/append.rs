@@ -1,0 +1,164 @@
+//! Events that others append, and what they ask for.
+
+use std::{future::Future, pin::Pin, sync::Arc, task::Poll};
+
+use event_log::Limit;
+use ipc_protocol::{AbortPolicy, Event, Json, SessionId};
+use tokio::sync::oneshot;
+
+use super::ProxyManager;
+use crate::{
+    Error, Result,
+    actions::{self, Action, Verb},
+    blocking::blocking,
+    session::Session,
+};
+
+/// Longest type of an event, and longest payload, in bytes.
+const LONGEST_TYPE: usize = 256;
+const LONGEST_PAYLOAD: usize = 1024 * 1024;
+/// Who has come to which action, in the event log.
+const CONSUMER: &str = "actions";
+/// How far back a manager looks for actions that its predecessor had no time for, in events.
+const LOOK_BACK: u64 = 10_000;
+
+impl ProxyManager {
+    /// Appends an event of somebody else's to a session's stream, and says its offset: with a state directory it is durable
+    /// then. If its type asks for something (`agent:action:prompt:called`, …), that is done after it, at most once, in the order
+    /// appended; what fails is told by an `action:failed`. So is what the rules ([`crate::Builder::rules`]) make of it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfig`] if the type is one of ours, or the event too long; [`Error::Ended`] if the session is over. Else
+    /// as [`ProxyManager`] says.
+    pub async fn append_event(&self, session: &SessionId, kind: &str, version: u32, payload: Json) -> Result<u64> {
+        check(kind, &payload)?;
+        let offset = self.append_and_act(session, kind, version, payload.clone()).await?;
+        for rule in &*self.inner.rules {
+            if let Some((kind, payload)) = rule.apply(kind, &payload) {
+                self.append_and_act(session, &kind, 1, payload).await?;
+            }
+        }
+        Ok(offset)
+    }
+
+    async fn append_and_act(&self, id: &SessionId, kind: &str, version: u32, payload: Json) -> Result<u64> {
+        self.open()?;
+        let session = self.inner.directory.get(id)?;
+        let action = actions::parse(kind, &payload);
+        let event = Event::External { kind: kind.into(), version, payload };
+        let offset = session.append(event).await?;
+        if let Some(action) = action {
+            self.act_later(&session, offset, kind.to_owned(), action).await;
+        }
+        Ok(offset)
+    }
+
+    /// Does what was asked for after what was asked for before it.
+    async fn act_later(&self, session: &Arc<Session>, offset: u64, kind: String, action: Result<Action, String>) {
+        let mut turn: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(session.acting().clone().lock_owned());
+        // Its place in the row is taken here and now.
+        let ready = std::future::poll_fn(|context| Poll::Ready(turn.as_mut().poll(context))).await;
+        let (manager, id) = (self.clone(), session.id().clone());
+        tokio::spawn(async move {
+            let _in_order = match ready {
+                Poll::Ready(guard) => guard,
+                Poll::Pending => turn.await,
+            };
+            let done = match manager.claim(&id, offset).await {
+                Ok(()) => match action {
+                    Ok(action) => manager.act(&id, action).await.map_err(|error| error.to_string()),
+                    Err(why) => Err(why),
+                },
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(error) = done {
+                let event = Event::ActionFailed { action: format!("{kind} at {offset:020}"), error };
+                let told = async { manager.inner.directory.get(&id)?.append(event).await };
+                if let Err(error) = told.await {
+                    tracing::warn!(session = %id, kind, %error, "an action failed, and nobody can be told");
+                }
+            }
+        });
+    }
+
+    /// Notes that an action is about to be done: whatever happens now, it is not done again.
+    async fn claim(&self, id: &SessionId, offset: u64) -> Result<()> {
+        let Some(log) = self.inner.streams.log.get() else { return Ok(()) };
+        let (done, claimed) = oneshot::channel();
+        log.set_cursor(CONSUMER, id, offset, Box::new(move |result| _ = done.send(result)));
+        claimed.await.unwrap_or(Ok(())).map_err(Error::from)
+    }
+
+    async fn act(&self, id: &SessionId, Action { agent, verb }: Action) -> Result<()> {
+        let session = self.inner.directory.get(id)?;
+        if let Some(agent) = agent
+            && agent != session.labels().agent
+        {
+            let reason = format!("it is for agent {agent:?}, and this session has {:?}", session.labels().agent);
+            return Err(Error::InvalidConfig { field: "type", reason });
+        }
+        match verb {
+            Verb::Prompt { text, mode } => self.send_prompt(id, text, mode).await.map(drop),
+            Verb::Steer { text } => self.steer(id, text).await,
+            Verb::Abort { kill } => {
+                let policy = if kill { AbortPolicy::KillTurnProcesses } else { AbortPolicy::LeaveProcesses };
+                self.abort_session(id, policy).await.map(drop)
+            }
+            Verb::Permission { request, answer } => self.respond_permission(id, &request, answer).await,
+            Verb::Destroy(options) => self.kill_session(id, options).await.map(drop),
+            Verb::Create(config) => {
+                let created = self.start_session(*config).await?;
+                let (status, detail) = ("sessionCreated".to_owned(), created.id().to_string());
+                session.append(Event::SessionStatus { status, detail }).await.map(drop)
+            }
+        }
+    }
+
+    /// Does what the last manager was asked for and had no time for.
+    pub(super) async fn act_on_missed(&self, id: SessionId) {
+        let Some(log) = self.inner.streams.log.get() else { return };
+        let of = id.clone();
+        let read = move || {
+            let (cursor, last) = (log.cursor(CONSUMER, &of)?, log.head(&of).map_or(0, |head| head.last));
+            let mut from = cursor.max(last.saturating_sub(LOOK_BACK));
+            let mut missed = Vec::new();
+            loop {
+                let page = log.read(&of, from, Limit::default())?;
+                let Some(end) = page.events.last().map(|event| event.offset) else { return Ok(missed) };
+                from = end;
+                missed.extend(page.events.into_iter().filter(
+                    |envelope| matches!(&envelope.event, Event::External { kind, .. } if actions::is_action(kind)),
+                ));
+            }
+        };
+        let missed = match blocking("looking for what was asked for", read).await {
+            Ok(Ok(missed)) => missed,
+            Ok(Err::<_, event_log::LogError>(error)) => {
+                return tracing::warn!(session = %id, %error, "actions may be missed");
+            }
+            Err(error) => return tracing::warn!(session = %id, %error, "actions may be missed"),
+        };
+        for envelope in missed {
+            let Event::External { kind, payload, .. } = &envelope.event else { continue };
+            let (Some(action), Ok(session)) = (actions::parse(kind, payload), self.inner.directory.get(&id)) else {
+                continue;
+            };
+            self.act_later(&session, envelope.offset, kind.to_string(), action).await;
+        }
+    }
+}
+
+fn check(kind: &str, payload: &Json) -> Result<()> {
+    let invalid = |field, reason| Err(Error::InvalidConfig { field, reason });
+    if kind.is_empty() || kind.len() > LONGEST_TYPE || kind.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        return invalid("type", format!("{kind:?} must have 1 to {LONGEST_TYPE} bytes and no white space"));
+    }
+    if Event::is_ours(kind) {
+        return invalid("type", format!("only the manager appends events of type {kind:?}: choose a type of your own"));
+    }
+    let length = payload.as_str().len();
+    if length > LONGEST_PAYLOAD {
+        return invalid("payload", format!("{length} bytes are too many: {LONGEST_PAYLOAD} at the most"));
+    }
+    Ok(())
+}

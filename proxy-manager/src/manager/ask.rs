@@ -1,0 +1,52 @@
+//! Questions that need a session of their own.
+
+use ipc_protocol::{AgentSessionConfig, EndReason, KillOptions, PermissionAnswer, Prompt};
+
+use super::{ProxyManager, start::EndIfDropped};
+#[cfg(doc)]
+use crate::SessionHandle;
+use crate::{Answer, Error, Quiet, Result, StreamHandler, StreamOptions};
+
+impl ProxyManager {
+    /// Starts a session, asks it, waits for the answer, and ends the session: nothing is left, which the answer's receipt
+    /// proves. If this future is dropped the session is ended all the same. One with a key (`Lifecycle::key`) is not ended:
+    /// the same key asks it again.
+    ///
+    /// # Errors
+    /// As [`ProxyManager::start_session`] and [`SessionHandle::ask`]; [`Error::Survivors`] if something of the session is
+    /// left.
+    pub async fn ask(&self, config: AgentSessionConfig, prompt: impl Into<Prompt>) -> Result<Answer> {
+        self.ask_with(config, prompt, &mut Quiet, StreamOptions::default()).await
+    }
+
+    /// The same, with a handler that is told of the answer as it grows.
+    ///
+    /// # Errors
+    /// As [`ProxyManager::ask`].
+    pub async fn ask_with<H: StreamHandler>(
+        &self,
+        config: AgentSessionConfig,
+        prompt: impl Into<Prompt>,
+        handler: &mut H,
+        mut options: StreamOptions,
+    ) -> Result<Answer> {
+        // Without an answer the turn would wait for ever.
+        options.unanswered.get_or_insert(PermissionAnswer::Deny);
+        // What has a key may have been there before, and is for the next question too.
+        let keep = options.keep || config.lifecycle.key.is_some();
+        let session = self.start_session(config).await?;
+        if keep {
+            return session.stream_with(prompt, handler, options).await;
+        }
+        let abandoned = EndIfDropped(Some((session.session(), EndReason::Killed)));
+        let answered = session.stream_with(prompt, handler, options).await;
+        let killed = session.session().kill(KillOptions::default(), EndReason::Killed).await;
+        abandoned.disarm();
+        if let Err(Error::Survivors(receipt)) = killed {
+            return Err(Error::Survivors(receipt));
+        }
+        let mut answer = answered?;
+        answer.receipt = Some(Box::new(killed?));
+        Ok(answer)
+    }
+}

@@ -1,0 +1,217 @@
+//! Sessions that outlived an earlier host of the same state directory: they are taken over while the manager is built.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use ipc_protocol::{
+    AgentSessionConfig, HostDeath, ProcessId, SessionId,
+    message::{Detach, DetachedSession},
+    packet,
+};
+use tokio::{sync::oneshot, time::timeout};
+
+use super::{Inner, ProxyManager};
+use crate::{
+    Error, Recovered, Result,
+    fork_server::ForkServer,
+    homes::Homes,
+    launch::{Aftermath, Card, Conversation},
+    session::{Adoption, Fork, Session, Task},
+    state::{
+        self, Header, Journal, Record, StateDir,
+        detached::{self, Found, Search},
+    },
+    supervision::Claim,
+};
+
+/// How long the sessions that are taken over may take, all together, before the manager is built all the same.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What an earlier host left that lives.
+#[derive(Debug, Default)]
+pub(super) struct Outlived {
+    found: Vec<Found>,
+    /// By session.
+    journals: BTreeMap<SessionId, Journal>,
+    /// Names of all that live, also of those that another host has.
+    living: BTreeSet<String>,
+    /// There are some that another host has.
+    has_others: bool,
+}
+
+impl Outlived {
+    /// Takes over what lives, and ends what the rest left. Blocks.
+    pub(super) fn find(state: &StateDir, directory: &Path, host: ProcessId) -> (Self, Vec<Recovered>) {
+        let Search { found, others } = detached::find(directory, host);
+        let lives = |session: &SessionId, server: ProcessId| {
+            let server = found.iter().find(|found| found.process == server);
+            server.is_some_and(|server| server.sessions.iter().any(|detached| detached.session == *session))
+        };
+        let mut journals = BTreeMap::new();
+        let mut spared = BTreeSet::new();
+        let mut recovered = state::recover(state, &mut |name: &str, record: &mut Record| {
+            let Header { session, fork_server, .. } = &record.header;
+            if others.contains(fork_server) {
+                spared.insert(session.to_string());
+                return true;
+            }
+            let lives = lives(session, *fork_server);
+            if lives {
+                let record = record.clone();
+                let journal = Journal::taken_over(state.sessions.clone(), name.to_owned(), record, host);
+                journals.insert(session.clone(), journal);
+            } else if found.iter().any(|found| found.process == *fork_server) {
+                // It ends this one, and guards others.
+                record.fork_server = None;
+            }
+            lives
+        });
+        let names = found.iter().flat_map(|found| &found.sessions).map(|detached| detached.session.to_string());
+        spared.extend(names);
+        detached::clear_up(directory, |session| spared.contains(session), &mut recovered);
+        let has_others = !others.is_empty();
+        (Self { found, journals, living: spared, has_others }, recovered)
+    }
+
+    /// Whether a living session has this home, or may have: the keys in it stay.
+    pub(super) fn uses(&self, home: &Path) -> bool {
+        let cards = self.found.iter().flat_map(|found| &found.sessions).map(|detached| Card::read(&detached.card));
+        self.has_others
+            || cards.into_iter().any(|card| card.labels.home.as_deref().is_some_and(|used| Path::new(used) == home))
+    }
+
+    /// Whether a session lives, and is not to be brought back from its record.
+    pub(super) fn lives(&self, session: &SessionId) -> bool {
+        self.living.contains(session.as_str())
+    }
+}
+
+/// One that is on its way.
+type Coming = (Arc<Session>, oneshot::Receiver<Result<()>>);
+
+impl ProxyManager {
+    /// Goes on with the sessions that were found. One that cannot be had is left as it is, for a later manager.
+    pub(super) async fn reattach(&self, outlived: Outlived, host: ProcessId) {
+        let Outlived { found, mut journals, .. } = outlived;
+        let mut coming = Vec::new();
+        for Found { process, control, wire, sessions } in found {
+            let server = match ForkServer::adopt(process, host, control, wire) {
+                Ok(server) => server,
+                Err(error) => {
+                    tracing::warn!(fork_server = %process, %error, "detached sessions cannot be taken over");
+                    continue;
+                }
+            };
+            for detached in sessions {
+                let (id, journal) = (detached.session.clone(), journals.remove(&detached.session));
+                match self.take_over(&server, detached, journal) {
+                    Ok(session) => coming.push(session),
+                    Err(error) => tracing::warn!(session = %id, %error, "a detached session cannot be taken over"),
+                }
+            }
+            self.inner.adopted.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(server);
+        }
+        self.await_all(coming).await;
+    }
+
+    async fn await_all(&self, coming: Vec<Coming>) {
+        let all = async {
+            let mut reattached = Vec::new();
+            for (session, ready) in coming {
+                match ready.await {
+                    Ok(Ok(())) => reattached.push(session.id().clone()),
+                    Ok(Err(error)) => tracing::warn!(session = %session.id(), %error, "a detached session has ended"),
+                    Err(_) => tracing::warn!(session = %session.id(), "a detached session has ended"),
+                }
+                *self.inner.reattached.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = reattached.clone();
+            }
+        };
+        if timeout(PATIENCE, all).await.is_err() {
+            tracing::warn!("not all detached sessions could be taken over within {PATIENCE:?}: the rest may come yet");
+        }
+    }
+
+    fn take_over(
+        &self,
+        server: &Arc<ForkServer>,
+        detached: DetachedSession,
+        journal: Option<Journal>,
+    ) -> Result<Coming> {
+        let Inner { directory, deadlines, streams, homes, records, leases, .. } = &*self.inner;
+        let DetachedSession { session: id, process: proxy, card } = detached;
+        let card = Card::read(&card);
+        let _reserved = directory.reserve(&id)?;
+        let home = card.labels.home.as_deref().map(PathBuf::from);
+        keep_home(homes, home.as_deref(), &id);
+        let source = streams.log.get().and_then(|log| log.head(&id)).map_or(0, |head| head.source);
+        let (mut session, inlets, log) = Session::new(id.clone(), card.labels.clone(), *deadlines, streams);
+        let record = streams.roster.get(&id);
+        session.started_at(record.as_ref().map_or(card.started_at(), |record| record.created_at));
+        let config = record.map(|record| Arc::new(record.config));
+        let lifecycle = config.as_ref().map(|config| config.lifecycle.clone()).unwrap_or_default();
+        let budget = config.as_ref().map(|config| config.budget).unwrap_or_default();
+        config.into_iter().for_each(|config| session.keep_config(config));
+        let claim = Claim { user: card.labels.user_id.clone(), agent: card.labels.agent.clone() };
+        let slot = self.inner.admission.take(claim);
+        let agent = card.labels.agent.clone();
+        let conversation = Conversation::new(leases.clone(), card.family.clone(), card.store.clone(), agent, id, true);
+        let adoption = Adoption {
+            proxy,
+            host: server.host(),
+            after_seq: source.saturating_sub(card.source_base),
+            wire: server.wire(),
+            started_at: card.started_at(),
+            limits: card.limits,
+            timeouts: card.timeouts,
+            max_turns: card.max_turns,
+            enclosure: card.enclosure,
+            conversation,
+            journal,
+            source_base: card.source_base,
+            lifecycle,
+            slot,
+            budget,
+        };
+        let (ours, theirs) = packet::stream_pair().map_err(|error| Error::system("making a proxy's socket", &error))?;
+        let aftermath = Arc::new(Aftermath::adopted(records.clone(), homes.clone(), session.id(), home));
+        let (task, ready) = Task::adopt(session.clone(), inlets, log, adoption, ours, aftermath)?;
+        session.show(|view| view.proxy = Some(proxy));
+        let serial = directory.insert(&session)?;
+        let life = task.run(directory.clone(), serial, Fork { server: server.clone(), socket: theirs });
+        tokio::spawn(self.lives(life, &session));
+        Ok((session, ready))
+    }
+
+    /// What a session needs that is to outlive this host, if it is to.
+    pub(super) fn detach_of(&self, config: &AgentSessionConfig) -> Result<Option<Box<Detach>>> {
+        let HostDeath::Detach { fetch_within_ms, spool_bytes } = config.on_host_death else { return Ok(None) };
+        let refused = |reason: &str| Error::InvalidConfig { field: "onHostDeath", reason: reason.to_owned() };
+        let state = self.inner.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let state = state.as_ref().ok_or_else(|| {
+            refused("a session can only outlive its host where the manager has a state directory: give it one")
+        })?;
+        let directory = state.directory("detached")?;
+        let directory = directory.into_os_string().into_string();
+        let directory = directory.map_err(|_| refused("the state directory's path is not UTF-8: name another one"))?;
+        Ok(Some(Box::new(Detach { directory, fetch_within_ms, spool_bytes })))
+    }
+
+    /// The sessions that an earlier manager with this state directory started (`on_host_death`), and this one went on with when
+    /// it was built.
+    pub fn reattached(&self) -> Vec<SessionId> {
+        self.inner.reattached.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+}
+
+/// The session has its home still.
+fn keep_home(homes: &Arc<Homes>, home: Option<&Path>, session: &SessionId) {
+    let Some(home) = home else { return };
+    match homes.share(home, session) {
+        Ok(tenancy) => tenancy.keep(),
+        Err(error) => tracing::warn!(%session, %error, "a session's home is gone"),
+    }
+}

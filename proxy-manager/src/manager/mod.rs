@@ -1,0 +1,535 @@
+//! `ProxyManager`: the embedder's entry point.
+
+mod append;
+mod ask;
+mod attach;
+mod drain;
+mod retention;
+mod roster;
+mod start;
+mod suspend;
+
+pub use self::suspend::Snapshot;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use agents::{Catalog, ModelConfig, Profiles};
+use event_log::{EventLog, Options};
+use ipc_protocol::{
+    AbortPolicy, EndReason, Json, KillOptions, Operation, PermissionAnswer, ProcessId, ProcessInfo, Prompt, Proof,
+    Receipt, SessionId,
+};
+
+pub use drain::DrainProgress;
+
+use self::attach::Outlived;
+use crate::{
+    ActionRule, Builder, Capabilities, Child, Deadlines, Error, PromptMode, Recovered, Result, SessionHandle,
+    SessionInfo, Subscription, Turn,
+    blocking::blocking,
+    containment::Containing,
+    directory::Directory,
+    fork_server::ForkServer,
+    history::{Log, Streams},
+    homes::Homes,
+    launch::Kit,
+    leases::Leases,
+    records::Records,
+    roster::Roster,
+    state::StateDir,
+    supervision::{Admission, Occupancy},
+};
+
+/// Runs agent sessions, each in a process of its own. Cheap to clone. When the last clone is dropped everything is torn
+/// down: without a wait and without receipts; call [`ProxyManager::shutdown`] to have both. Sessions that outlive their host
+/// ([`AgentSessionConfig::on_host_death`](ipc_protocol::AgentSessionConfig::on_host_death)) go on then, as if it had died.
+///
+/// Calls about one session say [`Error::UnknownSession`] for an id that is not there (or was forgotten), and
+/// [`Error::ShutDown`] after a shutdown. What else they do is said at the same call of [`SessionHandle`].
+#[derive(Clone, Debug)]
+pub struct ProxyManager {
+    inner: Arc<Inner>,
+}
+
+/// Times that one prompt resumes a session.
+const RESUMES: usize = 3;
+/// For the event log to have everything, at the end.
+const LAST_COMMIT: Duration = Duration::from_secs(10);
+
+/// What only managers hold: its drop is the end of the last one.
+#[derive(Debug)]
+struct Inner {
+    directory: Arc<Directory>,
+    fork_server: Arc<ForkServer>,
+    /// Those of earlier managers, with the sessions that outlived them.
+    adopted: Mutex<Vec<Arc<ForkServer>>>,
+    reattached: Mutex<Vec<SessionId>>,
+    /// Replaced as a whole: a start keeps the one that it began with.
+    kit: Mutex<Arc<Kit>>,
+    deadlines: Deadlines,
+    streams: Streams,
+    containing: Arc<Containing>,
+    homes: Arc<Homes>,
+    records: Arc<Records>,
+    leases: Arc<Leases>,
+    admission: Arc<Admission>,
+    /// `None` without one, and after a shutdown.
+    state: Mutex<Option<StateDir>>,
+    recovered: Vec<Recovered>,
+    rules: Arc<[ActionRule]>,
+    /// Held by who starts a session with a key.
+    keys: tokio::sync::Mutex<()>,
+    /// 0 for never.
+    idle_suspend_ms: u64,
+    /// One shutdown at a time; the others wait for it.
+    shutdown: tokio::sync::Mutex<()>,
+}
+
+impl ProxyManager {
+    /// Begins to build a manager whose fork server is `child`.
+    pub fn builder(child: Child) -> Builder {
+        Builder::new(child)
+    }
+
+    pub(crate) async fn start(builder: Builder, cwd: String) -> Result<Self> {
+        let child = builder.child.clone();
+        let (deadlines, limits, ended_sessions) = (builder.deadlines, builder.history, builder.ended_sessions);
+        let admission = Arc::new(Admission::new(builder.bounds));
+        let kit = Kit { cwd, ..builder.kit.clone() };
+        let idle_suspend_ms = builder.idle_suspend.map_or(0, |idle| idle.as_millis().try_into().unwrap_or(u64::MAX));
+        let (log_failure, retention) = (builder.log_failure, builder.retention);
+        let rules = builder.rules.clone().into();
+        let Prepared { containing, state, log, roster, homes, records, recovered, outlived } =
+            blocking("preparing the manager", move || Prepared::new(&builder)).await??;
+        let fork_server = ForkServer::start(&child, &deadlines, containing.groups()).await?;
+        let directory = Arc::new(Directory::new(ended_sessions));
+        let streams = Streams { limits, everyone: directory.everyone().clone(), log, log_failure, roster };
+        if let Err(error) = containing.require_default(&fork_server).await {
+            fork_server.finish(deadlines.shutdown, true).await;
+            return Err(error);
+        }
+        let inner = Inner {
+            directory,
+            fork_server,
+            adopted: Mutex::default(),
+            reattached: Mutex::default(),
+            kit: Mutex::new(Arc::new(kit)),
+            deadlines,
+            streams,
+            containing,
+            homes: Arc::new(homes),
+            records: Arc::new(records),
+            leases: Arc::default(),
+            admission,
+            state: Mutex::new(state),
+            recovered,
+            rules,
+            keys: tokio::sync::Mutex::default(),
+            idle_suspend_ms,
+            shutdown: tokio::sync::Mutex::default(),
+        };
+        let interrupted = inner.restore(&|session| outlived.lives(session));
+        let manager = Self { inner: Arc::new(inner) };
+        retention::keep(&manager.inner, retention);
+        manager.flush_log().await;
+        let host = manager.inner.fork_server.host();
+        manager.reattach(outlived, host).await;
+        for session in interrupted {
+            manager.act_on_missed(session).await;
+        }
+        Ok(manager)
+    }
+
+    /// The session of that id, alive or ended.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSession`], [`Error::ShutDown`].
+    pub fn session(&self, session: &SessionId) -> Result<SessionHandle> {
+        self.open()?;
+        self.inner.directory.get(session).map(SessionHandle::new)
+    }
+
+    fn kit(&self) -> Arc<Kit> {
+        self.inner.kit.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn change_kit(&self, change: impl FnOnce(&mut Kit)) {
+        change(Arc::make_mut(&mut self.inner.kit.lock().unwrap_or_else(PoisonError::into_inner)));
+    }
+
+    /// The profiles that sessions may name.
+    pub fn profiles(&self) -> Profiles {
+        self.kit().profiles.clone()
+    }
+
+    /// Replaces the profiles that sessions may name. Sessions that have started stay as they are.
+    pub fn set_profiles(&self, profiles: Profiles) {
+        self.change_kit(|kit| kit.profiles = profiles);
+    }
+
+    /// Replaces the model configurations that sessions may name. Sessions that have started stay as they are.
+    pub fn set_models(&self, models: impl IntoIterator<Item = ModelConfig>) {
+        let models = models.into_iter().map(|model| (model.name.clone(), model)).collect();
+        self.change_kit(|kit| kit.models = models);
+    }
+
+    /// Replaces agents, profiles and model configurations at once. Sessions that have started stay as they are.
+    pub fn configure(&self, catalog: Catalog, profiles: Profiles, models: impl IntoIterator<Item = ModelConfig>) {
+        let models = models.into_iter().map(|model| (model.name.clone(), model)).collect();
+        self.change_kit(|kit| (kit.catalog, kit.profiles, kit.models) = (catalog, profiles, models));
+    }
+
+    /// See [`SessionHandle::prompt`]. A suspended session is resumed, unless it does not want to be
+    /// (`Lifecycle::resume_on_prompt`).
+    ///
+    /// # Errors
+    /// As there, as [`ProxyManager::resume_session`] and as [`ProxyManager`] says.
+    pub async fn send_prompt(&self, session: &SessionId, prompt: impl Into<Prompt>, mode: PromptMode) -> Result<Turn> {
+        let prompt = prompt.into();
+        // One that was idle for too long can be suspended between the look at it and the prompt.
+        for _ in 0..RESUMES {
+            let handle = self.awake(session).await?;
+            match handle.prompt(prompt.clone(), mode).await {
+                Err(Error::Suspended { .. }) if handle.session().resumes_on_prompt() => {
+                    let session = handle.session();
+                    // What it ended with does not matter here.
+                    let _ = session.end_within(session.longest_kill(KillOptions::default())).await;
+                }
+                prompted => return prompted,
+            }
+        }
+        Err(Error::Suspended { session: session.clone() })
+    }
+
+    /// See [`SessionHandle::steer`].
+    ///
+    /// # Errors
+    /// As there, and as [`ProxyManager`] says.
+    pub async fn steer(&self, session: &SessionId, prompt: impl Into<Prompt>) -> Result<()> {
+        self.session(session)?.steer(prompt).await
+    }
+
+    /// See [`SessionHandle::operate`].
+    ///
+    /// # Errors
+    /// As there, and as [`ProxyManager`] says.
+    pub async fn operate(&self, session: &SessionId, operation: Operation) -> Result<Json> {
+        self.session(session)?.operate(operation).await
+    }
+
+    /// See [`SessionHandle::abort`].
+    ///
+    /// # Errors
+    /// As there, and as [`ProxyManager`] says.
+    pub async fn abort_session(&self, session: &SessionId, policy: AbortPolicy) -> Result<Option<Receipt>> {
+        self.session(session)?.abort(policy).await
+    }
+
+    /// See [`SessionHandle::kill`].
+    ///
+    /// # Errors
+    /// As there, and as [`ProxyManager`] says.
+    pub async fn kill_session(&self, session: &SessionId, options: KillOptions) -> Result<Receipt> {
+        self.session(session)?.kill(options).await
+    }
+
+    /// See [`SessionHandle::kill_all`].
+    ///
+    /// # Errors
+    /// As there, and as [`ProxyManager`] says.
+    pub async fn kill_all(&self, session: &SessionId, options: KillOptions) -> Result<Receipt> {
+        self.session(session)?.kill_all(options).await
+    }
+
+    /// See [`SessionHandle::kill_process`].
+    ///
+    /// # Errors
+    /// As there, and as [`ProxyManager`] says.
+    pub async fn kill_process(&self, session: &SessionId, pid: u32, options: KillOptions) -> Result<Receipt> {
+        self.session(session)?.kill_process(pid, options).await
+    }
+
+    /// See [`SessionHandle::kill_tree`].
+    ///
+    /// # Errors
+    /// As there, and as [`ProxyManager`] says.
+    pub async fn kill_tree(&self, session: &SessionId, pid: u32, options: KillOptions) -> Result<Receipt> {
+        self.session(session)?.kill_tree(pid, options).await
+    }
+
+    /// See [`SessionHandle::processes`].
+    ///
+    /// # Errors
+    /// As there, and as [`ProxyManager`] says.
+    pub async fn list_processes(&self, session: &SessionId) -> Result<Vec<ProcessInfo>> {
+        self.session(session)?.processes().await
+    }
+
+    /// Every session, in the order of their start; ended ones as long as they are remembered.
+    pub fn list_sessions(&self) -> Vec<SessionInfo> {
+        self.inner.directory.all().iter().map(|session| session.info()).collect()
+    }
+
+    /// The same, with what the processes of each take now. A session that does not answer in time has none of that.
+    pub async fn measured_sessions(&self) -> Vec<SessionInfo> {
+        let measured = self.inner.directory.all().into_iter().map(|session| {
+            tokio::spawn(async move {
+                let process_use = SessionHandle::new(session.clone()).process_use().await.ok();
+                SessionInfo { process_use, ..session.info() }
+            })
+        });
+        let measured: Vec<_> = measured.collect();
+        let mut sessions = Vec::with_capacity(measured.len());
+        for session in measured {
+            // It fails only with the runtime.
+            sessions.extend(session.await);
+        }
+        sessions
+    }
+
+    /// How many sessions there are that have not ended, and how many starts wait for a place.
+    pub fn occupancy(&self) -> Occupancy {
+        self.inner.admission.occupancy()
+    }
+
+    /// See [`SessionHandle::subscribe`].
+    ///
+    /// # Errors
+    /// As [`ProxyManager`] says.
+    pub fn subscribe(&self, session: &SessionId) -> Result<Subscription> {
+        match self.session(session) {
+            // One of an earlier manager, which is over.
+            Err(error @ Error::UnknownSession { .. }) => {
+                let history = self.inner.past_history(session).ok_or(error)?;
+                let first = history.first_offset();
+                Ok(Subscription::one(history, first))
+            }
+            known => Ok(known?.subscribe()),
+        }
+    }
+
+    /// See [`SessionHandle::subscribe_from`].
+    ///
+    /// # Errors
+    /// As [`ProxyManager`] says.
+    pub fn subscribe_from(&self, session: &SessionId, from: u64) -> Result<Subscription> {
+        match self.session(session) {
+            Err(error @ Error::UnknownSession { .. }) => {
+                let history = self.inner.past_history(session).ok_or(error)?;
+                Ok(Subscription::one(history, from.saturating_add(1)))
+            }
+            known => Ok(known?.subscribe_from(from)),
+        }
+    }
+
+    /// Events of all sessions, those remembered and those to come, each from its first event. Order holds within a
+    /// session, not between two. Of a session that ended and was forgotten before the subscription came to it, all that
+    /// comes is one `session:gap`.
+    pub fn subscribe_all(&self) -> Subscription {
+        Subscription::all(self.inner.directory.clone())
+    }
+
+    /// See [`SessionHandle::respond_permission`].
+    ///
+    /// # Errors
+    /// As there, and as [`ProxyManager`] says.
+    pub async fn respond_permission(&self, session: &SessionId, request: &str, answer: PermissionAnswer) -> Result<()> {
+        self.session(session)?.respond_permission(request, answer).await
+    }
+
+    /// See [`SessionHandle::ping`].
+    ///
+    /// # Errors
+    /// As there, and as [`ProxyManager`] says.
+    pub async fn ping(&self, session: &SessionId) -> Result<()> {
+        self.session(session)?.ping().await
+    }
+
+    /// Ends every session, with the default grace, then the fork server. Returns one receipt for each session that was
+    /// alive; where a kill failed it is one with survivors or without proof ([`Receipt::is_empty`] is false). Every
+    /// later call fails with [`Error::ShutDown`]; a second shutdown waits for the first and returns nothing.
+    pub async fn shutdown(&self) -> Vec<Receipt> {
+        let Inner { directory, fork_server, deadlines, shutdown, .. } = &*self.inner;
+        directory.close();
+        self.inner.admission.close(Error::ShutDown);
+        let _one_at_a_time = shutdown.lock().await;
+        let options = KillOptions::default();
+        let alive: Vec<_> = directory.all().into_iter().filter(|session| session.ended().is_none()).collect();
+        for session in &alive {
+            session.demand_end(options, EndReason::Shutdown);
+        }
+        let mut receipts = Vec::with_capacity(alive.len());
+        for session in &alive {
+            // They end side by side; only their answers are collected one after the other.
+            receipts.push(match session.end_within(session.longest_kill(options)).await {
+                Ok(receipt) => receipt,
+                Err(Error::Survivors(receipt)) => *receipt,
+                Err(error) => {
+                    tracing::warn!(session = %session.id(), %error, "a session ended without a receipt");
+                    session.let_go();
+                    Receipt::begin(session.id().clone(), ipc_protocol::KillCause::Shutdown)
+                }
+            });
+        }
+        for session in &alive {
+            // What is written down of it is written by now: the next manager may be built at once.
+            if let Err(error) = session.settled().await {
+                tracing::warn!(session = %session.id(), %error, "a session's end is not written down yet");
+            }
+        }
+        let proven = receipts.iter().all(|receipt| receipt.proof != Proof::None);
+        fork_server.finish(deadlines.shutdown, proven).await;
+        let adopted = std::mem::take(&mut *self.inner.adopted.lock().unwrap_or_else(PoisonError::into_inner));
+        for fork_server in adopted {
+            fork_server.finish(deadlines.shutdown, proven).await;
+        }
+        // What the next manager may have: the state directory, and no cgroup of ours.
+        self.inner.containing.close();
+        let homes = self.inner.homes.clone();
+        if let Err(error) = blocking("removing the sessions' homes", move || homes.close()).await {
+            tracing::warn!(%error, "homes that are not kept stay");
+        }
+        for session in self.inner.directory.all() {
+            // Of one that is suspended no more is to come, here.
+            session.history().close();
+        }
+        self.finish_log().await;
+        *self.inner.state.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        receipts
+    }
+
+    /// Waits until the event log has everything.
+    async fn flush_log(&self) {
+        let Some(log) = self.inner.streams.log.get() else { return };
+        match blocking("writing the event log", move || log.flush(LAST_COMMIT)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!(%error, "events are not in the log"),
+            Err(error) => tracing::error!(%error, "the event log is not waited for"),
+        }
+    }
+
+    /// Waits until the event log has everything, and gives it back.
+    async fn finish_log(&self) {
+        let Some(log) = self.inner.streams.log.get() else { return };
+        let all = self.inner.streams.log.clone();
+        let finish = move || {
+            let finished = log.flush(LAST_COMMIT);
+            drop(log);
+            all.give_back();
+            finished
+        };
+        match blocking("finishing the event log", finish).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!(%error, "the last events are not in the log"),
+            Err(error) => tracing::error!(%error, "the event log is not finished"),
+        }
+    }
+
+    /// What was found when the manager was built of sessions whose supervisors had all died before them, and what became
+    /// of it. Empty without a state directory and cgroups.
+    pub fn recovered(&self) -> &[Recovered] {
+        &self.inner.recovered
+    }
+
+    /// What this machine offers to sessions, and why not the rest. What was not tried yet is tried now, which takes some
+    /// milliseconds and processes below the fork server: this process gets no child by it.
+    ///
+    /// # Errors
+    /// [`Error::ForkServerDied`]; [`Error::Deadline`]; [`Error::System`].
+    pub async fn capabilities(&self) -> Result<Capabilities> {
+        self.inner.containing.capabilities(&self.inner.fork_server).await
+    }
+
+    /// The fork server's process.
+    pub fn fork_server(&self) -> ProcessId {
+        self.inner.fork_server.id()
+    }
+
+    /// The processes that everything which sessions start is below: the fork server, and those of earlier managers whose sessions
+    /// outlived them.
+    pub fn fork_servers(&self) -> Vec<ProcessId> {
+        let adopted = self.inner.adopted.lock().unwrap_or_else(PoisonError::into_inner);
+        [self.fork_server()].into_iter().chain(adopted.iter().map(|server| server.id())).collect()
+    }
+
+    fn open(&self) -> Result<()> {
+        if self.inner.directory.is_closed() { Err(Error::ShutDown) } else { Ok(()) }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.directory.close();
+        for session in self.directory.all() {
+            session.let_go();
+        }
+        self.fork_server.close();
+        for fork_server in self.adopted.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            fork_server.close();
+        }
+    }
+}
+
+/// What there is before the fork server.
+struct Prepared {
+    containing: Arc<Containing>,
+    state: Option<StateDir>,
+    log: Log,
+    roster: Arc<Roster>,
+    homes: Homes,
+    records: Records,
+    recovered: Vec<Recovered>,
+    outlived: Outlived,
+}
+
+impl Prepared {
+    /// Looks at the machine, takes the state directory, and ends what dead managers left. Blocks.
+    fn new(builder: &Builder) -> Result<Self> {
+        let host =
+            registry::identify(std::process::id()).map_err(|error| Error::system("looking at this process", &error))?;
+        let state = builder.state_dir.as_deref().map(|path| StateDir::open(path, host)).transpose()?;
+        let log = state
+            .as_ref()
+            .map(|state| EventLog::open(state.path.join("log.sqlite"), Options::default()))
+            .transpose()?;
+        let log = Log::new(log);
+        builder.rules.iter().try_for_each(ActionRule::check)?;
+        let containing = Containing::probe(builder.containment, builder.cgroup_parent.as_deref(), host)?;
+        // Before anything is ended: what outlived its host is not to be.
+        let (outlived, mut recovered) = match &state {
+            Some(state) => Outlived::find(state, &state.directory("detached")?, host),
+            None => Default::default(),
+        };
+        // What has a journal is ended by that; the rest by its cgroup.
+        recovered.extend(containing.sweep());
+        // Their keys go when nobody of theirs runs any more.
+        let (homes, records) = match &state {
+            Some(state) => {
+                let records = Records::open(state.directory("conversations")?)?;
+                let mut recorded = records.homes()?;
+                recorded.iter_mut().filter(|one| outlived.uses(&one.home)).for_each(|one| one.keys.clear());
+                (Homes::kept(state.directory("homes")?, recorded), records)
+            }
+            None => (Homes::temporary(temporary(builder)), Records::default()),
+        };
+        for recovered in &recovered {
+            if recovered.is_empty() {
+                tracing::info!(?recovered, "a session whose supervisors had died");
+            } else {
+                tracing::warn!(?recovered, "of a session whose supervisors had died something is left");
+            }
+        }
+        let roster = Arc::new(Roster::open(log.clone())?);
+        Ok(Self { containing: Arc::new(containing), state, log, roster, homes, records, recovered, outlived })
+    }
+}
+
+/// Where temporary files are, as the base environment says.
+fn temporary(builder: &Builder) -> PathBuf {
+    let named = builder.kit.base_env.0.get("TMPDIR").map(PathBuf::from).filter(|path| path.is_absolute());
+    named.unwrap_or_else(|| Path::new("/tmp").to_owned())
+}

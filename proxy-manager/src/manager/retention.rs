@@ -1,0 +1,61 @@
+//! What is too much in the event log goes, now and then.
+
+use std::{sync::Arc, time::Duration};
+
+use event_log::{LogError, Retention};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::Inner;
+
+/// Between two passes. The first is at the start.
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// Keeps the event log within bounds, as long as there is a manager.
+pub(super) fn keep(inner: &Arc<Inner>, retention: Retention) {
+    if retention == Retention::default() {
+        return;
+    }
+    let inner = Arc::downgrade(inner);
+    let pass = move || {
+        // After a shutdown there is none.
+        let log = inner.upgrade().and_then(|inner| inner.streams.log.get());
+        log.map(|log| log.retain(retention, Box::new(tell))).is_some()
+    };
+    tokio::spawn(while_it_can(pass));
+}
+
+fn tell(result: Result<(), LogError>) {
+    if let Err(error) = result {
+        tracing::warn!(%error, "what is too much in the event log stays");
+    }
+}
+
+/// Calls `pass` every [`PERIOD`], until it says that there is nothing to pass over any more.
+async fn while_it_can(mut pass: impl FnMut() -> bool) {
+    let mut period = interval(PERIOD);
+    period.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        period.tick().await;
+        if !pass() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn every_minute_until_there_is_no_log() {
+        let (mut passes, begin) = (Vec::new(), Instant::now());
+        while_it_can(|| {
+            passes.push(begin.elapsed());
+            passes.len() < 3
+        })
+        .await;
+        assert_eq!(passes, [Duration::ZERO, PERIOD, 2 * PERIOD]);
+    }
+}

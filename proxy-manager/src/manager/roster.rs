@@ -1,0 +1,235 @@
+//! Which sessions there are and were, what people call them, and what becomes of those of a dead host.
+
+use std::{io::BufRead, path::Path, sync::Arc};
+
+use ipc_protocol::{AgentSessionConfig, EndReason, Event, OnMissing, Resume, ResumeFrom, SessionId};
+
+use event_log::Imported;
+use tokio::sync::oneshot;
+
+use super::{Inner, ProxyManager};
+use crate::{
+    Error, Recovery, Result, SessionFilter, SessionHandle, SessionRecord, SessionState, SessionStatus,
+    blocking::blocking,
+    history::History,
+    roster::check_names,
+    session::{Labels, Session, transcript_of},
+};
+
+impl ProxyManager {
+    /// What is kept of every session that `filter` fits, by id: with a state directory those of earlier managers too.
+    pub fn records(&self, filter: &SessionFilter) -> Vec<SessionRecord> {
+        self.inner.streams.roster.list(filter)
+    }
+
+    /// What is kept of a session.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSession`].
+    pub fn record(&self, session: &SessionId) -> Result<SessionRecord> {
+        self.inner.streams.roster.get(session).ok_or_else(|| Error::UnknownSession { session: session.clone() })
+    }
+
+    /// See [`SessionHandle::transcript`]. Of sessions of earlier managers too.
+    ///
+    /// # Errors
+    /// As [`ProxyManager`] says.
+    pub async fn transcript(&self, session: &SessionId) -> Result<String> {
+        let history = match self.session(session) {
+            Err(error @ Error::UnknownSession { .. }) => self.inner.past_history(session).ok_or(error)?,
+            known => known?.session().history().clone(),
+        };
+        blocking("reading a conversation", move || transcript_of(&history)).await
+    }
+
+    /// Takes in the events of a session from elsewhere, as public JSON envelopes, one a line: all of them, or nothing. They can be
+    /// read by the session's id, which is taken until it is deleted; there is no record of it, and nothing to be resumed.
+    ///
+    /// # Errors
+    /// [`Error::Log`]: the id is taken, or a line is not the session's next event; [`Error::InvalidConfig`] without a state
+    /// directory. Else as [`ProxyManager`] says.
+    pub async fn import_events(&self, input: impl BufRead + Send + 'static) -> Result<Imported> {
+        self.open()?;
+        let log = self.inner.streams.log.get().ok_or_else(|| Error::InvalidConfig {
+            field: "state_dir",
+            reason: "events are imported where some are kept: name a state directory".to_owned(),
+        })?;
+        Ok(blocking("importing events", move || log.import(input)).await??)
+    }
+
+    /// Gives a session a name for people, or none.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSession`], [`Error::InvalidConfig`].
+    pub fn rename_session(&self, session: &SessionId, title: Option<String>) -> Result<SessionRecord> {
+        check_names(None, title.as_deref(), &[])?;
+        self.inner.streams.roster.change(session, |record| {
+            record.config.lifecycle.title = title;
+            Ok(())
+        })
+    }
+
+    /// Adds tags to a session, and takes some from it.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSession`], [`Error::InvalidConfig`].
+    pub fn tag_session(&self, session: &SessionId, add: &[String], remove: &[String]) -> Result<SessionRecord> {
+        self.inner.streams.roster.change(session, |record| {
+            let tags = &mut record.config.lifecycle.tags;
+            tags.retain(|tag| !remove.contains(tag));
+            for tag in add {
+                if !tags.contains(tag) {
+                    tags.push(tag.clone());
+                }
+            }
+            check_names(None, None, tags)
+        })
+    }
+
+    /// Puts a session aside, or takes it out again. One that runs goes on.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSession`].
+    pub fn archive_session(&self, session: &SessionId, archived: bool) -> Result<SessionRecord> {
+        self.inner.streams.roster.change(session, |record| {
+            record.archived = archived;
+            Ok(())
+        })
+    }
+
+    /// The session that has the key of `config` goes on: as it is if it runs, resumed if it is suspended, with its conversation
+    /// in a new session if it is over. `None` where there is none.
+    pub(super) async fn go_on_by_key(&self, config: &mut AgentSessionConfig) -> Result<Option<SessionHandle>> {
+        let Some(record) = config.lifecycle.key.as_deref().and_then(|key| self.inner.streams.roster.with_key(key))
+        else {
+            return Ok(None);
+        };
+        let id = record.session_id.clone();
+        match self.inner.directory.get(&id) {
+            Ok(session) if session.is_suspended() => self.resume(&id, "key", false).await.map(Some),
+            Ok(session) if session.ended().is_none() => Ok(Some(SessionHandle::new(session))),
+            _ => {
+                if config.resume.is_none() && record.can_go_on() && record.config.agent == config.agent {
+                    let from = ResumeFrom::Session { id };
+                    config.resume = Some(Resume { from, fork: false, on_missing: OnMissing::StartAnew });
+                }
+                Ok(None)
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Brings back the sessions of earlier managers: what a dead one left running is suspended now, where its conversation
+    /// can be gone on with, and over else. Their processes have been ended, but for those that it is said of that they live. Says
+    /// which of them are suspended by that.
+    pub(super) fn restore(&self, lives: &dyn Fn(&SessionId) -> bool) -> Vec<SessionId> {
+        let mut interrupted = Vec::new();
+        for record in self.streams.roster.list(&SessionFilter { archived: true, ..SessionFilter::default() }) {
+            if lives(&record.session_id) {
+                continue;
+            }
+            let was_live = record.status.is_live();
+            let reason =
+                if was_live { EndReason::HostDied } else { record.reason.clone().unwrap_or(EndReason::HostDied) };
+            let rests = record.status == SessionStatus::Suspended || (was_live && record.can_go_on());
+            if !was_live && !rests {
+                continue;
+            }
+            if rests && let Some(home) = &record.home {
+                // Its home is its own still. One that is gone is missed by the resume.
+                let _ = self.homes.share(Path::new(home), &record.session_id).map(|tenancy| tenancy.keep());
+            }
+            let session = Arc::new(Session::restored(&record, self.deadlines, &self.streams));
+            let receipt = self.receipt_of(&record.session_id);
+            if was_live {
+                let mut log = session.history().reopen();
+                let (reason, receipt) = (reason.clone(), receipt.clone());
+                log.push(
+                    0,
+                    match rests {
+                        true => Event::SessionSuspended { reason, receipt },
+                        false => Event::SessionEnded { reason, receipt },
+                    },
+                );
+                if rests {
+                    log.leave_open();
+                }
+            }
+            session.show(|view| {
+                view.state = match rests {
+                    true => SessionState::Suspended { reason, receipt },
+                    false => SessionState::Ended { reason, receipt },
+                };
+            });
+            if rests && let Err(error) = self.directory.insert(&session) {
+                tracing::warn!(session = %record.session_id, %error, "a suspended session is not brought back");
+            }
+            if was_live {
+                session.note();
+            }
+            if was_live && rests {
+                interrupted.push(record.session_id);
+            }
+        }
+        interrupted
+    }
+
+    /// Forgets what is kept of a session; says whether there was anything.
+    ///
+    /// # Errors
+    /// [`Error::Log`].
+    pub(super) async fn forget(&self, session: &SessionId) -> Result<bool> {
+        let had_record = self.streams.roster.forget(session);
+        let Some(log) = self.streams.log.get() else { return Ok(had_record) };
+        let had_events = log.head(session).is_some();
+        if had_events {
+            let (done, deleted) = oneshot::channel();
+            // Nobody waits any more: then nobody is told.
+            log.delete(session, Box::new(move |result| _ = done.send(result)));
+            deleted.await.unwrap_or(Ok(()))?;
+        }
+        Ok(had_record || had_events)
+    }
+
+    /// What was ended of it when this manager was built.
+    fn receipt_of(&self, session: &SessionId) -> Option<Box<ipc_protocol::Receipt>> {
+        let recovered = self.recovered.iter().find(|recovered| recovered.session_id.as_ref() == Some(session))?;
+        match &recovered.outcome {
+            Recovery::Ended(receipt) => Some(receipt.clone()),
+            _ => None,
+        }
+    }
+
+    /// The events of a session that only the log knows.
+    pub(super) fn past_history(&self, session: &SessionId) -> Option<Arc<History>> {
+        let head = self.streams.log.get()?.head(session)?;
+        let (history, mut writer) = History::new(Arc::new(session.clone()), &self.streams);
+        writer.leave_open();
+        if head.closed || self.directory.get(session).is_err() {
+            history.close();
+        }
+        Some(history)
+    }
+}
+
+impl Labels {
+    /// Those of a session that was started with this.
+    pub(crate) fn of(record: &SessionRecord) -> Self {
+        let config = record.config.clone();
+        Self {
+            agent: config.agent,
+            agent_type: config.agent_type,
+            user_id: config.user_id,
+            workspace_id: config.workspace_id,
+            cwd: config.cwd.unwrap_or_default(),
+            profile: config.profile,
+            model: config.model,
+            model_config: config.model_config,
+            mode: config.mode,
+            thinking: config.thinking,
+            home: record.home.clone(),
+            depth: config.depth + 1,
+        }
+    }
+}

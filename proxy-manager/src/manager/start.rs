@@ -1,0 +1,226 @@
+//! The beginning of a session, and what is done when it is not needed any more.
+
+use std::{
+    future::{Future, poll_fn},
+    path::PathBuf,
+    sync::{Arc, PoisonError},
+    task::Poll,
+};
+
+use ipc_protocol::{AgentSessionConfig, EndReason, Event, Lifecycle, SessionId, packet};
+
+use super::{Inner, ProxyManager};
+use crate::{
+    Error, Result, SessionHandle,
+    blocking::blocking,
+    homes::Homes,
+    launch::{Aftermath, Around, Launch, Past},
+    records::{Record, Records},
+    roster::check_names,
+    session::{Fork, Session, Task},
+    state::{Header, Journal},
+    supervision::Claim,
+};
+
+impl ProxyManager {
+    /// Starts a session and returns when its agent is ready. If the start fails, or this future is dropped, whatever was
+    /// started is ended; the session then stays listed as ended, and its id is free again.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateSession`] (also where a session of that id has left a home: delete it), [`Error::UnknownAgent`],
+    /// [`Error::UnknownProfile`], [`Error::UnknownModel`], [`Error::InvalidConfig`], [`Error::Unsupported`] (something in the configuration cannot be done),
+    /// [`Error::NativeSessionMissing`], [`Error::NativeSessionBusy`], [`Error::TooDeep`], [`Error::TooManySessions`],
+    /// [`Error::ContainmentUnavailable`] (the layer asked for cannot be had; there is
+    /// no silent step down), [`Error::ProgramNotFound`], [`Error::CwdMissing`], [`Error::FdsExhausted`],
+    /// [`Error::Deadline`] (the agent did not get ready), [`Error::AgentDied`], [`Error::ProxyDied`],
+    /// [`Error::ForkServerDied`], [`Error::Protocol`], [`Error::Ended`] (killed while it started), [`Error::System`],
+    /// [`Error::ShutDown`].
+    pub async fn start_session(&self, mut config: AgentSessionConfig) -> Result<SessionHandle> {
+        self.open()?;
+        let Lifecycle { key, title, tags, .. } = &config.lifecycle;
+        check_names(key.as_deref(), title.as_deref(), tags)?;
+        // Two at once with one key shall get one session.
+        let _one_at_a_time = match key {
+            Some(_) => Some(self.inner.keys.lock().await),
+            None => None,
+        };
+        if let Some(session) = self.go_on_by_key(&mut config).await? {
+            return Ok(session);
+        }
+        if self.inner.streams.log.get().is_some_and(|log| log.head(&config.session_id).is_some())
+            && self.inner.streams.roster.get(&config.session_id).is_none_or(|record| record.last_offset > 0)
+        {
+            return Err(Error::DuplicateSession { session: config.session_id });
+        }
+        // Before anything is made: a start that is refused must not touch what is another session's.
+        let _reserved = self.inner.directory.reserve(&config.session_id)?;
+        self.begin(config, None).await
+    }
+
+    /// As [`ProxyManager::start_session`], for an id that is reserved. `before` is what the session was until it was
+    /// suspended, if it goes on, and what is told of that.
+    pub(super) async fn begin(
+        &self,
+        mut config: AgentSessionConfig,
+        before: Option<(&Session, Event)>,
+    ) -> Result<SessionHandle> {
+        let Inner { directory, fork_server, deadlines, streams, containing, homes, records, admission, .. } =
+            &*self.inner;
+        if fork_server.is_dead() {
+            return Err(Error::ForkServerDied);
+        }
+        config.lifecycle.idle_suspend_ms.get_or_insert(self.inner.idle_suspend_ms);
+        let given = Arc::new(config.clone());
+        let mut launch = self.plan(config)?;
+        let claim = Claim { user: launch.labels.user_id.clone(), agent: launch.labels.agent.clone() };
+        launch.slot = Some(admission.admit(claim).await?);
+        let held = containing.hold(launch.attempt.config.containment, launch.id(), fork_server).await?;
+        launch.hold(held);
+        launch.detach = self.detach_of(&launch.attempt.config)?;
+        launch.journal = self.journal_of(&launch);
+        let (launch, aftermath) = make_ready(launch, homes, records).await?;
+        let (ours, theirs) = packet::stream_pair().map_err(|error| Error::system("making a proxy's socket", &error))?;
+        let (id, labels) = (launch.id().clone(), launch.labels.clone());
+        let goes_on = before.is_some();
+        let (session, inlets, log) = match before {
+            None => Session::new(id, labels, *deadlines, streams),
+            Some((before, event)) => {
+                let (session, inlets, mut log) = Session::again(before, labels, *deadlines);
+                log.push(0, event);
+                (session, inlets, log)
+            }
+        };
+        session.keep_config(given);
+        let host = fork_server.host();
+        let (task, ready) = Task::new(session.clone(), inlets, log, launch, ours, host, aftermath.clone())?;
+        let serial = if goes_on { directory.replace(&session) } else { directory.insert(&session) }?;
+        // One that was suspended is that again.
+        let reason = if goes_on { EndReason::Suspended } else { EndReason::Killed };
+        let abandoned = EndIfDropped(Some((&session, reason)));
+        let fork = Fork { server: fork_server.clone(), socket: theirs };
+        let mut running = Box::pin(self.lives(task.run(directory.clone(), serial, fork), &session));
+        // What it begins with, sending the order to fork, is done here and now: waking another thread takes longer.
+        let over = poll_fn(|context| Poll::Ready(running.as_mut().poll(context).is_ready())).await;
+        if !over {
+            tokio::spawn(running);
+        }
+        match ready.await.unwrap_or(Err(Error::ShutDown)) {
+            Ok(()) => {
+                abandoned.disarm();
+                aftermath.started(&session).await;
+                Ok(SessionHandle::new(session))
+            }
+            Err(error) => {
+                // What the start left is being ended; the caller learns why it failed, with nothing left of it.
+                let longest = session.longest_kill(Task::FAILED);
+                if let Err(ending) = session.end_within(longest).await {
+                    tracing::debug!(session = %session.id(), %ending, "end of a session that did not start");
+                }
+                aftermath.failed().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Forgets a session that has ended, with its events, its receipt and its own home directory. A home that other sessions
+    /// went on with goes with the last of them. Also for a session that this manager does not remember: one of an earlier
+    /// manager with the same state directory, whose home or conversation is still known.
+    ///
+    /// # Errors
+    /// [`Error::NotEnded`]; [`Error::UnknownSession`] if neither the session nor a home of it is there; [`Error::System`] if
+    /// the home cannot be removed: the session is remembered then. Else as [`ProxyManager`] says.
+    pub async fn delete_session(&self, session: &SessionId) -> Result<()> {
+        self.open()?;
+        let (_reserved, known) = self.inner.directory.reserve_ended(session)?;
+        if let Some(known) = &known {
+            // Else what is written down at its end is written after it was forgotten.
+            known.settled().await?;
+        }
+        let (homes, id) = (self.inner.homes.clone(), session.clone());
+        let had_home = blocking("removing a session's home", move || homes.delete(&id)).await??;
+        let had_record = self.inner.records.remove(session)?;
+        self.inner.directory.delete(session);
+        let had_events = self.inner.forget(session).await?;
+        if known.is_some() || had_home || had_record || had_events {
+            Ok(())
+        } else {
+            Err(Error::UnknownSession { session: session.clone() })
+        }
+    }
+
+    /// The same of one that this manager does not remember.
+    fn long_past(&self, id: &SessionId) -> Option<Past> {
+        let Record { agent, native_session_id, cwd, home, model_config, .. } = self.inner.records.read(id)?;
+        // It is that session's still, whoever goes on with it: homes know of their records from the start.
+        let home = match home {
+            Some(home) => Some(self.inner.homes.recorded(&home)?),
+            None => None,
+        };
+        Some(Past { agent, native_session_id: Some(native_session_id), home, cwd, model_config, has_ended: true })
+    }
+
+    fn plan(&self, config: AgentSessionConfig) -> Result<Launch> {
+        let Inner { homes, leases, .. } = &*self.inner;
+        Launch::plan(config, &Around { kit: &self.kit(), homes, leases, past: &|id| self.past(id) })
+    }
+
+    /// What is known of a session whose conversation is to be gone on with.
+    fn past(&self, id: &SessionId) -> Option<Past> {
+        let Ok(session) = self.inner.directory.get(id) else { return self.long_past(id) };
+        let info = session.info();
+        Some(Past {
+            agent: info.agent,
+            native_session_id: info.native_session_id,
+            home: info.home.map(PathBuf::from),
+            cwd: info.cwd,
+            // One that was brought back was perhaps given none, having gone on with another session's.
+            model_config: session.labels().model_config.clone().or_else(|| self.inner.records.read(id)?.model_config),
+            has_ended: info.state.at_rest().is_some(),
+        })
+    }
+
+    /// The journal of a session that is about to start, if there is a place for it.
+    fn journal_of(&self, launch: &Launch) -> Option<Journal> {
+        let state = self.inner.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = state.as_ref()?;
+        let header = Header {
+            session: launch.id().clone(),
+            marker: launch.enclosure.marker.clone(),
+            place: state.place.clone(),
+            since: registry::now_in_ticks(),
+            strict: launch.enclosure.strict,
+            host: self.inner.fork_server.host(),
+            fork_server: self.inner.fork_server.id(),
+            cgroup: launch.enclosure.cgroup.clone(),
+        };
+        Some(Journal::new(state.sessions.clone(), header))
+    }
+}
+
+/// Makes on disk what the agent needs.
+async fn make_ready(launch: Launch, homes: &Arc<Homes>, records: &Arc<Records>) -> Result<(Launch, Arc<Aftermath>)> {
+    let (homes, records) = (homes.clone(), records.clone());
+    if !launch.needs_disk() {
+        return Ok((launch, Arc::new(Aftermath::new(records))));
+    }
+    let make = move || launch.make_ready(&homes, records).map(|after| (launch, after));
+    let made = blocking("making a session's home", make);
+    made.await?.map(|(launch, aftermath)| (launch, Arc::new(aftermath)))
+}
+
+/// Ends a session if its start is not waited for to the end.
+pub(super) struct EndIfDropped<'a>(pub(super) Option<(&'a Session, EndReason)>);
+
+impl EndIfDropped<'_> {
+    pub(super) fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for EndIfDropped<'_> {
+    fn drop(&mut self) {
+        if let Some((session, reason)) = self.0.take() {
+            session.demand_end(Task::FAILED, reason);
+        }
+    }
+}

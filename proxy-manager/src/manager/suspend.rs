@@ -1,0 +1,196 @@
+//! Sessions whose processes end and whose conversation stays: suspended, resumed, started again, handed over.
+
+use std::{future::Future, sync::Arc};
+
+use ipc_protocol::{
+    AgentSessionConfig, EndReason, Event, KillOptions, OnMissing, Receipt, Resume, ResumeFrom, SessionId,
+};
+use serde::{Deserialize, Serialize};
+
+use super::ProxyManager;
+use crate::{Error, Result, SessionHandle, session::Session};
+
+/// A suspended session: what is needed to go on with it, here or in another manager that sees the same files.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Snapshot {
+    /// What it was started with; without secrets, so what they were must be given again.
+    pub config: Box<AgentSessionConfig>,
+    /// The agent's own id of the conversation.
+    pub native_session_id: String,
+    /// Its own home directory, if it has one: the conversation is in it.
+    pub home: Option<String>,
+    /// Turns so far.
+    pub turns: u64,
+    /// Offset of its last event.
+    pub last_offset: u64,
+    /// What was ended for it, with the proof.
+    pub receipt: Option<Box<Receipt>>,
+}
+
+impl Snapshot {
+    fn of(session: &Session) -> Result<Self> {
+        let info = session.info();
+        let (Some(config), Some(native_session_id)) = (session.config(), info.native_session_id) else {
+            return Err(no_conversation(session));
+        };
+        let receipt = info.state.at_rest().and_then(|(_, receipt)| receipt.cloned()).map(Box::new);
+        Ok(Self {
+            config: Box::new(AgentSessionConfig { cwd: Some(info.cwd), ..config.without_secrets() }),
+            native_session_id,
+            home: info.home,
+            turns: info.turns,
+            last_offset: info.last_offset,
+            receipt,
+        })
+    }
+}
+
+impl ProxyManager {
+    /// Ends the processes of a session and keeps its conversation; a running turn is ended too. A session that is suspended
+    /// already stays as it is.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if it has no conversation to go on with (yet), [`Error::Ended`] if it is over,
+    /// [`Error::Survivors`] if something outlived the kill, [`Error::Deadline`]. Else as [`ProxyManager`] says.
+    pub async fn suspend_session(&self, session: &SessionId, options: KillOptions) -> Result<Snapshot> {
+        self.open()?;
+        let session = self.inner.directory.get(session)?;
+        if session.native_session_id().is_none() {
+            return Err(no_conversation(&session));
+        }
+        session.kill(options, EndReason::Suspended).await?;
+        session.published().await?;
+        // Its record says so too.
+        session.settled().await?;
+        if session.is_suspended() { Snapshot::of(&session) } else { Err(session.over()) }
+    }
+
+    /// Goes on with a suspended session: its agent is started again with the conversation, and its events go on where they
+    /// ended.
+    ///
+    /// # Errors
+    /// [`Error::NotSuspended`], [`Error::HandedOver`]; what [`ProxyManager::start_session`] says, and then it is suspended still.
+    pub async fn resume_session(&self, session: &SessionId) -> Result<SessionHandle> {
+        self.resume(session, "resume", false).await
+    }
+
+    /// Suspends a session for somebody to go on with it by the agent itself: the command for that. Until it is taken back
+    /// ([`ProxyManager::take_back`]) it takes no prompt.
+    ///
+    /// # Errors
+    /// As [`ProxyManager::suspend_session`], [`Error::Unsupported`] also if the agent has no such command.
+    pub async fn hand_over(&self, session: &SessionId, options: KillOptions) -> Result<Vec<String>> {
+        let command = self.attach_command(session)?;
+        self.suspend_session(session, options).await?;
+        let session = self.inner.directory.get(session)?;
+        session.show(|view| view.handed_over = true);
+        session.note();
+        Ok(command)
+    }
+
+    /// Goes on with a session that was handed over.
+    ///
+    /// # Errors
+    /// As [`ProxyManager::resume_session`].
+    pub async fn take_back(&self, session: &SessionId) -> Result<SessionHandle> {
+        self.resume(session, "takeBack", true).await
+    }
+
+    /// The command by which the agent itself goes on with the session's conversation: program and arguments, to be run in
+    /// the session's working directory, with its home as HOME where it has its own.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the agent has none, or the session no conversation yet. Else as [`ProxyManager`] says.
+    pub fn attach_command(&self, session: &SessionId) -> Result<Vec<String>> {
+        self.open()?;
+        let session = self.inner.directory.get(session)?;
+        let id = session.native_session_id().ok_or_else(|| no_conversation(&session))?;
+        let kit = self.kit();
+        let config = session.config().ok_or_else(|| no_conversation(&session))?;
+        kit.agent(config)?.attach_command(&id).ok_or_else(|| Error::Unsupported {
+            agent: session.labels().agent.clone(),
+            operation: "be attached to: its row in the catalog has no command for it".to_owned(),
+        })
+    }
+
+    /// A handle that takes prompts: a suspended session is resumed, unless it does not want to be
+    /// (`Lifecycle::resume_on_prompt`).
+    ///
+    /// # Errors
+    /// As [`ProxyManager::resume_session`], but that it is suspended is no error here, and as [`ProxyManager`] says.
+    pub async fn awake(&self, session: &SessionId) -> Result<SessionHandle> {
+        let handle = self.session(session)?;
+        if !handle.session().is_suspended() || !handle.session().resumes_on_prompt() {
+            return Ok(handle);
+        }
+        match self.resume(handle.id(), "prompt", false).await {
+            // Somebody else was quicker.
+            Err(Error::NotSuspended { .. }) => self.session(handle.id()),
+            resumed => resumed,
+        }
+    }
+
+    pub(super) async fn resume(&self, id: &SessionId, by: &str, take_back: bool) -> Result<SessionHandle> {
+        self.open()?;
+        let resuming = self.inner.directory.get(id)?.resuming().clone();
+        let _one_at_a_time = resuming.lock().await;
+        let (_reserved, before) = self.inner.directory.reserve_suspended(id)?;
+        if before.is_handed_over() && !take_back {
+            return Err(Error::HandedOver { session: id.clone() });
+        }
+        before.settled().await?;
+        let info = before.info();
+        let given = before.config().ok_or_else(|| no_conversation(&before))?;
+        let labels = before.labels();
+        // What was changed since its start.
+        let changed = |now: Option<String>, then: &Option<String>, given: &Option<String>| {
+            if now == *then { given.clone() } else { now }
+        };
+        let resume = Resume { from: ResumeFrom::Session { id: id.clone() }, fork: false, on_missing: OnMissing::Fail };
+        let config = AgentSessionConfig {
+            cwd: Some(info.cwd),
+            model: changed(info.model, &labels.model, &given.model),
+            mode: changed(info.mode, &labels.mode, &given.mode),
+            thinking: changed(info.thinking, &labels.thinking, &given.thinking),
+            resume: Some(resume),
+            ..given.as_ref().clone()
+        };
+        let resumed = Event::SessionResumed { by: by.to_owned(), detail: String::new() };
+        // A future in itself: a restart is within the life of the session that it restarts.
+        Box::pin(self.begin(config, Some((&before, resumed)))).await
+    }
+
+    /// A session's life, and the next one if it crashes and wants one.
+    pub(super) fn lives(
+        &self,
+        life: impl Future<Output = ()> + Send + 'static,
+        session: &Arc<Session>,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let (manager, session) = (Arc::downgrade(&self.inner), session.clone());
+        async move {
+            life.await;
+            let Some(pause) = session.restart_after() else { return };
+            tracing::info!(session = %session.id(), ?pause, "it crashed, and is started again");
+            tokio::time::sleep(pause).await;
+            let Some(inner) = manager.upgrade() else { return };
+            restart(Self { inner }, session.id().clone()).await;
+        }
+    }
+}
+
+/// Starts a session again. Boxed, as a session's life is part of it.
+fn restart(manager: ProxyManager, session: SessionId) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
+    Box::pin(async move {
+        match manager.resume(&session, "restart", false).await {
+            // Resumed, killed or deleted by somebody meanwhile.
+            Ok(_) | Err(Error::NotSuspended { .. } | Error::UnknownSession { .. } | Error::ShutDown) => {}
+            Err(error) => tracing::warn!(%session, %error, "a session that crashed could not be started again"),
+        }
+    })
+}
+
+fn no_conversation(session: &Session) -> Error {
+    let operation = "be gone on with: it has said no id of its conversation".to_owned();
+    Error::Unsupported { agent: session.labels().agent.clone(), operation }
+}

@@ -1,0 +1,224 @@
+//! Which conversation each session had: what a later manager needs to go on with it.
+//!
+//! ```text
+//! STATE/conversations/ID.json    from the agent's being ready until the session is deleted
+//! ```
+//!
+//! Without a state directory there are none.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read},
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::SystemTime,
+};
+
+use ipc_protocol::SessionId;
+use rustix::{
+    fs::{AtFlags, Mode, OFlags},
+    io::Errno,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Error, Result,
+    blocking::blocking,
+    homes::{Recorded, files},
+    session::Session,
+};
+
+/// Records without a home of their own that are kept; the oldest go first. (Homes go only with their sessions.)
+const KEEP: usize = 1000;
+/// Ending of a record's name.
+const ENDING: &str = ".json";
+/// Far beyond what a record is long, in bytes.
+const LONGEST: u64 = 64 * 1024;
+
+/// What is known of a session's conversation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Record {
+    pub(crate) agent: String,
+    pub(crate) native_session_id: String,
+    pub(crate) cwd: String,
+    /// The session's own home, if it has one.
+    pub(crate) home: Option<PathBuf>,
+    /// The model configuration that was named.
+    #[serde(default)]
+    pub(crate) model_config: Option<String>,
+    /// Files in that home that hold its key; none when the session is over.
+    #[serde(default)]
+    pub(crate) keys: Vec<PathBuf>,
+}
+
+/// The directory of the records, if there is one.
+#[derive(Debug, Default)]
+pub(crate) struct Records(Option<(PathBuf, OwnedFd)>);
+
+impl Records {
+    /// The records in this directory, which is there and ours alone. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub(crate) fn open(path: PathBuf) -> Result<Self> {
+        let opened = files::open(&path).and_then(|directory| {
+            prune(&path)?;
+            Ok(directory)
+        });
+        let directory = opened.map_err(|error| Error::system(&format!("opening {}", path.display()), &error))?;
+        Ok(Self(Some((path, directory))))
+    }
+
+    /// Writes down what is known of a session. Blocks. It is worth no failure of the session's.
+    pub(crate) fn write(&self, session: &SessionId, record: &Record) {
+        let Some((_, directory)) = &self.0 else { return };
+        let written = serde_json::to_vec(record)
+            .map_err(io::Error::from)
+            .and_then(|text| files::write(directory, Path::new(&name(session)), &text));
+        if let Err(error) = written {
+            tracing::warn!(%session, %error, "which conversation a session has cannot be written down");
+        }
+    }
+
+    /// Writes down what a session shows of its conversation, if it has one, and which files in its home hold a key.
+    pub(crate) async fn note(self: &Arc<Self>, session: &Session, keys: &[PathBuf]) {
+        let info = session.info();
+        let (Some(native_session_id), true) = (info.native_session_id, self.0.is_some()) else { return };
+        let home = info.home.map(PathBuf::from);
+        let (model_config, keys) = (session.labels().model_config.clone(), keys.to_vec());
+        let record = Record { agent: info.agent, native_session_id, cwd: info.cwd, home, model_config, keys };
+        let (records, id) = (self.clone(), info.session_id);
+        if let Err(error) = blocking("writing down a conversation", move || records.write(&id, &record)).await {
+            tracing::warn!(session = %session.id(), %error, "which conversation a session has is not written down");
+        }
+    }
+
+    /// What is known of a session; `None` also where it makes no sense.
+    pub(crate) fn read(&self, session: &SessionId) -> Option<Record> {
+        let (_, directory) = self.0.as_ref()?;
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = File::from(rustix::fs::openat(directory, name(session), flags, Mode::empty()).ok()?);
+        let mut text = Vec::new();
+        file.take(LONGEST).read_to_end(&mut text).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    /// The sessions with a home of their own, with that home and the files with keys that may be left in it. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub(crate) fn homes(&self) -> Result<Vec<Recorded>> {
+        let Some((path, _)) = &self.0 else { return Ok(Vec::new()) };
+        let failed = |error: io::Error| Error::system(&format!("reading {}", path.display()), &error);
+        let mut homes = Vec::new();
+        for entry in fs::read_dir(path).map_err(failed)? {
+            let file = entry.map_err(failed)?.file_name();
+            let id = file.to_str().and_then(|file| file.strip_suffix(ENDING)?.parse::<SessionId>().ok());
+            if let Some(id) = id
+                && let Some(Record { home: Some(home), keys, .. }) = self.read(&id)
+            {
+                homes.push(Recorded { session: id, home, keys });
+            }
+        }
+        Ok(homes)
+    }
+
+    /// Forgets a session; says whether there was something to forget.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub(crate) fn remove(&self, session: &SessionId) -> Result<bool> {
+        let Some((path, directory)) = &self.0 else { return Ok(false) };
+        match rustix::fs::unlinkat(directory, name(session), AtFlags::empty()) {
+            Ok(()) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => {
+                Err(Error::system(&format!("removing {}", path.join(name(session)).display()), &error.into()))
+            }
+        }
+    }
+}
+
+fn name(session: &SessionId) -> String {
+    format!("{session}{ENDING}")
+}
+
+/// Removes the oldest records that stand for nothing on disk.
+fn prune(directory: &Path) -> io::Result<()> {
+    let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let metadata = entry.metadata()?;
+        if metadata.is_file() {
+            found.push((metadata.modified()?, entry.path()));
+        }
+    }
+    found.sort();
+    let many = found.len().saturating_sub(KEEP);
+    for (_, path) in found.into_iter().take(many) {
+        let record = fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Record>(&text).ok());
+        if record.is_none_or(|record| record.home.is_none()) {
+            fs::remove_file(&path)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(home: Option<&str>) -> Record {
+        Record {
+            agent: "claude-code".into(),
+            native_session_id: "n-1".into(),
+            cwd: "/work".into(),
+            home: home.map(PathBuf::from),
+            model_config: None,
+            keys: vec![".codex/auth.json".into()],
+        }
+    }
+
+    #[test]
+    fn they_outlive_the_manager_until_they_are_removed() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let session: SessionId = "..".parse().expect("a valid id");
+        let records = Records::open(scratch.path().to_owned()).expect("opened");
+        assert_eq!(records.read(&session), None);
+        for record in [record(None), record(Some("/homes/x"))] {
+            records.write(&session, &record);
+            let later = Records::open(scratch.path().to_owned()).expect("opened");
+            let homes = record.home.iter().map(|home| Recorded {
+                session: session.clone(),
+                home: home.clone(),
+                keys: record.keys.clone(),
+            });
+            assert_eq!(later.homes().expect("read"), homes.collect::<Vec<_>>());
+            assert_eq!(later.read(&session), Some(record));
+        }
+        fs::write(scratch.path().join("odd.json"), "{").expect("written");
+        assert_eq!(records.read(&"odd".parse().expect("a valid id")), None);
+        assert!(records.remove(&session).expect("removed"));
+        assert!(!records.remove(&session).expect("nothing to remove"));
+        let none = Records::default();
+        none.write(&session, &record(None));
+        assert!(none.read(&session).is_none() && !none.remove(&session).expect("nothing"));
+    }
+
+    #[test]
+    fn only_so_many_are_kept_but_those_with_homes() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let records = Records::open(scratch.path().to_owned()).expect("opened");
+        for n in 0..KEEP + 3 {
+            let home = (n % 2 == 0).then_some("/homes/x");
+            records.write(&format!("s-{n}").parse().expect("a valid id"), &record(home));
+        }
+        Records::open(scratch.path().to_owned()).expect("opened");
+        let left = fs::read_dir(scratch.path()).expect("listed").count();
+        assert!((KEEP..KEEP + 3).contains(&left), "{left}");
+        let first = records.read(&"s-0".parse().expect("a valid id"));
+        assert!(first.is_some(), "it has a home");
+    }
+}

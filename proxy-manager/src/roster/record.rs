@@ -1,0 +1,244 @@
+//! What is kept of a session, and which of them somebody asks for.
+
+use std::time::SystemTime;
+
+use ipc_protocol::{AgentSessionConfig, EndReason, ProcessId, SessionId};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    SessionState,
+    session::{Session, SessionInfo},
+};
+
+/// Where a session is in its life, in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum SessionStatus {
+    /// Its agent is not ready yet.
+    Starting,
+    /// Its agent is there.
+    Running,
+    /// It has no processes; its conversation can be gone on with.
+    Suspended,
+    /// It is over.
+    Terminated,
+}
+
+impl SessionStatus {
+    fn of(state: &SessionState) -> Self {
+        match state {
+            SessionState::Starting => Self::Starting,
+            SessionState::Idle | SessionState::Busy { .. } => Self::Running,
+            SessionState::Suspended { .. } => Self::Suspended,
+            SessionState::Ended { .. } => Self::Terminated,
+        }
+    }
+
+    /// Whether the session has, or had, processes of a living host.
+    pub fn is_live(self) -> bool {
+        matches!(self, Self::Starting | Self::Running)
+    }
+}
+
+/// What is kept of a session: with a state directory over all managers, until it is deleted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionRecord {
+    /// Which session.
+    pub session_id: SessionId,
+    /// Where it is in its life.
+    pub status: SessionStatus,
+    /// Why it is suspended or over.
+    pub reason: Option<EndReason>,
+    /// Somebody put it aside.
+    pub archived: bool,
+    /// Suspended, for somebody to use its conversation with the agent itself.
+    pub handed_over: bool,
+    /// What it was started with, and is started with again; without secrets.
+    pub config: AgentSessionConfig,
+    /// Names of the environment variables that are not kept, being secrets: a resume in another manager needs them again.
+    pub secrets: Vec<String>,
+    /// The agent's own id of the conversation.
+    pub native_session_id: Option<String>,
+    /// Its own home directory.
+    pub home: Option<String>,
+    /// The manager that has it, or had it last: an id of that one run.
+    pub host_execution_id: String,
+    /// Its proxy, while it runs.
+    pub proxy: Option<ProcessId>,
+    /// Its agent, while it runs.
+    pub agent_process: Option<ProcessId>,
+    /// When it was started first. RFC 3339.
+    #[serde(with = "time")]
+    pub created_at: SystemTime,
+    /// When anything of this changed last. RFC 3339.
+    #[serde(with = "time")]
+    pub updated_at: SystemTime,
+    /// Turns so far.
+    pub turns: u64,
+    /// Offset of its last event when this was written.
+    pub last_offset: u64,
+}
+
+impl SessionRecord {
+    /// What a session shows of itself.
+    pub(crate) fn of(session: &Session, host_execution_id: &str, before: Option<&Self>) -> Option<Self> {
+        let config = session.config()?;
+        let info = session.info();
+        let SessionInfo { native_session_id, home, proxy, agent_process, turns, started_at, .. } = info;
+        let status = SessionStatus::of(&info.state);
+        let mut kept = config.without_secrets();
+        kept.cwd = Some(info.cwd);
+        kept.resume = None;
+        let lifecycle = before.map(|before| before.config.lifecycle.clone());
+        kept.lifecycle = lifecycle.unwrap_or(kept.lifecycle);
+        let is_secret = |name: &&String| !kept.env.0.contains_key(*name);
+        Some(Self {
+            session_id: info.session_id,
+            status,
+            reason: info.state.at_rest().map(|(reason, _)| reason.clone()),
+            archived: before.is_some_and(|before| before.archived),
+            handed_over: info.handed_over,
+            secrets: config.env.0.keys().filter(is_secret).cloned().collect(),
+            config: kept,
+            native_session_id,
+            home,
+            host_execution_id: host_execution_id.to_owned(),
+            proxy: proxy.filter(|_| status.is_live()),
+            agent_process: agent_process.filter(|_| status.is_live()),
+            created_at: started_at,
+            updated_at: SystemTime::now(),
+            turns,
+            // They are on the disk before this is.
+            last_offset: session.history().assigned(),
+        })
+    }
+
+    /// Whether its conversation can be gone on with.
+    pub(crate) fn can_go_on(&self) -> bool {
+        self.native_session_id.is_some() && !self.config.ephemeral
+    }
+}
+
+/// Which sessions somebody asks for: those that all of this fits. By default all but the archived ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct SessionFilter {
+    /// In this status.
+    pub status: Option<SessionStatus>,
+    /// Of this agent: a catalog id.
+    pub agent: Option<String>,
+    /// With this label.
+    pub user_id: Option<String>,
+    /// With this label.
+    pub workspace_id: Option<String>,
+    /// With this tag.
+    pub tag: Option<String>,
+    /// With this key.
+    pub key: Option<String>,
+    /// With this in its id, title or working directory, in upper or lower case.
+    pub text: Option<String>,
+    /// The archived ones too.
+    pub archived: bool,
+}
+
+impl SessionFilter {
+    /// Whether a session is asked for.
+    pub fn matches(&self, record: &SessionRecord) -> bool {
+        let SessionRecord { config, .. } = record;
+        let is = |wanted: &Option<String>, value: Option<&String>| wanted.is_none() || wanted.as_ref() == value;
+        let has_text = |text: &String| {
+            let text = text.to_lowercase();
+            let texts = [Some(record.session_id.as_str()), config.lifecycle.title.as_deref(), config.cwd.as_deref()];
+            texts.into_iter().flatten().any(|value| value.to_lowercase().contains(&text))
+        };
+        (self.archived || !record.archived)
+            && self.status.is_none_or(|status| status == record.status)
+            && is(&self.agent, Some(&config.agent))
+            && is(&self.user_id, config.user_id.as_ref())
+            && is(&self.workspace_id, config.workspace_id.as_ref())
+            && is(&self.key, config.lifecycle.key.as_ref())
+            && self.tag.as_ref().is_none_or(|tag| config.lifecycle.tags.contains(tag))
+            && self.text.as_ref().is_none_or(has_text)
+    }
+}
+
+/// RFC 3339 with milliseconds.
+mod time {
+    use std::time::SystemTime;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(time: &SystemTime, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(&humantime::format_rfc3339_millis(*time))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<SystemTime, D::Error> {
+        humantime::parse_rfc3339(&String::deserialize(d)?).map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use ipc_protocol::Lifecycle;
+
+    use super::*;
+
+    fn record() -> SessionRecord {
+        SessionRecord {
+            session_id: "s-1".parse().expect("valid"),
+            status: SessionStatus::Suspended,
+            reason: Some(EndReason::Suspended),
+            archived: false,
+            handed_over: false,
+            config: AgentSessionConfig {
+                user_id: Some("ada".into()),
+                cwd: Some("/src/Thing".into()),
+                lifecycle: Lifecycle { tags: vec!["red".into()], key: Some("chat".into()), ..Lifecycle::default() },
+                ..AgentSessionConfig::new("pi")
+            },
+            secrets: vec!["API_KEY".into()],
+            native_session_id: Some("n".into()),
+            home: None,
+            host_execution_id: "h".into(),
+            proxy: None,
+            agent_process: None,
+            created_at: UNIX_EPOCH + Duration::from_millis(1_234),
+            updated_at: UNIX_EPOCH + Duration::from_millis(5_678),
+            turns: 3,
+            last_offset: 44,
+        }
+    }
+
+    #[test]
+    fn a_record_comes_back_from_its_json() {
+        let record = record();
+        let text = serde_json::to_string(&record).expect("serializes");
+        assert_eq!(serde_json::from_str::<SessionRecord>(&text).expect("parses"), record);
+    }
+
+    #[test]
+    fn filters_are_all_to_fit() {
+        let all = |filter: SessionFilter| filter.matches(&record());
+        let text = |text: &str| Some(text.to_owned());
+        assert!(all(SessionFilter::default()));
+        assert!(all(SessionFilter { text: text("THING"), tag: text("red"), key: text("chat"), ..Default::default() }));
+        assert!(all(SessionFilter { status: Some(SessionStatus::Suspended), agent: text("pi"), ..Default::default() }));
+        for other in [
+            SessionFilter { status: Some(SessionStatus::Running), ..Default::default() },
+            SessionFilter { agent: text("codex"), ..Default::default() },
+            SessionFilter { user_id: text("bob"), ..Default::default() },
+            SessionFilter { workspace_id: text("w"), ..Default::default() },
+            SessionFilter { tag: text("blue"), ..Default::default() },
+            SessionFilter { key: text("other"), ..Default::default() },
+            SessionFilter { text: text("nothing"), ..Default::default() },
+        ] {
+            assert!(!all(other.clone()), "{other:?}");
+        }
+        let archived = SessionRecord { archived: true, ..record() };
+        assert!(!SessionFilter::default().matches(&archived));
+        assert!(SessionFilter { archived: true, ..Default::default() }.matches(&archived));
+    }
+}

@@ -1,0 +1,265 @@
+//! What can be asked of a session: each call goes to the task that owns it, and waits for the answer.
+
+use std::{future::Future, time::Duration};
+
+use ipc_protocol::{
+    AbortPolicy, EndReason, Event, Json, KillOptions, Operation, PermissionAnswer, ProcessInfo, ProcessStatus, Prompt,
+    Receipt, Signal,
+};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::timeout,
+};
+
+use super::{AbortReply, Control, Demand, PromptMode, Reply, Say, Session, SessionState, Turn};
+use crate::{Deadlines, Error, Result};
+
+/// How long a proxy may not answer before it is looked whether somebody has stopped it.
+const STOPPED: Duration = Duration::from_millis(500);
+
+impl Session {
+    pub(crate) async fn prompt(&self, prompt: Prompt, mode: PromptMode) -> Result<Turn> {
+        self.call("prompting", Duration::ZERO, &self.say, |reply| Say::Prompt { prompt, mode, reply }).await
+    }
+
+    pub(crate) async fn steer(&self, prompt: Prompt) -> Result<()> {
+        self.call("steering", Duration::ZERO, &self.say, |reply| Say::Steer { prompt, reply }).await
+    }
+
+    pub(crate) async fn operate(&self, operation: Operation) -> Result<Json> {
+        let Deadlines { control, operation: longest, compact, .. } = self.deadlines;
+        let after = if operation == Operation::Compact { compact } else { longest };
+        // The agent's time comes on top of the proxy's.
+        let extra = after.saturating_sub(control);
+        self.call("an operation of the agent's", extra, &self.say, |reply| Say::Operate { operation, reply }).await
+    }
+
+    /// Appends an event that is none of the agent's; says its offset when it can be read.
+    pub(crate) async fn append(&self, event: Event) -> Result<u64> {
+        const WHAT: &str = "appending an event";
+        let offset = match self.append_at_rest(&event) {
+            Some(offset) => offset,
+            None => self.call(WHAT, Duration::ZERO, &self.say, |reply| Say::Append { event, reply }).await?,
+        };
+        let after = self.deadlines.control;
+        let operation = || format!("{WHAT} to session {}", self.id);
+        within(after, self.history().reaches(offset))
+            .await
+            .ok_or_else(|| Error::Deadline { operation: operation(), after })?;
+        Ok(offset)
+    }
+
+    /// Of a suspended session there is no task.
+    fn append_at_rest(&self, event: &Event) -> Option<u64> {
+        let _not_resumed = self.resuming().try_lock().ok()?;
+        if !self.is_suspended() {
+            return None;
+        }
+        let mut log = self.history().reopen();
+        log.push(0, event.clone());
+        log.leave_open();
+        Some(log.commit_all())
+    }
+
+    pub(crate) async fn abort(&self, policy: AbortPolicy) -> Result<Option<Receipt>> {
+        const WHAT: &str = "aborting the turn";
+        match policy {
+            AbortPolicy::LeaveProcesses => {
+                let command = |reply| Control::Abort { policy, reply: AbortReply::Done(reply) };
+                self.call(WHAT, Duration::ZERO, &self.control, command).await.map(|()| None)
+            }
+            AbortPolicy::KillTurnProcesses => {
+                let command = |reply| Control::Abort { policy, reply: AbortReply::Receipt(reply) };
+                let grace = KillOptions::default().grace;
+                proven(self.waking_proxy(self.call(WHAT, grace, &self.control, command)).await?).map(Some)
+            }
+        }
+    }
+
+    pub(crate) async fn respond_permission(&self, id: &str, answer: PermissionAnswer, by: Option<&str>) -> Result<()> {
+        let (id, by) = (id.to_owned(), by.map(str::to_owned));
+        let command = |reply| Control::Permission { id, answer, by, reply };
+        self.call("answering a permission request", Duration::ZERO, &self.control, command).await
+    }
+
+    pub(crate) async fn ping(&self) -> Result<()> {
+        self.call("pinging the proxy", Duration::ZERO, &self.control, Control::Ping).await
+    }
+
+    pub(crate) async fn processes(&self) -> Result<Vec<ProcessInfo>> {
+        let listed = self.call("listing processes", Duration::ZERO, &self.control, Control::ListProcesses).await;
+        // A session that ended meanwhile has none.
+        if listed.is_err() && self.ended().is_some() { Ok(Vec::new()) } else { listed }
+    }
+
+    /// Waits for an answer that only the proxy can give: if somebody stops it, it is continued.
+    async fn waking_proxy<T>(&self, answer: impl Future<Output = T>) -> T {
+        let mut answer = std::pin::pin!(answer);
+        loop {
+            self.wake_proxy();
+            // The answer has a deadline of its own.
+            if let Ok(answer) = timeout(STOPPED, &mut answer).await {
+                return answer;
+            }
+        }
+    }
+
+    fn wake_proxy(&self) {
+        let Some(proxy) = self.info().proxy else { return };
+        if registry::look(proxy.pid).is_ok_and(|seen| seen.is_some_and(|seen| seen.is_stopped && seen.id == proxy)) {
+            tracing::warn!(%proxy, "the proxy was stopped by somebody: it is continued");
+            // It fails only for one that is gone.
+            let _ = registry::PidFd::open(proxy).and_then(|proxy| proxy.signal(Signal::Cont));
+        }
+    }
+
+    pub(crate) async fn kill_all(&self, options: KillOptions) -> Result<Receipt> {
+        let command = |reply| Control::KillAll { options, reply };
+        let call = self.call("killing the agent's processes", options.grace, &self.control, command);
+        proven(self.waking_proxy(call).await?)
+    }
+
+    pub(crate) async fn kill_process(&self, pid: u32, tree: bool, options: KillOptions) -> Result<Receipt> {
+        let command = Control::ListProcesses;
+        let processes = self.call("looking up the process", Duration::ZERO, &self.control, command).await?;
+        let running = |info: &&ProcessInfo| info.id.pid == pid && info.status == ProcessStatus::Running;
+        let Some(process) = processes.iter().find(running).map(|info| info.id) else {
+            return Err(Error::UnknownProcess { session: self.id().clone(), pid });
+        };
+        let command = |reply| Control::KillProcess { process, tree, options, reply };
+        let call = self.call("killing a process", options.grace, &self.control, command);
+        proven(self.waking_proxy(call).await?)
+    }
+
+    /// Asks the session to end. It will, whoever waits for it.
+    pub(crate) fn demand_end(&self, options: KillOptions, reason: EndReason) {
+        self.demand.send_modify(|demand| match demand {
+            Demand::LetGo => {}
+            Demand::Live => *demand = Demand::End { options, reason, asked: 1 },
+            // The first reason stays; the shortest grace counts.
+            Demand::End { options: known, asked, .. } => {
+                known.grace = known.grace.min(options.grace);
+                *asked = asked.wrapping_add(1);
+            }
+        });
+    }
+
+    /// The manager is gone.
+    pub(crate) fn let_go(&self) {
+        self.demand.send_replace(Demand::LetGo);
+    }
+
+    /// Ends the session and says what was ended. On an ended session: what was ended then.
+    pub(crate) async fn kill(&self, options: KillOptions, reason: EndReason) -> Result<Receipt> {
+        if reason != EndReason::Suspended {
+            self.end_suspended(&reason);
+        }
+        if self.ended().is_none() {
+            self.demand_end(options, reason);
+        }
+        self.end_within(self.longest_kill(options)).await
+    }
+
+    /// Ends a suspended session: it has no processes, and no task.
+    fn end_suspended(&self, reason: &EndReason) {
+        // Whoever resumes it has the lock, and then it is to be ended as others are.
+        let Ok(_not_resumed) = self.resuming().try_lock() else { return };
+        if !self.is_suspended() {
+            return;
+        }
+        let receipt = self.ended().and_then(|(_, receipt)| receipt);
+        let mut log = self.history().reopen();
+        log.push(0, Event::SessionEnded { reason: reason.clone(), receipt: receipt.clone() });
+        self.show(|view| {
+            view.state = SessionState::Ended { reason: reason.clone(), receipt };
+            (view.handed_over, view.restart_after) = (false, None);
+        });
+        self.note();
+    }
+
+    /// How long a kill may take: the proxy's try, then the fork server's.
+    pub(crate) fn longest_kill(&self, options: KillOptions) -> Duration {
+        let Deadlines { wedged, kill, .. } = self.deadlines;
+        options.grace.saturating_mul(2).saturating_add(wedged).saturating_add(kill)
+    }
+
+    /// Waits for the end that was asked for.
+    pub(crate) async fn end_within(&self, deadline: Duration) -> Result<Receipt> {
+        let mut view = self.view.subscribe();
+        let ended = view.wait_for(|view| view.state.at_rest().is_some());
+        if timeout(deadline, ended).await.is_err() {
+            return Err(Error::Deadline { operation: format!("killing session {}", self.id), after: deadline });
+        }
+        match self.ended() {
+            Some((_, Some(receipt))) => proven(*receipt),
+            _ => Err(self.over()),
+        }
+    }
+
+    /// Waits until all that has been appended can be read.
+    pub(crate) async fn published(&self) -> Result<()> {
+        let (after, history) = (self.deadlines.control, self.history());
+        let published = within(after, history.reaches(history.assigned())).await;
+        published
+            .ok_or_else(|| Error::Deadline { operation: format!("writing the events of session {}", self.id), after })
+    }
+
+    /// Waits until an ended session's task has done what is to be done after its end.
+    pub(crate) async fn settled(&self) -> Result<()> {
+        let after = self.deadlines.kill;
+        let mut view = self.view.subscribe();
+        match timeout(after, view.wait_for(|view| view.settled)).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Error::Deadline { operation: format!("clearing up after session {}", self.id), after }),
+        }
+    }
+
+    /// Sends a command to the session's task and waits for the answer.
+    async fn call<C, T>(
+        &self,
+        operation: &str,
+        extra: Duration,
+        lane: &mpsc::Sender<C>,
+        command: impl FnOnce(Reply<T>) -> C,
+    ) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        let after = self.deadlines.control.saturating_add(extra);
+        let exchange = async {
+            // Either fails only when the task is gone.
+            if lane.send(command(reply)).await.is_err() {
+                return Err(self.over());
+            }
+            answer.await.unwrap_or_else(|_| Err(self.over()))
+        };
+        within(after, exchange)
+            .await
+            .unwrap_or_else(|| Err(Error::Deadline { operation: format!("{operation} in session {}", self.id), after }))
+    }
+
+    /// Why a call to a session without processes fails.
+    pub(crate) fn over(&self) -> Error {
+        let session = self.id().clone();
+        if let Some((EndReason::Shutdown, _)) = self.ended() {
+            return Error::ShutDown;
+        }
+        if self.is_handed_over() {
+            return Error::HandedOver { session };
+        }
+        if self.is_suspended() {
+            return Error::Suspended { session };
+        }
+        match self.ended() {
+            None => Error::ShutDown,
+            Some((reason, _)) => Error::Ended { session, reason: reason.to_string() },
+        }
+    }
+}
+
+async fn within<T>(after: Duration, future: impl Future<Output = T>) -> Option<T> {
+    timeout(after, future).await.ok()
+}
+
+/// A receipt is a success only if nothing is left.
+fn proven(receipt: Receipt) -> Result<Receipt> {
+    if receipt.is_empty() { Ok(receipt) } else { Err(Error::Survivors(Box::new(receipt))) }
+}

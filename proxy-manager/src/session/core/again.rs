@@ -1,0 +1,112 @@
+//! A second try to start the agent, without the conversation that it could not go on with: in the same session, with another
+//! proxy.
+
+use ipc_protocol::{EndReason, Receipt, codec::Outbox};
+use tokio::time::Instant;
+
+use super::{Core, Phase, attach::Outliving, limits::Overseer, witness::Witness};
+use crate::{
+    Error, Result,
+    launch::Attempt,
+    session::{Task, ending::Ending, listing::Listing},
+};
+
+/// What is tried if the first try fails for want of the conversation.
+#[derive(Debug)]
+pub(super) struct Retry {
+    pub(super) fallback: Option<Box<Attempt>>,
+    /// Why the first try failed, while it is being ended.
+    pub(super) missing: Option<Error>,
+    /// The first try is over, and nothing is left of it.
+    pub(super) is_due: bool,
+}
+
+impl Retry {
+    /// Whether the end of the first try is not the end of the session.
+    pub(super) fn is_coming(&self) -> bool {
+        self.missing.is_some()
+    }
+}
+
+impl Core {
+    /// The agent is not going to be ready.
+    pub(super) fn start_failed(&mut self, error: Error, now: Instant) {
+        let reason = EndReason::Failed(error.to_string());
+        // An agent that cannot go on with any conversation is as good as one that has lost this one.
+        let is_missing = matches!(error, Error::NativeSessionMissing { .. } | Error::Unsupported { .. });
+        if !is_missing || self.retry.fallback.is_none() || self.closing.is_some() {
+            self.stop(error);
+            return self.end(Task::FAILED, reason, now);
+        }
+        self.retry.missing = Some(error);
+        let step = self.ending.request(Task::FAILED, reason, now);
+        self.take(step);
+    }
+
+    /// The first try is over: whether there will be a second one.
+    pub(super) fn tries_again(&mut self, receipt: Option<&Receipt>) -> bool {
+        if !self.retry.is_coming() {
+            return false;
+        }
+        if receipt.is_some_and(Receipt::is_empty) {
+            self.retry.is_due = true;
+            return true;
+        }
+        // Two of them at once are not wanted.
+        if let Some(error) = self.retry.missing.take() {
+            self.stop(error);
+        }
+        false
+    }
+
+    /// Whether there is to be a second try now.
+    pub(crate) fn is_to_be_started_again(&self) -> bool {
+        self.retry.is_due
+    }
+
+    /// What is tried now, if anything is.
+    pub(crate) fn next_attempt(&mut self) -> Option<Box<Attempt>> {
+        if !std::mem::take(&mut self.retry.is_due) {
+            return None;
+        }
+        let error = self.retry.missing.take()?;
+        let mut attempt = self.retry.fallback.take()?;
+        tracing::info!(%error, "the agent begins a new conversation");
+        attempt.anew = Some(error.to_string());
+        // They were for the proxy that is gone.
+        self.pending.fail_all(&error);
+        Some(attempt)
+    }
+
+    /// Begins the second try, for a proxy that is forked now.
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfig`] if the configuration is too long to be sent.
+    pub(crate) fn begin_again(&mut self, attempt: Attempt, now: Instant) -> Result<()> {
+        let deadlines = *self.session.deadlines();
+        (self.outbox, self.listing, self.witness) = (Outbox::default(), Listing::default(), Witness::default());
+        self.orders.clear();
+        self.ending = Ending::new(deadlines.wedged, deadlines.kill);
+        self.limits = Overseer::new(attempt.config.limits.clone(), deadlines.wedged);
+        self.proxy = None;
+        // Its proxy counts from one again.
+        self.outliving.iter_mut().for_each(Outliving::begin_again);
+        if let Phase::Starting { deadline, .. } = &mut self.phase {
+            *deadline = now.checked_add(self.start);
+        }
+        if let Some(journal) = self.journal.take() {
+            let fresh = journal.renewed();
+            // Nothing is left of what it was for.
+            journal.remove();
+            self.journal = Some(fresh);
+        }
+        self.begin(attempt)
+    }
+
+    /// There is no second try, for this reason.
+    pub(crate) fn cannot_begin_again(&mut self, error: Error) {
+        let reason = EndReason::Failed(error.to_string());
+        self.stop(error);
+        self.finish(super::End { reason, receipt: None });
+    }
+}

@@ -1,0 +1,292 @@
+//! A session that outlives its host: what this host has of it is counted and acknowledged; and one that another host started.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use ipc_protocol::{
+    Budget, Enclosure, EndReason, Event, Lifecycle, Limits, PermissionRequest, ProcessId, Receipt, Timeouts,
+    codec::{CodecError, Inbox},
+    message::{Attached, FromProxy, Hello, ToProxy, VERSION},
+    reattach::{Heard, Said, Wire},
+};
+use serde::de::IgnoredAny;
+use tokio::{sync::oneshot, time::Instant};
+
+use super::{Busy, Core, Parts, Phase};
+use crate::{
+    Result,
+    history::Writer,
+    launch::Conversation,
+    session::{Session, SessionState, TurnEnd},
+    state::Journal,
+    supervision::Slot,
+};
+
+/// How long the proxy of a session that is taken over may take to say what there is.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is known of a session that another host started.
+#[derive(Debug)]
+pub(crate) struct Adoption {
+    pub(crate) proxy: ProcessId,
+    /// This process.
+    pub(crate) host: ProcessId,
+    /// Number of the last of its proxy's messages that are in the stream.
+    pub(crate) after_seq: u64,
+    pub(crate) wire: Wire,
+    pub(crate) started_at: SystemTime,
+    pub(crate) limits: Limits,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) max_turns: Option<u32>,
+    pub(crate) enclosure: Enclosure,
+    pub(crate) conversation: Conversation,
+    pub(crate) journal: Option<Journal>,
+    /// What its proxy says is numbered on from this in the log.
+    pub(crate) source_base: u64,
+    pub(crate) lifecycle: Lifecycle,
+    pub(crate) slot: Slot,
+    pub(crate) budget: Budget,
+}
+
+/// What this host has of a session that outlives it.
+#[derive(Debug)]
+pub(super) struct Outliving {
+    /// What its proxy says is numbered on from this in the log.
+    base: u64,
+    /// Number of the last of its proxy's messages that was taken.
+    seen: u64,
+    /// Up to this one the proxy was told.
+    acked: u64,
+    adopted: Option<Adopted>,
+}
+
+/// Of a session that another host started.
+#[derive(Debug)]
+struct Adopted {
+    started_at: SystemTime,
+    /// What there is was said.
+    is_attached: bool,
+    /// It was not ready then.
+    awaits_start: bool,
+}
+
+impl Outliving {
+    /// Of a session whose proxy is about to be forked.
+    pub(super) fn new(log: &Writer) -> Self {
+        log.tell_of_all();
+        Self { base: log.source(), seen: 0, acked: 0, adopted: None }
+    }
+
+    /// Another proxy, which counts from one.
+    pub(super) fn begin_again(&mut self) {
+        (self.base, self.seen, self.acked) = (self.base + self.seen, 0, 0);
+    }
+}
+
+impl Core {
+    /// A session that another host started, and whose proxy is about to be handed over.
+    ///
+    /// # Errors
+    /// None that is expected: the first message is short.
+    pub(crate) fn adopt(
+        session: Arc<Session>,
+        log: Writer,
+        adoption: Adoption,
+        now: Instant,
+    ) -> Result<(Self, oneshot::Receiver<Result<()>>)> {
+        let Adoption { host, after_seq, wire, started_at, limits, timeouts, max_turns, .. } = adoption;
+        let Adoption { enclosure, conversation, journal, source_base: base, lifecycle, slot, budget, .. } = adoption;
+        let (ready, is_ready) = oneshot::channel();
+        let adopted = Some(Adopted { started_at, is_attached: false, awaits_start: false });
+        let outliving = Outliving { base, seen: after_seq, acked: after_seq, adopted };
+        log.tell_of_all();
+        let start = timeouts.start_ms.map_or(session.deadlines().start, Duration::from_millis);
+        let (fallback, outliving) = (None, Some(outliving));
+        let parts = Parts {
+            host,
+            journal,
+            max_turns,
+            limits,
+            timeouts,
+            start,
+            conversation,
+            enclosure,
+            fallback,
+            wire,
+            outliving,
+            lifecycle,
+            slot: Some(slot),
+            budget,
+        };
+        let phase = Phase::Starting { ready, deadline: now.checked_add(PATIENCE) };
+        let mut core = Self::assemble(session, log, phase, parts);
+        // An answer to what the last host asked is none to what this one asks.
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        core.pending.begin_after(u64::try_from(since.as_micros()).unwrap_or(u64::MAX >> 1));
+        let hello = ToProxy::Hello(Hello { version: VERSION, process: host });
+        wire.push_control(&mut core.outbox, &hello)
+            .map_err(|error| crate::Error::Protocol { reason: error.to_string() })?;
+        Ok((core, is_ready))
+    }
+
+    /// The next message of the proxy.
+    ///
+    /// # Errors
+    /// Any [`CodecError`].
+    pub(crate) fn next_message(&self, inbox: &mut Inbox) -> std::result::Result<Option<Heard<FromProxy>>, CodecError> {
+        if self.wire == Wire::Plain {
+            return self.wire.next_message(inbox);
+        }
+        let said = self.wire.next_message::<Said<FromProxy>>(inbox)?;
+        Ok(said.map(|said| match said {
+            Heard::Known(said) => Heard::Known(said.say),
+            Heard::Unknown(text) => Heard::Unknown(text),
+        }))
+    }
+
+    /// A message of another release, which means nothing to this one.
+    pub(crate) fn unknown(&mut self, text: &str) {
+        let seq = serde_json::from_str::<Said<IgnoredAny>>(text).map_or(0, |said| said.seq);
+        if seq > 0 {
+            self.count();
+            let reason = "the session's proxy is of another release, and said something that this one does not know";
+            self.log.push(0, Event::SessionLossy { reason: reason.to_owned() });
+        }
+    }
+
+    /// One more of the proxy's numbered messages.
+    pub(super) fn count(&mut self) {
+        if let Some(outliving) = &mut self.outliving {
+            outliving.seen += 1;
+            self.log.came_up_to(outliving.base + outliving.seen);
+        }
+    }
+
+    /// What its proxy says is numbered on from this in the log.
+    pub(crate) fn source_base(&self) -> u64 {
+        self.outliving.as_ref().map_or(0, |outliving| outliving.base)
+    }
+
+    /// Tells the proxy what need not be kept any more.
+    pub(super) fn acknowledge(&mut self) {
+        let Some(outliving) = &mut self.outliving else { return };
+        let kept = self.log.kept_source().saturating_sub(outliving.base).min(outliving.seen);
+        if kept <= outliving.acked {
+            return;
+        }
+        outliving.acked = kept;
+        if let Err(error) = self.wire.push(&mut self.outbox, &ToProxy::Ack { seq: kept }) {
+            tracing::error!(%error, "an acknowledgement cannot be encoded");
+        }
+    }
+
+    /// Whether the agent's being ready has yet to be told, to a host that did not start it.
+    pub(super) fn awaits_start(&self) -> bool {
+        self.adopted().is_some_and(|adopted| adopted.awaits_start)
+    }
+
+    fn adopted(&self) -> Option<&Adopted> {
+        self.outliving.as_ref()?.adopted.as_ref()
+    }
+
+    /// Whether a process event was told by an earlier host: the proxy looks at all of them anew when it loses its host.
+    pub(super) fn is_known_already(&self, event: &Event) -> bool {
+        let Event::ProcessSpawned(info) = event else { return false };
+        self.adopted().is_some() && self.journal.as_ref().is_some_and(|journal| journal.has(info.id))
+    }
+
+    /// The proxy of a session that is taken over says what there is.
+    pub(super) fn attached(&mut self, attached: Attached, now: Instant) {
+        let Some(outliving) = &mut self.outliving else {
+            return self.broken("it says that it was handed over, and was not".to_owned(), now);
+        };
+        let Some(adopted) = outliving.adopted.as_mut().filter(|adopted| !adopted.is_attached) else {
+            return self.broken("it says that it was handed over, and was not".to_owned(), now);
+        };
+        (adopted.is_attached, adopted.awaits_start) = (true, attached.agent.is_none());
+        let started = now.checked_sub(adopted.started_at.elapsed().unwrap_or_default());
+        let lost = attached.next_seq.saturating_sub(1).saturating_sub(outliving.seen);
+        outliving.seen = attached.next_seq.saturating_sub(1);
+        outliving.acked = outliving.seen;
+        if lost > 0 {
+            let reason = format!("{lost} events that an earlier host took over are not to be had any more");
+            self.log.push(0, Event::SessionLossy { reason });
+        }
+        let Attached { epoch, waiting, detached_ms, .. } = attached;
+        tracing::info!(epoch, waiting, detached_ms, "reattached");
+        let detail = format!("host {epoch} of this session, after {detached_ms} ms without one");
+        self.log.push(0, Event::SessionResumed { by: "reattach".to_owned(), detail });
+        self.has_turns = attached.turns;
+        self.turns = attached.turn_count;
+        if let Some(started) = started.filter(|_| attached.agent.is_some()) {
+            self.limits.started(started);
+        }
+        if let Some(id) = &attached.native_session_id
+            && let Err(error) = self.conversation.is_now(id)
+        {
+            // It has it, whoever else does.
+            tracing::warn!(session = %self.session.id(), %error, "a conversation is open twice");
+        }
+        self.session.show(|view| {
+            view.turns = attached.turn_count;
+            view.native_session_id.clone_from(&attached.native_session_id);
+            for (shown, now) in [
+                (&mut view.model, &attached.model),
+                (&mut view.mode, &attached.mode),
+                (&mut view.thinking, &attached.thinking),
+            ] {
+                if now.is_some() {
+                    shown.clone_from(now);
+                }
+            }
+        });
+        match attached.agent {
+            Some(agent) => self.go_on(agent, attached, now),
+            None => {
+                if let Phase::Starting { deadline, .. } = &mut self.phase {
+                    *deadline = now.checked_add(self.start);
+                }
+            }
+        }
+        self.log.commit();
+    }
+
+    /// The agent is ready, or has a turn.
+    fn go_on(&mut self, agent: ProcessId, attached: Attached, now: Instant) {
+        let Attached { measures, turn, permissions, ending, .. } = attached;
+        let phase = match turn {
+            Some(turn) => {
+                Phase::Busy(Busy { end: TurnEnd { turn: Some(turn), ..TurnEnd::default() }, turn, tickets: Vec::new() })
+            }
+            None => Phase::Idle,
+        };
+        let Phase::Starting { ready, .. } = std::mem::replace(&mut self.phase, phase) else { return };
+        if turn.is_some() {
+            self.clocks.begin(now);
+            self.wait_for(permissions, now);
+        }
+        self.session.show(|view| {
+            (view.agent, view.measures, view.ready) = (Some(agent), measures, true);
+            view.state = turn.map_or(SessionState::Idle, |turn| SessionState::Busy { turn });
+        });
+        if let Some(reason) = ending {
+            self.closing = Some(self.error_of(&reason));
+        }
+        // If nobody waits for it, it goes on all the same.
+        let _ = ready.send(Ok(()));
+    }
+
+    /// The clocks stand still while these are open.
+    fn wait_for(&mut self, permissions: Vec<PermissionRequest>, now: Instant) {
+        for request in permissions {
+            self.clocks.note(&Event::PermissionRequested(Box::new(request)), now);
+        }
+    }
+
+    /// Whether this host has let go of a session that goes on without it.
+    pub(super) fn is_let_go(&self, reason: &EndReason, receipt: Option<&Receipt>) -> bool {
+        self.outliving.is_some() && receipt.is_none() && *reason == EndReason::Shutdown
+    }
+}

@@ -1,0 +1,55 @@
+//! What is done when the session has used up its budget.
+
+use ipc_protocol::{BudgetAction, BudgetExceeded, EndReason, Event, KillOptions};
+use tokio::time::Instant;
+
+use super::{Busy, Core, Phase};
+use crate::Error;
+
+impl Core {
+    /// The session took something of its model.
+    pub(super) fn metered(&mut self, turn: u64, passed: Vec<BudgetExceeded>, turn_is_over: bool, now: Instant) {
+        let total = self.meter.total();
+        self.session.tally(|tally| tally.metrics.usage = total);
+        for passed in passed {
+            tracing::debug!(%passed, action = ?passed.action, "a budget is used up");
+            self.log.push(turn, Event::BudgetExceeded(Box::new(passed)));
+            if self.closing.is_some() {
+                continue;
+            }
+            let reason = EndReason::BudgetExceeded(passed.budget);
+            let ends = matches!(passed.action, BudgetAction::EndTurn | BudgetAction::EndSession);
+            let running = if turn_is_over || !ends { None } else { self.busy() };
+            let is_running = running.map(|busy| busy.end.over_budget.get_or_insert(passed.budget)).is_some();
+            match passed.action {
+                BudgetAction::Warn | BudgetAction::RefusePrompts => {}
+                BudgetAction::EndTurn => {
+                    if is_running && self.overdue.is_none() {
+                        self.end_turn(reason, now);
+                    }
+                }
+                BudgetAction::EndSession => self.end(KillOptions::default(), reason, now),
+            }
+        }
+    }
+
+    fn busy(&mut self) -> Option<&mut Busy> {
+        if let Phase::Busy(busy) = &mut self.phase { Some(busy) } else { None }
+    }
+
+    /// Why no further prompt is taken.
+    pub(super) fn refusal(&self) -> Option<Error> {
+        let session = self.session.id().clone();
+        if self.session.is_draining() {
+            return Some(Error::Draining);
+        }
+        self.meter.closed().map(|exceeded| Error::BudgetExceeded { session, exceeded })
+    }
+
+    /// Fails the prompts that wait, where no further one is taken.
+    pub(super) fn refuse_waiting(&mut self) {
+        if let Some(error) = self.refusal() {
+            self.queue.fail_all(&error);
+        }
+    }
+}

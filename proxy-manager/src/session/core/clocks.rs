@@ -1,0 +1,102 @@
+//! What is done when the agent takes too long.
+
+use std::time::Duration;
+
+use ipc_protocol::{
+    AbortPolicy, EndReason, Event, KillOptions, TimeoutAction, TimeoutKind,
+    message::{RequestId, ToProxy},
+};
+use tokio::time::Instant;
+
+use super::{Core, Phase, calls::Lane};
+use crate::{
+    Error,
+    session::{Task, clocks::Due, pending::Waiting},
+};
+
+impl Core {
+    /// When a clock is to be looked at.
+    pub(super) fn next_clock(&self) -> Option<Instant> {
+        [self.clocks.next(), self.overdue.as_ref().map(|(_, deadline)| *deadline)].into_iter().flatten().min()
+    }
+
+    /// Time has passed.
+    pub(super) fn look_at_clocks(&mut self, now: Instant) {
+        if let Phase::Starting { deadline: Some(deadline), .. } = self.phase
+            && deadline <= now
+        {
+            return self.start_took_too_long(now);
+        }
+        if let Some((why, _)) = self.overdue.take_if(|(_, deadline)| *deadline <= now) {
+            return self.end(KillOptions::default(), why, now);
+        }
+        let turn = self.turn();
+        for due in self.clocks.tick(now) {
+            match due {
+                Due::Silent(silence) => self.log.push(turn, Event::SessionSilent { for_ms: millis(silence) }),
+                Due::Fired(clock, after) => {
+                    let action = self.clocks.action();
+                    self.log.push(turn, Event::TimeoutFired { clock, after_ms: millis(after), action });
+                    if action != TimeoutAction::Warn {
+                        self.act(clock, action, now);
+                        break;
+                    }
+                }
+            }
+        }
+        self.log.commit();
+    }
+
+    /// The turn is over, or is being ended: nothing fires any more.
+    pub(super) fn stop_clocks(&mut self) {
+        self.clocks.end();
+        self.overdue = None;
+    }
+
+    fn start_took_too_long(&mut self, now: Instant) {
+        let (clock, action) = (TimeoutKind::Start, TimeoutAction::KillSession);
+        self.log.push(0, Event::TimeoutFired { clock, after_ms: millis(self.start), action });
+        let operation = format!("starting the agent of session {}", self.session.id());
+        self.stop(Error::Deadline { operation, after: self.start });
+        self.end(Task::FAILED, EndReason::TimedOut(clock), now);
+    }
+
+    /// Ends the turn, or the session, for a clock that has run out.
+    fn act(&mut self, clock: TimeoutKind, action: TimeoutAction, now: Instant) {
+        tracing::debug!(%clock, ?action, "took too long");
+        self.clocks.end();
+        if let Phase::Busy(busy) = &mut self.phase {
+            busy.end.timed_out = Some(clock);
+        }
+        if action == TimeoutAction::KillSession {
+            return self.end(KillOptions::default(), EndReason::TimedOut(clock), now);
+        }
+        self.end_turn(EndReason::TimedOut(clock), now);
+    }
+
+    /// Aborts the turn; if that does not end it, the session ends, for this reason.
+    pub(super) fn end_turn(&mut self, why: EndReason, now: Instant) {
+        self.clocks.end();
+        // It must not overtake the prompt that it is to cancel.
+        let lane = if self.pending.has_prompt() { Lane::Bulk } else { Lane::Control };
+        let (policy, options) = (AbortPolicy::LeaveProcesses, KillOptions::default());
+        let make = |request: RequestId| ToProxy::Abort { request, policy, options };
+        let sent = self.send(lane, Waiting::EndTurn(why.clone()), make).is_some();
+        // Whatever becomes of that: the turn has to end.
+        let patience = if sent { self.session.deadlines().control } else { Duration::ZERO };
+        self.overdue = now.checked_add(patience).map(|deadline| (why, deadline));
+    }
+
+    /// The agent cannot abort a turn that may not go on.
+    pub(super) fn abort_failed(&mut self, why: EndReason, error: &Error, now: Instant) {
+        let action = format!("aborting the turn ({why})");
+        self.log.push(0, Event::ActionFailed { action, error: error.to_string() });
+        if self.overdue.is_some() {
+            self.end(KillOptions::default(), why, now);
+        }
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

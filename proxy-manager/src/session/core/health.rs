@@ -1,0 +1,52 @@
+//! What is done when the session's proxy does not answer.
+
+use ipc_protocol::{EndReason, Event, KillOptions, message::ToProxy};
+use tokio::time::Instant;
+
+use super::{Core, calls::Lane};
+use crate::session::{pending::Waiting, pulse::Beat};
+
+impl Core {
+    /// When it is to be looked whether the proxy is there.
+    pub(super) fn next_beat(&self) -> Option<Instant> {
+        self.pulse.next().filter(|_| self.closing.is_none())
+    }
+
+    /// Time has passed.
+    pub(super) fn take_pulse(&mut self, now: Instant) {
+        if self.closing.is_some() {
+            return;
+        }
+        let beat = self.pulse.tick(now);
+        let missed = self.pulse.missed();
+        self.session.tally(|tally| tally.metrics.missed_pings = missed);
+        match beat {
+            Beat::Nothing => {}
+            Beat::Ping => _ = self.send(Lane::Control, Waiting::Pulse, |request| ToProxy::Ping { request }),
+            Beat::Unresponsive(missed) => {
+                tracing::warn!(missed, "the proxy does not answer");
+                let detail = format!("its proxy did not answer {missed} pings in a row");
+                let turn = self.turn();
+                self.log.push(turn, Event::SessionStatus { status: "unresponsive".to_owned(), detail });
+                self.log.commit();
+                if self.pulse.ends() {
+                    // Without the proxy: it is the one that does not answer.
+                    self.force_for(KillOptions::default(), EndReason::Unresponsive(missed), now);
+                }
+            }
+        }
+    }
+
+    /// The proxy said something.
+    pub(super) fn heard(&mut self, now: Instant) {
+        self.session.tally(|tally| {
+            tally.heard = now;
+            tally.metrics.missed_pings = 0;
+        });
+        if self.pulse.hear(now) && self.closing.is_none() {
+            let detail = "its proxy answers again".to_owned();
+            let turn = self.turn();
+            self.log.push(turn, Event::SessionStatus { status: "responsive".to_owned(), detail });
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Which processes the session has, as its events say. A proxy that was killed in the middle of its work takes what it knew
+//! with it; receipts of those who went on without it are completed from here. No I/O.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use ipc_protocol::{Event, ExitStatus, Outcome, ProcessId, Proof, ReapedBy, Receipt, ReceiptEntry};
+use tokio::time::Instant;
+
+/// Living processes that are remembered, and as many that have ended.
+const MOST: usize = 4096;
+
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    living: BTreeMap<ProcessId, ReceiptEntry>,
+    /// The oldest first, with when it was told.
+    ended: VecDeque<(Instant, ReceiptEntry)>,
+    /// When the end of the session began.
+    ending: Option<Instant>,
+    /// Ends since then that are not remembered any more.
+    forgotten: u64,
+}
+
+impl Known {
+    /// Something happened.
+    pub(super) fn note(&mut self, event: &Event, now: Instant) {
+        match event {
+            Event::ProcessSpawned(info) if self.living.len() < MOST => {
+                let entry = ReceiptEntry {
+                    id: info.id,
+                    ppid: info.ppid,
+                    pgid: info.pgid,
+                    sid: info.sid,
+                    command: info.command.is_some().then(|| info.command_line()),
+                    outcome: Outcome::Gone,
+                    // Who is dead by now cannot say that it was it.
+                    reaped_by: Some(ReapedBy::Parent),
+                };
+                self.living.insert(info.id, entry);
+            }
+            Event::ProcessExited { process, exit, .. } => self.ended(*process, *exit, now),
+            _ => {}
+        }
+    }
+
+    fn ended(&mut self, process: ProcessId, exit: Option<ExitStatus>, now: Instant) {
+        let Some(mut entry) = self.living.remove(&process) else { return };
+        entry.outcome = exit.map_or(Outcome::Gone, Outcome::Ended);
+        self.ended.push_back((now, entry));
+        if self.ended.len() > MOST
+            && let Some((told, _)) = self.ended.pop_front()
+        {
+            self.forgotten += u64::from(self.ending.is_some_and(|ending| told >= ending));
+        }
+    }
+
+    /// The session is about to end: what ends from now on belongs on its receipt.
+    pub(super) fn end_begins(&mut self, now: Instant) {
+        self.ending.get_or_insert(now);
+    }
+
+    /// Adds what was alive when the end began and is not named. Whether it is still alive is what the receipt's proof says:
+    /// without one nothing is added but what has been told to be dead.
+    pub(super) fn complete(&mut self, receipt: &mut Receipt) {
+        let named: BTreeSet<_> = receipt.processes.iter().chain(&receipt.unattributed).map(|entry| entry.id).collect();
+        let ended = std::mem::take(&mut self.ended).into_iter();
+        let since = |told: Instant| self.ending.is_some_and(|ending| told >= ending);
+        let mut missing: Vec<_> = ended.filter(|(told, _)| since(*told)).map(|(_, entry)| entry).collect();
+        if receipt.proof != Proof::None {
+            missing.extend(std::mem::take(&mut self.living).into_values());
+        }
+        missing.retain(|entry| !named.contains(&entry.id));
+        receipt.omitted += std::mem::take(&mut self.forgotten);
+        if !missing.is_empty() {
+            receipt.processes.append(&mut missing);
+            receipt.processes.sort_by_key(|entry| (entry.id.start_time, entry.id.pid));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ipc_protocol::{KillCause, ProcessInfo, ProcessStatus};
+
+    use super::*;
+
+    fn id(pid: u32) -> ProcessId {
+        ProcessId { pid, start_time: u64::from(pid) }
+    }
+
+    fn spawned(pid: u32) -> Event {
+        Event::ProcessSpawned(Box::new(ProcessInfo {
+            id: id(pid),
+            ppid: 1,
+            pgid: pid,
+            sid: pid,
+            session_id: "s".parse().expect("valid"),
+            command: Some("sleep".into()),
+            args: vec!["9".into()],
+            cwd: None,
+            started_at: std::time::SystemTime::UNIX_EPOCH,
+            status: ProcessStatus::Running,
+            exit: None,
+            cpu_percent: None,
+            rss_bytes: None,
+            tracked: true,
+        }))
+    }
+
+    fn exited(pid: u32, code: i32) -> Event {
+        Event::ProcessExited { process: id(pid), command: None, exit: Some(ExitStatus::Code(code)) }
+    }
+
+    fn receipt(proof: Proof) -> Receipt {
+        Receipt { proof, ..Receipt::begin("s".parse().expect("valid"), KillCause::KillSession) }
+    }
+
+    fn outcomes(receipt: &Receipt) -> Vec<(u32, Outcome)> {
+        receipt.processes.iter().map(|entry| (entry.id.pid, entry.outcome)).collect()
+    }
+
+    #[test]
+    fn what_died_before_anybody_else_looked_is_named() {
+        let (mut known, now) = (Known::default(), Instant::now());
+        (1..=4).for_each(|pid| known.note(&spawned(pid), now));
+        known.note(&exited(1, 0), now);
+        let later = now + Duration::from_millis(1);
+        known.end_begins(later);
+        known.end_begins(later + Duration::from_secs(1));
+        known.note(&exited(2, 7), later);
+        // The fork server has seen this one, and knows better.
+        let mut receipt = receipt(Proof::QuietRounds(3));
+        let seen = ReceiptEntry { outcome: Outcome::Ended(ExitStatus::Signal(9)), ..known.living[&id(4)].clone() };
+        receipt.processes.push(seen);
+        known.complete(&mut receipt);
+        let named =
+            [(2, Outcome::Ended(ExitStatus::Code(7))), (3, Outcome::Gone), (4, Outcome::Ended(ExitStatus::Signal(9)))];
+        assert_eq!(outcomes(&receipt), named);
+        assert_eq!(receipt.processes[0].command.as_deref(), Some("sleep 9"));
+        assert!(receipt.is_empty());
+    }
+
+    #[test]
+    fn without_a_proof_nobody_is_said_to_be_gone() {
+        let (mut known, now) = (Known::default(), Instant::now());
+        (1..=2).for_each(|pid| known.note(&spawned(pid), now));
+        known.end_begins(now);
+        known.note(&exited(1, 0), now);
+        let mut receipt = receipt(Proof::None);
+        known.complete(&mut receipt);
+        assert_eq!(outcomes(&receipt), [(1, Outcome::Ended(ExitStatus::Code(0)))]);
+    }
+
+    #[test]
+    fn what_is_forgotten_is_counted() {
+        let (mut known, now) = (Known::default(), Instant::now());
+        known.end_begins(now);
+        let most = u32::try_from(MOST).expect("it fits");
+        for pid in 1..=most + 3 {
+            known.note(&spawned(pid), now);
+            known.note(&exited(pid, 0), now);
+        }
+        let mut receipt = receipt(Proof::NoChildren);
+        known.complete(&mut receipt);
+        assert_eq!((receipt.processes.len(), receipt.omitted), (MOST, 3));
+    }
+}

@@ -1,0 +1,162 @@
+//! The session's limits, as far as the host sees to them. Its proxy enforces them; one that is stopped or wedged does not,
+//! and is not waited for. No I/O.
+
+use std::time::Duration;
+
+use ipc_protocol::{ExitStatus, LimitAction, LimitExceeded, LimitForm, LimitKind, Limits, ProcessId};
+use tokio::time::Instant;
+
+/// How much later than the proxy the host takes the time of a session for over.
+const MARGIN: Duration = Duration::from_secs(1);
+/// What the proxy has not done.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Overdue {
+    /// Said that this limit is passed.
+    Said(LimitExceeded),
+    /// Ended the session, having said that it passed this limit.
+    Ended(LimitKind),
+}
+
+#[derive(Debug)]
+pub(super) struct Overseer {
+    limits: Limits,
+    /// How long a proxy may go on with a kill.
+    wedged: Duration,
+    /// When the agent was ready.
+    started: Option<Instant>,
+    /// The wall clock was passed, and that was said.
+    is_late: bool,
+    /// The limit for which the session ends, and when it should have.
+    ends: Option<(LimitKind, Option<Instant>)>,
+}
+
+impl Overseer {
+    pub(super) fn new(limits: Limits, wedged: Duration) -> Self {
+        Self { limits, wedged, started: None, is_late: false, ends: None }
+    }
+
+    /// The agent is ready; until then there is a deadline of the start.
+    pub(super) fn started(&mut self, now: Instant) {
+        self.started = Some(now);
+    }
+
+    /// What the end of a process says of a limit.
+    pub(super) fn judge_exit(&self, process: ProcessId, exit: ExitStatus) -> Option<LimitExceeded> {
+        registry::file_size_exceeded(&self.limits, process, exit)
+    }
+
+    /// Somebody says that a limit is passed; whether that is news. Each that ends the session is said once, and the wall
+    /// clock is passed once.
+    pub(super) fn take(&mut self, passed: &LimitExceeded, now: Instant) -> bool {
+        if passed.limit == LimitKind::WallClock && std::mem::replace(&mut self.is_late, true) {
+            return false;
+        }
+        if ends_session(passed) {
+            if self.ends.is_some() {
+                return false;
+            }
+            let deadline = now.checked_add(passed.limit.grace().grace.saturating_add(self.wedged));
+            self.ends = Some((passed.limit, deadline));
+        }
+        true
+    }
+
+    fn clock(&self) -> Option<Instant> {
+        let limit = self.limits.wall_clock_ms.filter(|_| !self.is_late && self.ends.is_none())?;
+        self.started?.checked_add(Duration::from_millis(limit).saturating_add(MARGIN))
+    }
+
+    /// When [`Overseer::tick`] is due.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.clock().or_else(|| self.ends?.1)
+    }
+
+    /// Time has passed. Each is told once.
+    pub(super) fn tick(&mut self, now: Instant) -> Option<Overdue> {
+        if self.clock().is_some_and(|clock| clock <= now) {
+            let (value, started) = (self.limits.wall_clock_ms?, self.started?);
+            return Some(Overdue::Said(LimitExceeded {
+                limit: LimitKind::WallClock,
+                value,
+                measured: u64::try_from(now.duration_since(started).as_millis()).unwrap_or(u64::MAX),
+                form: LimitForm::Clock,
+                // No process takes the time.
+                action: match self.limits.on_limit {
+                    LimitAction::Warn => LimitAction::Warn,
+                    LimitAction::KillProcess | LimitAction::KillSession => LimitAction::KillSession,
+                },
+                process: None,
+            }));
+        }
+        let (limit, deadline) = self.ends.as_mut()?;
+        deadline.take_if(|deadline| *deadline <= now).map(|_| Overdue::Ended(*limit))
+    }
+}
+
+/// Whether the session is to be ended.
+pub(super) fn ends_session(passed: &LimitExceeded) -> bool {
+    passed.action == LimitAction::KillSession
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WEDGED: Duration = Duration::from_secs(2);
+
+    fn overseer(on_limit: LimitAction) -> (Overseer, Instant) {
+        let limits = Limits { wall_clock_ms: Some(100), on_limit, ..Limits::default() };
+        let (mut overseer, now) = (Overseer::new(limits, WEDGED), Instant::now());
+        assert_eq!(overseer.next(), None, "the start has a deadline of its own");
+        overseer.started(now);
+        (overseer, now)
+    }
+
+    fn over(overseer: &mut Overseer, started: Instant) -> LimitExceeded {
+        let due = overseer.next().expect("a clock");
+        assert_eq!(due, started + Duration::from_millis(100) + MARGIN);
+        assert_eq!(overseer.tick(due - Duration::from_millis(1)), None);
+        match overseer.tick(due) {
+            Some(Overdue::Said(passed)) => passed,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_clock_of_a_proxy_that_says_nothing_is_the_host_s() {
+        for (on_limit, action) in [
+            (LimitAction::Warn, LimitAction::Warn),
+            (LimitAction::KillProcess, LimitAction::KillSession),
+            (LimitAction::KillSession, LimitAction::KillSession),
+        ] {
+            let (mut overseer, now) = overseer(on_limit);
+            let passed = over(&mut overseer, now);
+            assert_eq!((passed.limit, passed.action, passed.measured), (LimitKind::WallClock, action, 1100));
+            assert!(overseer.take(&passed, now));
+            assert!(!overseer.take(&passed, now), "the proxy says it too late");
+        }
+    }
+
+    #[test]
+    fn a_proxy_that_acts_in_time_is_left_to_it_and_one_that_only_says_so_is_not() {
+        let (mut overseer, now) = overseer(LimitAction::KillSession);
+        let said = over(&mut overseer, now);
+        assert!(overseer.take(&said, now));
+        let due = now + LimitKind::WallClock.grace().grace + WEDGED;
+        assert_eq!((overseer.next(), overseer.tick(due - Duration::from_millis(1))), (Some(due), None));
+        assert_eq!(overseer.tick(due), Some(Overdue::Ended(LimitKind::WallClock)));
+        assert_eq!((overseer.next(), overseer.tick(due)), (None, None), "once");
+    }
+
+    #[test]
+    fn only_one_limit_ends_a_session() {
+        let (mut overseer, now) = overseer(LimitAction::KillSession);
+        let mut passed = over(&mut overseer, now);
+        passed.limit = LimitKind::Memory;
+        assert!(overseer.take(&passed, now));
+        passed.limit = LimitKind::Processes;
+        assert!(!overseer.take(&passed, now));
+        passed.action = LimitAction::Warn;
+        assert!(overseer.take(&passed, now) && overseer.take(&passed, now), "what ends nothing may be said again");
+    }
+}

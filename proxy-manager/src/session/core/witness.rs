@@ -1,0 +1,172 @@
+//! How processes ended that somebody else reaped: a proxy finds them gone, but the kernel tells the fork server, and that
+//! the host. What receipts do not say is filled in here. No I/O.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use ipc_protocol::{ExitStatus, Outcome, ProcessId, Receipt};
+use tokio::time::Instant;
+
+use crate::session::Reply;
+
+/// Ends that are remembered.
+const MOST: usize = 1024;
+/// How long a receipt waits for ends that the fork server has not told yet; it leaves them to gather for some milliseconds.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+#[derive(Debug, Default)]
+pub(super) struct Witness {
+    /// Whether anybody tells.
+    sees: bool,
+    exits: BTreeMap<ProcessId, ExitStatus>,
+    /// The same, the oldest first.
+    order: VecDeque<ProcessId>,
+    /// Receipts that are not complete, oldest first.
+    waiting: VecDeque<(Instant, Reply<Receipt>, Box<Receipt>)>,
+}
+
+impl Witness {
+    /// Whether the fork server tells of the session's processes.
+    pub(super) fn sees(&mut self, sees: bool) {
+        self.sees = sees;
+    }
+
+    /// A process has ended so.
+    pub(super) fn saw(&mut self, process: ProcessId, exit: ExitStatus) {
+        if self.exits.insert(process, exit).is_none() {
+            self.order.push_back(process);
+        }
+        if self.order.len() > MOST
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.exits.remove(&oldest);
+        }
+        while let Some((_, _, receipt)) = self.waiting.front_mut() {
+            if !fill(receipt, &self.exits) {
+                return;
+            }
+            self.answer_first();
+        }
+    }
+
+    /// Fills in what is known; whether that is all.
+    pub(super) fn complete(&self, receipt: &mut Receipt) -> bool {
+        fill(receipt, &self.exits)
+    }
+
+    /// Answers with a receipt, when all is known or time is up.
+    pub(super) fn answer(&mut self, reply: Reply<Receipt>, mut receipt: Box<Receipt>, now: Instant) {
+        if self.complete(&mut receipt) || !self.sees {
+            // A caller that has gone misses nothing.
+            let _ = reply.send(Ok(*receipt));
+            return;
+        }
+        self.waiting.push_back((now + PATIENCE, reply, receipt));
+    }
+
+    /// When [`Witness::tick`] is due.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.waiting.front().map(|(deadline, ..)| *deadline)
+    }
+
+    /// Time has passed.
+    pub(super) fn tick(&mut self, now: Instant) {
+        while self.next().is_some_and(|deadline| deadline <= now) {
+            self.answer_first();
+        }
+    }
+
+    /// The session is over: nothing more will be told.
+    pub(super) fn give_up(&mut self) {
+        while !self.waiting.is_empty() {
+            self.answer_first();
+        }
+    }
+
+    fn answer_first(&mut self) {
+        if let Some((_, reply, receipt)) = self.waiting.pop_front() {
+            let _ = reply.send(Ok(*receipt));
+        }
+    }
+}
+
+fn fill(receipt: &mut Receipt, exits: &BTreeMap<ProcessId, ExitStatus>) -> bool {
+    let mut is_complete = true;
+    for entry in receipt.processes.iter_mut().chain(&mut receipt.unattributed) {
+        if entry.outcome == Outcome::Gone {
+            match exits.get(&entry.id) {
+                Some(exit) => entry.outcome = Outcome::Ended(*exit),
+                None => is_complete = false,
+            }
+        }
+    }
+    is_complete
+}
+
+#[cfg(test)]
+mod tests {
+    use ipc_protocol::{KillCause, ReapedBy, ReceiptEntry};
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    const STATUS: ExitStatus = ExitStatus::Code(7);
+
+    fn id(pid: u32) -> ProcessId {
+        ProcessId { pid, start_time: 1 }
+    }
+
+    fn gone(pids: &[u32]) -> Box<Receipt> {
+        let mut receipt = Receipt::begin("s".parse().expect("valid"), KillCause::KillAll);
+        receipt.processes.extend(pids.iter().map(|pid| ReceiptEntry {
+            id: id(*pid),
+            ppid: 1,
+            pgid: 1,
+            sid: 1,
+            command: None,
+            outcome: Outcome::Gone,
+            reaped_by: Some(ReapedBy::Parent),
+        }));
+        Box::new(receipt)
+    }
+
+    #[test]
+    fn what_is_told_before_or_after_is_in_the_receipt() {
+        let (mut witness, now) = (Witness::default(), Instant::now());
+        witness.sees(true);
+        witness.saw(id(1), STATUS);
+        let (reply, mut answer) = oneshot::channel();
+        witness.answer(reply, gone(&[1, 2]), now);
+        assert!(answer.try_recv().is_err() && witness.next() == Some(now + PATIENCE));
+        witness.saw(id(2), STATUS);
+        let receipt = answer.try_recv().expect("answered").expect("a receipt");
+        assert!(receipt.processes.iter().all(|entry| entry.outcome == Outcome::Ended(STATUS)));
+        assert!(receipt.processes.iter().all(|entry| entry.reaped_by == Some(ReapedBy::Parent)));
+        assert_eq!(witness.next(), None);
+    }
+
+    #[test]
+    fn nobody_waits_for_ever_and_where_nobody_tells_not_at_all() {
+        let (mut witness, now) = (Witness::default(), Instant::now());
+        let (reply, mut answer) = oneshot::channel();
+        witness.answer(reply, gone(&[1]), now);
+        assert!(answer.try_recv().is_ok());
+        witness.sees(true);
+        let (reply, mut answer) = oneshot::channel();
+        witness.answer(reply, gone(&[1]), now);
+        witness.tick(now + PATIENCE);
+        let receipt = answer.try_recv().expect("answered").expect("a receipt");
+        assert_eq!(receipt.processes[0].outcome, Outcome::Gone);
+    }
+
+    #[test]
+    fn a_bounded_number_of_ends_is_remembered() {
+        let mut witness = Witness::default();
+        let most = u32::try_from(MOST).expect("it fits");
+        (0..most + 10).for_each(|pid| witness.saw(id(pid), STATUS));
+        assert_eq!((witness.exits.len(), witness.order.len()), (MOST, MOST));
+        assert!(!witness.exits.contains_key(&id(9)) && witness.exits.contains_key(&id(10)));
+    }
+}

@@ -1,0 +1,185 @@
+//! What a session took of its model: summed up, and held against its budget. Pure.
+//!
+//! Agents count a turn from its beginning each time, and not every event says all: what one leaves out another has said.
+
+use ipc_protocol::{Budget, BudgetAction, BudgetExceeded, BudgetKind, Event, Usage, Usd};
+
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    budget: Budget,
+    /// Of the turns before this one.
+    past: Usage,
+    /// The turn that is counted, and what it took by now.
+    turn: u64,
+    current: Usage,
+    /// Which were told.
+    told: Vec<BudgetKind>,
+    /// The first that was used up, where no further prompt is taken since.
+    closed: Option<BudgetExceeded>,
+}
+
+impl Meter {
+    /// For a session that took this much in its lives before.
+    pub(crate) fn new(budget: Budget, past: Usage) -> Self {
+        let mut meter = Self { budget, past, ..Self::default() };
+        // What was used up then was told then.
+        meter.judge();
+        meter
+    }
+
+    /// All that was taken.
+    pub(crate) fn total(&self) -> Usage {
+        add(self.past, self.current)
+    }
+
+    /// Why no prompt is taken any more.
+    pub(crate) fn closed(&self) -> Option<BudgetExceeded> {
+        self.closed
+    }
+
+    /// Something happened in a turn. Which budgets are used up by it: each is told once. Whether it was about usage at all
+    /// is `None` where it was not.
+    pub(crate) fn note(&mut self, turn: u64, event: &Event) -> Option<Vec<BudgetExceeded>> {
+        let usage = match event {
+            Event::Usage(usage) => usage,
+            Event::Complete { usage: Some(usage), .. } => usage,
+            _ => return None,
+        };
+        if turn != self.turn {
+            self.past = self.total();
+            (self.turn, self.current) = (turn, Usage::default());
+        }
+        let Usage { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd } = **usage;
+        let now = &mut self.current;
+        for (said, known) in [
+            (input_tokens, &mut now.input_tokens),
+            (output_tokens, &mut now.output_tokens),
+            (cache_read_tokens, &mut now.cache_read_tokens),
+            (cache_write_tokens, &mut now.cache_write_tokens),
+        ] {
+            // What was taken is not given back.
+            *known = said.max(*known);
+        }
+        if let Some(cost) = cost_usd.filter(|cost| cost.is_finite() && *cost >= now.cost_usd.unwrap_or_default()) {
+            now.cost_usd = Some(cost);
+        }
+        Some(self.judge())
+    }
+
+    fn judge(&mut self) -> Vec<BudgetExceeded> {
+        let total = self.total();
+        let (input, output) = (total.input_tokens.unwrap_or_default(), total.output_tokens.unwrap_or_default());
+        let cost = total.cost_usd.and_then(Usd::from_dollars).unwrap_or_default();
+        let budget = self.budget;
+        let mut passed = Vec::new();
+        for (kind, value, measured) in [
+            (BudgetKind::InputTokens, budget.input_tokens, input),
+            (BudgetKind::OutputTokens, budget.output_tokens, output),
+            (BudgetKind::TotalTokens, budget.total_tokens, input.saturating_add(output)),
+            (BudgetKind::Cost, budget.cost_usd.map(Usd::millionths), cost.millionths()),
+        ] {
+            if let Some(value) = value
+                && measured >= value
+                && !self.told.contains(&kind)
+            {
+                self.told.push(kind);
+                let exceeded = BudgetExceeded { budget: kind, value, measured, action: budget.action };
+                if budget.action != BudgetAction::Warn {
+                    self.closed.get_or_insert(exceeded);
+                }
+                passed.push(exceeded);
+            }
+        }
+        passed
+    }
+}
+
+fn add(a: Usage, b: Usage) -> Usage {
+    fn tokens(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+        a.map_or(b, |a| Some(a.saturating_add(b.unwrap_or_default())))
+    }
+    Usage {
+        input_tokens: tokens(a.input_tokens, b.input_tokens),
+        output_tokens: tokens(a.output_tokens, b.output_tokens),
+        cache_read_tokens: tokens(a.cache_read_tokens, b.cache_read_tokens),
+        cache_write_tokens: tokens(a.cache_write_tokens, b.cache_write_tokens),
+        cost_usd: a.cost_usd.map_or(b.cost_usd, |cost| Some(cost + b.cost_usd.unwrap_or_default())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ipc_protocol::StopReason;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn usage(input: Option<u64>, output: Option<u64>, cost: Option<f64>) -> Event {
+        Event::Usage(Box::new(Usage { input_tokens: input, output_tokens: output, cost_usd: cost, ..Usage::default() }))
+    }
+
+    #[test]
+    fn a_turn_counts_from_its_beginning_and_turns_add_up() {
+        let mut meter = Meter::new(Budget { total_tokens: Some(100), ..Budget::default() }, Usage::default());
+        assert_eq!(meter.note(1, &Event::SessionIdle {}), None);
+        assert_eq!(meter.note(1, &usage(Some(30), None, None)), Some(vec![]));
+        assert_eq!(meter.note(1, &usage(Some(40), Some(5), None)), Some(vec![]));
+        // The end of a turn says it once more, and may leave something out.
+        let said = Usage { input_tokens: Some(40), cost_usd: Some(0.25), ..Usage::default() };
+        let end = Event::Complete { stop_reason: StopReason::EndTurn, usage: Some(Box::new(said)) };
+        assert_eq!(meter.note(1, &end), Some(vec![]));
+        assert_eq!(meter.closed(), None);
+        let exceeded = BudgetExceeded {
+            budget: BudgetKind::TotalTokens,
+            value: 100,
+            measured: 105,
+            action: BudgetAction::EndTurn,
+        };
+        assert_eq!(meter.note(2, &usage(Some(50), Some(10), None)), Some(vec![exceeded]));
+        assert_eq!(meter.note(2, &usage(Some(60), Some(10), Some(0.5))), Some(vec![]), "once");
+        assert_eq!(meter.closed(), Some(exceeded));
+        let total = meter.total();
+        assert_eq!((total.input_tokens, total.output_tokens, total.cost_usd), (Some(100), Some(15), Some(0.75)));
+        assert_eq!(total.cache_read_tokens, None, "nobody said");
+        // It goes on in another life.
+        let mut next = Meter::new(Budget { total_tokens: Some(100), ..Budget::default() }, total);
+        assert!(next.closed().is_some());
+        assert_eq!(next.note(1, &usage(Some(1), None, None)), Some(vec![]), "it was told");
+    }
+
+    #[test]
+    fn money_and_a_warning() {
+        let budget = Budget { cost_usd: Usd::from_dollars(0.3), action: BudgetAction::Warn, ..Budget::default() };
+        let mut meter = Meter::new(budget, Usage::default());
+        assert_eq!(meter.note(1, &usage(None, None, Some(0.1))), Some(vec![]));
+        // Sums of floating numbers are a little off; money is not.
+        let passed = meter.note(2, &usage(None, None, Some(0.2))).expect("usage");
+        assert_eq!((passed.len(), passed[0].measured, meter.closed()), (1, 300_000, None));
+        meter.note(3, &usage(None, None, Some(f64::NAN)));
+        assert_eq!(meter.total().cost_usd.map(|cost| (cost * 1e6).round()), Some(300_000.0));
+    }
+
+    proptest! {
+        /// However usage is told, the sum is that of each turn's greatest, and a budget is told once, when it is used up.
+        #[test]
+        fn the_sum_is_that_of_the_turns(
+            told in prop::collection::vec((1..5_u64, 0..50_u64, 0..50_u64), 0..40), allowed in 1..200_u64,
+        ) {
+            let mut told = told;
+            told.sort_by_key(|(turn, ..)| *turn);
+            let mut meter = Meter::new(Budget { total_tokens: Some(allowed), ..Budget::default() }, Usage::default());
+            let mut turns = [(0, 0); 5];
+            let mut passed = 0;
+            for (turn, input, output) in told {
+                let place = &mut turns[usize::try_from(turn).expect("small")];
+                *place = (place.0.max(input), place.1.max(output));
+                let sum: u64 = turns.iter().map(|(input, output)| input + output).sum();
+                passed += meter.note(turn, &usage(Some(input), Some(output), None)).expect("usage").len();
+                prop_assert_eq!(passed, usize::from(sum >= allowed));
+                let total = meter.total();
+                prop_assert_eq!(total.input_tokens.unwrap_or(0) + total.output_tokens.unwrap_or(0), sum);
+                prop_assert_eq!(meter.closed().is_some(), sum >= allowed);
+            }
+        }
+    }
+}

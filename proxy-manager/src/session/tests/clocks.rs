@@ -1,0 +1,162 @@
+//! What is done when an agent takes too long. Time passes only when nobody has anything to do.
+
+use std::time::Duration;
+
+use ipc_protocol::{Timeouts, ToolEnd, ToolStart, ToolStatus};
+
+use super::*;
+
+fn config(timeouts: Timeouts) -> AgentSessionConfig {
+    AgentSessionConfig { timeouts, ..AgentSessionConfig::new("acp") }
+}
+
+async fn timed(timeouts: Timeouts) -> Running {
+    // As long as the defaults: no time passes in earnest.
+    running_with(config(timeouts), Deadlines { health: None, ..Deadlines::default() }, HistoryLimits::default(), true)
+        .await
+}
+
+async fn begin(handle: &SessionHandle, proxy: &mut FakeProxy, text: &str) -> crate::Turn {
+    let (turn, _) = tokio::join!(handle.prompt(text, PromptMode::Refuse), proxy.take_prompt(text));
+    turn.expect("taken")
+}
+
+/// Expects the abort of a turn that took too long.
+async fn take_abort(proxy: &mut FakeProxy) -> RequestId {
+    match proxy.next().await {
+        Some(ToProxy::Abort { request, policy: AbortPolicy::LeaveProcesses, .. }) => request,
+        other => panic!("no abort: {other:?}"),
+    }
+}
+
+async fn fired(handle: &SessionHandle) -> Vec<(TimeoutKind, u64, TimeoutAction)> {
+    let last = handle.info().last_offset;
+    let mut events = handle.subscribe();
+    let mut fired = Vec::new();
+    for _ in 0..last {
+        if let Event::TimeoutFired { clock, after_ms, action } = events.next().await.expect("an event").event {
+            fired.push((clock, after_ms, action));
+        }
+    }
+    fired
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_turn_is_aborted_and_the_session_goes_on() {
+    let Running { handle, mut proxy, fork_server: _alive } = timed(Timeouts::default()).await;
+    let turn = begin(&handle, &mut proxy, "one").await;
+    let begun = tokio::time::Instant::now();
+    let request = take_abort(&mut proxy).await;
+    assert_eq!(begun.elapsed().as_secs(), 30, "the first response");
+    proxy.send(FromProxy::Done { request }).await;
+    let event = Event::Complete { stop_reason: StopReason::Cancelled, usage: None };
+    proxy.send(FromProxy::Event { turn: 1, event }).await;
+    proxy.send(FromProxy::TurnEnded { turn: 1 }).await;
+    let end = turn.wait().await.expect("ended");
+    assert_eq!((end.stop_reason, end.timed_out), (Some(StopReason::Cancelled), Some(TimeoutKind::FirstResponse)));
+    assert_eq!(fired(&handle).await, [(TimeoutKind::FirstResponse, 30_000, TimeoutAction::AbortTurn)]);
+    // Nothing of that turn is left for the next.
+    let turn = begin(&handle, &mut proxy, "two").await;
+    proxy.end_turn(2).await;
+    assert_eq!(turn.wait().await.expect("ended").timed_out, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_does_not_end_then_is_killed_with_its_session() {
+    let Running { handle, mut proxy, fork_server } = timed(Timeouts::default()).await;
+    let turn = begin(&handle, &mut proxy, "one").await;
+    proxy.send(FromProxy::Event { turn: 1, event: Event::Text { text: "hm".into() } }).await;
+    let request = take_abort(&mut proxy).await;
+    proxy.send(FromProxy::Done { request }).await;
+    let aborted = tokio::time::Instant::now();
+    let Some(ToProxy::Shutdown { reason, .. }) = proxy.next().await else { panic!("no shutdown") };
+    assert_eq!(aborted.elapsed(), Deadlines::default().control);
+    assert_eq!(reason, EndReason::TimedOut(TimeoutKind::Inactivity));
+    proxy.send(FromProxy::Ended { reason: reason.clone(), receipt: Box::new(receipt(handle.id())) }).await;
+    assert!(matches!(turn.wait().await, Err(Error::Ended { .. })));
+    drop(proxy);
+    fork_server.gone(handle.id(), guard_receipt(handle.id()));
+    handle.kill(KillOptions::NOW).await.expect("the receipt");
+    assert!(matches!(handle.info().state, SessionState::Ended { reason: ended, .. } if ended == reason));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_cannot_abort_is_killed_at_once() {
+    let Running { handle, mut proxy, fork_server: _alive } = timed(Timeouts::default()).await;
+    let _turn = begin(&handle, &mut proxy, "one").await;
+    let request = take_abort(&mut proxy).await;
+    let aborted = tokio::time::Instant::now();
+    let error = WireError::Unsupported { agent: "acp".into(), operation: "abort".into() };
+    proxy.send(FromProxy::Failed { request, error }).await;
+    let Some(ToProxy::Shutdown { reason, .. }) = proxy.next().await else { panic!("no shutdown") };
+    assert_eq!((aborted.elapsed(), reason), (Duration::ZERO, EndReason::TimedOut(TimeoutKind::FirstResponse)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_action_may_be_a_warning_or_the_end_of_the_session() {
+    let timeouts = Timeouts { action: TimeoutAction::Warn, silence_ms: None, ..Timeouts::default() };
+    let Running { handle, mut proxy, fork_server: _alive } = timed(timeouts).await;
+    let turn = begin(&handle, &mut proxy, "one").await;
+    let mut events = handle.subscribe_from(handle.info().last_offset);
+    for (clock, seconds) in [(TimeoutKind::FirstResponse, 30), (TimeoutKind::Inactivity, 120), (TimeoutKind::Turn, 300)]
+    {
+        let expected = Event::TimeoutFired { clock, after_ms: seconds * 1000, action: TimeoutAction::Warn };
+        assert_eq!(events.next().await.expect("an event").event, expected);
+    }
+    proxy.end_turn(1).await;
+    assert_eq!(turn.wait().await.expect("ended").timed_out, None, "it was only a warning");
+
+    let timeouts = Timeouts { action: TimeoutAction::KillSession, ..Timeouts::default() };
+    let Running { handle, mut proxy, fork_server: _alive } = timed(timeouts).await;
+    let _turn = begin(&handle, &mut proxy, "one").await;
+    let Some(ToProxy::Shutdown { reason, options }) = proxy.next().await else { panic!("no shutdown") };
+    assert_eq!((reason, options), (EndReason::TimedOut(TimeoutKind::FirstResponse), KillOptions::default()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_stops_the_clocks_and_its_silence_is_told() {
+    let Running { handle, mut proxy, fork_server: _alive } = timed(Timeouts::default()).await;
+    let turn = begin(&handle, &mut proxy, "one").await;
+    let start = ToolStart {
+        id: "t".into(),
+        name: "shell".into(),
+        title: "make".into(),
+        kind: "execute".into(),
+        input: ipc_protocol::Json::null(),
+        status: ToolStatus::InProgress,
+        parent: None,
+    };
+    proxy.send(FromProxy::Event { turn: 1, event: Event::ToolStart(Box::new(start)) }).await;
+    round_trip(&handle, &mut proxy).await;
+    tokio::time::sleep(Duration::from_secs(1000)).await;
+    assert_eq!(fired(&handle).await, []);
+    let mut events = handle.subscribe_from(5);
+    for seconds in [3, 8, 13] {
+        let silent = Event::SessionSilent { for_ms: seconds * 1000 };
+        assert_eq!(events.next().await.expect("an event").event, silent);
+    }
+    let end = ToolEnd { id: "t".into(), status: ToolStatus::Completed, output: String::new() };
+    proxy.send(FromProxy::Event { turn: 1, event: Event::ToolEnd(Box::new(end)) }).await;
+    round_trip(&handle, &mut proxy).await;
+    let ended = tokio::time::Instant::now();
+    take_abort(&mut proxy).await;
+    assert_eq!(ended.elapsed().as_secs(), 120);
+    assert_eq!(fired(&handle).await, [(TimeoutKind::Inactivity, 120_000, TimeoutAction::AbortTurn)]);
+    proxy.end_turn(1).await;
+    assert_eq!(turn.wait().await.expect("ended").timed_out, Some(TimeoutKind::Inactivity));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_may_set_how_long_its_start_takes() {
+    let timeouts = Timeouts { start_ms: Some(700), ..Timeouts::default() };
+    let Starting { handle, ready, mut proxy, fork_server: _alive } =
+        starting(config(timeouts), Deadlines::default(), HistoryLimits::default()).await;
+    proxy.hello().await;
+    match ready.await {
+        Ok(Err(Error::Deadline { after, .. })) => assert_eq!(after.as_millis(), 700),
+        other => panic!("{other:?}"),
+    }
+    let Some(ToProxy::Shutdown { reason, .. }) = proxy.next().await else { panic!("no shutdown") };
+    assert_eq!(reason, EndReason::TimedOut(TimeoutKind::Start));
+    assert_eq!(fired(&handle).await, [(TimeoutKind::Start, 700, TimeoutAction::KillSession)]);
+}

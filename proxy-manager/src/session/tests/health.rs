@@ -1,0 +1,82 @@
+//! What is done when a proxy does not answer, and when the manager drains. Time passes only when nobody has anything to do.
+
+use super::*;
+use crate::Health;
+
+async fn watched_session(ends: bool) -> Running {
+    let health = Health { interval: Duration::from_secs(10), misses: 3, ends };
+    let deadlines = Deadlines { health: Some(health), ..Deadlines::default() };
+    running_with(AgentSessionConfig::new("acp"), deadlines, HistoryLimits::default(), true).await
+}
+
+async fn take_ping(proxy: &mut FakeProxy) -> RequestId {
+    match proxy.next().await {
+        Some(ToProxy::Ping { request }) => request,
+        other => panic!("no ping: {other:?}"),
+    }
+}
+
+async fn status(events: &mut crate::Subscription) -> (String, String) {
+    loop {
+        if let Event::SessionStatus { status, detail } = &events.next().await.expect("an event").event {
+            return (status.clone(), detail.clone());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_proxy_is_asked_and_its_silence_told() {
+    let Running { handle, mut proxy, fork_server: _alive } = watched_session(false).await;
+    let mut events = handle.subscribe();
+    let begun = tokio::time::Instant::now();
+    let request = take_ping(&mut proxy).await;
+    assert_eq!(begun.elapsed().as_secs(), 10);
+    proxy.send(FromProxy::Pong { request }).await;
+    let request = take_ping(&mut proxy).await;
+    assert_eq!((begun.elapsed().as_secs(), handle.info().metrics.missed_pings), (20, 0));
+    let told = status(&mut events).await;
+    assert_eq!(told, ("unresponsive".to_owned(), "its proxy did not answer 3 pings in a row".to_owned()));
+    let info = handle.info();
+    assert_eq!((begun.elapsed().as_secs(), info.metrics.missed_pings, info.metrics.silent_ms), (50, 3, 40_000));
+    assert_eq!(info.state, SessionState::Idle);
+    // Late is better than never.
+    proxy.send(FromProxy::Pong { request }).await;
+    assert_eq!(status(&mut events).await.0, "responsive");
+    assert_eq!(handle.info().metrics.missed_pings, 0);
+    let turn = begin_turn(&handle, &mut proxy).await;
+    proxy.end_turn(1).await;
+    turn.wait().await.expect("ended");
+}
+
+async fn begin_turn(handle: &SessionHandle, proxy: &mut FakeProxy) -> crate::Turn {
+    let (turn, _) = tokio::join!(handle.prompt("one", PromptMode::Refuse), proxy.take_prompt("one"));
+    turn.expect("taken")
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unresponsive_session_is_ended_without_its_proxy() {
+    let Running { handle, proxy: _silent, mut fork_server } = watched_session(true).await;
+    // Not `receive`: time passes while it waits.
+    let (message, _) = fork_server.next().await;
+    assert!(matches!(message, ToForkServer::Kill { .. }), "{message:?}");
+    fork_server.gone(handle.id(), guard_receipt(handle.id()));
+    let mut events = handle.subscribe();
+    let reason = loop {
+        if let Event::SessionEnded { reason, .. } = &events.next().await.expect("an event").event {
+            break reason.clone();
+        }
+    };
+    assert_eq!(reason, EndReason::Unresponsive(3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_drains_ends_its_turn_and_takes_no_other() {
+    let Running { handle, mut proxy, fork_server: _alive } = running().await;
+    let turn = begin_turn(&handle, &mut proxy).await;
+    let queued = handle.prompt("two", PromptMode::Queue).await.expect("queued");
+    handle.session().drain();
+    assert!(matches!(handle.prompt("three", PromptMode::Queue).await, Err(Error::Draining)));
+    proxy.end_turn(1).await;
+    turn.wait().await.expect("it ends well");
+    assert!(matches!(queued.wait().await, Err(Error::Draining)));
+}

@@ -1,0 +1,261 @@
+//! A session's task against a proxy and a fork server that the test plays.
+
+mod clocks;
+mod ends;
+mod health;
+mod operations;
+mod resume;
+mod turns;
+
+use std::{future::pending, os::fd::OwnedFd, sync::Arc, time::Duration};
+
+use ipc_protocol::{
+    AbortPolicy, AgentSessionConfig, EndReason, Event, ExitStatus, KillCause, KillOptions, LimitAction, LimitExceeded,
+    LimitForm, LimitKind, Limits, PermissionAnswer, ProcessId, Proof, Receipt, SessionId, StopReason, TimeoutAction,
+    TimeoutKind, WireError,
+    codec::{self, Assembler, Inbox},
+    message::{FromForkServer, FromProxy, Hello, RequestId, ToForkServer, ToProxy, VERSION},
+    packet,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, Interest, unix::AsyncFd},
+    net::UnixStream,
+    time::timeout,
+};
+
+use super::{Fork, PromptMode, Session, SessionHandle, SessionState, Task};
+use crate::{
+    Deadlines, Error, HistoryLimits,
+    directory::Directory,
+    fork_server::ForkServer,
+    history::Streams,
+    homes::Homes,
+    launch::{Around, Kit, Launch},
+    leases::Leases,
+    watched,
+};
+
+/// A wait that takes longer has failed.
+const PATIENCE: Duration = Duration::from_secs(20);
+const PROXY: ProcessId = ProcessId { pid: 100, start_time: 1 };
+const AGENT: ProcessId = ProcessId { pid: 101, start_time: 2 };
+const HOST: ProcessId = ProcessId { pid: 1, start_time: 0 };
+
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, future).await.expect("in time")
+}
+
+/// The proxy's end.
+struct FakeProxy {
+    stream: UnixStream,
+    inbox: Inbox,
+}
+
+impl FakeProxy {
+    async fn send(&mut self, message: FromProxy) {
+        let mut bytes = Vec::new();
+        codec::encode(&message, &mut bytes).expect("encodes");
+        self.stream.write_all(&bytes).await.expect("written");
+    }
+
+    async fn receive(&mut self) -> Option<ToProxy> {
+        soon(self.next()).await
+    }
+
+    /// As [`FakeProxy::receive`], however long that takes.
+    async fn next(&mut self) -> Option<ToProxy> {
+        loop {
+            if let Some(message) = self.inbox.next_message().expect("decodes") {
+                return Some(message);
+            }
+            let read = self.stream.read(self.inbox.spare()).await.ok().filter(|read| *read > 0)?;
+            self.inbox.filled(read);
+        }
+    }
+
+    async fn hello(&mut self) -> RequestId {
+        let hello = self.receive().await;
+        assert_eq!(hello, Some(ToProxy::Hello(Hello { version: VERSION, process: HOST })));
+        self.send(FromProxy::Hello(Hello { version: VERSION, process: PROXY })).await;
+        match self.receive().await {
+            Some(ToProxy::Start { request, .. }) => request,
+            other => panic!("no start: {other:?}"),
+        }
+    }
+
+    async fn start(&mut self, turns: bool) {
+        let request = self.hello().await;
+        self.send(FromProxy::Started {
+            request,
+            process: AGENT,
+            native_session_id: None,
+            turns,
+            measures: Box::default(),
+        })
+        .await;
+    }
+
+    /// Expects a prompt and takes it.
+    async fn take_prompt(&mut self, expected: &str) -> u64 {
+        match self.receive().await {
+            Some(ToProxy::Prompt { request, turn, prompt }) => {
+                assert_eq!(prompt.text(), expected);
+                self.send(FromProxy::Done { request }).await;
+                turn
+            }
+            other => panic!("no prompt: {other:?}"),
+        }
+    }
+
+    async fn end_turn(&mut self, turn: u64) {
+        let event = Event::Complete { stop_reason: StopReason::EndTurn, usage: None };
+        self.send(FromProxy::Event { turn, event }).await;
+        self.send(FromProxy::TurnEnded { turn }).await;
+    }
+}
+
+/// The fork server's end.
+struct FakeForkServer {
+    socket: AsyncFd<OwnedFd>,
+    assembler: Assembler,
+}
+
+impl FakeForkServer {
+    async fn receive(&mut self) -> (ToForkServer, Option<OwnedFd>) {
+        soon(self.next()).await
+    }
+
+    /// As [`FakeForkServer::receive`], however long that takes.
+    async fn next(&mut self) -> (ToForkServer, Option<OwnedFd>) {
+        loop {
+            let mut ready = self.socket.readable().await.expect("watched");
+            let mut buffer = Vec::new();
+            let Ok(received) = ready.try_io(|socket| packet::recv_packet(socket, &mut buffer)) else { continue };
+            let fd = received.expect("received").expect("open");
+            if let Some(message) = self.assembler.frame(&buffer).expect("decodes") {
+                return (message, fd);
+            }
+        }
+    }
+
+    fn send(&self, message: &FromForkServer) {
+        for packet in codec::encode_packets(message).expect("encodes") {
+            packet::send_packet(&self.socket, &packet, None).expect("sent");
+        }
+    }
+
+    fn gone(&self, session: &SessionId, receipt: Receipt) {
+        let exit = Some(ExitStatus::Code(0));
+        self.send(&FromForkServer::ProxyGone {
+            session: session.clone(),
+            process: PROXY,
+            exit,
+            receipt: Box::new(receipt),
+        });
+    }
+
+    async fn fork(&mut self) -> FakeProxy {
+        let (message, fd) = self.receive().await;
+        let ToForkServer::Fork { session, .. } = message else { panic!("no fork: {message:?}") };
+        self.send(&FromForkServer::Forked { session, process: PROXY });
+        let stream = std::os::unix::net::UnixStream::from(fd.expect("a socket"));
+        FakeProxy { stream: UnixStream::from_std(stream).expect("watched"), inbox: Inbox::default() }
+    }
+}
+
+/// A session that starts.
+struct Starting {
+    handle: SessionHandle,
+    ready: tokio::sync::oneshot::Receiver<crate::Result<()>>,
+    proxy: FakeProxy,
+    fork_server: FakeForkServer,
+}
+
+/// A session that is ready.
+struct Running {
+    handle: SessionHandle,
+    proxy: FakeProxy,
+    fork_server: FakeForkServer,
+}
+
+fn quick() -> Deadlines {
+    Deadlines {
+        wedged: Duration::from_millis(30),
+        kill: Duration::from_millis(300),
+        health: None,
+        ..Deadlines::default()
+    }
+}
+
+fn plan(config: AgentSessionConfig, leases: &Arc<Leases>) -> crate::Result<Launch> {
+    let config = AgentSessionConfig { command: vec!["agent".into()], ..config };
+    let kit = Kit { cwd: "/".to_owned(), max_depth: 3, ..Kit::default() };
+    let homes = Homes::kept("/nowhere".into(), []);
+    Launch::plan(config, &Around { kit: &kit, homes: &homes, leases, past: &|_| None })
+}
+
+async fn starting(config: AgentSessionConfig, deadlines: Deadlines, limits: HistoryLimits) -> Starting {
+    launched(plan(config, &Arc::default()).expect("valid"), deadlines, limits).await
+}
+
+async fn launched(launch: Launch, deadlines: Deadlines, limits: HistoryLimits) -> Starting {
+    let (ours, theirs) = packet::packet_pair().expect("a pair");
+    let (server, _hello) = ForkServer::connect(None, HOST, ours, pending()).expect("watched");
+    let socket = watched::watch(theirs, Interest::READABLE | Interest::WRITABLE).expect("watched");
+    let mut fork_server = FakeForkServer { socket, assembler: Assembler::default() };
+    let directory = Arc::new(Directory::new(10));
+    let id = launch.id().clone();
+    let streams = Streams { limits, everyone: directory.everyone().clone(), ..Streams::default() };
+    let (session, inlets, log) = Session::new(id, launch.labels.clone(), deadlines, &streams);
+    let (ours, theirs) = packet::stream_pair().expect("a pair");
+    let (task, ready) = Task::new(session.clone(), inlets, log, launch, ours, HOST, Arc::default()).expect("a task");
+    let serial = directory.insert(&session).expect("free");
+    tokio::spawn(task.run(directory, serial, Fork { server, socket: theirs }));
+    let proxy = fork_server.fork().await;
+    Starting { handle: SessionHandle::new(session), ready, proxy, fork_server }
+}
+
+async fn running_with(config: AgentSessionConfig, deadlines: Deadlines, limits: HistoryLimits, turns: bool) -> Running {
+    let Starting { handle, ready, mut proxy, fork_server } = starting(config, deadlines, limits).await;
+    proxy.start(turns).await;
+    soon(ready).await.expect("an answer").expect("ready");
+    Running { handle, proxy, fork_server }
+}
+
+async fn running() -> Running {
+    running_with(AgentSessionConfig::new("acp"), quick(), HistoryLimits::default(), true).await
+}
+
+fn receipt(session: &SessionId) -> Receipt {
+    Receipt { proof: Proof::NoChildren, rounds: 1, ..Receipt::begin(session.clone(), KillCause::KillSession) }
+}
+
+fn guard_receipt(session: &SessionId) -> Receipt {
+    Receipt { proof: Proof::QuietRounds(3), rounds: 3, ..receipt(session) }
+}
+
+/// Lets what was sent to the session's task arrive there, by a round trip behind it.
+async fn round_trip(handle: &SessionHandle, proxy: &mut FakeProxy) {
+    let (pinged, ()) = tokio::join!(handle.ping(), async {
+        match proxy.receive().await {
+            Some(ToProxy::Ping { request }) => proxy.send(FromProxy::Pong { request }).await,
+            other => panic!("no ping: {other:?}"),
+        }
+    });
+    pinged.expect("pong");
+}
+
+fn kinds(handle: &SessionHandle) -> impl Future<Output = Vec<String>> {
+    let last = handle.info().last_offset;
+    let mut subscription = handle.subscribe();
+    async move {
+        let mut kinds = Vec::new();
+        while (kinds.len() as u64) < last {
+            let envelope = soon(subscription.next()).await.expect("an event");
+            let json = envelope.to_json().expect("serializes");
+            let kind = json["type"].as_str().expect("a type").to_owned();
+            kinds.push(format!("{kind}@{}", envelope.turn.unwrap_or(0)));
+        }
+        kinds
+    }
+}

@@ -1,0 +1,179 @@
+//! Going on with a conversation, and what is tried when that cannot be had.
+
+use ipc_protocol::{OnMissing, PromptPart, Resume, ResumeFrom};
+
+use super::*;
+
+fn resuming(from: ResumeFrom, on_missing: OnMissing) -> AgentSessionConfig {
+    AgentSessionConfig {
+        resume: Some(Resume { from, fork: false, on_missing }),
+        runtime_context: true,
+        ..AgentSessionConfig::new("acp")
+    }
+}
+
+fn native(id: &str) -> ResumeFrom {
+    ResumeFrom::Native { id: id.into() }
+}
+
+fn missing() -> WireError {
+    WireError::NativeSessionMissing { agent: "acp".into(), id: "n-1".into(), reason: "no such file".into() }
+}
+
+impl FakeProxy {
+    /// Expects a start, refuses it, and ends.
+    async fn refuse(mut self, handle: &SessionHandle, error: WireError) {
+        let request = self.hello().await;
+        let reason = EndReason::Failed(error.to_string());
+        self.send(FromProxy::Failed { request, error }).await;
+        self.send(FromProxy::Ended { reason, receipt: Box::new(receipt(handle.id())) }).await;
+    }
+
+    async fn start_as(&mut self, native_session_id: &str) {
+        let request = self.hello().await;
+        let native_session_id = Some(native_session_id.to_owned());
+        let measures = Box::default();
+        self.send(FromProxy::Started { request, process: AGENT, native_session_id, turns: true, measures }).await;
+    }
+
+    /// Expects a prompt of these texts and takes it.
+    async fn take_texts(&mut self) -> Vec<String> {
+        let Some(ToProxy::Prompt { request, prompt, .. }) = self.receive().await else { panic!("no prompt") };
+        self.send(FromProxy::Done { request }).await;
+        let text = |part| match part {
+            PromptPart::Text(text) => text,
+            other => panic!("{other:?}"),
+        };
+        prompt.parts.into_iter().map(text).collect()
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_gone_on_with_is_begun_anew_in_the_same_session() {
+    let config = resuming(native("n-1"), OnMissing::Inject { history: "User: hi".into() });
+    let Starting { handle, ready, proxy, mut fork_server } = starting(config, quick(), HistoryLimits::default()).await;
+    let queued = handle.prompt("first", PromptMode::Queue).await.expect("queued");
+    proxy.refuse(&handle, missing()).await;
+    fork_server.gone(handle.id(), guard_receipt(handle.id()));
+    let mut proxy = fork_server.fork().await;
+    proxy.start_as("n-2").await;
+    soon(ready).await.expect("an answer").expect("ready");
+    let texts = proxy.take_texts().await;
+    assert_eq!(texts.len(), 2, "{texts:?}");
+    assert!(texts[0].contains(&format!("session {}", handle.id())), "{texts:?}");
+    assert!(texts[0].contains("User: hi") && texts[1] == "first", "{texts:?}");
+    proxy.end_turn(1).await;
+    soon(queued.wait()).await.expect("ended");
+    let (second, texts) = tokio::join!(handle.prompt("second", PromptMode::Refuse), proxy.take_texts());
+    assert_eq!(texts, ["second"], "told once");
+    second.expect("taken");
+    assert_eq!(handle.info().native_session_id.as_deref(), Some("n-2"));
+    let expected = "session:status@0 session:started@0 session:idle@0 turn:started@1 session:busy@1 \
+                    stream:complete@1 session:idle@1 turn:started@2 session:busy@2";
+    assert_eq!(kinds(&handle).await.join(" "), expected);
+    let status = soon(handle.subscribe().next()).await.expect("an event");
+    assert!(
+        matches!(&status.event, Event::SessionStatus { status, detail } if status == "resumeFailed" && detail.contains("no such file")),
+        "{status:?}"
+    );
+}
+
+#[tokio::test]
+async fn without_a_word_about_it_the_start_fails() {
+    let config = resuming(native("n-1"), OnMissing::Fail);
+    let Starting { handle, ready, proxy, fork_server } = starting(config, quick(), HistoryLimits::default()).await;
+    proxy.refuse(&handle, missing()).await;
+    assert!(matches!(soon(ready).await, Ok(Err(Error::NativeSessionMissing { .. }))));
+    fork_server.gone(handle.id(), guard_receipt(handle.id()));
+    soon(handle.kill(KillOptions::NOW)).await.expect("a receipt");
+    assert!(matches!(handle.info().state, SessionState::Ended { reason: EndReason::Failed(_), .. }));
+}
+
+#[tokio::test]
+async fn there_is_no_second_try_beside_what_is_left_of_the_first_or_against_a_kill() {
+    for killed in [false, true] {
+        let config = resuming(native("n-1"), OnMissing::StartAnew);
+        let Starting { handle, ready, proxy, fork_server } = starting(config, quick(), HistoryLimits::default()).await;
+        proxy.refuse(&handle, missing()).await;
+        let left = if killed {
+            let caller = handle.clone();
+            let kill = tokio::spawn(async move { caller.kill(KillOptions::NOW).await });
+            assert!(matches!(soon(ready).await, Ok(Err(Error::Ended { .. }))));
+            fork_server.gone(handle.id(), guard_receipt(handle.id()));
+            soon(kill).await.expect("no panic").expect("a receipt");
+            continue;
+        } else {
+            Receipt { survivors: vec![AGENT], proof: Proof::None, ..receipt(handle.id()) }
+        };
+        fork_server.gone(handle.id(), left);
+        assert!(matches!(soon(ready).await, Ok(Err(Error::NativeSessionMissing { .. }))));
+        assert!(matches!(soon(handle.kill(KillOptions::NOW)).await, Err(Error::Survivors(_))));
+    }
+}
+
+#[tokio::test]
+async fn a_conversation_has_one_living_process() {
+    let leases = Arc::new(Leases::default());
+    let new = plan(AgentSessionConfig::new("acp"), &leases).expect("valid");
+    let Starting { handle, ready, mut proxy, fork_server: _alive } =
+        launched(new, quick(), HistoryLimits::default()).await;
+    proxy.start_as("n-1").await;
+    soon(ready).await.expect("an answer").expect("ready");
+    // Named at the start.
+    let busy = plan(resuming(native("n-1"), OnMissing::StartAnew), &leases);
+    assert!(matches!(&busy, Err(Error::NativeSessionBusy { session, .. }) if session == handle.id()), "{busy:?}");
+    let mut copy = resuming(native("n-1"), OnMissing::Fail);
+    copy.resume.as_mut().expect("there").fork = true;
+    plan(copy, &leases).expect("a copy is exempt");
+    // Known when the agent is ready.
+    let recent = plan(resuming(ResumeFrom::MostRecent, OnMissing::StartAnew), &leases).expect("who knows which");
+    let Starting { handle: second, ready, mut proxy, fork_server } =
+        launched(recent, quick(), HistoryLimits::default()).await;
+    proxy.start_as("n-1").await;
+    assert!(matches!(soon(ready).await, Ok(Err(Error::NativeSessionBusy { .. }))));
+    drop(proxy);
+    fork_server.gone(second.id(), guard_receipt(second.id()));
+    soon(second.kill(KillOptions::NOW)).await.expect("a receipt");
+    // Gone over to later.
+    let other = plan(AgentSessionConfig::new("acp"), &leases).expect("valid");
+    let Starting { handle: third, ready, mut proxy, fork_server: _alive } =
+        launched(other, quick(), HistoryLimits::default()).await;
+    proxy.start_as("n-3").await;
+    soon(ready).await.expect("an answer").expect("ready");
+    proxy.send(FromProxy::NativeSession { id: "n-4".into() }).await;
+    round_trip(&third, &mut proxy).await;
+    assert_eq!(third.info().native_session_id.as_deref(), Some("n-4"));
+    plan(resuming(native("n-3"), OnMissing::Fail), &leases).expect("left");
+    proxy.send(FromProxy::NativeSession { id: "n-1".into() }).await;
+    let Some(ToProxy::Shutdown { reason: EndReason::Failed(why), .. }) = proxy.receive().await else {
+        panic!("no shutdown")
+    };
+    assert!(why.contains("n-1") && why.contains(handle.id().as_str()), "{why}");
+}
+
+#[tokio::test]
+async fn a_conversation_is_free_when_its_session_is_over() {
+    let leases = Arc::new(Leases::default());
+    let new = plan(resuming(native("n-1"), OnMissing::Fail), &leases).expect("free");
+    let Starting { handle, ready, mut proxy, fork_server } = launched(new, quick(), HistoryLimits::default()).await;
+    proxy.start_as("n-1").await;
+    soon(ready).await.expect("an answer").expect("ready");
+    assert!(plan(resuming(native("n-1"), OnMissing::Fail), &leases).is_err());
+    let caller = handle.clone();
+    let kill = tokio::spawn(async move { caller.kill(KillOptions::NOW).await });
+    let Some(ToProxy::Shutdown { reason, .. }) = proxy.receive().await else { panic!("no shutdown") };
+    proxy.send(FromProxy::Ended { reason, receipt: Box::new(receipt(handle.id())) }).await;
+    drop(proxy);
+    fork_server.gone(handle.id(), guard_receipt(handle.id()));
+    soon(kill).await.expect("no panic").expect("a receipt");
+    plan(resuming(native("n-1"), OnMissing::Fail), &leases).expect("free again");
+}
+
+#[tokio::test]
+async fn what_takes_no_prompts_is_told_nothing_before_them() {
+    let config = AgentSessionConfig { runtime_context: true, ..AgentSessionConfig::new("command") };
+    let Starting { ready, mut proxy, fork_server: _alive, .. } =
+        starting(config, quick(), HistoryLimits::default()).await;
+    proxy.start(false).await;
+    assert!(matches!(soon(ready).await, Ok(Err(Error::Unsupported { .. }))));
+}

@@ -1,0 +1,255 @@
+//! Sessions that outlived their hosts: where they are found, and what they left.
+//!
+//! ```text
+//! DIR/detached/PID.START.sock     of a fork server that such sessions have; beside it a .lock
+//! DIR/detached/ID.spool           what a session said while there was no host
+//! DIR/detached/ID.ended.json      how one ended that no host came for
+//! ```
+
+use std::{
+    fs::{self, File},
+    io,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    path::{Path, PathBuf},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use interprocess::local_socket::{GenericFilePath, Stream, ToFsName, traits::Stream as _};
+use ipc_protocol::{
+    EndReason, ProcessId, Receipt, SessionId, Signal,
+    codec::Assembler,
+    message::{DetachedSession, FromForkServer},
+    packet::{packet_pair, recv_bytes, recv_packet, send_packet},
+    reattach::{Claim, Heard, MAX_LINE, Verdict, Wire},
+};
+use registry::PidFd;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::FlockOperation,
+};
+use serde::Deserialize;
+
+use super::{Recovered, Recovery};
+
+/// How long a fork server may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long one whose host has just died may take to notice.
+const NOTICE: Duration = Duration::from_secs(3);
+/// Between tries.
+const INTERVAL: Duration = Duration::from_millis(10);
+
+/// A fork server that was taken over.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) process: ProcessId,
+    pub(crate) control: OwnedFd,
+    pub(crate) wire: Wire,
+    pub(crate) sessions: Vec<DetachedSession>,
+}
+
+/// What there is in a directory.
+#[derive(Debug, Default)]
+pub(crate) struct Search {
+    pub(crate) found: Vec<Found>,
+    /// Fork servers that have another owner, or another release: what is theirs is left alone.
+    pub(crate) others: Vec<ProcessId>,
+}
+
+/// Takes over what fork servers are found in `directory`. Blocks.
+pub(crate) fn find(directory: &Path, host: ProcessId) -> Search {
+    let mut search = Search::default();
+    for (name, process) in names(directory, ".sock").filter_map(|name| Some((name.clone(), server(&name)?))) {
+        match claim(directory, &name, process, host) {
+            Ok(Some(found)) => search.found.push(found),
+            Ok(None) => {
+                if let Err(error) = remove_stale(directory, &name) {
+                    tracing::warn!(name, %error, "the socket of a dead fork server stays");
+                }
+            }
+            Err(reason) => {
+                tracing::warn!(fork_server = %process, reason, "detached sessions cannot be taken over");
+                search.others.push(process);
+            }
+        }
+    }
+    search
+}
+
+/// Names of files with this ending.
+fn names(directory: &Path, ending: &'static str) -> impl Iterator<Item = String> + use<> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(move |entry| entry.file_name().into_string().ok().filter(|name| name.ends_with(ending)))
+}
+
+/// `PID.START.sock`
+fn server(name: &str) -> Option<ProcessId> {
+    let (pid, start_time) = name.strip_suffix(".sock")?.split_once('.')?;
+    Some(ProcessId { pid: pid.parse().ok()?, start_time: start_time.parse().ok()? })
+}
+
+/// Becomes the host of a fork server. `None` if it is dead.
+fn claim(directory: &Path, name: &str, process: ProcessId, host: ProcessId) -> Result<Option<Found>, String> {
+    let until = Instant::now() + NOTICE;
+    loop {
+        // One that somebody stopped cannot answer. It fails for one that is dead.
+        if let Ok(server) = PidFd::open(process) {
+            let _ = server.signal(Signal::Cont);
+        }
+        let Ok(stream) = connect(directory, name) else { return Ok(None) };
+        let (ours, theirs) = packet_pair().map_err(|error| error.to_string())?;
+        match ask(&stream, theirs, host).map_err(|error| format!("it does not answer: {error}"))? {
+            Verdict::Owner { process, described, .. } => {
+                let wire = Wire::described(described);
+                let sessions =
+                    sessions(&ours, wire).map_err(|error| format!("it does not say what it has: {error}"))?;
+                return Ok(Some(Found { process, control: ours, wire, sessions }));
+            }
+            // The state directory is ours: its owner is dead or dying.
+            Verdict::Busy { .. } if Instant::now() < until => sleep(INTERVAL),
+            Verdict::Busy { owner } => {
+                return Err(
+                    owner.map_or_else(|| "another host has them".to_owned(), |owner| format!("host {owner} has them"))
+                );
+            }
+            Verdict::Refused { reason } => return Err(reason),
+        }
+    }
+}
+
+fn connect(directory: &Path, name: &str) -> io::Result<Stream> {
+    // A socket's path has at most 107 bytes, however long the directory's is.
+    let directory = File::open(directory)?;
+    let path = PathBuf::from(format!("/proc/self/fd/{}/{name}", directory.as_raw_fd()));
+    Stream::connect(path.as_path().to_fs_name::<GenericFilePath>()?)
+}
+
+/// Says what is wanted, with our end of the connection to be, and hears the answer.
+fn ask(stream: &Stream, control: OwnedFd, host: ProcessId) -> io::Result<Verdict> {
+    let Stream::UdSocket(stream) = stream;
+    let mut line = serde_json::to_vec(&Claim::new(host))?;
+    line.push(b'\n');
+    // Who is refused for what it is gets its answer without being heard.
+    match send_packet(stream, &line, Some(control.as_fd())) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error),
+        Ok(()) | Err(_) => drop(control),
+    }
+    let (until, mut answer) = (Instant::now() + PATIENCE, Vec::new());
+    while !answer.contains(&b'\n') && answer.len() < MAX_LINE {
+        await_readable(stream, until)?;
+        let mut buffer = [0; MAX_LINE];
+        match recv_bytes(stream, &mut buffer)? {
+            (0, _) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            (len, _) => answer.extend_from_slice(&buffer[..len]),
+        }
+    }
+    let line = answer.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    Ok(serde_json::from_slice(line)?)
+}
+
+/// The first that is said by a fork server: hello, and what it has.
+fn sessions(control: &OwnedFd, wire: Wire) -> io::Result<Vec<DetachedSession>> {
+    let (until, mut assembler, mut packet) = (Instant::now() + PATIENCE, Assembler::default(), Vec::new());
+    loop {
+        await_readable(control, until)?;
+        match recv_packet(control, &mut packet) {
+            Ok(Some(_none)) => {}
+            Ok(None) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(error) => return Err(error),
+        }
+        if let Some(Heard::Known(FromForkServer::Detached(sessions))) =
+            wire.frame(&mut assembler, &packet).map_err(io::Error::other)?
+        {
+            return Ok(sessions);
+        }
+    }
+}
+
+fn await_readable(fd: impl AsFd, until: Instant) -> io::Result<()> {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
+        match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Removes the socket of a fork server that is dead, which the lock proves.
+fn remove_stale(directory: &Path, name: &str) -> io::Result<()> {
+    let lock_path = directory.join(name).with_extension("lock");
+    match File::open(&lock_path) {
+        Ok(lock) => rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    fs::remove_file(directory.join(name))?;
+    match fs::remove_file(lock_path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// What is in a record of a session that ended without a host.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct EndRecord {
+    session: SessionId,
+    reason: EndReason,
+    receipt: Receipt,
+    #[serde(default)]
+    unheard: u64,
+}
+
+/// Takes what sessions left that ended without a host, and adds it to what was found by their journals; removes the files of
+/// all but those that are `kept`. Blocks.
+pub(crate) fn clear_up(directory: &Path, kept: impl Fn(&str) -> bool, recovered: &mut Vec<Recovered>) {
+    for name in names(directory, ".ended.json") {
+        let found = directory.join(&name);
+        let record = fs::read(&found).and_then(|text| Ok(serde_json::from_slice::<EndRecord>(&text)?));
+        match record {
+            Ok(record) => note(record, found.clone(), recovered),
+            Err(error) => tracing::warn!(?found, %error, "how a session ended cannot be read"),
+        }
+        remove(&found);
+    }
+    for ending in [".spool", ".draft"] {
+        for name in names(directory, ending).filter(|name| !name.strip_suffix(ending).is_some_and(&kept)) {
+            remove(&directory.join(name));
+        }
+    }
+}
+
+fn note(record: EndRecord, found: PathBuf, recovered: &mut Vec<Recovered>) {
+    let EndRecord { session, reason, receipt, unheard } = record;
+    tracing::info!(%session, %reason, unheard, "a session ended before a host came for it");
+    let known = recovered.iter_mut().find(|known| known.session_id.as_ref() == Some(&session));
+    match known {
+        Some(Recovered { outcome, .. }) => {
+            let mut receipt = Box::new(receipt);
+            if let Recovery::Ended(rest) = outcome {
+                receipt.merge(rest.as_ref().clone());
+            }
+            *outcome = Recovery::Ended(receipt);
+        }
+        None => recovered.push(Recovered {
+            session_id: Some(session),
+            found,
+            outcome: Recovery::Ended(Box::new(receipt)),
+            supervisors: Vec::new(),
+            damaged_lines: 0,
+        }),
+    }
+}
+
+fn remove(path: &Path) {
+    if let Err(error) = fs::remove_file(path) {
+        tracing::warn!(?path, %error, "a file that is of no more use stays");
+    }
+}

@@ -1,0 +1,158 @@
+//! Waiting for a place.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::{sync::oneshot, time::timeout};
+
+use super::{
+    Occupancy, SessionBound, SessionBounds,
+    slots::{Claim, Slots, Ticket, Verdict},
+};
+use crate::{Error, Result};
+
+/// The places of a manager's sessions.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    bounds: SessionBounds,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    slots: Slots,
+    /// Who waits is told here.
+    waiters: HashMap<Ticket, oneshot::Sender<Result<()>>>,
+    /// Those who have a place that they did not take yet.
+    called: HashSet<Ticket>,
+    /// Why nobody is admitted any more.
+    closed: Option<Error>,
+}
+
+/// A session's place: free again when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    admission: Arc<Admission>,
+    claim: Claim,
+}
+
+/// A place in the queue: left when this is dropped.
+struct Place<'a> {
+    admission: &'a Admission,
+    claim: &'a Claim,
+    ticket: Ticket,
+}
+
+impl Admission {
+    pub(crate) fn new(bounds: SessionBounds) -> Self {
+        let state = State { slots: Slots::new(bounds), waiters: HashMap::new(), called: HashSet::new(), closed: None };
+        Self { bounds, state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn occupancy(&self) -> Occupancy {
+        self.state().slots.occupancy()
+    }
+
+    /// Waits for a place, as far as that is allowed. If the future is dropped it leaves the queue.
+    ///
+    /// # Errors
+    /// [`Error::TooManySessions`], and whatever [`Admission::close`] was given.
+    pub(crate) async fn admit(self: &Arc<Self>, claim: Claim) -> Result<Slot> {
+        let (place, called) = {
+            let mut state = self.state();
+            if let Some(error) = &state.closed {
+                return Err(error.clone());
+            }
+            match state.slots.claim(&claim) {
+                Verdict::Admitted => return Ok(Slot { admission: self.clone(), claim }),
+                Verdict::Refused(bound, limit) => {
+                    let waiting = state.slots.occupancy().waiting;
+                    return Err(Error::TooManySessions { bound, limit, waiting, waited: None });
+                }
+                Verdict::Waits(ticket) => {
+                    let (sender, called) = oneshot::channel();
+                    state.waiters.insert(ticket, sender);
+                    (Place { admission: self, claim: &claim, ticket }, called)
+                }
+            }
+        };
+        tracing::debug!(?claim, "waits for a place");
+        match timeout(self.bounds.longest_wait, called).await {
+            Ok(called) => {
+                called.unwrap_or(Err(Error::ShutDown))?;
+                place.take();
+                Ok(Slot { admission: self.clone(), claim })
+            }
+            Err(_) => {
+                let state = self.state();
+                let Occupancy { running, waiting } = state.slots.occupancy();
+                let obstacle = state.slots.obstacle(&claim);
+                let is_called = state.called.contains(&place.ticket);
+                drop(state);
+                if is_called {
+                    // At the very last moment.
+                    place.take();
+                    return Ok(Slot { admission: self.clone(), claim });
+                }
+                let (bound, limit) = obstacle.unwrap_or((SessionBound::Total, running));
+                Err(Error::TooManySessions { bound, limit, waiting, waited: Some(self.bounds.longest_wait) })
+            }
+        }
+    }
+
+    /// The place of a session that runs already: it has one, whatever the bounds say.
+    pub(crate) fn take(self: &Arc<Self>, claim: Claim) -> Slot {
+        self.state().slots.take(&claim);
+        Slot { admission: self.clone(), claim }
+    }
+
+    /// Nobody is admitted from now on; who waits is told why. The first reason stays.
+    pub(crate) fn close(&self, error: Error) {
+        let mut state = self.state();
+        let error = state.closed.get_or_insert(error).clone();
+        let waiters = std::mem::take(&mut state.waiters);
+        for (ticket, waiter) in waiters {
+            state.slots.leave(ticket);
+            let _ = waiter.send(Err(error.clone()));
+        }
+    }
+
+    fn release(&self, state: &mut State, claim: &Claim) {
+        for ticket in state.slots.release(claim) {
+            state.called.insert(ticket);
+            // Who has just gone gives the place back itself: its `Place` is still there.
+            let _ = state.waiters.remove(&ticket).map(|waiter| waiter.send(Ok(())));
+        }
+    }
+}
+
+impl Place<'_> {
+    fn take(self) {
+        self.admission.state().called.remove(&self.ticket);
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut state = self.admission.state();
+        state.waiters.remove(&self.ticket);
+        if state.called.remove(&self.ticket) {
+            self.admission.release(&mut state, self.claim);
+        } else {
+            state.slots.leave(self.ticket);
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut state = self.admission.state();
+        self.admission.release(&mut state, &self.claim);
+    }
+}

@@ -1,0 +1,57 @@
+//! How many sessions there may be at once, and who waits for a place.
+
+mod admission;
+mod slots;
+
+use std::{fmt, time::Duration};
+
+pub(crate) use admission::{Admission, Slot};
+pub(crate) use slots::Claim;
+
+/// How many sessions may be there at once; none of these by default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SessionBounds {
+    pub(crate) total: Option<usize>,
+    pub(crate) per_user: Option<usize>,
+    pub(crate) per_agent: Option<usize>,
+    /// Starts that may wait for a place.
+    pub(crate) queue: usize,
+    pub(crate) longest_wait: Duration,
+}
+
+impl Default for SessionBounds {
+    fn default() -> Self {
+        Self { total: None, per_user: None, per_agent: None, queue: 0, longest_wait: Duration::from_secs(60) }
+    }
+}
+
+/// Which bound of sessions was reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionBound {
+    /// Of all sessions of the manager.
+    Total,
+    /// Of those with this `userId`.
+    User(String),
+    /// Of those of this agent.
+    Agent(String),
+}
+
+impl fmt::Display for SessionBound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Total => f.write_str("in all"),
+            Self::User(user) => write!(f, "of user {user:?}"),
+            Self::Agent(agent) => write!(f, "of agent {agent:?}"),
+        }
+    }
+}
+
+/// How many sessions there are, and how many starts wait for a place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Occupancy {
+    /// Sessions that start or live.
+    pub running: usize,
+    /// Starts that wait.
+    pub waiting: usize,
+}

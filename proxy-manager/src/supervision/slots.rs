@@ -1,0 +1,255 @@
+//! Who has a place and who is next. Pure.
+//!
+//! Users take turns: of those with a start that waits, whoever was served longest ago is next, so that one who asks for a
+//! hundred sessions holds up nobody. Among the starts of one user the oldest is first. A start that waits for its own user's
+//! or agent's bound holds up no other.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::{Occupancy, SessionBound, SessionBounds};
+
+/// For whom a place is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Claim {
+    pub(crate) user: Option<String>,
+    pub(crate) agent: String,
+}
+
+/// Names a start that waits.
+pub(super) type Ticket = u64;
+
+/// What becomes of a claim.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Admitted,
+    Waits(Ticket),
+    /// This bound is reached, and nobody else may wait.
+    Refused(SessionBound, usize),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    bounds: SessionBounds,
+    running: usize,
+    users: HashMap<String, usize>,
+    agents: HashMap<String, usize>,
+    /// In the order in which they came.
+    waiting: VecDeque<(Ticket, Claim)>,
+    /// Users with a start that waits, the next one first.
+    turns: VecDeque<Option<String>>,
+    last: Ticket,
+}
+
+impl Slots {
+    pub(super) fn new(bounds: SessionBounds) -> Self {
+        Self { bounds, ..Self::default() }
+    }
+
+    pub(super) fn occupancy(&self) -> Occupancy {
+        Occupancy { running: self.running, waiting: self.waiting.len() }
+    }
+
+    /// The bound that a claim would pass, with what it is set to.
+    pub(super) fn obstacle(&self, claim: &Claim) -> Option<(SessionBound, usize)> {
+        let full = |bound: Option<usize>, running: usize| bound.filter(|bound| running >= *bound);
+        let count = |counts: &HashMap<String, usize>, name: &str| counts.get(name).copied().unwrap_or_default();
+        if let Some(bound) = full(self.bounds.total, self.running) {
+            return Some((SessionBound::Total, bound));
+        }
+        if let Some(user) = &claim.user
+            && let Some(bound) = full(self.bounds.per_user, count(&self.users, user))
+        {
+            return Some((SessionBound::User(user.clone()), bound));
+        }
+        let bound = full(self.bounds.per_agent, count(&self.agents, &claim.agent))?;
+        Some((SessionBound::Agent(claim.agent.clone()), bound))
+    }
+
+    /// A start asks for a place. Whoever waits is held up by bounds of its own, or by one that holds this up too.
+    pub(super) fn claim(&mut self, claim: &Claim) -> Verdict {
+        let Some((bound, limit)) = self.obstacle(claim) else {
+            self.take(claim);
+            return Verdict::Admitted;
+        };
+        if self.waiting.len() >= self.bounds.queue {
+            return Verdict::Refused(bound, limit);
+        }
+        self.last += 1;
+        self.waiting.push_back((self.last, claim.clone()));
+        if !self.turns.contains(&claim.user) {
+            self.turns.push_back(claim.user.clone());
+        }
+        Verdict::Waits(self.last)
+    }
+
+    /// Gives a place, whatever the bounds say.
+    pub(super) fn take(&mut self, claim: &Claim) {
+        self.running += 1;
+        if let Some(user) = &claim.user {
+            *self.users.entry(user.clone()).or_default() += 1;
+        }
+        *self.agents.entry(claim.agent.clone()).or_default() += 1;
+    }
+
+    /// A place is free again. Who has one now.
+    pub(super) fn release(&mut self, claim: &Claim) -> Vec<Ticket> {
+        self.running = self.running.saturating_sub(1);
+        if let Some(user) = &claim.user {
+            give_back(&mut self.users, user);
+        }
+        give_back(&mut self.agents, &claim.agent);
+        std::iter::from_fn(|| self.next()).collect()
+    }
+
+    /// Gives the next one its place.
+    fn next(&mut self) -> Option<Ticket> {
+        for turn in 0..self.turns.len() {
+            let user = &self.turns[turn];
+            let mut of_user = self.waiting.iter().enumerate().filter(|(_, (_, claim))| claim.user == *user);
+            let Some(at) = of_user.find(|(_, (_, claim))| self.obstacle(claim).is_none()).map(|(at, _)| at) else {
+                continue;
+            };
+            let (ticket, claim) = self.waiting.remove(at)?;
+            self.take(&claim);
+            self.turns.remove(turn);
+            if self.waiting.iter().any(|(_, other)| other.user == claim.user) {
+                self.turns.push_back(claim.user);
+            }
+            return Some(ticket);
+        }
+        None
+    }
+
+    /// A start does not wait any more. `false` if it did not.
+    pub(super) fn leave(&mut self, ticket: Ticket) -> bool {
+        let Some(at) = self.waiting.iter().position(|(waiting, _)| *waiting == ticket) else { return false };
+        let Some((_, claim)) = self.waiting.remove(at) else { return false };
+        if !self.waiting.iter().any(|(_, other)| other.user == claim.user) {
+            self.turns.retain(|user| *user != claim.user);
+        }
+        true
+    }
+}
+
+fn give_back(counts: &mut HashMap<String, usize>, name: &str) {
+    if let Some(count) = counts.get_mut(name) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn claim(user: &str, agent: &str) -> Claim {
+        Claim { user: (!user.is_empty()).then(|| user.to_owned()), agent: agent.to_owned() }
+    }
+
+    fn bounds(total: usize, queue: usize) -> SessionBounds {
+        SessionBounds { total: Some(total), queue, ..SessionBounds::default() }
+    }
+
+    #[test]
+    fn users_take_turns_and_each_one_s_starts_keep_their_order() {
+        let mut slots = Slots::new(bounds(1, 10));
+        let (a, b, c) = (claim("a", "x"), claim("b", "x"), claim("", "x"));
+        assert_eq!(slots.claim(&a), Verdict::Admitted);
+        for (claim, ticket) in [(&a, 1), (&a, 2), (&a, 3), (&b, 4), (&c, 5), (&b, 6)] {
+            assert_eq!(slots.claim(claim), Verdict::Waits(ticket));
+        }
+        let mut order = Vec::new();
+        for ended in [&a, &a, &b, &c, &a, &b] {
+            order.extend(slots.release(ended));
+        }
+        assert_eq!(order, [1, 4, 5, 2, 6, 3]);
+        assert_eq!(slots.occupancy(), Occupancy { running: 1, waiting: 0 });
+    }
+
+    #[test]
+    fn who_waits_for_a_bound_of_its_own_holds_up_nobody() {
+        let bounds = SessionBounds { per_user: Some(1), per_agent: Some(2), ..bounds(3, 2) };
+        let mut slots = Slots::new(bounds);
+        assert_eq!(slots.claim(&claim("a", "x")), Verdict::Admitted);
+        assert_eq!(slots.claim(&claim("a", "y")), Verdict::Waits(1));
+        assert_eq!(slots.claim(&claim("b", "x")), Verdict::Admitted);
+        assert_eq!(slots.claim(&claim("c", "x")), Verdict::Waits(2));
+        assert_eq!(slots.claim(&claim("d", "x")), Verdict::Refused(SessionBound::Agent("x".into()), 2));
+        assert_eq!(slots.claim(&claim("", "y")), Verdict::Admitted, "there is a place");
+        assert_eq!(slots.claim(&claim("", "y")), Verdict::Refused(SessionBound::Total, 3));
+        assert!(slots.leave(1) && !slots.leave(1));
+        assert_eq!(slots.claim(&claim("a", "y")), Verdict::Waits(3));
+        assert_eq!(slots.release(&claim("b", "x")), [2], "the user of 3 has a session");
+        assert_eq!(slots.release(&claim("a", "x")), [3]);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Claim(Claim),
+        Release(usize),
+        Leave(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            ("[abc]?", "[xy]").prop_map(|(user, agent)| Step::Claim(claim(&user, &agent))),
+            any::<usize>().prop_map(Step::Release),
+            any::<usize>().prop_map(Step::Leave),
+        ]
+    }
+
+    fn some_bound() -> impl Strategy<Value = Option<usize>> {
+        prop_oneof![Just(None), (0..4_usize).prop_map(Some)]
+    }
+
+    proptest! {
+        /// No bound is ever passed, nobody waits who need not, and of the same user and agent the older one is first.
+        #[test]
+        fn bounds_hold_and_places_are_used(
+            total in some_bound(), per_user in some_bound(), per_agent in some_bound(), queue in 0..6_usize,
+            steps in prop::collection::vec(step(), 0..120),
+        ) {
+            let bounds = SessionBounds { total, per_user, per_agent, queue, ..SessionBounds::default() };
+            let mut slots = Slots::new(bounds);
+            let mut running: Vec<Claim> = Vec::new();
+            let mut waiting: Vec<(Ticket, Claim)> = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Claim(claim) => match slots.claim(&claim) {
+                        Verdict::Admitted => running.push(claim),
+                        Verdict::Waits(ticket) => waiting.push((ticket, claim)),
+                        Verdict::Refused(..) => prop_assert!(waiting.len() >= queue),
+                    },
+                    Step::Release(at) if !running.is_empty() => {
+                        let claim = running.swap_remove(at % running.len());
+                        for ticket in slots.release(&claim) {
+                            let at = waiting.iter().position(|(waiting, _)| *waiting == ticket);
+                            let at = at.expect("only who waits is admitted");
+                            let (_, claim) = waiting.remove(at);
+                            prop_assert!(waiting.iter().all(|(other, same)| *same != claim || *other > ticket));
+                            running.push(claim);
+                        }
+                    }
+                    Step::Leave(at) if !waiting.is_empty() => {
+                        let (ticket, _) = waiting.remove(at % waiting.len());
+                        prop_assert!(slots.leave(ticket));
+                    }
+                    Step::Release(_) | Step::Leave(_) => {}
+                }
+                prop_assert_eq!(slots.occupancy(), Occupancy { running: running.len(), waiting: waiting.len() });
+                prop_assert!(total.is_none_or(|total| running.len() <= total) && waiting.len() <= queue);
+                for claim in &running {
+                    let of_user = running.iter().filter(|other| other.user == claim.user).count();
+                    let of_agent = running.iter().filter(|other| other.agent == claim.agent).count();
+                    prop_assert!(claim.user.is_none() || per_user.is_none_or(|bound| of_user <= bound));
+                    prop_assert!(per_agent.is_none_or(|bound| of_agent <= bound));
+                }
+                prop_assert!(waiting.iter().all(|(_, claim)| slots.obstacle(claim).is_some()));
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! A host that can be killed, and told what to do: `detach-host CHILD FAKE STATE_DIR`.
+//!
+//! It reads a line of JSON for each thing to do: `{"start":CONFIG}`, `{"prompt":[ID,TEXT]}`. It prints lines of JSON: first
+//! `{"forkServer":PID}`, `{"started":ID}` and `{"prompted":ID}` in answer, and each event of each session as its envelope.
+
+use std::io::{self, BufRead, Write};
+
+use proxy_manager::{AgentSessionConfig, PromptMode, SessionId};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Todo {
+    Start(Box<AgentSessionConfig>),
+    Prompt(SessionId, String),
+}
+
+fn say(line: &Value) {
+    // Its reader may be gone, and is about to kill it.
+    let _ = writeln!(io::stdout(), "{line}");
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    let [_, child, fake, state] = args.as_slice() else { panic!("usage: detach-host CHILD FAKE STATE_DIR") };
+    let builder = agent_proxy_tests::sessions::builder(child, fake).state_dir(state.into());
+    let manager = builder.build().await.expect("a manager");
+    let mut events = manager.subscribe_all();
+    tokio::spawn(async move {
+        let mut batch = Vec::new();
+        while events.next_batch(&mut batch).await {
+            let mut text = Vec::new();
+            for envelope in batch.drain(..) {
+                let line = envelope.to_json().expect("JSON");
+                writeln!(text, "{line}").expect("it takes all");
+            }
+            let _ = io::stdout().write_all(&text);
+        }
+    });
+    say(&json!({ "forkServer": manager.fork_server().pid }));
+    let (todo, mut todos) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in io::stdin().lock().lines().map_while(Result::ok) {
+            let _ = todo.send(serde_json::from_str::<Todo>(&line).expect("something to do"));
+        }
+    });
+    let mut turns = Vec::new();
+    while let Some(todo) = todos.recv().await {
+        match todo {
+            Todo::Start(config) => {
+                let session = manager.start_session(*config).await.expect("started");
+                let info = session.info();
+                let proxy = info.proxy.expect("it runs").pid;
+                say(&json!({ "started": info.session_id, "proxy": proxy }));
+            }
+            Todo::Prompt(id, text) => {
+                let turn = manager.send_prompt(&id, text, PromptMode::Refuse).await.expect("prompted");
+                turns.push(turn);
+                say(&json!({ "prompted": id }));
+            }
+        }
+    }
+    manager.shutdown().await;
+}

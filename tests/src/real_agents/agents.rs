@@ -1,0 +1,239 @@
+//! The agents, and what is known of each that matters to a scenario.
+
+use agents::ModelApi;
+
+/// A real agent, and what it cannot by itself.
+#[derive(Debug)]
+pub struct Agent {
+    /// Catalog id.
+    pub id: &'static str,
+    /// The provider of its model configuration.
+    pub provider: &'static str,
+    /// How it speaks with the model.
+    pub api: ModelApi,
+    /// The model of its model configuration, and one of a session's own.
+    pub models: [&'static str; 2],
+    /// The model that a session is changed to: in the agent's own spelling, and what the request says of it.
+    pub set_model: [&'static str; 2],
+    /// The modes that a session begins in and is changed to.
+    pub modes: [&'static str; 2],
+    /// Tokens of one answer of the mock's, as the agent counts them; `None` where it does not tell.
+    pub usage: Option<Counted>,
+    /// Whether it tells what a tool is given and what it says.
+    pub tells_tools: bool,
+    /// What it does with an error of the model's.
+    pub retries: Retries,
+    /// Whether its turn goes on after a permission was denied.
+    pub goes_on_after_deny: bool,
+    /// An id of a conversation that is not there, in its own form where that is no UUID.
+    pub absent: Option<&'static str>,
+    /// The name of a tool of its own that is no shell.
+    pub tool: &'static str,
+    /// Arguments beside what it is provisioned with. They only make its retries few.
+    pub args: &'static [&'static str],
+    /// Files in the cell's folder for the same.
+    pub files: &'static [(&'static str, &'static str)],
+    /// Variables for the same.
+    pub env: &'static [(&'static str, &'static str)],
+    /// Scenarios that it cannot, with the reason. Each has to end with a typed `Unsupported`.
+    pub cannot: &'static [(&'static str, &'static str)],
+}
+
+/// Input, output, read from and written to the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted(pub Option<u64>, pub Option<u64>, pub Option<u64>, pub Option<u64>);
+
+/// What an agent does with an error of the model's.
+#[derive(Clone, Copy, Debug)]
+pub struct Retries {
+    /// Whether it asks again after 429.
+    pub rate_limit: bool,
+    /// Whether it asks again after a connection that broke.
+    pub cut: bool,
+    /// Whether it tells that it does.
+    pub told: bool,
+    /// Whether what it says of an error shows if that may go away.
+    pub judged: bool,
+}
+
+const RETRIES: Retries = Retries { rate_limit: true, cut: true, told: true, judged: true };
+
+/// Codex asks 30 times in 25 s by default.
+const CODEX: &[&str] =
+    &["-c", "model_providers.session.request_max_retries=1", "-c", "model_providers.session.stream_max_retries=1"];
+
+/// All of them, in the order of the table.
+pub const AGENTS: &[Agent] = &[
+    Agent {
+        id: "claude-code",
+        provider: "mock",
+        api: ModelApi::AnthropicMessages,
+        models: ["mock-model", "mock-model-2"],
+        set_model: ["mock-model", "mock-model"],
+        modes: ["plan", "build"],
+        usage: Some(Counted(Some(101), Some(23), Some(1009), Some(307))),
+        tells_tools: true,
+        retries: RETRIES,
+        goes_on_after_deny: true,
+        absent: None,
+        tool: "Read",
+        args: &[],
+        files: &[],
+        env: &[("CLAUDE_CODE_MAX_RETRIES", "1")],
+        cannot: &[("messages", "it has no request for the conversation, which it keeps in a file")],
+    },
+    Agent {
+        id: "codex",
+        provider: "mock",
+        api: ModelApi::OpenaiResponses,
+        models: ["mock-model", "mock-model-2"],
+        set_model: ["mock-model", "mock-model"],
+        modes: ["plan", "build"],
+        usage: Some(Counted(Some(1110), Some(23), Some(1009), Some(0))),
+        tells_tools: true,
+        retries: Retries { rate_limit: false, ..RETRIES },
+        goes_on_after_deny: true,
+        absent: None,
+        tool: "",
+        args: CODEX,
+        files: &[],
+        env: &[],
+        cannot: &[("tools", "it has no way to restrict its tools")],
+    },
+    Agent {
+        id: "opencode",
+        provider: "mock",
+        api: ModelApi::OpenaiChat,
+        models: ["mock-model", "mock-model-2"],
+        set_model: ["mock/mock-model", "mock-model"],
+        modes: ["plan", "build"],
+        usage: Some(Counted(Some(101), Some(23), Some(1009), Some(0))),
+        tells_tools: true,
+        retries: RETRIES,
+        goes_on_after_deny: false,
+        absent: Some("ses_e0039582effefTjZ3q6Xxsmt9g"),
+        tool: "read",
+        args: &[],
+        files: &[],
+        env: &[],
+        cannot: &[],
+    },
+    Agent {
+        id: "pi",
+        provider: "mock",
+        api: ModelApi::OpenaiChat,
+        models: ["mock-model", "mock-model-2"],
+        set_model: ["session/mock-model", "mock-model"],
+        modes: ["plan", "build"],
+        usage: Some(Counted(Some(101), Some(23), Some(1009), Some(0))),
+        tells_tools: true,
+        retries: RETRIES,
+        goes_on_after_deny: true,
+        absent: None,
+        tool: "read",
+        args: &[],
+        files: &[("work/.pi/settings.json", r#"{"retry":{"maxRetries":1,"baseDelayMs":100}}"#)],
+        env: &[],
+        cannot: &[("mode", "it has no modes"), ("mcp server", "it has no MCP client")],
+    },
+    Agent {
+        id: "gemini",
+        provider: "google",
+        api: ModelApi::Gemini,
+        models: ["gemini-2.5-flash", "gemini-2.5-pro"],
+        set_model: ["gemini-2.5-flash", "gemini-2.5-flash"],
+        modes: ["plan", "build"],
+        usage: Some(Counted(Some(1110), Some(23), None, None)),
+        tells_tools: false,
+        retries: Retries { cut: false, told: false, ..RETRIES },
+        goes_on_after_deny: true,
+        absent: None,
+        tool: "read_file",
+        args: &[],
+        files: &[("work/.gemini/settings.json", r#"{"general":{"maxAttempts":2}}"#)],
+        env: &[("GEMINI_CLI_TRUST_WORKSPACE", "true")],
+        cannot: &[
+            ("steer", "a prompt while it works cancels the first"),
+            ("fork", "it cannot copy a conversation"),
+            ("set thinking", "it has no request for it"),
+            ("ephemeral", "it always keeps its conversations"),
+            ("messages", "it has no request for the conversation"),
+            ("compact", "it compacts by itself only"),
+        ],
+    },
+    Agent {
+        id: "opencode-acp",
+        provider: "mock",
+        api: ModelApi::OpenaiChat,
+        models: ["mock-model", "mock-model-2"],
+        set_model: ["mock/mock-model", "mock-model"],
+        modes: ["plan", "build"],
+        usage: Some(Counted(Some(101), Some(23), Some(1009), None)),
+        tells_tools: true,
+        retries: Retries { told: false, judged: false, ..RETRIES },
+        goes_on_after_deny: false,
+        absent: Some("ses_e0039582effefTjZ3q6Xxsmt9g"),
+        tool: "read",
+        args: &[],
+        files: &[],
+        env: &[],
+        cannot: &[
+            ("tools", "it has no way to restrict its tools"),
+            ("messages", "it has no request for the conversation"),
+        ],
+    },
+    Agent {
+        id: "claude-agent-acp",
+        provider: "mock",
+        api: ModelApi::AnthropicMessages,
+        models: ["mock-model", "mock-model-2"],
+        set_model: ["haiku", "haiku"],
+        modes: ["plan", "build"],
+        usage: Some(Counted(Some(101), Some(23), Some(1009), Some(307))),
+        tells_tools: true,
+        retries: Retries { told: false, ..RETRIES },
+        goes_on_after_deny: true,
+        absent: None,
+        tool: "Read",
+        args: &[],
+        files: &[],
+        env: &[("CLAUDE_CODE_MAX_RETRIES", "1")],
+        cannot: &[("messages", "it has no request for the conversation")],
+    },
+    Agent {
+        id: "codex-acp",
+        provider: "mock",
+        api: ModelApi::OpenaiResponses,
+        models: ["mock-model", "mock-model-2"],
+        set_model: ["gpt-5.4", "gpt-5.4"],
+        modes: ["read-only", "auto"],
+        usage: None,
+        tells_tools: true,
+        retries: Retries { rate_limit: false, told: false, judged: false, ..RETRIES },
+        goes_on_after_deny: false,
+        absent: None,
+        tool: "",
+        args: CODEX,
+        files: &[],
+        env: &[],
+        cannot: &[
+            ("fork", "it cannot copy a conversation"),
+            ("set thinking", "it has no request for it"),
+            ("tools", "it has no way to restrict its tools"),
+            ("ephemeral", "it always keeps its conversations"),
+            ("messages", "it has no request for the conversation"),
+        ],
+    },
+];
+
+impl Agent {
+    /// The agent of this catalog id.
+    pub fn named(id: &str) -> Option<&'static Self> {
+        AGENTS.iter().find(|agent| agent.id == id)
+    }
+
+    /// Why it cannot do `scenario`, if that is known.
+    pub fn cannot(&self, scenario: &str) -> Option<&'static str> {
+        self.cannot.iter().find(|(name, _)| *name == scenario).map(|(_, reason)| *reason)
+    }
+}

@@ -1,0 +1,94 @@
+//! What the model does wrong.
+
+use std::sync::Arc;
+
+use super::{Ran, answers::ended_well, ensure};
+use crate::{
+    mock_model::Outcome,
+    real_agents::{Failure, Session, Stage, Told, Verdict},
+};
+
+/// How often the model refused with this status.
+fn refusals(stage: &Stage, status: u16) -> usize {
+    stage.model.requests().iter().filter(|request| request.outcome == Outcome::Refused(status)).count()
+}
+
+/// A turn that failed and said so, and a session that goes on.
+async fn failed(session: &mut Session, told: &Told) -> Result<(), Failure> {
+    ensure!(told.end.error.is_some() && told.complete.is_none(), "it did not fail: {told:?}");
+    let Some((code, message, ..)) = told.errors.last() else {
+        return Err(Failure::Wrong(format!("no error was told: {told:?}")));
+    };
+    ensure!(!code.is_empty() && !message.is_empty(), "the error says nothing: {told:?}");
+    let next = session.ask("good morning").await?;
+    // Some agents say the prompt that failed again, in one piece with this one.
+    let answered = next.text.contains("you said: ") && next.text.contains("good morning");
+    ensure!(answered, "the next turn: {next:?}");
+    ended_well(&next)
+}
+
+/// Whether attempts were told of that failed and were made again.
+fn retries(told: &Told) -> usize {
+    told.errors.iter().filter(|(_, _, retryable, attempt)| *retryable && attempt.is_some()).count()
+}
+
+pub(super) async fn refused(stage: Arc<Stage>) -> Ran {
+    let mut session = stage.session().await?;
+    let told = session.ask("status: 400").await?;
+    failed(&mut session, &told).await?;
+    ensure!(refusals(&stage, 400) > 0, "the model was not asked");
+    let last = told.errors.last();
+    ensure!(last.is_some_and(|(_, message, ..)| message.contains("an error of the script")), "what it says: {told:?}");
+    let may_go_away = last.is_some_and(|(_, _, retryable, _)| *retryable);
+    ensure!(!may_go_away || !stage.agent.retries.judged, "it is no use to try again: {told:?}");
+    ensure!(retries(&told) == 0, "it was tried again: {told:?}");
+    Ok(Verdict::Pass)
+}
+
+pub(super) async fn rate_limited(stage: Arc<Stage>) -> Ran {
+    for_good(&stage, 429, stage.agent.retries.rate_limit).await
+}
+
+pub(super) async fn broken(stage: Arc<Stage>) -> Ran {
+    for_good(&stage, 500, true).await
+}
+
+/// A status that does not go away.
+async fn for_good(stage: &Stage, status: u16, again: bool) -> Ran {
+    let mut session = stage.session().await?;
+    let told = session.ask(format!("status: {status}")).await?;
+    let asked = refusals(stage, status);
+    failed(&mut session, &told).await?;
+    ensure!((asked > 1) == again, "asked {asked} times: {told:?}");
+    let last = told.errors.last();
+    let may_go_away = last.is_some_and(|(_, _, retryable, _)| *retryable);
+    ensure!(may_go_away || !stage.agent.retries.judged, "it may work later: {told:?}");
+    if again && stage.agent.retries.told {
+        ensure!(retries(&told) > 0, "no attempt was told: {told:?}");
+    }
+    Ok(Verdict::Pass)
+}
+
+pub(super) async fn rate_limited_once(stage: Arc<Stage>) -> Ran {
+    once(&stage, "status: 429 once", stage.agent.retries.rate_limit, "it does not ask again after a 429").await
+}
+
+pub(super) async fn cut(stage: Arc<Stage>) -> Ran {
+    once(&stage, "cut once", stage.agent.retries.cut, "it does not ask again when an answer breaks off").await
+}
+
+/// Something that goes wrong once.
+async fn once(stage: &Stage, prompt: &str, again: bool, lacks: &str) -> Ran {
+    let mut session = stage.session().await?;
+    let told = session.ask(prompt).await?;
+    if !again {
+        failed(&mut session, &told).await?;
+        return Ok(Verdict::Lacks(lacks.to_owned()));
+    }
+    ensure!(told.text.ends_with(&format!("you said: {prompt}")), "the second attempt did not answer: {told:?}");
+    ensure!(told.end.error.is_none() && told.complete.is_some(), "it failed: {told:?}");
+    if stage.agent.retries.told {
+        ensure!(retries(&told) > 0, "the attempt that failed was not told: {told:?}");
+    }
+    Ok(Verdict::Pass)
+}

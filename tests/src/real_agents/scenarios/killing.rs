@@ -1,0 +1,128 @@
+//! Kills, with what tools leave.
+
+use std::{fs, io, sync::Arc};
+
+use proxy_manager::{KillOptions, Receipt};
+use rustix::fs::{CWD, FileType, Mode};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader, Lines},
+    net::unix::pipe,
+};
+
+use super::{Ran, ensure};
+use crate::{
+    real_agents::{Failure, Session, Stage, Verdict, session::within},
+    system::{sleeping, unique_seconds, with_marker, with_word},
+};
+
+/// `./nap SECONDS` sleeps, and says so in the pipe `naps` and by the file `SECONDS` once it really does.
+const NAP: &str = r#"#!/bin/sh
+{
+    until grep -qs sleep /proc/$$/comm; do [ -d /proc/$$ ] || exit; done
+    echo "$1" >naps
+    : >"$1"
+} >/dev/null 2>&1 &
+exec sleep "$1"
+"#;
+
+/// Tools of a session that sleep.
+#[derive(Debug)]
+pub(super) struct Naps {
+    asleep: Lines<BufReader<pipe::Receiver>>,
+    given: Vec<String>,
+}
+
+impl Naps {
+    /// Puts `nap` into the session's working directory.
+    pub(super) fn new(stage: &Stage) -> Result<Self, Failure> {
+        Self::make(stage).map_err(|error| Failure::Wrong(format!("making the naps: {error}")))
+    }
+
+    fn make(stage: &Stage) -> io::Result<Self> {
+        use std::os::unix::fs::PermissionsExt;
+        let (nap, pipe) = (stage.work().join("nap"), stage.work().join("naps"));
+        fs::write(&nap, NAP)?;
+        fs::set_permissions(&nap, fs::Permissions::from_mode(0o755))?;
+        rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
+        // For writing too: no writer then has to wait, and there is no end.
+        let pipe = pipe::OpenOptions::new().read_write(true).open_receiver(pipe)?;
+        Ok(Self { asleep: BufReader::new(pipe).lines(), given: Vec::new() })
+    }
+
+    /// Seconds for a nap: of this one alone.
+    pub(super) fn nap(&mut self) -> String {
+        let seconds = unique_seconds();
+        self.given.push(seconds.clone());
+        seconds
+    }
+
+    /// Waits until all naps that were given sleep.
+    pub(super) async fn all_sleep(&mut self) -> Result<(), Failure> {
+        let mut missing = self.given.clone();
+        while !missing.is_empty() {
+            let line = within(&format!("the naps {missing:?}"), self.asleep.next_line()).await?;
+            let line = line.map_err(|error| Failure::Wrong(format!("reading the naps: {error}")))?;
+            missing.retain(|seconds| Some(seconds) != line.as_ref());
+        }
+        Ok(())
+    }
+
+    /// Kills the session: what slept is in the receipt, and nothing is left of it.
+    async fn kill(&self, session: &mut Session) -> Result<Receipt, Failure> {
+        let asleep: Vec<&String> = self.given.iter().filter(|seconds| !sleeping(seconds).is_empty()).collect();
+        let receipt = within("the kill", session.handle.kill(KillOptions::default())).await??;
+        ensure!(receipt.is_empty(), "the receipt is not empty: {receipt:?}");
+        for seconds in &self.given {
+            let left = [sleeping(seconds), with_word(seconds)].concat();
+            ensure!(left.is_empty(), "sleep {seconds} is left: {left:?}");
+        }
+        let left = with_marker(session.handle.id().as_str());
+        ensure!(left.is_empty(), "{left:?} are left");
+        for seconds in asleep {
+            let listed = receipt.processes.iter().any(|entry| {
+                entry.command.as_deref().is_some_and(|command| command.contains("sleep") && command.contains(seconds))
+            });
+            ensure!(listed, "sleep {seconds} is not in the receipt: {receipt:?}");
+        }
+        let agent = session.handle.info().agent_process;
+        let listed = receipt.processes.iter().any(|entry| Some(entry.id) == agent);
+        ensure!(listed, "the agent is not in the receipt: {receipt:?}");
+        session.drain().await?;
+        Ok(receipt)
+    }
+}
+
+pub(super) async fn foreground(stage: Arc<Stage>) -> Ran {
+    let mut session = stage.session().await?;
+    let mut naps = Naps::new(&stage)?;
+    let [background, setsid, foreground] = [naps.nap(), naps.nap(), naps.nap()];
+    session.begin(format!("shell: ./nap {background} & setsid ./nap {setsid} & ./nap {foreground}")).await?;
+    naps.all_sleep().await?;
+    for seconds in &naps.given {
+        ensure!(sleeping(seconds).len() == 1, "sleep {seconds} does not sleep before the kill");
+    }
+    naps.kill(&mut session).await?;
+    Ok(Verdict::Pass)
+}
+
+pub(super) async fn background(stage: Arc<Stage>) -> Ran {
+    left_behind(&stage, "").await
+}
+
+pub(super) async fn setsid(stage: Arc<Stage>) -> Ran {
+    left_behind(&stage, "setsid ").await
+}
+
+/// A tool that has ended, and a process of it that has not. Some agents end it with the tool.
+async fn left_behind(stage: &Stage, how: &str) -> Ran {
+    let mut session = stage.session().await?;
+    let mut naps = Naps::new(stage)?;
+    let seconds = naps.nap();
+    let command =
+        format!("{how}./nap {seconds} >/dev/null 2>&1 & until [ -e {seconds} ]; do :; done; echo left behind");
+    let told = session.ask(format!("shell: {command}")).await?;
+    ensure!(told.text.contains("done: left behind"), "the tool did not end: {told:?}");
+    naps.all_sleep().await?;
+    naps.kill(&mut session).await?;
+    Ok(Verdict::Pass)
+}

@@ -1,0 +1,87 @@
+//! Conversations that go on in a new process, and those that do not.
+
+use std::sync::Arc;
+
+use ipc_protocol::{Resume, ResumeFrom};
+use proxy_manager::{AgentSessionConfig, Error, Event, KillOptions, OnMissing};
+
+use super::{Ran, answers::ended_well, ensure, turns::remembers};
+use crate::real_agents::{Failure, Session, Stage, Verdict, session::within};
+
+/// A session with a turn, killed; and the agent's id of its conversation.
+async fn ended(stage: &Stage) -> Result<(Session, String), Failure> {
+    let mut session = stage.session().await?;
+    ended_well(&session.ask("remember the plum").await?)?;
+    let native = session.handle.info().native_session_id;
+    let Some(native) = native else { return Err(session.wrong("the agent's id of the conversation is not known")) };
+    within("the kill", session.handle.kill(KillOptions::default())).await??;
+    session.drain().await?;
+    Ok((session, native))
+}
+
+fn from(from: ResumeFrom) -> Option<Resume> {
+    Some(Resume { from, fork: false, on_missing: OnMissing::Fail })
+}
+
+pub(super) async fn fork(stage: Arc<Stage>) -> Ran {
+    let (before, native) = ended(&stage).await?;
+    let from = ResumeFrom::Session { id: before.handle.id().clone() };
+    let resume = Some(Resume { from: from.clone(), fork: true, on_missing: OnMissing::Fail });
+    let mut copy = stage.start(AgentSessionConfig { resume, ..stage.config() }).await?;
+    ended_well(&copy.ask("and the pear").await?)?;
+    ensure!(remembers(&stage, "remember the plum", "and the pear"), "the model was not told what was before");
+    let now = copy.handle.info().native_session_id;
+    ensure!(now.is_some() && now.as_ref() != Some(&native), "it is no copy: {now:?}");
+    // The original is as it was, and free.
+    let resume = Some(Resume { from, fork: false, on_missing: OnMissing::Fail });
+    let mut original = stage.start(AgentSessionConfig { resume, ..stage.config() }).await?;
+    ended_well(&original.ask("and the peach").await?)?;
+    ensure!(remembers(&stage, "remember the plum", "and the peach"), "the original has forgotten");
+    ensure!(!remembers(&stage, "and the pear", "and the peach"), "what the copy was told is in the original");
+    Ok(Verdict::Pass)
+}
+
+pub(super) async fn resume(stage: Arc<Stage>) -> Ran {
+    let (before, native) = ended(&stage).await?;
+    let resume = from(ResumeFrom::Session { id: before.handle.id().clone() });
+    let mut after = stage.start(AgentSessionConfig { resume, ..stage.config() }).await?;
+    let [old, new] = [&before, &after].map(|session| session.handle.info().agent_process);
+    ensure!(old != new && new.is_some(), "it is not a new process: {old:?} {new:?}");
+    let told = after.ask("and the pear").await?;
+    ensure!(told.text.ends_with("you said: and the pear"), "another text: {told:?}");
+    ended_well(&told)?;
+    let now = after.handle.info().native_session_id;
+    ensure!(now.as_deref() == Some(&native), "another conversation: {now:?} and not {native:?}");
+    ensure!(remembers(&stage, "remember the plum", "and the pear"), "the model was not told what was before");
+    // What was before is not told again as if it were new.
+    let repeated = after.seen.iter().any(|seen| matches!(&seen.event, Event::Text { text } if text.contains("plum")));
+    ensure!(!repeated, "the old answer is in the new stream");
+    Ok(Verdict::Pass)
+}
+
+pub(super) async fn missing(stage: Arc<Stage>) -> Ran {
+    for id in ["01890a5d-ac96-774b-bcce-b302099a8057"].into_iter().chain(stage.agent.absent) {
+        let resume = from(ResumeFrom::Native { id: id.to_owned() });
+        match stage.try_start(AgentSessionConfig { resume, ..stage.config() }).await? {
+            Err(Error::NativeSessionMissing { agent, id: named, reason }) => {
+                ensure!(agent == stage.agent.id && named == id && !reason.is_empty(), "{agent} {named} {reason}");
+            }
+            Err(error) => return Err(error.into()),
+            Ok(session) => return Err(session.wrong("it started, with no conversation to go on with")),
+        }
+    }
+    ensure!(stage.model.requests().is_empty(), "the model was asked: {:?}", stage.model.requests());
+    Ok(Verdict::Pass)
+}
+
+pub(super) async fn list(stage: Arc<Stage>) -> Ran {
+    let mut session = stage.session().await?;
+    ended_well(&session.ask("remember the plum").await?)?;
+    let native = session.handle.info().native_session_id;
+    let listed = within("the list", session.handle.native_sessions()).await??.value();
+    let Some(all) = listed.as_array() else { return Err(Failure::Wrong(format!("it is no list: {listed}"))) };
+    ensure!(all.iter().all(|one| one["id"].is_string()), "one has no id: {listed}");
+    let own = all.iter().any(|one| one["id"].as_str() == native.as_deref());
+    ensure!(own && native.is_some(), "the conversation {native:?} is not in {listed}");
+    Ok(Verdict::Pass)
+}

@@ -1,0 +1,192 @@
+//! What a cell has for itself: a mock model, a manager, directories, a key.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
+
+use agents::{ModelApi, ModelConfig, Secret};
+use proxy_manager::{
+    AgentSessionConfig, AgentSpec, Catalog, Child, Deadlines, EnvVars, Home, PermissionMode, ProxyManager, SessionId,
+    Timeouts,
+};
+
+use super::{Agent, Failure, STEP, Session, session::within};
+use crate::{mock_model::MockModel, system::with_marker};
+
+/// Where the programs are.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// The child binary of the manager.
+    pub child: PathBuf,
+    /// The folder with the agents' programs.
+    pub agents: PathBuf,
+    /// An MCP server.
+    pub mcp: PathBuf,
+}
+
+/// What a cell has for itself.
+#[derive(Debug)]
+pub struct Stage {
+    /// The agent.
+    pub agent: &'static Agent,
+    /// Its row.
+    pub row: AgentSpec,
+    /// The model configuration of the sessions.
+    pub configuration: ModelConfig,
+    /// The manager's base environment.
+    pub base_env: EnvVars,
+    /// Its model.
+    pub model: MockModel,
+    /// The manager; its only agents are this one's row and the built-in ones.
+    pub manager: ProxyManager,
+    /// The key of the model configuration: of this cell alone.
+    pub key: String,
+    /// What `Debug` shows of what the manager was made from.
+    pub shown: String,
+    /// The programs.
+    pub programs: Programs,
+    folder: PathBuf,
+    sessions: Mutex<BTreeSet<SessionId>>,
+}
+
+/// The name of the model configuration.
+pub(super) const MODEL: &str = "mock";
+
+impl Stage {
+    /// Makes all of it. The row of the agent is changed by `change` first.
+    ///
+    /// # Errors
+    /// What could not be had.
+    pub async fn set(
+        agent: &'static Agent,
+        programs: &Programs,
+        change: impl FnOnce(&mut AgentSpec, &Path),
+    ) -> Result<Self, String> {
+        let name = SessionId::mint();
+        let folder = std::env::temp_dir().join(format!("agent-proxy-real-{name}"));
+        let text = |error: std::io::Error| format!("{}: {error}", folder.display());
+        for below in ["work", "base", "tmp"] {
+            fs::create_dir_all(folder.join(below)).map_err(text)?;
+        }
+        for (path, contents) in agent.files {
+            let path = folder.join(path);
+            fs::create_dir_all(path.parent().unwrap_or(&folder))
+                .and_then(|()| fs::write(path, contents))
+                .map_err(text)?;
+        }
+        let model = MockModel::start().await.map_err(text)?;
+        let key = format!("sk-mock-{}-{}", agent.id, name.as_str().replace('-', ""));
+        let mut row = Catalog::default().get(agent.id).map_err(|error| error.to_string())?.clone();
+        change(&mut row, &folder);
+        let path = format!("{}:/usr/local/bin:/usr/bin:/bin", programs.agents.display());
+        let base = folder.join("base").to_string_lossy().into_owned();
+        let configuration = ModelConfig {
+            name: MODEL.into(),
+            provider: agent.provider.into(),
+            api: Some(agent.api),
+            base_url: Some(match agent.api {
+                ModelApi::Gemini => format!("{}/v1beta", model.root_url()),
+                _ => model.base_url(),
+            }),
+            model: Some(agent.models[0].into()),
+            key: Some(Secret::from(key.clone())),
+        };
+        let temporary = folder.join("tmp").to_string_lossy().into_owned();
+        let base_env =
+            [("PATH", path.as_str()), ("HOME", &base), ("TMPDIR", &temporary), ("LANG", "C.UTF-8"), ("TERM", "dumb")];
+        let base_env: EnvVars = base_env.into_iter().collect();
+        let manager = ProxyManager::builder(Child::Path(programs.child.clone()))
+            .base_env(base_env.clone())
+            .agent(row.clone())
+            .models([configuration.clone()])
+            .deadlines(Deadlines { start: STEP, ..Deadlines::default() })
+            .state_dir(folder.join("state"));
+        let shown = format!("{manager:?} {configuration:?} {row:?}");
+        let manager = manager.build().await.map_err(|error| error.to_string())?;
+        let (programs, sessions) = (programs.clone(), Mutex::default());
+        Ok(Self { agent, row, configuration, base_env, model, manager, key, shown, programs, folder, sessions })
+    }
+
+    /// The directory that sessions work in.
+    pub fn work(&self) -> PathBuf {
+        self.folder.join("work")
+    }
+
+    /// The manager's state directory.
+    pub fn state(&self) -> PathBuf {
+        self.folder.join("state")
+    }
+
+    /// A directory of the cell's, for whatever.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A session that allows everything.
+    pub fn config(&self) -> AgentSessionConfig {
+        AgentSessionConfig {
+            cwd: Some(self.work().to_string_lossy().into_owned()),
+            command: self.agent.args.iter().map(|arg| (*arg).to_owned()).collect(),
+            permission_mode: PermissionMode::Allow,
+            // A machine that does much else beside is no fault of the agent's.
+            timeouts: Timeouts { first_response_ms: Some(60_000), ..Timeouts::default() },
+            env: self.agent.env.iter().copied().collect(),
+            model_config: Some(MODEL.to_owned()),
+            home: Some(Home::Own),
+            ..AgentSessionConfig::new(self.agent.id)
+        }
+    }
+
+    /// Starts a session.
+    ///
+    /// # Errors
+    /// As `start_session`, and when it takes too long.
+    pub async fn start(&self, config: AgentSessionConfig) -> Result<Session, Failure> {
+        Ok(self.try_start(config).await??)
+    }
+
+    /// Starts a session; what `start_session` says is inside.
+    ///
+    /// # Errors
+    /// When it takes too long.
+    pub async fn try_start(&self, config: AgentSessionConfig) -> Result<proxy_manager::Result<Session>, Failure> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner).insert(config.session_id.clone());
+        let started = within("the agent is ready, or not", self.manager.start_session(config)).await?;
+        Ok(started.map(Session::new))
+    }
+
+    /// Starts a session that allows everything.
+    ///
+    /// # Errors
+    /// As [`Stage::start`].
+    pub async fn session(&self) -> Result<Session, Failure> {
+        self.start(self.config()).await
+    }
+
+    /// Ends all of it, and says what was left.
+    ///
+    /// # Errors
+    /// What should not be there.
+    pub async fn strike(&self) -> Result<(), String> {
+        let receipts = self.manager.shutdown().await;
+        let mut wrong: Vec<String> = receipts
+            .iter()
+            .filter(|receipt| !receipt.is_empty())
+            .map(|receipt| format!("a receipt is not empty: {receipt:?}"))
+            .collect();
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for session in sessions {
+            let left = with_marker(session.as_str());
+            if !left.is_empty() {
+                wrong.push(format!("processes {left:?} of session {session} are left"));
+            }
+        }
+        if let Err(error) = fs::remove_dir_all(&self.folder) {
+            wrong.push(format!("{} is left: {error}", self.folder.display()));
+        }
+        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
+    }
+}

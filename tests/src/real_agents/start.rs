@@ -1,0 +1,290 @@
+//! How long an agent takes to be ready: through us, and by itself.
+//!
+//! By itself is the same program with the same arguments, environment and files in a fresh home, and the same handshake by a
+//! few lines of their own. The two take turns, so that what else the machine does hits both.
+
+use std::{
+    fs,
+    io::{self, Write as _},
+    os::{fd::OwnedFd, unix::fs::OpenOptionsExt},
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use agents::{
+    Secret,
+    provision::{Provision, ProvisionRequest, provision},
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use proxy_manager::{KillOptions, SessionId, Signal};
+use registry::PidFd;
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines},
+    net::{
+        TcpStream,
+        unix::pipe::{Receiver, Sender},
+    },
+};
+
+use super::{Agent, Failure, Stage, session::within, stage::Programs};
+use crate::system::{DEADLINE, with_marker};
+
+/// Times of one agent's starts, in pairs.
+#[derive(Clone, Debug)]
+pub struct Starts {
+    /// Catalog id.
+    pub agent: &'static str,
+    /// By itself, and through us.
+    pub pairs: Vec<(Duration, Duration)>,
+}
+
+impl Starts {
+    /// The median of its own times.
+    pub fn own(&self) -> Duration {
+        median(self.pairs.iter().map(|(own, _)| *own))
+    }
+
+    /// The median of the times through us.
+    pub fn ours(&self) -> Duration {
+        median(self.pairs.iter().map(|(_, ours)| *ours))
+    }
+
+    /// The median of what each pair's time through us is of its own.
+    pub fn ratio(&self) -> f64 {
+        let ratios = self.pairs.iter().map(|(own, ours)| ours.as_secs_f64() / own.as_secs_f64());
+        let mut ratios: Vec<f64> = ratios.collect();
+        ratios.sort_by(f64::total_cmp);
+        ratios.get(ratios.len() / 2).copied().unwrap_or(f64::NAN)
+    }
+}
+
+fn median(times: impl Iterator<Item = Duration>) -> Duration {
+    let mut times: Vec<Duration> = times.collect();
+    times.sort();
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
+/// Starts the agent so many times, each way.
+///
+/// # Errors
+/// What went wrong.
+pub async fn measure(agent: &'static Agent, programs: &Programs, runs: usize) -> Result<Starts, Failure> {
+    let stage = Stage::set(agent, programs, |_, _| {}).await?;
+    let mut starts = Starts { agent: agent.id, pairs: Vec::new() };
+    let result = async {
+        // The first one of each fills the caches.
+        for run in 0..=runs {
+            let pair = if run % 2 == 0 {
+                let own = by_itself(&stage, run).await?;
+                (own, through_us(&stage).await?)
+            } else {
+                let ours = through_us(&stage).await?;
+                (by_itself(&stage, run).await?, ours)
+            };
+            if run > 0 {
+                starts.pairs.push(pair);
+            }
+        }
+        Ok(())
+    };
+    let result: Result<(), Failure> = result.await;
+    stage.strike().await?;
+    result.map(|()| starts)
+}
+
+async fn through_us(stage: &Stage) -> Result<Duration, Failure> {
+    let begin = Instant::now();
+    let session = stage.session().await?;
+    let took = begin.elapsed();
+    within("the kill", session.handle.kill(KillOptions::NOW)).await??;
+    Ok(took)
+}
+
+async fn by_itself(stage: &Stage, run: usize) -> Result<Duration, Failure> {
+    let home = stage.folder().join(format!("home-{run}"));
+    let id = SessionId::mint();
+    let wrong = |error: io::Error| Failure::Wrong(format!("starting {} by itself: {error}", stage.agent.id));
+    let prepared = prepare(stage, &home).map_err(wrong)?;
+    let begin = Instant::now();
+    let mut raw = Raw::spawn(stage, &prepared, &home, id.as_str()).map_err(wrong)?;
+    let ready = within("it is ready by itself", raw.handshake(stage, &prepared)).await;
+    let took = begin.elapsed();
+    raw.end(id.as_str()).map_err(wrong)?;
+    fs::remove_dir_all(&home).map_err(wrong)?;
+    ready?.map_err(wrong)?;
+    Ok(took)
+}
+
+/// What it is started with; its files are written.
+fn prepare(stage: &Stage, home: &Path) -> io::Result<Provision> {
+    let config = stage.config();
+    let request = ProvisionRequest {
+        config: &config,
+        model: Some(&stage.configuration),
+        home: Some(home),
+        shared_home: None,
+        folder: Some(home),
+        resume: None,
+        fresh_id: &uuid::Uuid::now_v7().to_string(),
+        fresh_secret: &Secret::from("start".to_owned()),
+    };
+    let provision = provision(&stage.row, &request).map_err(io::Error::other)?;
+    fs::create_dir(home)?;
+    let files = provision.files.iter().map(|file| (file, 0o600));
+    for (file, mode) in files.chain(provision.programs.iter().map(|program| (program, 0o700))) {
+        let path = home.join(&file.path);
+        fs::create_dir_all(path.parent().unwrap_or(home))?;
+        let mut options = fs::OpenOptions::new();
+        let mut written = options.write(true).create_new(true).mode(mode).open(path)?;
+        written.write_all(file.contents.expose().as_bytes())?;
+    }
+    Ok(provision)
+}
+
+/// The agent as a child of ours.
+struct Raw {
+    child: Child,
+    stdin: Sender,
+    lines: Lines<BufReader<Receiver>>,
+}
+
+impl Raw {
+    #[expect(clippy::disallowed_methods, reason = "this is the agent without us")]
+    fn spawn(stage: &Stage, provision: &Provision, home: &Path, marker: &str) -> io::Result<Self> {
+        let program = stage.programs.agents.join(provision.argv.first().map_or("", String::as_str));
+        let mut command = Command::new(program);
+        command.args(&provision.argv[1..]).current_dir(stage.work()).env_clear().envs(&stage.base_env.0);
+        let places = [
+            ("HOME", ""),
+            ("XDG_CONFIG_HOME", ".config"),
+            ("XDG_DATA_HOME", ".local/share"),
+            ("XDG_STATE_HOME", ".local/state"),
+            ("XDG_CACHE_HOME", ".cache"),
+        ];
+        command.envs(places.map(|(name, place)| (name, home.join(place))));
+        command.envs(&provision.env.0).envs(stage.agent.env.iter().copied()).env("AGENT_PROXY_SESSION", marker);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn()?;
+        let missing = || io::Error::other("a stream of the child is missing");
+        let stdin = OwnedFd::from(child.stdin.take().ok_or_else(missing)?);
+        let stdout = OwnedFd::from(child.stdout.take().ok_or_else(missing)?);
+        let lines = BufReader::new(Receiver::from_owned_fd(stdout)?).lines();
+        Ok(Self { child, stdin: Sender::from_owned_fd(stdin)?, lines })
+    }
+
+    async fn say(&mut self, message: &Value) -> io::Result<()> {
+        self.stdin.write_all(format!("{message}\n").as_bytes()).await
+    }
+
+    async fn line(&mut self) -> io::Result<String> {
+        self.lines.next_line().await?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+
+    /// The line that has this member.
+    async fn answer(&mut self, pointer: &str, value: &Value) -> io::Result<()> {
+        loop {
+            let message: Value = serde_json::from_str(&self.line().await?).unwrap_or_default();
+            if message.pointer(pointer) == Some(value) && message.get("method").is_none() {
+                let refused = message.get("error").is_some() || message.get("result").is_some_and(Value::is_null);
+                return if refused { Err(io::Error::other(message.to_string())) } else { Ok(()) };
+            }
+        }
+    }
+
+    async fn handshake(&mut self, stage: &Stage, provision: &Provision) -> io::Result<()> {
+        let cwd = stage.work();
+        match stage.row.protocol.as_str() {
+            "claude-code" => {
+                let request = json!({ "subtype": "initialize" });
+                self.say(&json!({ "type": "control_request", "request_id": "1", "request": request })).await?;
+                self.answer("/response/request_id", &json!("1")).await
+            }
+            "codex" => {
+                let client = json!({ "name": "raw", "title": "raw", "version": "0" });
+                let params = json!({ "clientInfo": client, "capabilities": { "experimentalApi": true } });
+                self.say(&json!({ "id": 1, "method": "initialize", "params": params })).await?;
+                self.answer("/id", &json!(1)).await?;
+                self.say(&json!({ "method": "initialized" })).await?;
+                let params = json!({ "cwd": cwd, "approvalPolicy": "never", "sandbox": "danger-full-access" });
+                self.say(&json!({ "id": 2, "method": "thread/start", "params": params })).await?;
+                self.answer("/id", &json!(2)).await
+            }
+            "pi" => {
+                self.say(&json!({ "id": "1", "type": "get_state" })).await?;
+                self.answer("/id", &json!("1")).await
+            }
+            "opencode" => self.serve(&cwd, provision).await,
+            _ => {
+                let files = json!({ "readTextFile": false, "writeTextFile": false });
+                let capabilities = json!({ "fs": files, "terminal": false });
+                let params = json!({ "protocolVersion": 1, "clientCapabilities": capabilities });
+                self.say(&json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params })).await?;
+                self.answer("/id", &json!(1)).await?;
+                let params = json!({ "cwd": cwd, "mcpServers": [] });
+                self.say(&json!({ "jsonrpc": "2.0", "id": 2, "method": "session/new", "params": params })).await?;
+                self.answer("/id", &json!(2)).await
+            }
+        }
+    }
+
+    /// A server: its address, its stream of events, a session.
+    async fn serve(&mut self, cwd: &Path, provision: &Provision) -> io::Result<()> {
+        let address = loop {
+            let line = self.line().await?;
+            if let Some((_, address)) = line.split_once("listening on http://") {
+                break address.trim().to_owned();
+            }
+        };
+        let endpoint = provision.endpoint.as_ref();
+        let password = endpoint.and_then(|endpoint| endpoint.password.as_deref()).unwrap_or_default();
+        let login = STANDARD.encode(format!("{}:{password}", endpoint.map_or("", |endpoint| &endpoint.user)));
+        let directory = cwd.display();
+        let head = |method: &str, path: &str, length: usize| {
+            format!(
+                "{method} {path}?directory={directory} HTTP/1.1\r\nhost: {address}\r\nauthorization: Basic {login}\r\n\
+                 content-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+            )
+        };
+        let mut events = TcpStream::connect(&address).await?;
+        events.write_all(head("GET", "/event", 0).as_bytes()).await?;
+        read_until(&mut events, "server.connected").await?;
+        let mut session = TcpStream::connect(&address).await?;
+        session.write_all(format!("{}{{}}", head("POST", "/session", 2)).as_bytes()).await?;
+        read_until(&mut session, "\"id\":\"ses_").await
+    }
+
+    /// Ends it, and whatever carries its marker.
+    fn end(mut self, marker: &str) -> io::Result<()> {
+        drop(self.stdin);
+        let begin = Instant::now();
+        loop {
+            self.child.try_wait()?;
+            let left = with_marker(marker);
+            if left.is_empty() {
+                break;
+            }
+            for pid in left {
+                // An error is that it is gone.
+                let _ = registry::identify(pid).and_then(|id| PidFd::open(id)?.signal(Signal::Kill));
+            }
+            if begin.elapsed() > DEADLINE {
+                return Err(io::Error::other("it cannot be ended"));
+            }
+            std::thread::yield_now();
+        }
+        self.child.wait().map(drop)
+    }
+}
+
+/// Reads until this text has come.
+async fn read_until(stream: &mut TcpStream, text: &str) -> io::Result<()> {
+    let mut read = Vec::new();
+    while !read.windows(text.len()).any(|window| window == text.as_bytes()) {
+        if stream.read_buf(&mut read).await? == 0 {
+            return Err(io::Error::other(String::from_utf8_lossy(&read).into_owned()));
+        }
+    }
+    Ok(())
+}

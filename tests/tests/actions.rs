@@ -1,0 +1,139 @@
+//! Things asked for on the stream: appended by anyone, done at most once.
+
+use agent_proxy_tests::sessions::{self, all, event, fake, soon};
+use proxy_manager::{
+    ActionRule, AgentSessionConfig, AgentSpec, Envelope, Error, Event, Json, KillOptions, ProxyManager, SessionHandle,
+    SessionState, Subscription,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const FAKE: &str = env!("CARGO_BIN_EXE_fake-agent");
+
+fn builder() -> proxy_manager::Builder {
+    sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), FAKE)
+}
+
+async fn append(manager: &ProxyManager, session: &SessionHandle, kind: &str, payload: Value) -> u64 {
+    soon("the append", manager.append_event(session.id(), kind, 1, Json::from(&payload))).await.expect("appended")
+}
+
+async fn text(events: &mut Subscription, wanted: &str) {
+    event(events, wanted, |envelope| match &envelope.event {
+        Event::Text { text } if text.trim() == wanted => Some(()),
+        _ => None,
+    })
+    .await;
+}
+
+async fn failure(events: &mut Subscription) -> (String, String) {
+    event(events, "a failure", |envelope| match &envelope.event {
+        Event::ActionFailed { action, error } => Some((action.clone(), error.clone())),
+        _ => None,
+    })
+    .await
+}
+
+#[tokio::test]
+async fn who_may_append_may_prompt_abort_and_end() {
+    let manager = builder().build().await.expect("built");
+    let session = manager.start_session(fake()).await.expect("started");
+    let mut events = session.subscribe();
+    let first = append(&manager, &session, "agent:action:prompt:called", json!({"content": "say one"})).await;
+    append(&manager, &session, "iterate:agent:action:send-user-message:called", json!({"text": "say two\nwait"})).await;
+    text(&mut events, "one").await;
+    text(&mut events, "two").await;
+    append(&manager, &session, "agent:action:abort:called", Value::Null).await;
+    event(&mut events, "the end of the turn", |envelope| {
+        matches!(envelope.event, Event::Complete { .. }).then_some(())
+    })
+    .await;
+    append(&manager, &session, "agent:action:session-create:called", json!({"config": {"agent": "fake"}})).await;
+    let created = event(&mut events, "another session", |envelope| match &envelope.event {
+        Event::SessionStatus { status, detail } if status == "sessionCreated" => Some(detail.clone()),
+        _ => None,
+    })
+    .await;
+    let created = manager.session(&created.parse().expect("an id")).expect("started");
+    append(&manager, &created, "harness:fake:action:session-destroy:called", json!({"graceMs": 0})).await;
+    all(&mut created.subscribe()).await;
+    // What was asked for is on the stream, before what came of it.
+    let history = manager.session(session.id()).expect("known").subscribe_from(first - 1).next().await.expect("kept");
+    let asked =
+        matches!(&history.event, Event::External { kind, version: 1, .. } if &**kind == "agent:action:prompt:called");
+    assert!(asked && history.offset == first, "{history:?}");
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_done_is_told_and_what_is_nobodys_passes() {
+    let manager = builder().build().await.expect("built");
+    let session = manager.start_session(fake()).await.expect("started");
+    let mut events = session.subscribe();
+    let at = append(&manager, &session, "agent:action:prompt:called", json!({"nothing": 1})).await;
+    let (action, error) = failure(&mut events).await;
+    assert_eq!(action, format!("agent:action:prompt:called at {at:020}"));
+    assert!(error.contains("does not fit"), "{error}");
+    append(&manager, &session, "agent:action:dance:called", json!({})).await;
+    assert!(failure(&mut events).await.1.contains("there are prompt"));
+    append(&manager, &session, "harness:pi:action:abort:called", json!({})).await;
+    assert!(failure(&mut events).await.1.contains("\"pi\""));
+    append(&manager, &session, "agent:action:permission-respond:called", json!({"id": "x", "answer": "allow"})).await;
+    assert!(failure(&mut events).await.1.contains("\"x\""));
+    append(&manager, &session, "slack:webhook-received", json!({"text": "hi"})).await;
+    let passed = |envelope: &Envelope| match &envelope.event {
+        Event::External { kind, payload, .. } if &**kind == "slack:webhook-received" => Some(payload.value()),
+        _ => None,
+    };
+    assert_eq!(event(&mut events, "it", passed).await, json!({"text": "hi"}));
+    // Nobody appends what only we say.
+    for kind in ["session:ended", "stream:text", "harness:pi:event-received", "", "two words"] {
+        let refused = manager.append_event(session.id(), kind, 1, Json::null()).await;
+        assert!(matches!(refused, Err(Error::InvalidConfig { field: "type", .. })), "{kind}: {refused:?}");
+    }
+    session.kill(KillOptions::NOW).await.expect("killed");
+    let late = manager.append_event(session.id(), "x:y", 1, Json::null()).await;
+    assert!(matches!(late, Err(Error::Ended { .. })), "{late:?}");
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn rules_make_actions_of_what_others_append() {
+    let rule: ActionRule = serde_json::from_value(
+        json!({"on": "slack:*", "action": "prompt", "payload": {"content": "say {user}: {text}"}}),
+    )
+    .expect("a rule");
+    let manager = builder().rules([rule]).build().await.expect("built");
+    let session = manager.start_session(fake()).await.expect("started");
+    let mut events = session.subscribe();
+    append(&manager, &session, "slack:webhook-received", json!({"user": "ada", "text": "hello"})).await;
+    text(&mut events, "ada: hello").await;
+    append(&manager, &session, "mail:received", json!({"text": "nobody's"})).await;
+    manager.shutdown().await;
+}
+
+/// What was appended to a suspended session resumes it; and is done once, whoever dies.
+#[tokio::test]
+async fn an_action_is_done_once_across_managers() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let build = async |scratch: &TempDir| {
+        let env = [("PATH", "/usr/bin:/bin"), ("HOME", scratch.path().to_str().expect("UTF-8"))].into_iter().collect();
+        let kept = AgentSpec::new("kept", "acp", &[FAKE, "--store", "chats"]);
+        builder().agent(kept).base_env(env).state_dir(scratch.path().join("state")).build().await.expect("built")
+    };
+    let manager = build(&scratch).await;
+    let config = AgentSessionConfig { cwd: Some("/".into()), ..AgentSessionConfig::new("kept") };
+    let session = manager.start_session(config).await.expect("started");
+    manager.suspend_session(session.id(), KillOptions::NOW).await.expect("suspended");
+    let mut events = manager.subscribe(session.id()).expect("known");
+    append(&manager, &session, "agent:action:prompt:called", json!({"content": "history"})).await;
+    text(&mut events, "0 before").await;
+    manager.shutdown().await;
+    let manager = build(&scratch).await;
+    let info = manager.session(session.id()).expect("kept").info();
+    assert!(matches!(info.state, SessionState::Suspended { .. }));
+    append(&manager, &session, "agent:action:prompt:called", json!({"content": "history"})).await;
+    let mut events = manager.subscribe(session.id()).expect("known");
+    text(&mut events, "1 before").await;
+    manager.shutdown().await;
+}

@@ -1,0 +1,451 @@
+//! Sessions that outlive their hosts: each host is killed with SIGKILL, and another one goes on.
+
+use std::time::Instant;
+
+use agent_proxy_tests::{
+    detach::{Host, State, claim_all},
+    sessions::{self, event, said, soon},
+    system::{self, until},
+};
+use ipc_protocol::{message::VERSION, reattach::Verdict};
+use proxy_manager::{
+    AgentSessionConfig, Envelope, Event, HistoryLimits, HostDeath, PermissionAnswer, PromptMode, ProxyManager,
+    Recovery, SessionHandle, SessionState,
+};
+use registry::PidFd;
+use serde_json::Value;
+
+fn host(state: &State) -> Host {
+    let [host, child, fake] =
+        [env!("CARGO_BIN_EXE_detach-host"), env!("CARGO_BIN_EXE_proxy-child"), env!("CARGO_BIN_EXE_fake-agent")];
+    Host::start(host, child, fake, &state.path())
+}
+
+/// The next host of the sessions in `state`.
+async fn next(state: &State) -> ProxyManager {
+    let builder = sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), env!("CARGO_BIN_EXE_fake-agent"));
+    let all = HistoryLimits { events: 1 << 20, bytes: 1 << 30 };
+    let builder = builder.state_dir(state.path()).history(all);
+    soon("the state directory is free", async {
+        loop {
+            match builder.clone().build().await {
+                Ok(manager) => return manager,
+                // What a dropped manager has is given back by its sessions, one after the other.
+                Err(error @ (proxy_manager::Error::Log(_) | proxy_manager::Error::StateDirInUse { .. })) => {
+                    assert!(
+                        format!("{error:?}").contains("Locked") || format!("{error:?}").contains("InUse"),
+                        "{error:?}"
+                    );
+                    tokio::task::yield_now().await;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    })
+    .await
+}
+
+fn detached(config: AgentSessionConfig) -> AgentSessionConfig {
+    AgentSessionConfig { on_host_death: HostDeath::DETACH, verbatim: Some(false), ..config }
+}
+
+/// Counts, so many a second.
+fn ticker(per_second: u32, count: u32) -> AgentSessionConfig {
+    let command = [env!("CARGO_BIN_EXE_ticker").to_owned(), per_second.to_string(), count.to_string()];
+    detached(AgentSessionConfig { command: command.into(), ..AgentSessionConfig::new("command") })
+}
+
+fn kill(pid: u32) {
+    let process = PidFd::open(registry::identify(pid).expect("alive")).expect("alive");
+    process.signal(proxy_manager::Signal::Kill).expect("signalled");
+}
+
+fn only(manager: &ProxyManager) -> SessionHandle {
+    let reattached = manager.reattached();
+    assert_eq!(reattached.len(), 1, "{reattached:?}");
+    manager.session(&reattached[0]).expect("it is there")
+}
+
+/// What a ticker, or a flood, counts.
+fn number(text: &str) -> Option<u64> {
+    text.trim_end().trim_end_matches('.').trim_start_matches("tick ").parse().ok()
+}
+
+/// Offset and number of a count that a killed host has shown.
+fn shown(line: &Value, id: &str) -> Option<(u64, u64)> {
+    let text = (line["eventStreamId"] == id).then(|| line["payload"]["text"].as_str()).flatten()?;
+    Some((line["offset"].as_str()?.parse().ok()?, number(text)?))
+}
+
+fn counted(envelope: &Envelope) -> Option<(u64, u64)> {
+    if let Event::Text { text } = &envelope.event { Some((envelope.offset, number(text)?)) } else { None }
+}
+
+/// Nothing is lost or doubled: the stream of the next host has every count once and in order, with offsets that have no holes,
+/// and what the dead host has shown is where that has shown it.
+fn goes_on(before: &[(u64, u64)], after: &[std::sync::Arc<Envelope>]) {
+    let offsets: Vec<_> = after.iter().map(|envelope| envelope.offset).collect();
+    assert!(offsets.iter().zip(1..).all(|(offset, wanted)| *offset == wanted), "offsets have no holes");
+    let counts: std::collections::BTreeMap<u64, u64> = after.iter().filter_map(|envelope| counted(envelope)).collect();
+    let wrong = counts.values().zip(0..).find(|(count, wanted)| *count != wanted);
+    assert_eq!(wrong, None, "a count and what it should be");
+    assert!(!before.is_empty());
+    let moved = before.iter().find(|(offset, count)| counts.get(offset) != Some(count));
+    assert_eq!(moved, None, "what the dead host has shown");
+}
+
+/// The events of a session from its first until its count is `last`.
+async fn until_count(session: &SessionHandle, last: u64) -> Vec<std::sync::Arc<Envelope>> {
+    let mut events = session.subscribe();
+    let mut all = Vec::new();
+    soon("the last count", async {
+        while let Some(envelope) = events.next().await {
+            let done = counted(&envelope).is_some_and(|(_, n)| n == last);
+            all.push(envelope);
+            if done {
+                return;
+            }
+        }
+        panic!("the stream ended");
+    })
+    .await;
+    all
+}
+
+#[tokio::test]
+async fn an_idle_session_goes_on() {
+    let state = State::new();
+    let mut host = host(&state);
+    let config = AgentSessionConfig { user_id: Some("user-1".into()), ..detached(sessions::fake()) };
+    let id = config.session_id.to_string();
+    let proxy = host.session(&config);
+    host.prompt(&id, "say one");
+    host.line("the turn's end", |line| (line["type"] == "session:idle" && line["metadata"]["turn"] == 1).then_some(()));
+    let fork_server = host.fork_server;
+    host.kill();
+    let manager = next(&state).await;
+    let session = only(&manager);
+    let info = session.info();
+    assert_eq!((info.session_id, info.user_id, info.turns), (config.session_id, config.user_id, 1));
+    assert_eq!((info.state, info.agent.as_str(), info.proxy.expect("known").pid), (SessionState::Idle, "fake", proxy));
+    assert!(info.native_session_id.is_some() && info.agent_process.is_some());
+    assert_ne!(manager.fork_server().pid, fork_server);
+    let mut events = session.subscribe();
+    let turn = session.prompt("say two", PromptMode::Refuse).await.expect("prompted");
+    assert_eq!(said(&mut events, "two").await.trim(), "");
+    assert_eq!(soon("the turn's end", turn.wait()).await.expect("ended").turn, Some(2));
+    assert!(session.processes().await.expect("a list").len() == 1);
+    let receipts = manager.shutdown().await;
+    assert!(receipts.iter().all(proxy_manager::Receipt::is_empty) && receipts.len() == 1, "{receipts:?}");
+    state.nothing_left(&id, &[proxy, fork_server]);
+}
+
+#[tokio::test]
+async fn a_turn_goes_on_under_a_flood_and_nothing_is_lost_or_doubled() {
+    const COUNT: u64 = 100_000;
+    let state = State::new();
+    let mut host = host(&state);
+    let config = detached(sessions::fake());
+    let id = config.session_id.to_string();
+    let proxy = host.session(&config);
+    host.prompt(&id, &format!("flood {COUNT} 16"));
+    host.line("some of it", |line| shown(line, &id).filter(|(_, n)| *n > 20_000));
+    let fork_server = host.fork_server;
+    let before: Vec<_> = host.kill().iter().filter_map(|line| shown(line, &id)).collect();
+    let manager = next(&state).await;
+    let session = only(&manager);
+    let after = until_count(&session, COUNT - 1).await;
+    goes_on(&before, &after);
+    let mut events = session.subscribe();
+    event(&mut events, "the turn's end", |envelope| {
+        (envelope.event == Event::SessionIdle {} && envelope.turn == Some(1)).then_some(())
+    })
+    .await;
+    assert_eq!(session.info().state, SessionState::Idle);
+    manager.shutdown().await;
+    state.nothing_left(&id, &[proxy, fork_server]);
+}
+
+#[tokio::test]
+async fn three_hosts_one_after_the_other() {
+    const COUNT: u32 = 30_000;
+    let state = State::new();
+    let mut first = host(&state);
+    let config = ticker(10_000, COUNT);
+    let id = config.session_id.to_string();
+    let proxy = first.session(&config);
+    let fork_server = first.fork_server;
+    first.line("some of it", |line| shown(line, &id).filter(|(_, n)| *n > 5_000));
+    let before: Vec<_> = first.kill().iter().filter_map(|line| shown(line, &id)).collect();
+    let second = host(&state);
+    second.line("more of it", |line| shown(line, &id).filter(|(_, n)| *n > 12_000));
+    let lines: Vec<_> = second.kill();
+    let events = lines.iter().filter(|line| line["eventStreamId"] == id.as_str());
+    let after: Vec<_> = events.map(|line| Envelope::from_json(line.clone()).expect("an event").into()).collect();
+    goes_on(&before, &after);
+    let before: Vec<_> = lines.iter().filter_map(|line| shown(line, &id)).collect();
+    let began = Instant::now();
+    let manager = next(&state).await;
+    let session = only(&manager);
+    let mut events = session.subscribe_from(session.info().last_offset);
+    event(&mut events, "a new event", counted).await;
+    let took = began.elapsed();
+    // For people: the bar is 300 ms, and a busy machine proves nothing.
+    writeln(&format!("from the build of a manager to the first new event under 10,000 events/s: {took:?}"));
+    goes_on(&before, &until_count(&session, u64::from(COUNT) - 1).await);
+    manager.shutdown().await;
+    state.nothing_left(&id, &[proxy, fork_server]);
+}
+
+fn writeln(line: &str) {
+    use std::io::Write;
+    std::io::stderr().write_all(format!("{line}\n").as_bytes()).expect("written");
+}
+
+#[tokio::test]
+async fn a_permission_request_waits_for_the_next_host() {
+    let state = State::new();
+    let mut host = host(&state);
+    let config = detached(sessions::fake());
+    let id = config.session_id.to_string();
+    let proxy = host.session(&config);
+    host.prompt(&id, "ask may I");
+    let request = host.line("the request", |line| {
+        (line["type"] == "permission:requested").then(|| line["payload"]["id"].as_str().map(str::to_owned)).flatten()
+    });
+    let fork_server = host.fork_server;
+    host.kill();
+    let manager = next(&state).await;
+    let session = only(&manager);
+    assert_eq!(session.info().state, SessionState::Busy { turn: 1 });
+    let mut events = session.subscribe();
+    soon("an answer", session.respond_permission(&request, PermissionAnswer::Allow)).await.expect("answered");
+    assert_eq!(said(&mut events, "permission: ").await.trim(), "allow-once");
+    event(&mut events, "idle", |envelope| (envelope.event == Event::SessionIdle {}).then_some(())).await;
+    manager.shutdown().await;
+    state.nothing_left(&id, &[proxy, fork_server]);
+}
+
+#[tokio::test]
+async fn what_ends_without_a_host_is_heard_by_the_next() {
+    let state = State::new();
+    let mut host = host(&state);
+    let config = detached(sessions::shell("read line; echo over"));
+    let id = config.session_id.to_string();
+    let proxy = host.session(&config);
+    let fork_server = host.fork_server;
+    let agent = system::with_marker(&id);
+    host.kill();
+    kill(agent[0]);
+    until("it has ended", || system::with_marker(&id).is_empty().then_some(()));
+    let manager = next(&state).await;
+    let session = manager.session(&config.session_id).expect("it is there");
+    let events = sessions::all(&mut session.subscribe()).await;
+    match &events.last().expect("a last event").event {
+        Event::SessionEnded { reason, receipt } => {
+            assert!(matches!(reason, proxy_manager::EndReason::AgentExited(_)), "{reason}");
+            assert!(receipt.as_ref().is_some_and(|receipt| receipt.is_empty()));
+        }
+        other => panic!("{other:?}"),
+    }
+    manager.shutdown().await;
+    state.nothing_left(&id, &[proxy, fork_server]);
+}
+
+#[tokio::test]
+async fn a_host_and_a_proxy_at_once() {
+    let state = State::new();
+    let mut host = host(&state);
+    let config = detached(sessions::shell("setsid sleep 1000 & cat"));
+    let id = config.session_id.to_string();
+    let (proxy, fork_server) = (host.session(&config), host.fork_server);
+    kill(proxy);
+    host.kill();
+    until("nothing is left", || (system::with_marker(&id).is_empty() && !system::is_alive(fork_server)).then_some(()));
+    let manager = next(&state).await;
+    assert_eq!(manager.reattached(), []);
+    let recovered: Vec<_> =
+        manager.recovered().iter().filter(|one| one.session_id == Some(config.session_id.clone())).collect();
+    assert!(recovered.len() == 1 && recovered[0].is_empty(), "{recovered:?}");
+    manager.shutdown().await;
+    state.nothing_left(&id, &[proxy, fork_server]);
+}
+
+#[tokio::test]
+async fn without_its_fork_server_it_ends() {
+    let state = State::new();
+    let mut host = host(&state);
+    let config = detached(sessions::shell("setsid sleep 1000 & cat"));
+    let id = config.session_id.to_string();
+    let (proxy, fork_server) = (host.session(&config), host.fork_server);
+    host.kill();
+    kill(fork_server);
+    until("nothing is left", || (system::with_marker(&id).is_empty() && !system::is_alive(proxy)).then_some(()));
+    let manager = next(&state).await;
+    assert_eq!(manager.reattached(), []);
+    let recovered = manager.recovered();
+    assert!(recovered.len() == 1 && recovered[0].is_empty(), "{recovered:?}");
+    let Recovery::Ended(receipt) = &recovered[0].outcome else { panic!("{recovered:?}") };
+    assert!(receipt.processes.len() >= 2, "{receipt:?}");
+    manager.shutdown().await;
+    state.nothing_left(&id, &[proxy, fork_server]);
+}
+
+#[tokio::test]
+async fn what_nobody_fetches_ends_itself() {
+    let state = State::new();
+    let mut host = host(&state);
+    let on_host_death = HostDeath::Detach { fetch_within_ms: 300, spool_bytes: 1 << 20 };
+    let config = AgentSessionConfig { on_host_death, ..sessions::shell("setsid sleep 1000 & cat") };
+    let id = config.session_id.to_string();
+    let (proxy, fork_server) = (host.session(&config), host.fork_server);
+    host.kill();
+    until("nothing is left", || {
+        let alive = [proxy, fork_server].into_iter().any(system::is_alive);
+        (!alive && system::with_marker(&id).is_empty()).then_some(())
+    });
+    let manager = next(&state).await;
+    assert_eq!(manager.reattached(), []);
+    let recovered = manager.recovered();
+    assert!(recovered.len() == 1 && recovered[0].is_empty(), "{recovered:?}");
+    let Recovery::Ended(receipt) = &recovered[0].outcome else { panic!("{recovered:?}") };
+    assert!(receipt.processes.len() >= 2, "{receipt:?}");
+    manager.shutdown().await;
+    state.nothing_left(&id, &[]);
+}
+
+#[tokio::test]
+async fn what_finds_no_room_is_counted_in_its_place() {
+    const COUNT: u64 = 100_000;
+    let state = State::new();
+    let mut host = host(&state);
+    let config = AgentSessionConfig {
+        on_host_death: HostDeath::Detach { fetch_within_ms: 60_000, spool_bytes: 64 * 1024 },
+        ..detached(sessions::fake())
+    };
+    let id = config.session_id.to_string();
+    let (proxy, fork_server) = (host.session(&config), host.fork_server);
+    let go = state.path().join("go");
+    host.prompt(&id, &format!("run while ! test -e {}; do :; done\nflood {COUNT} 16", go.display()));
+    host.kill();
+    std::fs::write(&go, "").expect("written");
+    // The last word of a turn is kept whatever else is lost.
+    let manager = next_when_idle(&state, &id).await;
+    let session = only(&manager);
+    let mut events = session.subscribe();
+    let (mut counts, mut lost) = (0, 0);
+    soon("the turn's end", async {
+        while let Some(envelope) = events.next().await {
+            match &envelope.event {
+                Event::SessionLossy { reason } => {
+                    lost += reason.split_once("no room for ").map_or(0, |(_, rest)| {
+                        rest.split(' ').next().expect("a word").parse::<u64>().expect("a number")
+                    });
+                }
+                Event::Text { .. } if counted(&envelope).is_some() => counts += 1,
+                Event::SessionIdle {} if envelope.turn == Some(1) => break,
+                _ => {}
+            }
+        }
+    })
+    .await;
+    assert!(lost > 0 && counts > 0);
+    // What ends the turn is an event too.
+    assert!((COUNT..COUNT + 3).contains(&(counts + lost)), "{counts} told, {lost} lost");
+    manager.shutdown().await;
+    state.nothing_left(&id, &[proxy, fork_server]);
+}
+
+/// The next host, when the flood is over: its agent does nothing any more.
+async fn next_when_idle(state: &State, id: &str) -> ProxyManager {
+    let spool = state.detached().join(format!("{id}.spool"));
+    let mut last = (0, Instant::now());
+    until("the spool is full", || {
+        let len = std::fs::metadata(&spool).map_or(0, |found| found.len());
+        if len != last.0 {
+            last = (len, Instant::now());
+        }
+        (len > 60_000 && last.1.elapsed().as_millis() > 500).then_some(())
+    });
+    next(state).await
+}
+
+#[tokio::test]
+async fn of_eight_hosts_one_is_the_owner_and_seven_are_told_so() {
+    let state = State::new();
+    let mut host = host(&state);
+    let config = detached(sessions::fake());
+    let id = config.session_id.to_string();
+    let (proxy, fork_server) = (host.session(&config), host.fork_server);
+    let early = claim_all(&state.detached(), VERSION);
+    assert!(early.iter().all(|(verdict, _)| matches!(verdict, Verdict::Busy { .. })) && early.len() == 1, "{early:?}");
+    host.kill();
+    let directory = state.detached();
+    let race = (0..8).map(|_| {
+        let directory = directory.clone();
+        std::thread::spawn(move || claim_all(&directory, VERSION).remove(0))
+    });
+    let race: Vec<_> = race.collect::<Vec<_>>().into_iter().map(|racer| racer.join().expect("an answer")).collect();
+    let owners = race.iter().filter(|(verdict, _)| matches!(verdict, Verdict::Owner { described: false, .. })).count();
+    let busy = race.iter().filter(|(verdict, _)| matches!(verdict, Verdict::Busy { .. })).count();
+    assert_eq!((owners, busy), (1, 7), "{race:?}");
+    // The owner goes without having taken anything over.
+    drop(race);
+    let manager = next(&state).await;
+    only(&manager).ping().await.expect("it lives");
+    manager.shutdown().await;
+    state.nothing_left(&id, &[proxy, fork_server]);
+}
+
+#[tokio::test]
+async fn a_session_cannot_be_its_own_host() {
+    let state = State::new();
+    let mut host = host(&state);
+    let go = state.path().join("go");
+    let script = format!(
+        "while ! test -e {}; do :; done; exec {} {}",
+        go.display(),
+        env!("CARGO_BIN_EXE_claimer"),
+        state.detached().display()
+    );
+    let config = detached(sessions::shell(&script));
+    let id = config.session_id.to_string();
+    let (proxy, fork_server) = (host.session(&config), host.fork_server);
+    host.kill();
+    std::fs::write(&go, "").expect("written");
+    let spool = state.detached().join(format!("{id}.spool"));
+    until("its answer is kept", || std::fs::read(&spool).is_ok_and(|text| !text.is_empty()).then_some(()));
+    let manager = next(&state).await;
+    let session = only(&manager);
+    let mut events = session.subscribe();
+    let answer = said(&mut events, "{\"refused\"").await;
+    assert!(answer.contains("belongs to one of these sessions"), "{answer}");
+    manager.shutdown().await;
+    state.nothing_left(&id, &[proxy, fork_server]);
+}
+
+#[tokio::test]
+async fn a_dropped_manager_lets_go_of_what_outlives_it() {
+    let state = State::new();
+    let manager = next(&state).await;
+    let fork_server = manager.fork_server().pid;
+    let session = manager.start_session(detached(sessions::fake())).await.expect("started");
+    let stays = session.info();
+    let (id, proxy) = (stays.session_id.to_string(), stays.proxy.expect("it runs").pid);
+    let goes = manager.start_session(sessions::fake()).await.expect("started").info();
+    drop((session, manager));
+    let manager = next(&state).await;
+    assert_eq!(only(&manager).info().proxy.map(|proxy| proxy.pid), Some(proxy));
+    until("the other has ended", || system::with_marker(goes.session_id.as_str()).is_empty().then_some(()));
+    manager.shutdown().await;
+    state.nothing_left(&id, &[proxy, fork_server]);
+}
+
+#[tokio::test]
+async fn without_a_state_directory_it_is_refused() {
+    let builder = sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), env!("CARGO_BIN_EXE_fake-agent"));
+    let manager = builder.build().await.expect("built");
+    let error = manager.start_session(detached(sessions::fake())).await.expect_err("refused");
+    assert!(error.to_string().contains("state directory"), "{error}");
+    manager.shutdown().await;
+}

@@ -1,0 +1,177 @@
+//! Sessions whose agent is a server: what the proxy's HTTP client does for them.
+
+use std::{fs, path::PathBuf};
+
+use agent_proxy_tests::{
+    sessions::{all, soon},
+    system::{until, with_marker},
+};
+use proxy_manager::{
+    AgentSessionConfig, AgentSpec, Child, EndReason, Event, ExitStatus, KillOptions, PromptMode, ProxyManager,
+    SessionId, StopReason, Timeouts,
+};
+
+/// A file that goes away with its value.
+struct Log(PathBuf);
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        // Where the agent never started there is none.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+async fn manager() -> ProxyManager {
+    let spec = AgentSpec {
+        protocol_config: serde_json::from_value(serde_json::json!({ "config": "opencode", "server": true }))
+            .expect("an object"),
+        ..AgentSpec::new("server", "opencode", &[env!("CARGO_BIN_EXE_fake-server")])
+    };
+    let builder = ProxyManager::builder(Child::Path(env!("CARGO_BIN_EXE_proxy-child").into()));
+    let builder = builder.base_env([("PATH", "/usr/bin:/bin")].into_iter().collect()).agent(spec);
+    soon("the manager", builder.build()).await.expect("built")
+}
+
+fn config() -> (AgentSessionConfig, Log) {
+    let session_id = SessionId::mint();
+    let log = std::env::temp_dir().join(format!("agent-proxy-http-{session_id}"));
+    let path = log.to_str().expect("the temporary directory's path is text").to_owned();
+    let config = AgentSessionConfig {
+        session_id,
+        cwd: Some("/".into()),
+        env: [("FAKE_LOG", path)].into_iter().collect(),
+        timeouts: Timeouts::NONE,
+        ..AgentSessionConfig::new("server")
+    };
+    (config, Log(log))
+}
+
+fn text<'a>(events: impl IntoIterator<Item = &'a Event>) -> String {
+    let text = events.into_iter().filter_map(|event| match event {
+        Event::Text { text } => Some(text.as_str()),
+        _ => None,
+    });
+    text.collect()
+}
+
+/// Each line of the server's is told as it was sent, before what became of it; and what was sent is what was told.
+#[tokio::test]
+async fn the_lines_of_a_server_are_told_as_they_were_sent() {
+    let manager = manager().await;
+    let (config, log) = config();
+    let session = soon("the start", manager.start_session(config)).await.expect("started");
+    let mut events = session.subscribe();
+    for prompt in ["words one two three", "words four ü five"] {
+        let turn = session.prompt(prompt, PromptMode::Refuse).await.expect("prompted");
+        let end = soon("the turn", turn.wait()).await.expect("ended");
+        assert_eq!((end.stop_reason, end.error), (Some(StopReason::EndTurn), None));
+    }
+    let receipt = soon("the kill", session.kill(KillOptions::NOW)).await.expect("killed");
+    assert!(receipt.is_empty(), "{receipt}");
+    let events = all(&mut events).await;
+    let events: Vec<&Event> = events.iter().map(|envelope| &envelope.event).collect();
+    assert_eq!(text(events.iter().copied()), "one two threefour ü five");
+    let told: Vec<u8> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Harness { agent, payload } if &**agent == "server" => Some(payload.as_bytes()),
+            _ => None,
+        })
+        .flatten()
+        .copied()
+        .collect();
+    let told = String::from_utf8(told).expect("text");
+    let (listening, sent) = told.split_once('\n').expect("lines");
+    assert!(listening.starts_with("opencode server listening on http://127.0.0.1:"), "{listening}");
+    assert_eq!(sent, fs::read_to_string(&log.0).expect("the log"));
+    assert_eq!(with_marker(session.id().as_str()), [0; 0]);
+}
+
+#[tokio::test]
+async fn what_was_said_while_the_stream_was_cut_is_told_once() {
+    let manager = manager().await;
+    let (config, _log) = config();
+    let session = soon("the start", manager.start_session(config)).await.expect("started");
+    let mut events = session.subscribe();
+    let turn = session.prompt("cut one two three", PromptMode::Refuse).await.expect("prompted");
+    let end = soon("the turn", turn.wait()).await.expect("ended");
+    assert_eq!((end.stop_reason, end.error), (Some(StopReason::EndTurn), None));
+    let turn = session.prompt("words and four", PromptMode::Refuse).await.expect("prompted");
+    soon("the turn", turn.wait()).await.expect("ended");
+    soon("the kill", session.kill(KillOptions::NOW)).await.expect("killed");
+    let events = all(&mut events).await;
+    assert_eq!(text(events.iter().map(|envelope| &envelope.event)), "one two threeand four");
+    let lossy = |event: &Event| matches!(event, Event::SessionLossy { reason } if reason.contains("event stream"));
+    assert!(!events.iter().any(|envelope| lossy(&envelope.event)), "nothing is missing");
+}
+
+/// The server is started with its password; the shell that its tools are run with takes that away, and goes with the session.
+#[tokio::test]
+async fn no_tool_has_the_password_of_the_server() {
+    let manager = manager().await;
+    let (config, _log) = config();
+    let session = soon("the start", manager.start_session(config)).await.expect("started");
+    let pid = with_marker(session.id().as_str()).into_iter().next().expect("the agent");
+    let env = fs::read(format!("/proc/{pid}/environ")).expect("its environment");
+    let value = |name: &str| {
+        let lines = env.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+        lines.filter_map(|line| Some(line.strip_prefix(name)?.strip_prefix('=')?.to_owned())).next().expect("is set")
+    };
+    let open: serde_json::Value = serde_json::from_str(&value("OPENCODE_CONFIG_CONTENT")).expect("JSON");
+    let shell = PathBuf::from(open["shell"].as_str().expect("a shell"));
+    assert!(!value("OPENCODE_SERVER_PASSWORD").is_empty());
+    #[expect(clippy::disallowed_methods, reason = "what the agent would do")]
+    let output = std::process::Command::new(&shell)
+        .args(["-c", "echo \"<$OPENCODE_SERVER_PASSWORD|$1|$OTHER>\"; exit 7", "x", "a  b"])
+        .envs([("OPENCODE_SERVER_PASSWORD", "secret"), ("OTHER", "kept")])
+        .output()
+        .expect("run");
+    assert_eq!((output.stdout.as_slice(), output.status.code()), (&b"<|a  b|kept>\n"[..], Some(7)));
+    soon("the kill", session.kill(KillOptions::NOW)).await.expect("killed");
+    let gone = move || until("the folder goes", || (!shell.exists()).then_some(()));
+    tokio::task::spawn_blocking(gone).await.expect("gone");
+}
+
+/// What a server said last is on its way when it is seen dead.
+#[tokio::test]
+async fn the_last_words_of_a_server_are_heard() {
+    let manager = manager().await;
+    let (config, _log) = config();
+    let session = soon("the start", manager.start_session(config)).await.expect("started");
+    let mut events = session.subscribe();
+    let words = "word ".repeat(5000) + "last";
+    let _turn = session.prompt(format!("die {words}"), PromptMode::Refuse).await.expect("prompted");
+    let events = all(&mut events).await;
+    assert_eq!(text(events.iter().map(|envelope| &envelope.event)), words);
+    let Some(Event::SessionEnded { reason, .. }) = events.last().map(|envelope| &envelope.event) else {
+        panic!("no end")
+    };
+    assert_eq!(*reason, EndReason::AgentExited(Some(ExitStatus::Code(0))));
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_be_had_fails_the_start() {
+    let manager = manager().await;
+    let (first, _log) = config();
+    let session = soon("the start", manager.start_session(first)).await.expect("started");
+    let mut events = session.subscribe_from(0);
+    let listening = agent_proxy_tests::sessions::event(&mut events, "its address", |envelope| match &envelope.event {
+        Event::Harness { payload, .. } => {
+            String::from_utf8_lossy(payload.as_bytes()).split("on ").nth(1).map(str::to_owned)
+        }
+        _ => None,
+    });
+    let address = listening.await.trim().to_owned();
+    for (endpoint, why) in [
+        (address.replace("http://", "http://opencode:wrong@"), "password is wrong"),
+        (address, "password is wrong"),
+        ("http://192.0.2.1:4096".to_owned(), "not on this machine"),
+        ("http://127.0.0.1:1".to_owned(), "no connection"),
+    ] {
+        let (config, _log) = config();
+        let config = AgentSessionConfig { endpoint: Some(endpoint.clone()), ..config };
+        let error = soon("the refusal", manager.start_session(config)).await.expect_err("refused");
+        let text = format!("{error}: {error:?}");
+        assert!(text.contains(why), "{endpoint}: {text}");
+    }
+}

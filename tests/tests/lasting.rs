@@ -1,0 +1,449 @@
+//! Sessions that outlive their processes: suspended, resumed, handed over, started again.
+
+use std::fs;
+
+use agent_proxy_tests::{
+    sessions::{self, event, said, soon},
+    system::is_alive,
+};
+use proxy_manager::{
+    AgentSessionConfig, AgentSpec, Builder, EndReason, Envelope, Error, Event, ExitStatus, Home, KillOptions,
+    Lifecycle, PromptMode, ProxyManager, Restart, Retention, SessionFilter, SessionHandle, SessionInfo, SessionState,
+    SessionStatus, Signal, Subscription,
+};
+use tempfile::TempDir;
+
+const FAKE: &str = env!("CARGO_BIN_EXE_fake-agent");
+
+struct Place {
+    manager: ProxyManager,
+    scratch: TempDir,
+}
+
+impl Place {
+    async fn new() -> Self {
+        let scratch = tempfile::tempdir().expect("a directory");
+        fs::create_dir(scratch.path().join("home")).expect("made");
+        Self { manager: Self::manager(&scratch).await, scratch }
+    }
+
+    async fn manager(scratch: &TempDir) -> ProxyManager {
+        Self::builder(scratch).build().await.expect("built")
+    }
+
+    fn builder(scratch: &TempDir) -> Builder {
+        let path = |name| scratch.path().join(name).to_str().expect("UTF-8").to_owned();
+        let (home, state) = (path("home"), path("state"));
+        let env = [("PATH", "/usr/bin:/bin"), ("HOME", &home)].into_iter().collect();
+        let mut kept = AgentSpec::new("kept", "acp", &[FAKE, "--store", "chats", "--modes"]);
+        kept.session_config.attach_command = ["kept", "--resume", "{id}"].map(str::to_owned).to_vec();
+        let builder = sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), FAKE).base_env(env).state_dir(state.into());
+        builder.agent(kept)
+    }
+
+    async fn start(&self, lifecycle: Lifecycle) -> SessionHandle {
+        let config = AgentSessionConfig { cwd: Some("/".into()), lifecycle, ..AgentSessionConfig::new("kept") };
+        self.manager.start_session(config).await.expect("started")
+    }
+
+    fn info(&self, session: &SessionHandle) -> SessionInfo {
+        self.manager.session(session.id()).expect("known").info()
+    }
+
+    /// What the agent says to a prompt of one line, whichever life of the session it is.
+    async fn ask(&self, session: &SessionHandle, prompt: &str) -> String {
+        let mut events = self.manager.subscribe_from(session.id(), self.info(session).last_offset).expect("known");
+        let turn = self.manager.send_prompt(session.id(), prompt, PromptMode::Refuse).await.expect("prompted");
+        let answer = said(&mut events, "").await.trim().to_owned();
+        soon("the turn's end", turn.wait()).await.expect("ended");
+        answer
+    }
+}
+
+fn agent(info: &SessionInfo) -> u32 {
+    info.agent_process.expect("it had one").pid
+}
+
+fn is_suspended(info: &SessionInfo) -> bool {
+    matches!(info.state, SessionState::Suspended { .. })
+}
+
+async fn resumed(events: &mut Subscription) -> String {
+    event(events, "a resumption", |envelope| match &envelope.event {
+        Event::SessionResumed { by, .. } => Some(by.clone()),
+        _ => None,
+    })
+    .await
+}
+
+async fn idle(events: &mut Subscription) {
+    event(events, "idle", |envelope| matches!(envelope.event, Event::SessionIdle {}).then_some(())).await;
+}
+
+async fn suspended(events: &mut Subscription) -> EndReason {
+    event(events, "a suspension", |envelope| match &envelope.event {
+        Event::SessionSuspended { reason, .. } => Some(reason.clone()),
+        _ => None,
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_suspended_session_goes_on_with_its_conversation_and_its_events() {
+    let place = Place::new().await;
+    for home in [None, Some(Home::Own)] {
+        let config = AgentSessionConfig { cwd: Some("/".into()), home, ..AgentSessionConfig::new("kept") };
+        let first = place.manager.start_session(config).await.expect("started");
+        let mut events = first.subscribe();
+        assert_eq!(place.ask(&first, "history").await, "0 before");
+        let snapshot = place.manager.suspend_session(first.id(), KillOptions::NOW).await.expect("suspended");
+        let before = place.info(&first);
+        assert!(is_suspended(&before) && !is_alive(agent(&before)), "{before:?}");
+        assert_eq!(Some(snapshot.native_session_id), before.native_session_id);
+        assert!(snapshot.receipt.expect("there was something to end").is_empty());
+        assert_eq!((snapshot.turns, snapshot.last_offset), (1, before.last_offset));
+        // Twice is once; and nobody can do anything with it meanwhile.
+        place.manager.suspend_session(first.id(), KillOptions::NOW).await.expect("suspended");
+        assert!(matches!(first.prompt("history", PromptMode::Refuse).await, Err(Error::Suspended { .. })));
+        assert!(first.processes().await.expect("none").is_empty());
+        let second = place.manager.resume_session(first.id()).await.expect("resumed");
+        assert!(matches!(place.manager.resume_session(first.id()).await, Err(Error::NotSuspended { .. })));
+        assert_eq!(place.ask(&first, "history").await, "1 before");
+        let now = second.info();
+        assert_eq!((now.turns, now.native_session_id, now.home), (2, before.native_session_id, before.home));
+        assert_eq!(now.started_at, before.started_at);
+        // One who listened from the first on hears all of it, without a hole.
+        second.kill(KillOptions::NOW).await.expect("killed");
+        let all = sessions::all(&mut events).await;
+        let offsets: Vec<_> = all.iter().map(|envelope| envelope.offset).collect();
+        assert_eq!(offsets, (1..=now.last_offset.max(offsets.len() as u64)).collect::<Vec<_>>());
+        let is = |wanted: fn(&Event) -> bool| all.iter().filter(|envelope| wanted(&envelope.event)).count();
+        assert_eq!(is(|event| matches!(event, Event::SessionStarted { .. })), 2);
+        assert_eq!(is(|event| matches!(event, Event::SessionSuspended { .. })), 1);
+        assert_eq!(is(|event| matches!(event, Event::SessionEnded { .. })), 1);
+        place.manager.delete_session(first.id()).await.expect("deleted");
+    }
+    place.manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_prompt_resumes_a_session_that_was_idle_for_too_long() {
+    let place = Place::new().await;
+    let session = place.start(Lifecycle { idle_suspend_ms: Some(1), ..Lifecycle::default() }).await;
+    let mut events = session.subscribe();
+    assert_eq!(suspended(&mut events).await, EndReason::Suspended);
+    // As often as it is suspended; two at once get one agent.
+    let (one, two) = tokio::join!(
+        place.manager.send_prompt(session.id(), "history", PromptMode::Queue),
+        place.manager.send_prompt(session.id(), "history", PromptMode::Queue)
+    );
+    for turn in [one, two] {
+        soon("the turn's end", turn.expect("prompted").wait()).await.expect("ended");
+    }
+    assert_eq!(resumed(&mut events).await, "prompt");
+    assert_eq!(suspended(&mut events).await, EndReason::Suspended);
+    place.manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_question_resumes_it_too() {
+    let place = Place::new().await;
+    let session = place.start(Lifecycle::default()).await;
+    place.manager.suspend_session(session.id(), KillOptions::NOW).await.expect("suspended");
+    let awake = place.manager.awake(session.id()).await.expect("resumed");
+    assert_eq!(awake.ask("history").await.expect("answered").reply.trim(), "0 before");
+    place.manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn one_that_does_not_want_to_be_resumed_by_a_prompt_refuses_it() {
+    let place = Place::new().await;
+    let session = place.start(Lifecycle { resume_on_prompt: false, ..Lifecycle::default() }).await;
+    place.manager.suspend_session(session.id(), KillOptions::NOW).await.expect("suspended");
+    let refused = place.manager.send_prompt(session.id(), "history", PromptMode::Refuse).await;
+    assert!(matches!(refused, Err(Error::Suspended { .. })), "{refused:?}");
+    assert!(matches!(
+        place.manager.awake(session.id()).await.expect("known").ask("history").await,
+        Err(Error::Suspended { .. })
+    ));
+    // A kill ends it for good.
+    let receipt = place.manager.kill_session(session.id(), KillOptions::NOW).await.expect("ended");
+    assert!(receipt.is_empty());
+    assert!(matches!(place.info(&session).state, SessionState::Ended { reason: EndReason::Killed, .. }));
+    assert!(matches!(place.manager.resume_session(session.id()).await, Err(Error::NotSuspended { .. })));
+    place.manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn one_whose_conversation_is_gone_stays_suspended() {
+    let place = Place::new().await;
+    let session = place.start(Lifecycle::default()).await;
+    assert_eq!(place.ask(&session, "history").await, "0 before");
+    place.manager.suspend_session(session.id(), KillOptions::NOW).await.expect("suspended");
+    let chats = place.scratch.path().join("home/chats");
+    fs::rename(&chats, place.scratch.path().join("elsewhere")).expect("moved");
+    let error = place.manager.resume_session(session.id()).await.expect_err("gone");
+    assert!(matches!(error, Error::NativeSessionMissing { .. }), "{error}");
+    assert!(is_suspended(&place.info(&session)));
+    fs::remove_dir_all(&chats).ok();
+    fs::rename(place.scratch.path().join("elsewhere"), &chats).expect("moved back");
+    place.manager.resume_session(session.id()).await.expect("resumed");
+    assert_eq!(place.ask(&session, "history").await, "1 before");
+    place.manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_is_handed_over_takes_no_prompt_until_it_is_taken_back() {
+    let place = Place::new().await;
+    let session = place.start(Lifecycle::default()).await;
+    let command = place.manager.hand_over(session.id(), KillOptions::NOW).await.expect("handed over");
+    let info = place.info(&session);
+    assert_eq!(command, ["kept", "--resume", info.native_session_id.as_deref().expect("known")]);
+    assert!(info.handed_over && is_suspended(&info));
+    let refused = place.manager.send_prompt(session.id(), "history", PromptMode::Refuse).await;
+    assert!(matches!(refused, Err(Error::HandedOver { .. })), "{refused:?}");
+    assert!(matches!(place.manager.resume_session(session.id()).await, Err(Error::HandedOver { .. })));
+    place.manager.take_back(session.id()).await.expect("taken back");
+    assert!(!place.info(&session).handed_over);
+    assert_eq!(place.ask(&session, "history").await, "0 before");
+    place.manager.shutdown().await;
+}
+
+fn kill(process: Option<proxy_manager::ProcessId>) {
+    let process = process.expect("it has one");
+    registry::PidFd::open(process).and_then(|process| process.signal(Signal::Kill)).expect("signalled");
+}
+
+#[tokio::test]
+async fn a_session_that_crashes_is_started_again_until_it_crashes_too_often() {
+    let place = Place::new().await;
+    let restart = Restart::OnCrash { max: 2, backoff_ms: 1 };
+    let session = place.start(Lifecycle { restart, ..Lifecycle::default() }).await;
+    let mut events = session.subscribe();
+    idle(&mut events).await;
+    assert_eq!(place.ask(&session, "history").await, "0 before");
+    idle(&mut events).await;
+    // Its agent first, then its proxy.
+    kill(place.info(&session).agent_process);
+    assert_eq!(suspended(&mut events).await, EndReason::AgentExited(Some(ExitStatus::Signal(9))));
+    assert_eq!(resumed(&mut events).await, "restart");
+    idle(&mut events).await;
+    assert_eq!(place.ask(&session, "history").await, "1 before");
+    kill(place.info(&session).proxy);
+    assert!(matches!(suspended(&mut events).await, EndReason::ProxyDied(_)));
+    assert_eq!(resumed(&mut events).await, "restart");
+    idle(&mut events).await;
+    kill(place.info(&session).agent_process);
+    let rest = sessions::all(&mut events).await;
+    let gave_up = |envelope: &Envelope| matches!(&envelope.event, Event::ActionFailed { error, .. } if error == "it crashed 3 times");
+    assert!(rest.iter().any(|envelope| gave_up(envelope)), "{rest:?}");
+    assert!(matches!(rest.last().expect("an end").event, Event::SessionEnded { .. }));
+    place.manager.shutdown().await;
+}
+
+impl Place {
+    /// Another manager with the same directories.
+    async fn again(&mut self) {
+        self.manager.shutdown().await;
+        self.manager = Self::manager(&self.scratch).await;
+    }
+}
+
+fn key(key: &str) -> Lifecycle {
+    Lifecycle { key: Some(key.into()), ..Lifecycle::default() }
+}
+
+async fn keyed(manager: &ProxyManager, name: &str) -> SessionHandle {
+    let config = AgentSessionConfig { cwd: Some("/".into()), lifecycle: key(name), ..AgentSessionConfig::new("kept") };
+    manager.start_session(config).await.expect("started")
+}
+
+#[tokio::test]
+async fn the_same_key_is_the_same_conversation_across_managers() {
+    let mut place = Place::new().await;
+    let first = keyed(&place.manager, "chat-1").await;
+    assert_eq!(place.ask(&first, "history").await, "0 before");
+    // While it runs it is the one; two at once get one.
+    let (one, two) = tokio::join!(keyed(&place.manager, "chat-1"), keyed(&place.manager, "chat-1"));
+    assert_eq!((one.id(), two.id()), (first.id(), first.id()));
+    let other = keyed(&place.manager, "chat-2").await;
+    assert_ne!(other.id(), first.id());
+    place.again().await;
+    let record = place.manager.record(first.id()).expect("kept");
+    assert_eq!((record.status, record.turns), (SessionStatus::Suspended, 1));
+    assert_eq!(record.reason, Some(EndReason::Shutdown));
+    let again = keyed(&place.manager, "chat-1").await;
+    assert_eq!(again.id(), first.id());
+    assert_eq!(place.ask(&again, "history").await, "1 before");
+    // One that was killed is over, and its conversation goes on in another one.
+    place.manager.kill_session(again.id(), KillOptions::NOW).await.expect("killed");
+    place.again().await;
+    assert_eq!(place.manager.record(first.id()).expect("kept").status, SessionStatus::Terminated);
+    let third = keyed(&place.manager, "chat-1").await;
+    assert_ne!(third.id(), first.id());
+    assert_eq!(place.ask(&third, "history").await, "2 before");
+    place.manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn events_outlive_the_manager() {
+    let mut place = Place::new().await;
+    let session = place.start(Lifecycle::default()).await;
+    place.ask(&session, "say one").await;
+    place.again().await;
+    let id = session.id();
+    place.manager.resume_session(id).await.expect("resumed");
+    place.ask(&session, "say two").await;
+    place.manager.kill_session(id, KillOptions::NOW).await.expect("killed");
+    place.again().await;
+    // Nobody remembers it but the log.
+    assert!(matches!(place.manager.session(id), Err(Error::UnknownSession { .. })));
+    let mut events = place.manager.subscribe(id).expect("kept");
+    let all = sessions::all(&mut events).await;
+    let offsets: Vec<_> = all.iter().map(|envelope| envelope.offset).collect();
+    assert_eq!(offsets, (1..=offsets.len() as u64).collect::<Vec<_>>());
+    let texts: Vec<_> = all
+        .iter()
+        .filter_map(|envelope| match &envelope.event {
+            Event::Text { text } => Some(text.trim()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(texts, ["one", "two"]);
+    assert!(matches!(all.last().expect("some").event, Event::SessionEnded { reason: EndReason::Killed, .. }));
+    let mut rest = place.manager.subscribe_from(id, offsets.len() as u64 - 2).expect("kept");
+    assert_eq!(sessions::all(&mut rest).await.len(), 2);
+    // Its id is taken until it is deleted.
+    let config =
+        AgentSessionConfig { session_id: id.clone(), cwd: Some("/".into()), ..AgentSessionConfig::new("kept") };
+    let taken = place.manager.start_session(config.clone()).await;
+    assert!(matches!(taken, Err(Error::DuplicateSession { .. })), "{taken:?}");
+    place.manager.delete_session(id).await.expect("deleted");
+    assert!(matches!(place.manager.subscribe(id), Err(Error::UnknownSession { .. })));
+    let anew = place.manager.start_session(config).await.expect("started");
+    assert_eq!(anew.subscribe().next().await.expect("an event").offset, 1);
+    place.manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn sessions_are_named_tagged_put_aside_and_found() {
+    let mut place = Place::new().await;
+    let red = place.start(Lifecycle { tags: vec!["red".into()], ..Lifecycle::default() }).await;
+    let blue = place.start(Lifecycle { title: Some("Blue".into()), ..Lifecycle::default() }).await;
+    place.manager.tag_session(blue.id(), &["blue".into()], &[]).expect("tagged");
+    place.manager.tag_session(red.id(), &["warm".into()], &["red".into()]).expect("tagged");
+    place.manager.rename_session(red.id(), Some("Rouge".into())).expect("named");
+    let bad = place.manager.rename_session(red.id(), Some("two\nlines".into()));
+    assert!(matches!(bad, Err(Error::InvalidConfig { field: "title", .. })), "{bad:?}");
+    place.ask(&red, "history").await;
+    place.again().await;
+    let found = |filter: SessionFilter| -> Vec<_> {
+        place.manager.records(&filter).into_iter().map(|record| record.session_id).collect()
+    };
+    let text = |text: &str| Some(text.to_owned());
+    assert_eq!(found(SessionFilter { text: text("rouge"), ..Default::default() }), [red.id().clone()]);
+    assert_eq!(found(SessionFilter { tag: text("warm"), ..Default::default() }), [red.id().clone()]);
+    assert_eq!(found(SessionFilter { tag: text("red"), ..Default::default() }), []);
+    assert_eq!(found(SessionFilter { tag: text("blue"), ..Default::default() }), [blue.id().clone()]);
+    place.manager.archive_session(blue.id(), true).expect("archived");
+    assert_eq!(found(SessionFilter::default()), [red.id().clone()]);
+    assert_eq!(found(SessionFilter { archived: true, ..Default::default() }).len(), 2);
+    place.manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_was_said_in_a_turn_can_be_read_at_its_end() {
+    let place = Place::new().await;
+    let session = place.start(Lifecycle::default()).await;
+    for number in 1..=20 {
+        let before = place.info(&session).last_offset;
+        let mut events = place.manager.subscribe_from(session.id(), before).expect("known");
+        let turn = place.manager.send_prompt(session.id(), "say it", PromptMode::Refuse).await.expect("prompted");
+        soon("the turn's end", turn.wait()).await.expect("ended");
+        let last = place.info(&session).last_offset;
+        let mut ends = Vec::new();
+        for _ in before..last {
+            let envelope = soon("an event", events.next()).await.expect("it is there");
+            ends.extend(envelope.turn.filter(|_| matches!(envelope.event, Event::Complete { .. })));
+        }
+        assert_eq!(ends, [number]);
+    }
+    let snapshot = place.manager.suspend_session(session.id(), KillOptions::NOW).await.expect("suspended");
+    let mut last = place.manager.subscribe_from(session.id(), snapshot.last_offset - 1).expect("known");
+    suspended(&mut last).await;
+    assert_eq!(place.manager.record(session.id()).expect("kept").last_offset, snapshot.last_offset);
+    place.manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_resume_that_nobody_waits_for_leaves_it_suspended() {
+    let place = Place::new().await;
+    let session = place.start(Lifecycle::default()).await;
+    assert_eq!(place.ask(&session, "history").await, "0 before");
+    loop {
+        place.manager.suspend_session(session.id(), KillOptions::NOW).await.expect("suspended");
+        let mut events = place.manager.subscribe_from(session.id(), place.info(&session).last_offset).expect("known");
+        let given_up = tokio::select! {
+            biased;
+            _ = resumed(&mut events) => true,
+            done = place.manager.resume_session(session.id()) => {
+                done.expect("resumed");
+                false
+            }
+        };
+        // The agent may be ready before anyone hears of it; then once more.
+        if given_up {
+            assert_eq!(suspended(&mut events).await, EndReason::Suspended);
+            break;
+        }
+    }
+    assert_eq!(place.ask(&session, "history").await, "1 before");
+    place.manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn one_that_was_ended_while_it_was_suspended_is_over_for_the_next_manager_too() {
+    let mut place = Place::new().await;
+    let session = place.start(Lifecycle::default()).await;
+    place.manager.suspend_session(session.id(), KillOptions::NOW).await.expect("suspended");
+    place.manager.kill_session(session.id(), KillOptions::NOW).await.expect("ended");
+    assert_eq!(place.manager.record(session.id()).expect("kept").status, SessionStatus::Terminated);
+    place.again().await;
+    assert_eq!(place.manager.record(session.id()).expect("kept").status, SessionStatus::Terminated);
+    place.manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_is_too_much_goes() {
+    let place = Place::new().await;
+    let session = place.start(Lifecycle::default()).await;
+    for _ in 0..5 {
+        place.ask(&session, "history").await;
+    }
+    let (id, last) = (session.id(), place.info(&session).last_offset);
+    place.manager.shutdown().await;
+    let retention = Retention { max_events_per_session: Some(3), ..Retention::default() };
+    let manager = Place::builder(&place.scratch).retention(retention).build().await.expect("built");
+    soon("the first pass", async {
+        loop {
+            let first = manager.subscribe(id).expect("kept").next().await.expect("the newest stay");
+            if first.offset > 1 {
+                break assert!(first.offset <= last + 1, "{first:?}");
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    // The conversation is the agent's, and goes on.
+    let place = Place { manager, ..place };
+    assert_eq!(place.ask(&session, "history").await, "5 before");
+    place.manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn rules_that_do_nothing_are_refused() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let rule = serde_json::from_value(serde_json::json!({"on": "x", "action": "dance"})).expect("a rule");
+    let refused = Place::builder(&scratch).rules([rule]).build().await;
+    assert!(matches!(refused, Err(Error::InvalidConfig { field: "rule", .. })), "{refused:?}");
+}

@@ -1,0 +1,155 @@
+//! Who answers a permission request: rules, the mode, a deadline, a user. All of it in the proxy, as it happens to sessions.
+
+use agent_proxy_tests::sessions::{self, event, fake, soon};
+use proxy_manager::{
+    AgentSessionConfig, Decision, Event, KillOptions, PermissionAnswer, PermissionMode, PermissionPolicy,
+    PermissionRule, PromptMode, ProxyManager, ResolvedBy, SessionHandle, Subscription,
+};
+use serde_json::{Value, json};
+
+async fn manager() -> ProxyManager {
+    let builder = sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), env!("CARGO_BIN_EXE_fake-agent"));
+    builder.build().await.expect("built")
+}
+
+fn rule(tool: &str, command: &str, path: &str, decision: Decision) -> PermissionRule {
+    let glob = |glob: &str| (!glob.is_empty()).then(|| glob.to_owned());
+    PermissionRule { tool: glob(tool), command: glob(command), path: glob(path), decision }
+}
+
+fn config(mode: PermissionMode, policy: PermissionPolicy) -> AgentSessionConfig {
+    AgentSessionConfig { cwd: Some("/".into()), permission_mode: mode, permissions: policy, ..fake() }
+}
+
+/// A prompt that has the agent ask for this tool call, and wait for ever.
+fn asks(call: &Value) -> String {
+    let options = json!([
+        {"optionId": "yes", "name": "Yes", "kind": "allow_once"},
+        {"optionId": "no", "name": "No", "kind": "reject_once"},
+    ]);
+    let params = json!({"sessionId": "fake-session", "toolCall": call, "options": options});
+    let request = json!({"jsonrpc": "2.0", "id": 1000, "method": "session/request_permission", "params": params});
+    format!("raw {request}\nwait")
+}
+
+fn runs(command: &str) -> String {
+    asks(&json!({"toolCallId": "c", "title": "t", "kind": "execute", "rawInput": {"command": command}}))
+}
+
+fn edits(path: &str) -> String {
+    asks(&json!({"toolCallId": "c", "title": "t", "kind": "edit", "locations": [{"path": path}]}))
+}
+
+async fn requested(events: &mut Subscription) -> String {
+    event(events, "a permission request", |envelope| match &envelope.event {
+        Event::PermissionRequested(request) => Some(request.id.clone()),
+        _ => None,
+    })
+    .await
+}
+
+async fn resolved(events: &mut Subscription) -> (Option<String>, ResolvedBy) {
+    event(events, "its answer", |envelope| match &envelope.event {
+        Event::PermissionResolved { option, by, .. } => Some((option.clone(), by.clone())),
+        _ => None,
+    })
+    .await
+}
+
+async fn prompted(session: &SessionHandle, script: String) -> Subscription {
+    let events = session.subscribe();
+    session.prompt(script, PromptMode::Refuse).await.expect("prompted");
+    events
+}
+
+#[tokio::test]
+async fn rules_answer_before_the_mode_and_say_which() {
+    let manager = manager().await;
+    let rules = vec![
+        rule("", "git push *", "", Decision::Deny),
+        rule("execute", "git *", "", Decision::Allow),
+        rule("edit", "", "/work/**", Decision::Allow),
+    ];
+    let by_rule = |index| ResolvedBy::Rule { index };
+    let by_mode = ResolvedBy::Mode(PermissionMode::Deny);
+    for (script, option, by) in [
+        (runs("git log"), "yes", by_rule(1)),
+        (runs("git push origin"), "no", by_rule(0)),
+        (runs("git log; git push origin"), "no", by_rule(0)),
+        (runs("git log; rm -rf /"), "no", by_mode.clone()),
+        (edits("/work/src/a.rs"), "yes", by_rule(2)),
+        (edits("/work/../etc/passwd"), "no", by_mode.clone()),
+        (edits("work/a"), "yes", by_rule(2)),
+    ] {
+        let policy = PermissionPolicy { rules: rules.clone(), ..PermissionPolicy::default() };
+        let session = manager.start_session(config(PermissionMode::Deny, policy)).await.expect("started");
+        let mut events = prompted(&session, script.clone()).await;
+        requested(&mut events).await;
+        assert_eq!(resolved(&mut events).await, (Some(option.to_owned()), by), "{script}");
+        session.kill(KillOptions::NOW).await.expect("killed");
+    }
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_rule_that_asks_asks_in_every_mode_and_the_answer_has_a_name() {
+    let manager = manager().await;
+    let policy = PermissionPolicy { rules: vec![rule("*", "", "", Decision::Ask)], ..PermissionPolicy::default() };
+    let session = manager.start_session(config(PermissionMode::Allow, policy)).await.expect("started");
+    let mut events = prompted(&session, runs("ls")).await;
+    let id = requested(&mut events).await;
+    session.respond_permission_as("somebody", &id, PermissionAnswer::Deny).await.expect("answered");
+    let by = ResolvedBy::User { name: Some("somebody".into()) };
+    assert_eq!(resolved(&mut events).await, (Some("no".into()), by));
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_request_waits_until_its_deadline() {
+    let manager = manager().await;
+    for (allow_at_deadline, option) in [(true, "yes"), (false, "no")] {
+        let policy = PermissionPolicy { deadline_ms: Some(20), allow_at_deadline, ..PermissionPolicy::default() };
+        let session = manager.start_session(config(PermissionMode::Ask, policy)).await.expect("started");
+        let mut events = prompted(&session, runs("ls")).await;
+        let id = requested(&mut events).await;
+        assert_eq!(resolved(&mut events).await, (Some(option.to_owned()), ResolvedBy::Deadline));
+        let late = session.respond_permission(&id, PermissionAnswer::Allow).await;
+        assert!(matches!(late, Err(proxy_manager::Error::UnknownPermission { .. })), "{late:?}");
+    }
+    // One that was answered in time is not answered again.
+    let policy = PermissionPolicy { deadline_ms: Some(200), ..PermissionPolicy::default() };
+    let session = manager.start_session(config(PermissionMode::Ask, policy)).await.expect("started");
+    let mut events = prompted(&session, runs("ls")).await;
+    let id = requested(&mut events).await;
+    session.respond_permission(&id, PermissionAnswer::Allow).await.expect("answered");
+    assert_eq!(resolved(&mut events).await.1, ResolvedBy::User { name: None });
+    manager.shutdown().await;
+}
+
+/// What allows, once, has to be there, or what rejects: else somebody has to say which of the options it is, or the deadline
+/// takes none.
+#[tokio::test]
+async fn where_nothing_allows_nothing_is_chosen() {
+    let manager = manager().await;
+    let params = json!({"sessionId": "fake-session", "toolCall": {"toolCallId": "c"},
+                        "options": [{"optionId": "odd", "name": "Odd", "kind": "reject_always"}]});
+    let request = json!({"jsonrpc": "2.0", "id": 1000, "method": "session/request_permission", "params": params});
+    let policy = PermissionPolicy { deadline_ms: Some(20), allow_at_deadline: true, ..PermissionPolicy::default() };
+    let session = manager.start_session(config(PermissionMode::Allow, policy)).await.expect("started");
+    let mut events = prompted(&session, format!("raw {request}\nwait")).await;
+    requested(&mut events).await;
+    assert_eq!(resolved(&mut events).await, (None, ResolvedBy::Deadline), "it would be for ever");
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_policy_that_cannot_be_followed_starts_nothing() {
+    let manager = manager().await;
+    let rules = vec![rule("*", "", "", Decision::Ask), rule("", "", "/a/{b", Decision::Deny)];
+    let policy = PermissionPolicy { rules, ..PermissionPolicy::default() };
+    let refused = soon("a refusal", manager.start_session(config(PermissionMode::Ask, policy))).await;
+    let refused = refused.expect_err("refused").to_string();
+    assert!(refused.contains("rule 1") && refused.contains("/a/{b"), "{refused}");
+    assert!(manager.list_sessions().is_empty());
+    manager.shutdown().await;
+}

@@ -1,0 +1,133 @@
+//! The real agents × what they are put through, by `ProxyManager` alone: `tests/real-agents/run`, which says how.
+//!
+//! Without an installed agent its cells fail; none is ever skipped.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "its output is for whoever runs it")]
+
+mod args;
+
+use std::{
+    collections::VecDeque,
+    io::Write,
+    path::PathBuf,
+    process::ExitCode,
+    sync::{Mutex, PoisonError},
+    thread,
+    time::Instant,
+};
+
+use agent_proxy_tests::real_agents::{self, Agent, Cell, Outcome, Programs, scenarios::Scenario};
+
+use crate::args::{Args, Form};
+
+/// The variable with the folder that `tests/real-agents/install` prints.
+const AGENTS: &str = "AGENT_PROXY_AGENTS";
+/// What a start through us may be of the agent's own.
+const MOST: f64 = 1.05;
+/// Cells at once: an agent takes up to 370 MB and a processor.
+const AT_ONCE: usize = 2;
+
+fn main() -> ExitCode {
+    let args = match Args::parse(std::env::args().skip(1)) {
+        Ok(args) => args,
+        Err(usage) => {
+            eprintln!("{usage}");
+            return ExitCode::from(2);
+        }
+    };
+    let Some(agents) = std::env::var_os(AGENTS) else {
+        eprintln!("{AGENTS} is not set: it is the folder that tests/real-agents/install prints");
+        return ExitCode::from(2);
+    };
+    let programs = Programs {
+        child: PathBuf::from(env!("CARGO_BIN_EXE_proxy-child")),
+        agents: PathBuf::from(agents).join("bin"),
+        mcp: PathBuf::from(env!("CARGO_BIN_EXE_mcp-server")),
+    };
+    if let Some(runs) = args.starts {
+        return starts(&args.agents, &programs, runs);
+    }
+    real_agents::keep_logs();
+    // What a cell says is told in the table.
+    std::panic::set_hook(Box::new(|_| {}));
+    let begin = Instant::now();
+    let cells = run_all(&args, &programs);
+    match args.form {
+        Form::Plain => println!("{}", real_agents::plain(&cells)),
+        Form::Markdown => println!("{}", real_agents::markdown(&cells)),
+        Form::Json => println!("{:#}", real_agents::json(&cells)),
+    }
+    let count = |wanted: fn(&Outcome) -> bool| cells.iter().filter(|cell| wanted(&cell.outcome)).count();
+    let fails = count(|outcome| matches!(outcome, Outcome::Fail(_)));
+    eprintln!(
+        "real agents: {} cells, {} pass, {} unsupported, {fails} FAIL, {:.0} s",
+        cells.len(),
+        count(|outcome| *outcome == Outcome::Pass),
+        count(|outcome| matches!(outcome, Outcome::Unsupported(_))),
+        begin.elapsed().as_secs_f64()
+    );
+    if fails == 0 && !cells.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs the cells, a few at once; they come back in their order.
+fn run_all(args: &Args, programs: &Programs) -> Vec<Cell> {
+    let wanted: Vec<(&'static Agent, &'static Scenario)> =
+        args.agents.iter().flat_map(|agent| args.scenarios.iter().map(move |scenario| (*agent, *scenario))).collect();
+    let queue: Mutex<VecDeque<_>> = Mutex::new(wanted.into_iter().enumerate().collect());
+    let done = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..args.at_once.unwrap_or(AT_ONCE) {
+            scope.spawn(|| {
+                loop {
+                    let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                    let Some((at, (agent, scenario))) = next else { return };
+                    let cell = runtime().block_on(real_agents::run(agent, scenario, programs));
+                    progress(&cell);
+                    done.lock().unwrap_or_else(PoisonError::into_inner).push((at, cell));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, cell)| cell).collect()
+}
+
+/// Measures starts, one agent after the other.
+fn starts(agents: &[&'static Agent], programs: &Programs, runs: usize) -> ExitCode {
+    println!("{:18}{:>10}{:>12}{:>8}", "agent", "itself ms", "through us", "ratio");
+    let mut all_good = true;
+    for agent in agents {
+        match runtime().block_on(real_agents::measure(agent, programs, runs)) {
+            Ok(starts) => {
+                let [own, ours] = [starts.own(), starts.ours()].map(|time| time.as_secs_f64() * 1000.0);
+                let ratio = starts.ratio();
+                all_good &= ratio <= MOST;
+                println!("{:18}{own:>10.1}{ours:>12.1}{ratio:>8.3}", starts.agent);
+            }
+            Err(failure) => {
+                all_good = false;
+                println!("{:18}FAIL: {failure:?}", agent.id);
+            }
+        }
+    }
+    println!("median of {runs} pairs; the ratio is the median of the pairs' ratios and has to be at most {MOST}");
+    if all_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// A runtime of a cell's own: what is left in it ends with it.
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+/// A line for each cell that was run.
+fn progress(cell: &Cell) {
+    let word = match &cell.outcome {
+        Outcome::Pass => "pass".to_owned(),
+        Outcome::Unsupported(reason) => format!("unsupported: {reason}"),
+        Outcome::Fail(what) => format!("FAIL: {what}"),
+    };
+    let line = format!("{:5.1} s  {} · {}: {word}", cell.took.as_secs_f64(), cell.agent, cell.scenario);
+    // Lost only with the terminal itself.
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
