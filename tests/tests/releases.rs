@@ -166,6 +166,8 @@ fn last_release(directory: &Path, id: &str) -> std::thread::JoinHandle<()> {
     let listener = UnixListener::bind(&path).expect("bound");
     let id = id.to_owned();
     std::thread::spawn(move || {
+        // All of it: `cat` ends when its input is closed.
+        let stands = stands;
         let (stream, _) = listener.accept().expect("a host");
         let control = claimed(&stream);
         let verdict =
@@ -195,8 +197,15 @@ fn last_release(directory: &Path, id: &str) -> std::thread::JoinHandle<()> {
         say(&host, 1, json!({ "Event": { "turn": 3, "event": { "stream:text": { "text": "hello" } } } }));
         say(&host, 2, json!({ "Event": { "turn": 3, "event": { "stream:smell": { "of": "roses" } } } }));
         say(&host, 3, json!({ "TurnEnded": { "turn": 3 } }));
-        while host.hear_of("/Ack/seq") != 3 {}
-        let prompt = host.hear_of("/Prompt");
+        // In either order: the end of a turn is told before it is durable, and acknowledged after.
+        let (mut is_acknowledged, mut prompt) = (false, Value::Null);
+        while !is_acknowledged || prompt.is_null() {
+            let mut said = host.hear();
+            is_acknowledged |= said.pointer("/Ack/seq") == Some(&json!(3));
+            if let Some(asked) = said.get_mut("Prompt") {
+                prompt = asked.take();
+            }
+        }
         assert_eq!(prompt["turn"], 1, "it was told of none");
         say(&host, 0, json!({ "Done": { "request": prompt["request"] } }));
         say(&host, 4, json!({ "TurnEnded": { "turn": 1 } }));
