@@ -1,6 +1,6 @@
 //! A client of the daemon: one HTTP/1 request per connection over the local socket.
 
-use std::{io, time::Duration};
+use std::{future::Future, io, pin::pin, time::Duration};
 
 use http_body_util::{BodyExt, Full};
 use hyper::{
@@ -15,9 +15,9 @@ use serde_json::Value;
 
 use crate::{problem::Problem, socket_path::SocketPath};
 
-/// How long the daemon may take to begin an answer, on top of what a request itself waits for: longer than any of its
-/// own deadlines, so that only a stopped daemon runs into it.
-const DEADLINE: Duration = Duration::from_secs(90);
+/// How long a request may take as it likes: what it does has deadlines of its own in the daemon, some of them the session's.
+/// Then, and again each time, the daemon has as long to say that it is well.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Longest line of a stream: the longest message of a proxy, and what JSON adds to it.
 const MAX_LINE: usize = 128 * 1024 * 1024;
@@ -39,8 +39,7 @@ impl Client {
     /// # Errors
     /// `no-daemon`, `deadline`, or what the daemon answered.
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Problem> {
-        let response = self.send(Method::GET, path, None, Duration::ZERO).await?;
-        self.json(response).await
+        self.while_well(async { self.json(self.exchange(Method::GET, path, None).await?).await }).await
     }
 
     /// `POST`s JSON and gets some.
@@ -48,22 +47,8 @@ impl Client {
     /// # Errors
     /// As [`Client::get`].
     pub(crate) async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Problem> {
-        self.post_waiting(path, body, Duration::ZERO).await
-    }
-
-    /// As [`Client::post`], where the daemon takes `extra` by request.
-    ///
-    /// # Errors
-    /// As [`Client::get`].
-    pub(crate) async fn post_waiting<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        body: &impl Serialize,
-        extra: Duration,
-    ) -> Result<T, Problem> {
         let body = serde_json::to_vec(body).map_err(|error| Problem::failed(format!("JSON: {error}")))?;
-        let response = self.send(Method::POST, path, Some(body), extra).await?;
-        self.json(response).await
+        self.while_well(async { self.json(self.exchange(Method::POST, path, Some(body)).await?).await }).await
     }
 
     /// `DELETE`s.
@@ -71,8 +56,7 @@ impl Client {
     /// # Errors
     /// As [`Client::get`].
     pub(crate) async fn delete(&self, path: &str) -> Result<(), Problem> {
-        let response = self.send(Method::DELETE, path, None, Duration::ZERO).await?;
-        self.json(response).await
+        self.while_well(async { self.json(self.exchange(Method::DELETE, path, None).await?).await }).await
     }
 
     /// `GET`s a stream of JSON lines.
@@ -80,7 +64,7 @@ impl Client {
     /// # Errors
     /// As [`Client::get`].
     pub(crate) async fn get_lines(&self, path: &str) -> Result<Lines, Problem> {
-        let response = self.send(Method::GET, path, None, Duration::ZERO).await?;
+        let response = self.while_well(self.exchange(Method::GET, path, None)).await?;
         Ok(self.lines(response))
     }
 
@@ -90,7 +74,7 @@ impl Client {
     /// As [`Client::get`].
     pub(crate) async fn post_lines(&self, path: &str, body: &impl Serialize) -> Result<Lines, Problem> {
         let body = serde_json::to_vec(body).map_err(|error| Problem::failed(format!("JSON: {error}")))?;
-        let response = self.send(Method::POST, path, Some(body), Duration::ZERO).await?;
+        let response = self.while_well(self.exchange(Method::POST, path, Some(body))).await?;
         Ok(self.lines(response))
     }
 
@@ -98,20 +82,25 @@ impl Client {
         Lines { body: response.into_body(), buffer: Vec::new(), at: 0, socket: self.socket.clone() }
     }
 
-    async fn send(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<Vec<u8>>,
-        extra: Duration,
-    ) -> Result<Response<Incoming>, Problem> {
-        let deadline = DEADLINE.saturating_add(extra);
-        match tokio::time::timeout(deadline, self.exchange(method, path, body)).await {
-            Ok(result) => result,
-            Err(_) => Err(Problem::new(
-                "deadline",
-                format!("the daemon on {} did not answer within {deadline:?}", self.socket.path.display()),
-            )),
+    /// Waits for an answer as long as the daemon is well.
+    async fn while_well<T>(&self, answer: impl Future<Output = Result<T, Problem>>) -> Result<T, Problem> {
+        let mut answer = pin!(answer);
+        loop {
+            if let Ok(answer) = tokio::time::timeout(PATIENCE, &mut answer).await {
+                return answer;
+            }
+            let health = tokio::time::timeout(PATIENCE, self.exchange(Method::GET, "/v1/health", None));
+            tokio::select! {
+                biased;
+                answer = &mut answer => return answer,
+                health = health => {
+                    health.map_err(|_| {
+                        let path = self.socket.path.display();
+                        let why = format!("the daemon on {path} does not say within {PATIENCE:?} that it is well");
+                        Problem::new("deadline", format!("{why}: is it stopped?"))
+                    })??;
+                }
+            }
         }
     }
 

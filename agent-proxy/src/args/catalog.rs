@@ -41,7 +41,7 @@ pub(crate) struct AgentsArgs {
     agent-proxy run --profile review 'what does this project do?'\n\n\
     They are tables in profiles.toml in the configuration directory (see `agents --help`).\n\
     Each agent that is found has a profile of its own name, until you make one of that name.\n\
-    A daemon reads them when it starts.\n")]
+    A daemon reads them again, when they have changed, at the next start of a session.\n")]
 pub(crate) struct ProfilesArgs {
     /// What to do [default: list]
     #[command(subcommand)]
@@ -131,7 +131,7 @@ pub(crate) enum ProfileField {
     They are tables in models.toml (mode 0600) in the configuration directory (see\n\
     `agents --help`). Each agent gets one in its own form, in a home directory of the\n\
     session's own. Keys are never taken from the command line, and never shown.\n\
-    A daemon reads them when it starts.\n")]
+    A daemon reads them again, when they have changed, at the next start of a session.\n")]
 pub(crate) struct ModelsArgs {
     /// What to do [default: list]
     #[command(subcommand)]

@@ -1,6 +1,6 @@
 //! `abort`.
 
-use proxy_manager::{AbortPolicy, KillOptions, Receipt};
+use proxy_manager::{AbortPolicy, Receipt};
 use serde_json::json;
 
 use super::kill;
@@ -17,8 +17,7 @@ pub(super) async fn run(client: &Client, args: &AbortArgs, as_json: bool) -> Res
     let path = format!("/v1/sessions/{}/abort", args.id);
     if args.kill_turn {
         let request = AbortRequest { policy: AbortPolicy::KillTurnProcesses };
-        let extra = KillOptions::default().grace.saturating_mul(2);
-        let killed: Result<Receipt, Problem> = client.post_waiting(&path, &request, extra).await;
+        let killed: Result<Receipt, Problem> = client.post(&path, &request).await;
         return kill::tell(killed, as_json);
     }
     let request = AbortRequest { policy: AbortPolicy::LeaveProcesses };

@@ -1,5 +1,7 @@
 //! `doctor`.
 
+use std::path::Path;
+
 use proxy_manager::Child;
 
 use crate::{
@@ -12,8 +14,13 @@ use crate::{
 };
 
 /// Tries everything, and says what is missing and what to do about it.
-pub(super) async fn run(child: Child, socket: &SocketPath, as_json: bool) -> Result<(), Failure> {
-    let checks = doctor::examine(child, socket).await;
+pub(super) async fn run(
+    child: Child,
+    socket: &SocketPath,
+    directory: Option<&Path>,
+    as_json: bool,
+) -> Result<(), Failure> {
+    let checks = doctor::examine(child, socket, directory).await;
     if as_json {
         term::json(&checks)?;
     } else {

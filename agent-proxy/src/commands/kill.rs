@@ -21,7 +21,7 @@ pub(super) async fn run(client: &Client, args: &KillArgs, as_json: bool) -> Resu
         grace_ms: Some(u64::try_from(grace.as_millis()).unwrap_or(u64::MAX)),
     };
     let path = format!("/v1/sessions/{}/kill", args.id);
-    let killed: Result<Receipt, Problem> = client.post_waiting(&path, &request, grace.saturating_mul(2)).await;
+    let killed: Result<Receipt, Problem> = client.post(&path, &request).await;
     tell(killed, as_json)
 }
 

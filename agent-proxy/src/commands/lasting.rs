@@ -22,7 +22,7 @@ fn grace(grace: Duration) -> SuspendRequest {
 /// Ends a session's processes, and prints what is needed to go on with it.
 pub(super) async fn suspend(client: &Client, args: &SuspendArgs, as_json: bool) -> Result<(), Failure> {
     let path = format!("/v1/sessions/{}/suspend", args.id);
-    let snapshot: Value = client.post_waiting(&path, &grace(args.grace), args.grace.saturating_mul(2)).await?;
+    let snapshot: Value = client.post(&path, &grace(args.grace)).await?;
     if as_json {
         return term::json(&snapshot);
     }
@@ -57,7 +57,7 @@ pub(super) async fn resume(client: &Client, id: &SessionId, how: &str, as_json: 
 pub(super) async fn attach_command(client: &Client, args: &AttachArgs, as_json: bool) -> Result<(), Failure> {
     let attach: Attach = if args.hand_over {
         let path = format!("/v1/sessions/{}/hand-over", args.id);
-        client.post_waiting(&path, &grace(args.grace), args.grace.saturating_mul(2)).await?
+        client.post(&path, &grace(args.grace)).await?
     } else {
         client.get(&format!("/v1/sessions/{}/attach-command", args.id)).await?
     };

@@ -1,12 +1,15 @@
 //! Lines that the user types, one at a time, each when it is asked for: who reads ahead takes what is for another.
 
-use std::io::{self, BufRead, IsTerminal};
+use std::io::{self, BufRead, IsTerminal, Read};
 
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use rustyline::{Config, Editor, error::ReadlineError, history::MemHistory};
 use tokio::sync::mpsc;
 
 use crate::term;
+
+/// A longer line is taken for several, in bytes: a prompt has to fit into a message.
+const LONGEST: u64 = 1 << 20;
 
 /// What was typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,9 +112,31 @@ fn edited(editor: &mut Editor<(), MemHistory>, prompt: &str) -> Typed {
 }
 
 fn plain() -> Typed {
-    let mut line = String::new();
-    match io::stdin().lock().read_line(&mut line) {
-        Ok(read) if read > 0 => Typed::Line(line.trim_end_matches(['\n', '\r']).to_owned()),
+    line_of(&mut io::stdin().lock())
+}
+
+/// A line; what of it is no UTF-8 is replaced. One that is too long goes on in the next.
+fn line_of(input: &mut impl BufRead) -> Typed {
+    let mut line = Vec::new();
+    match input.take(LONGEST).read_until(b'\n', &mut line) {
+        Ok(read) if read > 0 => Typed::Line(String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r']).to_owned()),
         _ => Typed::End,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_line_is_lost() {
+        let input = [&b"caf\xe9\r\nsecond\n"[..], &vec![b'x'; LONGEST as usize + 1], b"\n\nlast"].concat();
+        let mut input = &input[..];
+        let lines = std::iter::from_fn(|| match line_of(&mut input) {
+            Typed::Line(line) => Some(line),
+            _ => None,
+        });
+        let longest = "x".repeat(LONGEST as usize);
+        assert_eq!(lines.collect::<Vec<_>>(), ["caf\u{fffd}", "second", &longest, "x", "", "last"]);
     }
 }

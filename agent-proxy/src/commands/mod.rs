@@ -58,7 +58,10 @@ pub(crate) async fn run(cli: Cli, token: ChildToken) -> Result<(), Failure> {
         Command::Models(args) => models::run(args, global.config_dir.as_deref(), global.json),
         Command::Serve(args) => serve::run(child, args, &global, &socket(&global)?).await,
         Command::Leaktest(args) => leaktest::run(child, args, global.json).await,
-        Command::Doctor => doctor::run(child, &SocketPath::find(global.socket.as_deref()), global.json).await,
+        Command::Doctor => {
+            let socket = SocketPath::find(global.socket.as_deref());
+            doctor::run(child, &socket, global.config_dir.as_deref(), global.json).await
+        }
         Command::Completions(args) => completions::run(&args),
         other => {
             let client = Client::new(socket(&global)?);

@@ -1,7 +1,5 @@
 //! `set`, `compact`, `state`, `messages`, `conversations`, `native`, `steer`, `transcript` and `delete`.
 
-use std::time::Duration;
-
 use proxy_manager::{Json, Operation, SessionId};
 use serde_json::{Value, json};
 
@@ -12,9 +10,6 @@ use crate::{
     problem::{Failure, Problem},
     saying, term,
 };
-
-/// How long an agent may take to compact its conversation: as long as the daemon lets it.
-const COMPACT: Duration = Duration::from_secs(300);
 
 /// Has the agent change its model, its mode, or how hard it thinks.
 pub(super) async fn set(client: &Client, args: SetArgs, as_json: bool) -> Result<(), Failure> {
@@ -65,8 +60,7 @@ pub(super) async fn delete(client: &Client, args: SessionArgs, as_json: bool) ->
 }
 
 async fn operate(client: &Client, id: &SessionId, operation: &Operation) -> Result<Value, Problem> {
-    let extra = if *operation == Operation::Compact { COMPACT } else { Duration::ZERO };
-    client.post_waiting(&format!("/v1/sessions/{id}/operations"), operation, extra).await
+    client.post(&format!("/v1/sessions/{id}/operations"), operation).await
 }
 
 /// A reply is JSON either way: indented for people.

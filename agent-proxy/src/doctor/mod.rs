@@ -3,6 +3,8 @@
 mod sessions;
 mod system;
 
+use std::path::Path;
+
 use proxy_manager::Child;
 use serde::Serialize;
 
@@ -60,10 +62,10 @@ pub(crate) fn baseline_is_usable(checks: &[Check]) -> bool {
 }
 
 /// Tries everything. Starts and ends some sessions; leaves nothing.
-pub(crate) async fn examine(child: Child, socket: &SocketPath) -> Vec<Check> {
+pub(crate) async fn examine(child: Child, socket: &SocketPath, directory: Option<&Path>) -> Vec<Check> {
     let mut checks = system::before();
     checks.extend(sessions::examine(child).await);
-    checks.extend(system::after(socket));
+    checks.extend(system::after(socket, directory));
     checks
 }
 

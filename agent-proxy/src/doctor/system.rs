@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
-use agents::{Catalog, discovery};
+use agents::{AgentSpec, discovery};
 use nix::{
     sys::{
         prctl,
@@ -12,7 +12,10 @@ use nix::{
 };
 
 use super::Check;
-use crate::{configuration::places, socket_path::SocketPath};
+use crate::{
+    configuration::{Configuration, places},
+    socket_path::SocketPath,
+};
 
 /// Descriptors per session in the host, roughly: what the advice about the limit counts with.
 const FDS_PER_SESSION: u64 = 4;
@@ -23,9 +26,9 @@ pub(super) fn before() -> Vec<Check> {
 }
 
 /// What there is beside sessions.
-pub(super) fn after(socket: &SocketPath) -> Vec<Check> {
+pub(super) fn after(socket: &SocketPath, directory: Option<&Path>) -> Vec<Check> {
     let mut checks = vec![descriptors(), pids(), socket_directory(socket)];
-    checks.extend(agents());
+    checks.extend(agents(directory));
     checks
 }
 
@@ -149,21 +152,21 @@ fn socket_directory(socket: &SocketPath) -> Check {
 }
 
 /// One line for each agent of the catalog that has a program.
-fn agents() -> Vec<Check> {
-    let places = places();
-    let found: Vec<(String, Option<String>)> = Catalog::default()
-        .rows()
-        .iter()
-        .filter_map(|row| {
-            let path = discovery::executable(row.cmd.first()?, &places);
-            Some((row.id.clone(), path.map(|path| path.display().to_string())))
-        })
-        .collect();
-    let check = |(id, path): (String, Option<String>)| match path {
-        Some(path) => Check::ok("agent", format!("{id}: {path}")),
-        None => Check::note("agent", format!("{id}: not in PATH"), None),
+fn agents(directory: Option<&Path>) -> Vec<Check> {
+    let configuration = match Configuration::read(directory) {
+        Ok(configuration) => configuration,
+        Err(problem) => return vec![Check::missing("configuration", problem.detail, "change what it names")],
     };
-    found.into_iter().map(check).collect()
+    let places = places();
+    let check = |row: &AgentSpec| match discovery::discover(row, &places).program {
+        Some(path) => Check::ok("agent", format!("{}: {}", row.id, path.display())),
+        None => Check::note(
+            "agent",
+            format!("{}: not found", row.id),
+            Some("`agent-proxy agents` says what installs it".to_owned()),
+        ),
+    };
+    configuration.catalog.rows().iter().filter(|row| !row.cmd.is_empty()).map(check).collect()
 }
 
 #[cfg(test)]

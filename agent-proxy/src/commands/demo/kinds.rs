@@ -9,7 +9,7 @@ pub(super) const PROMPT: &str = "\
 spawn exec sleep 301
 setsid exec sleep 302
 daemon exec sleep 303
-ignore-term sleep 304; :
+ignore-term exec sleep 304
 say Done. They outlive this turn.";
 
 /// The word of the prompt for each, and what it is.
@@ -17,7 +17,7 @@ const KINDS: [(&str, &str); 4] = [
     ("spawn", "a plain child"),
     ("setsid", "a setsid child"),
     ("daemon", "a double-fork daemon"),
-    ("ignore-term", "a shell that ignores SIGTERM"),
+    ("ignore-term", "one that ignores SIGTERM"),
 ];
 
 /// Which process is which.
