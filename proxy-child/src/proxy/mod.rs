@@ -13,6 +13,7 @@ mod link;
 mod operations;
 pub(crate) mod outliving;
 mod permissions;
+mod pieces;
 mod polling;
 mod session;
 mod verbatim;

@@ -9,7 +9,7 @@ use ipc_protocol::{
 };
 
 use super::Session;
-use crate::proxy::{files, link::Link};
+use crate::proxy::{files, link::Link, pieces};
 
 impl Session<'_> {
     /// Lets the adapter do something, and does what it wants done.
@@ -61,7 +61,8 @@ impl Session<'_> {
                     if running.exited.is_none() {
                         first = running.permissions.note(&event, Instant::now(), running.adapter.as_mut());
                     }
-                    link.send(&FromProxy::Event { turn: self.turn.unwrap_or(0), event });
+                    let turn = self.turn.unwrap_or(0);
+                    pieces::give(event, |event| link.send(&FromProxy::Event { turn, event }));
                 }
                 Action::Write(bytes) => {
                     let written = running.agent.as_mut().map(|agent| agent.write(&bytes));

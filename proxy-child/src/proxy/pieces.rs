@@ -1,0 +1,68 @@
+//! Texts that are too long for one event.
+
+use ipc_protocol::Event;
+
+/// Bytes of text in one event at the most. An agent may say megabytes at once; readers, rings and the log count on small events.
+const MOST: usize = 256 * 1024;
+
+/// Gives the event to `take`. One whose text is longer than [`MOST`] becomes several, cut between characters.
+pub(crate) fn give(event: Event, mut take: impl FnMut(Event)) {
+    let (text, make): (&str, fn(String) -> Event) = match &event {
+        Event::Text { text } if text.len() > MOST => (text, |text| Event::Text { text }),
+        Event::Thinking { text } if text.len() > MOST => (text, |text| Event::Thinking { text }),
+        _ => return take(event),
+    };
+    let mut rest = text;
+    while !rest.is_empty() {
+        let (piece, after) = rest.split_at(rest.floor_char_boundary(MOST));
+        take(make(piece.to_owned()));
+        rest = after;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The texts of what becomes of an event.
+    fn texts(event: Event) -> Vec<String> {
+        let (kind, mut texts) = (std::mem::discriminant(&event), Vec::new());
+        give(event, |piece| {
+            assert_eq!(std::mem::discriminant(&piece), kind);
+            match piece {
+                Event::Text { text } | Event::Thinking { text } => texts.push(text),
+                other => panic!("{other:?}"),
+            }
+        });
+        texts
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        #[test]
+        fn pieces_are_bounded_and_together_the_text(word in "[a-zß語🦀]{1,9}", len in 0..4 * MOST, thinks: bool) {
+            let text = word.repeat(len / word.len());
+            let event = if thinks { Event::Thinking { text: text.clone() } } else { Event::Text { text: text.clone() } };
+            let texts = texts(event);
+            prop_assert!(texts.iter().all(|piece| piece.len() <= MOST));
+            // Only the last one is short.
+            prop_assert!(texts.iter().rev().skip(1).all(|piece| piece.len() > MOST - 4));
+            prop_assert_eq!(texts.concat(), text);
+        }
+    }
+
+    #[test]
+    fn what_fits_is_left_as_it_is() {
+        for len in [0, 1, MOST] {
+            assert_eq!(texts(Event::Text { text: "x".repeat(len) }).len(), 1);
+        }
+        assert_eq!(texts(Event::Text { text: "x".repeat(MOST + 1) }).len(), 2);
+        let log = Event::Log { stream: "stderr".into(), text: "x".repeat(MOST + 1) };
+        let mut given = Vec::new();
+        give(log.clone(), |event| given.push(event));
+        assert_eq!(given, [log]);
+    }
+}
