@@ -40,7 +40,8 @@ pub struct Builder {
     pub(crate) child: Child,
     pub(crate) kit: Kit,
     pub(crate) deadlines: Deadlines,
-    pub(crate) history: HistoryLimits,
+    /// `None`: what suits, with an event log or without.
+    pub(crate) history: Option<HistoryLimits>,
     pub(crate) ended_sessions: usize,
     pub(crate) containment: Containment,
     pub(crate) cgroup_parent: Option<PathBuf>,
@@ -58,7 +59,7 @@ impl Builder {
             child,
             kit: Kit { max_depth: 3, ..Kit::default() },
             deadlines: Deadlines::default(),
-            history: HistoryLimits::default(),
+            history: None,
             ended_sessions: 100,
             containment: Containment::default(),
             cgroup_parent: None,
@@ -153,10 +154,11 @@ impl Builder {
         self
     }
 
-    /// How much of each session's events is kept in memory.
+    /// How much of each session's events is kept in memory. [`HistoryLimits::default`] without a state directory,
+    /// [`HistoryLimits::BESIDE_LOG`] with one.
     #[must_use]
     pub fn history(mut self, limits: HistoryLimits) -> Self {
-        self.history = limits;
+        self.history = Some(limits);
         self
     }
 

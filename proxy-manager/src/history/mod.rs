@@ -27,13 +27,18 @@ pub use subscription::Subscription;
 pub(crate) use writer::{RETRY, Writer};
 
 /// How much of each session's past is kept in memory. Without a state directory what falls out is gone: a subscriber that has
-/// not read it gets a `session:gap` in its place.
+/// not read it gets a `session:gap` in its place. With one it is read from the event log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryLimits {
     /// Events per session. 65,536 by default; at least 1 is kept.
     pub events: usize,
-    /// Bytes per session, as [`Event::weight`] counts them. 8 MiB by default.
+    /// Bytes per session, as [`Event::weight`] counts them. 8 MiB by default, 2 MiB with a state directory.
     pub bytes: usize,
+}
+
+impl HistoryLimits {
+    /// What is kept in memory of what is in the event log as well: enough for readers that are not behind.
+    pub const BESIDE_LOG: Self = Self { events: 65_536, bytes: 2 * 1024 * 1024 };
 }
 
 impl Default for HistoryLimits {

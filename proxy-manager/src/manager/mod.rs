@@ -34,7 +34,7 @@ use crate::{
     containment::Containing,
     directory::Directory,
     fork_server::ForkServer,
-    history::{Log, Streams},
+    history::{HistoryLimits, Log, Streams},
     homes::Homes,
     launch::Kit,
     leases::Leases,
@@ -97,7 +97,7 @@ impl ProxyManager {
 
     pub(crate) async fn start(builder: Builder, cwd: String) -> Result<Self> {
         let child = builder.child.clone();
-        let (deadlines, limits, ended_sessions) = (builder.deadlines, builder.history, builder.ended_sessions);
+        let (deadlines, history, ended_sessions) = (builder.deadlines, builder.history, builder.ended_sessions);
         let admission = Arc::new(Admission::new(builder.bounds));
         let kit = Kit { cwd, ..builder.kit.clone() };
         let idle_suspend_ms = builder.idle_suspend.map_or(0, |idle| idle.as_millis().try_into().unwrap_or(u64::MAX));
@@ -107,6 +107,8 @@ impl ProxyManager {
             blocking("preparing the manager", move || Prepared::new(&builder)).await??;
         let fork_server = ForkServer::start(&child, &deadlines, containing.groups()).await?;
         let directory = Arc::new(Directory::new(ended_sessions));
+        let usual = if log.is_there() { HistoryLimits::BESIDE_LOG } else { HistoryLimits::default() };
+        let limits = history.unwrap_or(usual);
         let streams = Streams { limits, everyone: directory.everyone().clone(), log, log_failure, roster };
         if let Err(error) = containing.require_default(&fork_server).await {
             fork_server.finish(deadlines.shutdown, true).await;
