@@ -14,6 +14,8 @@ pub(crate) struct Texts {
     next: u64,
     /// Where the digits begin at 0 again.
     again: Option<u64>,
+    /// How many texts after that they do so again.
+    every: u64,
 }
 
 impl Texts {
@@ -33,18 +35,19 @@ impl Texts {
         if let Some(byte) = bytes.last_mut() {
             *byte = last;
         }
-        Self { bytes, next: 0, again: None }
+        Self { bytes, next: 0, again: None, every: 0 }
     }
 
-    /// The texts of two prompts: after `count` of them the digits begin at 0 again.
-    pub(crate) fn again_after(self, count: u64) -> Self {
-        Self { again: Some(count), ..self }
+    /// The texts of many prompts: after each `count` of them the digits begin at 0 again.
+    pub(crate) fn again_every(self, count: u64) -> Self {
+        Self { again: Some(count), every: count, ..self }
     }
 
     /// The text that is next, and moves on.
     pub(crate) fn take<T>(&mut self, with: impl FnOnce(&[u8]) -> T) -> T {
         if self.again == Some(self.next) {
             self.bytes[..DIGITS].fill(b'0');
+            self.again = Some(self.next + self.every);
         }
         let taken = with(&self.bytes);
         self.next += 1;
@@ -98,16 +101,17 @@ mod tests {
     }
 
     #[test]
-    fn the_texts_of_two_prompts() {
-        let (mut first, mut second) = (Texts::plain(), Texts::plain());
-        let mut both = Texts::plain().again_after(12);
-        for _ in 0..12 {
-            first.take(|text| both.check(text)).expect("of the first");
+    fn the_texts_of_many_prompts() {
+        let mut all = Texts::plain().again_every(12);
+        for _ in 0..3 {
+            let mut one = Texts::plain();
+            for _ in 0..12 {
+                one.take(|text| all.check(text)).expect("the next");
+            }
         }
-        for _ in 0..15 {
-            second.take(|text| both.check(text)).expect("of the second");
-        }
-        assert_eq!(both.taken(), 27);
+        assert_eq!(all.taken(), 36);
+        Texts::plain().take(|text| all.check(text)).expect("of the fourth");
+        Texts::plain().take(|text| all.check(text)).expect_err("the first again");
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Readers that are not where the writer is: one that stops while a million events pass, and one that begins at the first.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use proxy_manager::{AgentSessionConfig, KillOptions, PromptMode};
+use proxy_manager::{AgentSessionConfig, KillOptions, PromptMode, SessionHandle, Subscription};
+use tokio::time::sleep_until;
 
 use super::host::{Host, Memory};
 use crate::{
@@ -13,41 +14,80 @@ use crate::{
     text::Texts,
 };
 
-/// Events that all read before: then what a session that speaks has in memory (its ring) is there.
-const BEFORE: u64 = 500_000;
-/// Events that pass.
-const PASSING: u64 = 1_000_000;
+/// Events of one prompt.
+const PROMPTED: u64 = 50_000;
+/// Prompts whose events both readers read: then what a session that speaks has in memory is there.
+const BEFORE: u32 = 10;
+/// Prompts whose events pass while one reader is stalled: a million events.
+const PASSING: u32 = 20;
+/// How long it is.
+const STALL: Duration = Duration::from_secs(30);
 /// Replays; the figure is the median of them.
 const REPLAYS: u32 = 3;
+
+/// A reader that checks what it gets: no text is missing, and none comes twice.
+struct Reader {
+    subscription: Subscription,
+    /// Of the last text.
+    offset: u64,
+}
+
+impl Reader {
+    fn new(session: &SessionHandle) -> Self {
+        Self { subscription: session.subscribe(), offset: 0 }
+    }
+
+    /// Takes all events of some prompts.
+    ///
+    /// # Errors
+    /// When one is lost.
+    async fn read(&mut self, prompts: u32) -> Result<()> {
+        let (texts, count) = (Texts::plain().again_every(PROMPTED), u64::from(prompts) * PROMPTED);
+        let offset = &mut self.offset;
+        ours::receive(&mut self.subscription, texts, count, |envelope, _| *offset = envelope.offset).await
+    }
+}
+
+async fn prompt(session: &SessionHandle) -> Result<()> {
+    session.prompt(PROMPTED.to_string(), PromptMode::Refuse).await?;
+    Ok(())
+}
 
 /// # Errors
 /// When an event is lost.
 pub(super) async fn measure(host: &Host) -> Result<Figures> {
     let session = host.manager.start_session(AgentSessionConfig::new(flood::PROTOCOL)).await?;
-    let (mut awake, mut stalled) = (session.subscribe(), session.subscribe());
-    let ignore = |_: &_, _| {};
+    let (mut awake, mut stalled) = (Reader::new(&session), Reader::new(&session));
     let cold = Memory::watch()?;
-    let prompt = async { session.prompt(BEFORE.to_string(), PromptMode::Refuse).await.map_err(Error::from) };
-    let awake_reads = ours::receive(&mut awake, Texts::plain(), BEFORE, ignore);
-    let other_reads = ours::receive(&mut stalled, Texts::plain(), BEFORE, ignore);
-    tokio::try_join!(prompt, awake_reads, other_reads)?;
-    let ring = cold.grown_mib()?;
+    let begin = Instant::now();
+    for _ in 0..BEFORE {
+        tokio::try_join!(prompt(&session), awake.read(1), stalled.read(1))?;
+    }
+    let both = begin.elapsed();
+    let both_grown = cold.grown_mib()?;
 
     let memory = Memory::watch()?;
-    let begin = Instant::now();
-    let prompt = async { session.prompt(PASSING.to_string(), PromptMode::Refuse).await.map_err(Error::from) };
-    tokio::try_join!(prompt, ours::receive(&mut awake, Texts::plain(), PASSING, ignore))?;
-    let others = begin.elapsed();
+    let (begin, mut others) = (Instant::now(), Duration::ZERO);
+    for round in 1..=PASSING {
+        let asked = Instant::now();
+        tokio::try_join!(prompt(&session), awake.read(1))?;
+        others += asked.elapsed();
+        sleep_until((begin + STALL * round / PASSING).into()).await;
+    }
     let grown = memory.grown_mib()?;
 
     let begin = Instant::now();
-    ours::receive(&mut stalled, Texts::plain(), PASSING, ignore).await?;
+    stalled.read(PASSING).await?;
     let late = begin.elapsed();
-    let late_grown = memory.grown_mib()?;
     let all_grown = cold.grown_mib()?;
+    if stalled.offset != awake.offset {
+        let what = format!("ends at offset {}, the other at {}", stalled.offset, awake.offset);
+        return Err(Error::answer("the stalled reader", what));
+    }
     drop((memory, cold));
 
     session.kill(KillOptions::NOW).await?;
+    let total = u64::from(BEFORE + PASSING) * PROMPTED;
     let (mut rates, mut firsts) = (Vec::new(), Vec::new());
     for _ in 0..REPLAYS {
         let begin = Instant::now();
@@ -56,17 +96,18 @@ pub(super) async fn measure(host: &Host) -> Result<Figures> {
         let seen = |_: &_, _| {
             first.get_or_insert_with(|| begin.elapsed());
         };
-        ours::receive(&mut subscription, Texts::plain().again_after(BEFORE), BEFORE + PASSING, seen).await?;
-        rates.push((BEFORE + PASSING) as f64 / begin.elapsed().as_secs_f64());
+        ours::receive(&mut subscription, Texts::plain().again_every(PROMPTED), total, seen).await?;
+        rates.push(total as f64 / begin.elapsed().as_secs_f64());
         firsts.extend(first.map(|first| first.as_secs_f64() * 1e3));
     }
     let nothing = || Error::answer("a replay", "has no event");
+    let of = |prompts: u32, took: Duration| (u64::from(prompts) * PROMPTED) as f64 / took.as_secs_f64();
     let figures = [
-        ("others_per_s", PASSING as f64 / others.as_secs_f64()),
-        ("ring_mib", ring),
+        ("both_per_s", of(BEFORE, both)),
+        ("both_grown_mib", both_grown),
+        ("others_per_s", of(PASSING, others)),
         ("grown_mib", grown),
-        ("late_per_s", PASSING as f64 / late.as_secs_f64()),
-        ("late_grown_mib", late_grown),
+        ("late_per_s", of(PASSING, late)),
         ("all_grown_mib", all_grown),
         ("replay_per_s", median(&rates).ok_or_else(nothing)?),
         ("first_ms", median(&firsts).ok_or_else(nothing)?),
