@@ -49,7 +49,10 @@ impl Store {
 
     pub(crate) fn save(&self, id: &str, conversation: &Conversation) -> io::Result<()> {
         fs::create_dir_all(&self.0)?;
-        fs::write(self.path(id), serde_json::to_vec(conversation)?)
+        // Who is killed meanwhile leaves the old one or the new one, and not half of it.
+        let beside = self.0.join(format!("{id}.new"));
+        fs::write(&beside, serde_json::to_vec(conversation)?)?;
+        fs::rename(beside, self.path(id))
     }
 
     /// As some agents do with what they cannot load.
