@@ -9,8 +9,8 @@ use agent_proxy_tests::{
 };
 use ipc_protocol::{message::VERSION, reattach::Verdict};
 use proxy_manager::{
-    AgentSessionConfig, Envelope, Event, HistoryLimits, HostDeath, PermissionAnswer, PromptMode, ProxyManager,
-    Recovery, SessionHandle, SessionState,
+    AgentSessionConfig, EndReason, Envelope, Event, HistoryLimits, HostDeath, PermissionAnswer, PromptMode,
+    ProxyManager, Recovery, SessionHandle, SessionState,
 };
 use registry::PidFd;
 use serde_json::Value;
@@ -287,6 +287,34 @@ async fn without_its_fork_server_it_ends() {
     assert!(recovered.len() == 1 && recovered[0].is_empty(), "{recovered:?}");
     let Recovery::Ended(receipt) = &recovered[0].outcome else { panic!("{recovered:?}") };
     assert!(receipt.processes.len() >= 2, "{receipt:?}");
+    manager.shutdown().await;
+    state.nothing_left(&id, &[proxy, fork_server]);
+}
+
+/// The same under a living host, which tells it. (What has a conversation rests instead: tests/matrix.rs.)
+#[tokio::test]
+async fn without_its_fork_server_it_ends_with_a_host_too() {
+    let state = State::new();
+    let manager = next(&state).await;
+    let fork_server = manager.fork_server().pid;
+    let config = detached(sessions::shell("setsid sleep 1000 & echo there; cat"));
+    let session = manager.start_session(config).await.expect("started");
+    let (id, proxy) = (session.id().to_string(), session.info().proxy.expect("it runs").pid);
+    let mut events = session.subscribe();
+    said(&mut events, "there").await;
+    kill(fork_server);
+    let events = sessions::all(&mut events).await;
+    match &events.last().expect("a last event").event {
+        Event::SessionEnded { reason: EndReason::ForkServerDied, receipt: Some(receipt) } => {
+            assert!(receipt.is_empty() && receipt.processes.len() >= 2, "{receipt:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(system::with_marker(&id).is_empty());
+    manager.shutdown().await;
+    let manager = next(&state).await;
+    assert_eq!(manager.reattached(), []);
+    assert!(manager.recovered().is_empty(), "{:?}", manager.recovered());
     manager.shutdown().await;
     state.nothing_left(&id, &[proxy, fork_server]);
 }
