@@ -280,5 +280,15 @@ async fn answer(State(server): State<Arc<Server>>, uri: Uri, headers: HeaderMap,
     }
 }
 
+/// Whether a text of `value`, at any depth, contains `text`.
+pub fn says(value: &Value, text: &str) -> bool {
+    match value {
+        Value::String(string) => string.contains(text),
+        Value::Array(items) => items.iter().any(|item| says(item, text)),
+        Value::Object(members) => members.values().any(|member| says(member, text)),
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests;

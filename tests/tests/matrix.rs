@@ -1,49 +1,34 @@
 //! The recovery matrix: whoever dies, and whatever the session did then, its events are found and its conversation goes on.
+//!
+//! Its rows are for the fake agent, and with the feature `real-agents` for a real one too (`tests/real-agents/run --matrix`).
 //! `AGENT_PROXY_MATRIX=N` does each row N times.
 
 use std::{
     fs::{self, File},
     io::{BufRead, BufReader},
-    path::Path,
+    num::NonZero,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    thread,
 };
 
 use agent_proxy_tests::{
-    lasting::{SESSION, builder, config, mode_prompt},
-    sessions::{all, event, said, soon},
-    system::{is_alive, until},
+    lasting::{Lasting, Mode, Speaker, WORD},
+    mock_model::{MockModel, says},
+    sessions::{all, event, soon},
+    system::{is_alive, until, with_marker},
 };
+use libtest_mimic::{Arguments, Trial};
 use proxy_manager::{
-    EndReason, Envelope, Error, Event, KillOptions, Lifecycle, ProcessId, PromptMode, ProxyManager, Restart, SessionId,
-    SessionStatus, Signal,
+    AbortPolicy, AgentSessionConfig, EndReason, Envelope, Error, Event, KillOptions, Lifecycle, OnMissing, ProcessId,
+    PromptMode, ProxyManager, Restart, Resume, ResumeFrom, SessionHandle, SessionState, SessionStatus, Signal,
 };
 use registry::{Input, Output, PidFd, Spawn};
 use tempfile::TempDir;
+use tokio::{io::AsyncBufReadExt, net::unix::pipe};
 
-const CHILD: &str = env!("CARGO_BIN_EXE_proxy-child");
-const FAKE: &str = env!("CARGO_BIN_EXE_fake-agent");
-const MODES: [&str; 3] = ["idle", "turn", "tool"];
-
-fn times() -> usize {
-    std::env::var("AGENT_PROXY_MATRIX").ok().map_or(1, |times| times.parse().expect("a number"))
-}
-
-fn id() -> SessionId {
-    SESSION.parse().expect("an id")
-}
-
-fn place() -> TempDir {
-    let scratch = tempfile::tempdir().expect("a directory");
-    fs::create_dir(scratch.path().join("home")).expect("made");
-    scratch
-}
-
-async fn manager(scratch: &TempDir) -> ProxyManager {
-    soon("a manager", builder(CHILD, FAKE, scratch.path()).build()).await.expect("built")
-}
-
-fn kill(process: ProcessId) {
-    PidFd::open(process).and_then(|process| process.signal(Signal::Kill)).expect("signalled");
-}
+const ALL: &[Mode] = &[Mode::Idle, Mode::Turn, Mode::Tool];
 
 /// Whom of a host with its session to kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,244 +39,440 @@ enum Victim {
     Agent,
 }
 
-/// A host in a process of its own comes to where `mode` says, and then these die.
-fn host_dies(dir: &Path, mode: &str, victims: &[Victim]) {
-    let program = env!("CARGO_BIN_EXE_lasting-host");
-    let argv = [program, CHILD, FAKE, dir.to_str().expect("UTF-8"), mode].map(Into::into).to_vec();
-    let mut host = registry::spawn(Spawn {
-        argv,
-        stdin: Input::Pipe,
-        stdout: Output::Pipe,
-        stderr: Output::Inherit,
-        ..Spawn::new(program)
-    })
-    .expect("started");
-    let mut line = String::new();
-    let stdout = host.stdout.take().expect("a pipe");
-    rustix::io::ioctl_fionbio(&stdout, false).expect("blocking");
-    BufReader::new(File::from(stdout)).read_line(&mut line).expect("a line");
-    let pids: Vec<_> = line.split_whitespace().map(|pid| pid.parse().expect("a pid")).collect();
-    let ids: Vec<_> = pids.iter().map(|pid| registry::identify(*pid).expect("alive")).collect();
-    let [fork_server, proxy, agent] = ids.as_slice() else { panic!("{line:?}") };
-    for victim in victims {
-        match victim {
-            Victim::Host => host.process.signal(Signal::Kill).expect("signalled"),
-            Victim::ForkServer => kill(*fork_server),
-            Victim::Proxy => kill(*proxy),
-            Victim::Agent => kill(*agent),
+/// What happens, and what has to come of it.
+#[derive(Clone, Copy)]
+enum Row {
+    /// These die; the next manager goes on.
+    Die(&'static [Victim]),
+    /// The host dies, and the session does not.
+    Detach,
+    /// One dies with the host alive, and the session is started again.
+    Restart(Victim),
+    /// The fork server dies with the host alive; the next manager goes on.
+    ForkServer,
+    /// All die with the machine.
+    Boot,
+    /// The agent has no such conversation any more.
+    ConversationGone,
+    /// The manager has no such session any more.
+    StoreGone,
+}
+
+/// Name, whether the session is to outlive its host, what it does meanwhile.
+const ROWS: &[(&str, Row, bool, &[Mode])] = &[
+    ("the_host_dies", Row::Die(&[Victim::Host]), false, ALL),
+    ("the_host_of_a_session_that_outlives_it_dies", Row::Detach, true, ALL),
+    ("host_and_proxy_die", Row::Die(&[Victim::Proxy, Victim::Host]), false, ALL),
+    ("host_and_fork_server_die", Row::Die(&[Victim::ForkServer, Victim::Host]), false, ALL),
+    ("all_die", Row::Die(&[Victim::ForkServer, Victim::Proxy, Victim::Agent, Victim::Host]), false, ALL),
+    ("the_proxy_dies", Row::Restart(Victim::Proxy), false, ALL),
+    ("the_agent_dies", Row::Restart(Victim::Agent), false, ALL),
+    ("the_fork_server_dies", Row::ForkServer, false, ALL),
+    ("the_fork_server_of_a_session_that_outlives_its_host_dies", Row::ForkServer, true, ALL),
+    ("the_machine_boots_anew", Row::Boot, false, &[Mode::Turn]),
+    ("the_conversation_is_gone", Row::ConversationGone, false, &[Mode::Idle]),
+    ("the_store_is_gone", Row::StoreGone, false, &[Mode::Idle]),
+];
+
+/// The agents that all rows are for: no id is the fake agent.
+#[cfg(not(feature = "real-agents"))]
+const AGENTS: &[Option<&str>] = &[None];
+#[cfg(feature = "real-agents")]
+const AGENTS: &[Option<&str>] = &[None, Some("claude-code")];
+
+fn main() -> ExitCode {
+    let times = std::env::var("AGENT_PROXY_MATRIX").map_or(1, |times| times.parse().expect("a number"));
+    let mut trials = Vec::new();
+    for &agent in AGENTS {
+        for &(name, row, detaches, modes) in ROWS {
+            for &mode in modes {
+                let agent_name = agent.map_or_else(|| "fake".to_owned(), |id| format!("real::{id}"));
+                let name = format!("{agent_name}::{name}::{mode:?}").to_lowercase();
+                trials.push(Trial::test(name, move || {
+                    for _ in 0..times {
+                        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                        runtime.expect("a runtime").block_on(run(row, Stage::set(agent, detaches, mode)));
+                    }
+                    Ok(())
+                }));
+            }
         }
     }
-    until("the host's end", || host.process.try_reap().expect("our child"));
-    if !victims.contains(&Victim::ForkServer) {
-        // It ends what the host left, before another manager has to.
-        until("the end of its fork server", || (!is_alive(fork_server.pid)).then_some(()));
+    let mut arguments = Arguments::from_args();
+    // One more than there are processors: they also wait.
+    let threads = || thread::available_parallelism().map_or(1, NonZero::get) + 1;
+    arguments.test_threads = arguments.test_threads.or_else(|| Some(threads()));
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+async fn run(row: Row, stage: impl Future<Output = Stage>) {
+    let stage = stage.await;
+    match row {
+        Row::Die(victims) => {
+            stage.host_dies(victims).await;
+            stage.goes_on().await;
+        }
+        Row::Detach => stage.outlives().await,
+        Row::Restart(victim) => stage.restarts(victim).await,
+        Row::ForkServer => stage.fork_server_dies().await,
+        Row::Boot => stage.boots_anew().await,
+        Row::ConversationGone => stage.conversation_is_gone().await,
+        Row::StoreGone => stage.store_is_gone().await,
+    }
+    stage.strike();
+}
+
+/// A session, and what it needs beside its manager.
+struct Stage {
+    lasting: Lasting,
+    model: Option<MockModel>,
+    scratch: TempDir,
+}
+
+/// The processes of a host and its session.
+struct Pids {
+    fork_server: ProcessId,
+    proxy: ProcessId,
+    agent: ProcessId,
+}
+
+impl Stage {
+    async fn set(agent: Option<&str>, detaches: bool, mode: Mode) -> Self {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let mut model = None;
+        let speaker = match agent {
+            None => Speaker::Fake(env!("CARGO_BIN_EXE_fake-agent").into()),
+            Some(id) => {
+                let agents = std::env::var_os("AGENT_PROXY_AGENTS");
+                let agents = agents.expect("AGENT_PROXY_AGENTS: the folder that tests/real-agents/install prints");
+                let mock = MockModel::start().await.expect("a model");
+                let root = model.insert(mock).root_url();
+                Speaker::Real { id: id.to_owned(), programs: PathBuf::from(agents).join("bin"), model: root }
+            }
+        };
+        let (child, dir) = (env!("CARGO_BIN_EXE_proxy-child").into(), scratch.path().to_owned());
+        let lasting = Lasting { speaker, child, dir, id: proxy_manager::SessionId::mint(), detaches, mode };
+        lasting.furnish().expect("furnished");
+        Self { lasting, model, scratch }
+    }
+
+    /// All is ended: nothing of the session runs, and no host waits for it.
+    fn strike(self) {
+        self.nothing_runs();
+        let doors = fs::read_dir(self.lasting.state().join("detached")).into_iter().flatten().flatten();
+        let doors: Vec<_> = doors.map(|entry| entry.path()).collect();
+        assert!(doors.is_empty(), "{doors:?} are left");
+        self.scratch.close().expect("removed");
+    }
+
+    fn nothing_runs(&self) {
+        let left = with_marker(self.lasting.id.as_str());
+        assert!(left.is_empty(), "processes {left:?} of the session are left");
+    }
+
+    async fn manager(&self) -> ProxyManager {
+        soon("a manager", self.lasting.builder().build()).await.expect("built")
+    }
+
+    fn config(&self, id: &str) -> AgentSessionConfig {
+        self.lasting.config(&id.parse().expect("an id"))
+    }
+
+    fn session(&self, manager: &ProxyManager) -> SessionHandle {
+        manager.session(&self.lasting.id).expect("known")
+    }
+
+    /// A host in a process of its own comes to where the mode says, and then these die.
+    async fn host_dies(&self, victims: &[Victim]) -> Pids {
+        let program = env!("CARGO_BIN_EXE_lasting-host");
+        let lasting = serde_json::to_string(&self.lasting).expect("JSON");
+        let mut host = registry::spawn(Spawn {
+            argv: vec![program.into(), lasting.into()],
+            stdin: Input::Pipe,
+            stdout: Output::Pipe,
+            stderr: Output::Inherit,
+            ..Spawn::new(program)
+        })
+        .expect("started");
+        let stdout = host.stdout.take().expect("a pipe");
+        rustix::io::ioctl_fionbio(&stdout, false).expect("blocking");
+        let line = tokio::task::spawn_blocking(|| {
+            let mut line = String::new();
+            BufReader::new(File::from(stdout)).read_line(&mut line).expect("a line");
+            line
+        });
+        let line = soon("the host's line", line).await.expect("no panic");
+        let pids: Vec<_> = line.split_whitespace().map(|pid| pid.parse().expect("a pid")).collect();
+        let ids: Vec<_> = pids.iter().map(|pid| registry::identify(*pid).expect("alive")).collect();
+        let &[fork_server, proxy, agent] = ids.as_slice() else { panic!("{line:?}") };
+        self.tool_runs().await;
+        for victim in victims {
+            match victim {
+                Victim::Host => host.process.signal(Signal::Kill).expect("signalled"),
+                Victim::ForkServer => kill(fork_server),
+                Victim::Proxy => kill(proxy),
+                Victim::Agent => kill(agent),
+            }
+        }
+        until("the host's end", || host.process.try_reap().expect("our child"));
+        if !victims.contains(&Victim::ForkServer) && !self.lasting.detaches {
+            // It ends what the host left, before another manager has to.
+            until("the end of its fork server", || (!is_alive(fork_server.pid)).then_some(()));
+        }
+        Pids { fork_server, proxy, agent }
+    }
+
+    /// The tool of a session that is to run one runs.
+    async fn tool_runs(&self) {
+        if self.lasting.mode == Mode::Tool {
+            // For writing too: then there is no end.
+            let pipe = pipe::OpenOptions::new().read_write(true).open_receiver(self.lasting.asleep()).expect("a pipe");
+            let mut lines = tokio::io::BufReader::new(pipe).lines();
+            soon("the tool runs", lines.next_line()).await.expect("a line");
+        }
+    }
+
+    /// A session with its first turn, and where the mode says.
+    async fn begun(&self, manager: &ProxyManager, config: AgentSessionConfig) -> SessionHandle {
+        let session = soon("a session", manager.start_session(config)).await.expect("started");
+        self.ask(&session, &self.lasting.first()).await;
+        if let Some((prompt, is_there)) = self.lasting.second() {
+            let mut events = session.subscribe();
+            session.prompt(prompt, PromptMode::Refuse).await.expect("prompted");
+            event(&mut events, "it is there", |envelope| is_there(&envelope.event).then_some(())).await;
+            self.tool_runs().await;
+        }
+        session
+    }
+
+    /// All events of the session, which have no hole.
+    async fn events(&self, manager: &ProxyManager) -> Vec<Arc<Envelope>> {
+        let last = self.session(manager).info().last_offset;
+        let mut events = manager.subscribe(&self.lasting.id).expect("known");
+        let mut found = Vec::new();
+        while (found.len() as u64) < last {
+            let envelope = soon("an event", events.next()).await.expect("there are more");
+            assert_eq!(envelope.offset, found.len() as u64 + 1);
+            found.push(envelope);
+        }
+        found
+    }
+
+    /// What the agent says to a prompt.
+    async fn ask(&self, session: &SessionHandle, prompt: &str) -> String {
+        let mut events = session.subscribe_from(session.info().last_offset);
+        let turn = soon("the prompt", session.prompt(prompt, PromptMode::Refuse)).await.expect("prompted");
+        soon("the turn's end", turn.wait()).await.expect("ended");
+        let mut answer = String::new();
+        event(&mut events, "it waits", |envelope| {
+            if let Event::Text { text } = &envelope.event {
+                answer.push_str(text);
+            }
+            (envelope.event == Event::SessionIdle {} && !answer.is_empty()).then_some(())
+        })
+        .await;
+        answer.trim().to_owned()
+    }
+
+    /// The conversation goes on: the agent knows its first prompt, or has told it to the model.
+    async fn remembers(&self, session: &SessionHandle) {
+        let (first, last) = (self.lasting.first(), self.lasting.last());
+        let answer = self.ask(session, last).await;
+        let Some(model) = &self.model else {
+            assert!(answer.ends_with(" before") && answer != "0 before", "{answer}");
+            return;
+        };
+        let requests = model.requests();
+        let is_told = requests.iter().any(|request| says(&request.body, &first) && says(&request.body, last));
+        assert!(answer.contains(&format!("you said: {last}")) && is_told, "{answer}: {requests:?}");
+    }
+
+    /// The next manager finds all that was said, and goes on.
+    async fn goes_on(&self) {
+        let manager = self.manager().await;
+        assert!(manager.recovered().iter().all(proxy_manager::Recovered::is_empty), "{:?}", manager.recovered());
+        assert_eq!(manager.reattached(), []);
+        let record = manager.record(&self.lasting.id).expect("kept");
+        let turns = if self.lasting.mode == Mode::Idle { 1 } else { 2 };
+        assert_eq!((record.status, record.turns), (SessionStatus::Suspended, turns));
+        let found = self.events(&manager).await;
+        self.has_said(&found);
+        assert!(matches!(found.last().expect("some").event, Event::SessionSuspended { .. }), "{found:?}");
+        // By its key, as whoever had it does.
+        let another = self.config("another");
+        let session = soon("a resume", manager.start_session(another)).await.expect("resumed");
+        assert_eq!(session.id(), &self.lasting.id);
+        self.remembers(&session).await;
+        self.killed(&session).await;
+        manager.shutdown().await;
+    }
+
+    fn has_said(&self, found: &[Arc<Envelope>]) {
+        let has = |wanted: &dyn Fn(&Event) -> bool| found.iter().any(|envelope| wanted(&envelope.event));
+        assert!(has(&|event| matches!(event, Event::Text { text } if text.contains(WORD))), "{found:?}");
+        if let Some((_, is_there)) = self.lasting.second() {
+            assert!(has(&is_there), "{found:?}");
+        }
+    }
+
+    async fn killed(&self, session: &SessionHandle) {
+        let receipt = soon("the kill", session.kill(KillOptions::NOW)).await.expect("killed");
+        assert!(receipt.is_empty(), "{receipt:?}");
+    }
+
+    /// The next manager goes on with the same processes, in whatever they do.
+    async fn outlives(&self) {
+        let pids = self.host_dies(&[Victim::Host]).await;
+        let manager = self.manager().await;
+        assert_eq!(manager.reattached(), std::slice::from_ref(&self.lasting.id));
+        let session = self.session(&manager);
+        let info = session.info();
+        assert_eq!((info.proxy, info.agent_process), (Some(pids.proxy), Some(pids.agent)));
+        assert_ne!(manager.fork_server(), pids.fork_server);
+        if self.lasting.mode == Mode::Idle {
+            assert_eq!(info.state, SessionState::Idle);
+        } else {
+            assert_eq!(info.state, SessionState::Busy { turn: 2 });
+            let mut events = session.subscribe_from(info.last_offset);
+            if self.lasting.mode == Mode::Turn && self.model.is_some() {
+                let is_text = |envelope: &Envelope| matches!(envelope.event, Event::Text { .. }).then_some(());
+                event(&mut events, "more of the answer", is_text).await;
+            }
+            soon("the abort", session.abort(AbortPolicy::KillTurnProcesses)).await.expect("aborted");
+            event(&mut events, "the turn's end", |envelope| {
+                (envelope.event == Event::SessionIdle {} && envelope.turn == Some(2)).then_some(())
+            })
+            .await;
+        }
+        let found = self.events(&manager).await;
+        self.has_said(&found);
+        if self.lasting.mode == Mode::Turn && self.model.is_some() {
+            // Nothing of the answer is lost or doubled.
+            let of_turn = found.iter().filter(|envelope| envelope.turn == Some(2));
+            let text: String = of_turn.filter_map(|envelope| text(&envelope.event)).collect();
+            let count: String = (1..=text.len()).map(|number| format!("{number} ")).collect();
+            assert!(count.starts_with(&text), "{text}");
+        }
+        self.remembers(&session).await;
+        self.killed(&session).await;
+        manager.shutdown().await;
+    }
+
+    /// With a living host the session is started again where it is asked for.
+    async fn restarts(&self, victim: Victim) {
+        let manager = self.manager().await;
+        let mut config = self.config(self.lasting.id.as_str());
+        config.lifecycle = Lifecycle { restart: Restart::OnCrash { max: 1, backoff_ms: 1 }, ..config.lifecycle };
+        let session = self.begun(&manager, config).await;
+        let info = session.info();
+        let mut events = session.subscribe_from(info.last_offset);
+        kill(if victim == Victim::Proxy { info.proxy } else { info.agent_process }.expect("it runs"));
+        event(&mut events, "a restart", |envelope| {
+            matches!(&envelope.event, Event::SessionResumed { by, .. } if by == "restart").then_some(())
+        })
+        .await;
+        event(&mut events, "ready", |envelope| (envelope.event == Event::SessionIdle {}).then_some(())).await;
+        let session = self.session(&manager);
+        self.remembers(&session).await;
+        self.killed(&session).await;
+        manager.shutdown().await;
+    }
+
+    /// Without its fork server a session rests, whether or not it would outlive its host: nobody could end it for sure.
+    async fn fork_server_dies(&self) {
+        let first = self.manager().await;
+        let session = self.begun(&first, self.config(self.lasting.id.as_str())).await;
+        let mut events = session.subscribe_from(session.info().last_offset);
+        kill(first.fork_server());
+        let reason = event(&mut events, "its end", |envelope| match &envelope.event {
+            Event::SessionSuspended { reason, .. } => Some(reason.clone()),
+            _ => None,
+        })
+        .await;
+        assert_eq!(reason, EndReason::ForkServerDied);
+        self.nothing_runs();
+        // This manager starts nothing any more, and says so.
+        let error = first.resume_session(&self.lasting.id).await.expect_err("refused");
+        assert!(matches!(error, Error::ForkServerDied), "{error}");
+        first.shutdown().await;
+        self.goes_on().await;
+    }
+
+    /// After a reboot nothing of the session runs, and its numbers are other processes'.
+    async fn boots_anew(&self) {
+        self.host_dies(&[Victim::ForkServer, Victim::Proxy, Victim::Agent, Victim::Host]).await;
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("readable");
+        let mut changed = 0;
+        for entry in fs::read_dir(self.lasting.state().join("sessions")).expect("there").flatten() {
+            let text = fs::read_to_string(entry.path()).expect("a journal");
+            if text.contains(boot.trim()) {
+                let text = text.replace(boot.trim(), "00000000-0000-4000-8000-000000000000");
+                fs::write(entry.path(), text).expect("written");
+                changed += 1;
+            }
+        }
+        assert_eq!(changed, 1, "one journal says when the machine was booted");
+        self.goes_on().await;
+    }
+
+    async fn conversation_is_gone(&self) {
+        self.host_dies(&[Victim::Host]).await;
+        let holding = holding(&self.lasting.home(), &self.lasting.first()).expect("searched");
+        assert!(!holding.is_empty(), "the agent has kept nothing");
+        for file in holding {
+            fs::remove_file(file).expect("removed");
+        }
+        let manager = self.manager().await;
+        let error = soon("an answer", manager.resume_session(&self.lasting.id)).await.expect_err("gone");
+        assert!(matches!(error, Error::NativeSessionMissing { .. }), "{error}");
+        // Its events are there all the same, and so is it.
+        self.has_said(&self.events(&manager).await);
+        assert_eq!(manager.record(&self.lasting.id).expect("kept").status, SessionStatus::Suspended);
+        manager.shutdown().await;
+    }
+
+    async fn store_is_gone(&self) {
+        self.host_dies(&[Victim::Host]).await;
+        for entry in fs::read_dir(self.lasting.state()).expect("there").flatten() {
+            if entry.file_name().to_string_lossy().starts_with("log.sqlite") {
+                fs::remove_file(entry.path()).expect("removed");
+            }
+        }
+        let manager = self.manager().await;
+        let id = &self.lasting.id;
+        assert!(matches!(manager.record(id), Err(Error::UnknownSession { .. })));
+        assert!(matches!(manager.subscribe(id), Err(Error::UnknownSession { .. })));
+        // Which conversation it had is known all the same.
+        let from = ResumeFrom::Session { id: id.clone() };
+        let resume = Some(Resume { from, fork: false, on_missing: OnMissing::Fail });
+        let config = AgentSessionConfig { resume, ..self.config("next") };
+        let session = soon("a session", manager.start_session(config)).await.expect("started");
+        self.remembers(&session).await;
+        self.killed(&session).await;
+        let ended = all(&mut session.subscribe()).await;
+        assert!(ended.iter().map(|envelope| envelope.offset).eq(1..=ended.len() as u64));
+        manager.shutdown().await;
     }
 }
 
-/// All events of the session, which have no hole.
-async fn events(manager: &ProxyManager) -> Vec<Event> {
-    let session = manager.session(&id()).expect("known");
-    let last = session.info().last_offset;
-    let mut events = manager.subscribe(&id()).expect("known");
+fn kill(process: ProcessId) {
+    PidFd::open(process).and_then(|process| process.signal(Signal::Kill)).expect("signalled");
+}
+
+fn text(event: &Event) -> Option<&str> {
+    if let Event::Text { text } = event { Some(text) } else { None }
+}
+
+/// The files below `directory` that hold `words`.
+fn holding(directory: &Path, words: &str) -> std::io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    while (found.len() as u64) < last {
-        let envelope = soon("an event", events.next()).await.expect("there are more");
-        assert_eq!(envelope.offset, found.len() as u64 + 1);
-        found.push(envelope.event.clone());
-    }
-    found
-}
-
-async fn ask(manager: &ProxyManager, prompt: &str) -> String {
-    let last = manager.session(&id()).expect("known").info().last_offset;
-    let mut events = manager.subscribe_from(&id(), last).expect("known");
-    let turn = soon("the prompt", manager.send_prompt(&id(), prompt, PromptMode::Refuse)).await.expect("prompted");
-    let answer = said(&mut events, "").await.trim().to_owned();
-    soon("the turn's end", turn.wait()).await.expect("ended");
-    answer
-}
-
-/// The next manager finds all that was said, and goes on.
-async fn goes_on(scratch: &TempDir, mode: &str, row: &str) {
-    let manager = manager(scratch).await;
-    assert!(manager.recovered().iter().all(proxy_manager::Recovered::is_empty), "{row}: {:?}", manager.recovered());
-    let record = manager.record(&id()).expect("kept");
-    assert_eq!((record.status, record.turns), (SessionStatus::Suspended, if mode == "idle" { 1 } else { 2 }), "{row}");
-    let found = events(&manager).await;
-    let has = |wanted: &dyn Fn(&Event) -> bool| found.iter().any(wanted);
-    assert!(has(&|event| matches!(event, Event::Text { text } if text.contains("before"))), "{row}: {found:?}");
-    if let Some((_, is_there)) = mode_prompt(mode) {
-        assert!(has(&|event| is_there(event)), "{row}: {found:?}");
-    }
-    assert!(matches!(found.last(), Some(Event::SessionSuspended { .. })), "{row}: {found:?}");
-    // By its key, as whoever had it does.
-    let session = soon("a resume", manager.start_session(config("another"))).await.expect("resumed");
-    assert_eq!(session.id(), &id(), "{row}");
-    let answer = ask(&manager, "history").await;
-    assert!(answer.ends_with(" before") && answer != "0 before", "{row}: {answer}");
-    let receipt = session.kill(KillOptions::NOW).await.expect("killed");
-    assert!(receipt.is_empty(), "{row}");
-    manager.shutdown().await;
-}
-
-async fn row(victims: &[Victim]) {
-    for mode in MODES {
-        for _ in 0..times() {
-            let scratch = place();
-            let dir = scratch.path().to_owned();
-            let killed = victims.to_vec();
-            tokio::task::spawn_blocking(move || host_dies(&dir, mode, &killed)).await.expect("no panic");
-            goes_on(&scratch, mode, &format!("{victims:?} while {mode}")).await;
+    for entry in fs::read_dir(directory)? {
+        let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)))?;
+        if kind.is_dir() {
+            found.append(&mut holding(&path, words)?);
+        } else if kind.is_file() && fs::read(&path)?.windows(words.len()).any(|window| window == words.as_bytes()) {
+            found.push(path);
         }
     }
-}
-
-#[tokio::test]
-async fn the_host_dies() {
-    row(&[Victim::Host]).await;
-}
-
-#[tokio::test]
-async fn host_and_proxy_die() {
-    row(&[Victim::Proxy, Victim::Host]).await;
-}
-
-#[tokio::test]
-async fn host_and_fork_server_die() {
-    row(&[Victim::ForkServer, Victim::Host]).await;
-}
-
-#[tokio::test]
-async fn all_die() {
-    row(&[Victim::ForkServer, Victim::Proxy, Victim::Agent, Victim::Host]).await;
-}
-
-/// With a living host the session is started again where it is asked for.
-async fn restarts(victim: Victim) {
-    for mode in MODES {
-        for _ in 0..times() {
-            let scratch = place();
-            let manager = manager(&scratch).await;
-            let mut config = config(SESSION);
-            config.lifecycle = Lifecycle { restart: Restart::OnCrash { max: 1, backoff_ms: 1 }, ..config.lifecycle };
-            let session = manager.start_session(config).await.expect("started");
-            assert_eq!(ask(&manager, "say before").await, "before");
-            let mut events = session.subscribe();
-            if let Some((prompt, is_there)) = mode_prompt(mode) {
-                session.prompt(prompt, PromptMode::Refuse).await.expect("prompted");
-                event(&mut events, "it is there", |envelope| is_there(&envelope.event).then_some(())).await;
-            }
-            let info = session.info();
-            kill(if victim == Victim::Proxy { info.proxy } else { info.agent_process }.expect("it runs"));
-            event(&mut events, "a restart", |envelope| {
-                matches!(&envelope.event, Event::SessionResumed { by, .. } if by == "restart").then_some(())
-            })
-            .await;
-            event(&mut events, "ready", |envelope| matches!(envelope.event, Event::SessionIdle {}).then_some(())).await;
-            let answer = ask(&manager, "history").await;
-            assert!(answer.ends_with(" before") && answer != "0 before", "{victim:?} while {mode}: {answer}");
-            manager.shutdown().await;
-        }
-    }
-}
-
-#[tokio::test]
-async fn the_proxy_dies() {
-    restarts(Victim::Proxy).await;
-}
-
-#[tokio::test]
-async fn the_agent_dies() {
-    restarts(Victim::Agent).await;
-}
-
-#[tokio::test]
-async fn the_fork_server_dies() {
-    for mode in MODES {
-        for _ in 0..times() {
-            let scratch = place();
-            let first = manager(&scratch).await;
-            let session = first.start_session(config(SESSION)).await.expect("started");
-            assert_eq!(ask(&first, "say before").await, "before");
-            let mut events = session.subscribe();
-            if let Some((prompt, is_there)) = mode_prompt(mode) {
-                session.prompt(prompt, PromptMode::Refuse).await.expect("prompted");
-                event(&mut events, "it is there", |envelope| is_there(&envelope.event).then_some(())).await;
-            }
-            kill(first.fork_server());
-            let reason = event(&mut events, "its end", |envelope| match &envelope.event {
-                Event::SessionSuspended { reason, .. } => Some(reason.clone()),
-                _ => None,
-            })
-            .await;
-            assert_eq!(reason, EndReason::ForkServerDied);
-            first.shutdown().await;
-            goes_on(&scratch, mode, &format!("the fork server while {mode}")).await;
-        }
-    }
-}
-
-/// After a reboot nothing of the session runs, and its numbers are other processes'.
-#[tokio::test]
-async fn the_machine_boots_anew() {
-    let scratch = place();
-    let dir = scratch.path().to_owned();
-    let killed = [Victim::ForkServer, Victim::Proxy, Victim::Agent, Victim::Host];
-    tokio::task::spawn_blocking(move || host_dies(&dir, "turn", &killed)).await.expect("no panic");
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("readable");
-    let mut changed = 0;
-    for entry in fs::read_dir(scratch.path().join("state/sessions")).expect("there").flatten() {
-        let text = fs::read_to_string(entry.path()).expect("a journal");
-        if text.contains(boot.trim()) {
-            fs::write(entry.path(), text.replace(boot.trim(), "00000000-0000-4000-8000-000000000000"))
-                .expect("written");
-            changed += 1;
-        }
-    }
-    assert_eq!(changed, 1, "one journal says when the machine was booted");
-    goes_on(&scratch, "turn", "another boot").await;
-}
-
-#[tokio::test]
-async fn the_conversation_is_gone() {
-    let scratch = place();
-    let dir = scratch.path().to_owned();
-    tokio::task::spawn_blocking(move || host_dies(&dir, "idle", &[Victim::Host])).await.expect("no panic");
-    fs::remove_dir_all(scratch.path().join("home/chats")).expect("removed");
-    let manager = manager(&scratch).await;
-    let error = manager.resume_session(&id()).await.expect_err("gone");
-    assert!(matches!(error, Error::NativeSessionMissing { .. }), "{error}");
-    // Its events are there all the same.
-    assert!(events(&manager).await.iter().any(|event| matches!(event, Event::Text { .. })));
-    manager.shutdown().await;
-}
-
-#[tokio::test]
-async fn the_store_is_gone() {
-    let scratch = place();
-    let dir = scratch.path().to_owned();
-    tokio::task::spawn_blocking(move || host_dies(&dir, "idle", &[Victim::Host])).await.expect("no panic");
-    for entry in fs::read_dir(scratch.path().join("state")).expect("there").flatten() {
-        if entry.file_name().to_string_lossy().starts_with("log.sqlite") {
-            fs::remove_file(entry.path()).expect("removed");
-        }
-    }
-    let manager = manager(&scratch).await;
-    assert!(matches!(manager.record(&id()), Err(Error::UnknownSession { .. })));
-    assert!(matches!(manager.subscribe(&id()), Err(Error::UnknownSession { .. })));
-    // Which conversation it had is known all the same.
-    let mut config = config("next");
-    config.resume = Some(proxy_manager::Resume {
-        from: proxy_manager::ResumeFrom::Session { id: id() },
-        fork: false,
-        on_missing: proxy_manager::OnMissing::Fail,
-    });
-    let session = manager.start_session(config).await.expect("started");
-    session.prompt("history", PromptMode::Refuse).await.expect("prompted");
-    let history = said(&mut session.subscribe(), "").await;
-    assert_eq!(history.trim(), "1 before");
-    session.kill(KillOptions::NOW).await.expect("killed");
-    let ended = all(&mut session.subscribe()).await;
-    assert!(ended.iter().map(|envelope: &std::sync::Arc<Envelope>| envelope.offset).eq(1..=ended.len() as u64));
-    manager.shutdown().await;
+    Ok(found)
 }

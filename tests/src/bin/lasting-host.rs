@@ -1,22 +1,23 @@
-//! A host of one session that keeps its conversation, to be killed: `lasting-host CHILD FAKE DIR MODE`.
+//! A host of one session that keeps its conversation, to be killed: `lasting-host LASTING`, which is a
+//! [`Lasting`](agent_proxy_tests::lasting::Lasting) as JSON.
 //!
-//! The agent is told `say before`, and then, as MODE says, nothing (`idle`), `wait` (`turn`) or to run something (`tool`). When
-//! it is there the host prints the pids of fork server, proxy and agent, and stays.
+//! The agent is told the first prompt, and then what brings it to what it is to do. When it is there the host prints the pids of
+//! fork server, proxy and agent, and stays.
 
 use std::io::{Read, Write};
 
-use agent_proxy_tests::lasting::{SESSION, builder, config, mode_prompt};
+use agent_proxy_tests::lasting::Lasting;
 use proxy_manager::{Event, PromptMode};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    let args: Vec<String> = std::env::args().collect();
-    let [_, child, fake, dir, mode] = args.as_slice() else { panic!("usage: lasting-host CHILD FAKE DIR MODE") };
-    let manager = builder(child, fake, dir.as_ref()).build().await.expect("a manager");
-    let session = manager.start_session(config(SESSION)).await.expect("started");
-    let turn = session.prompt("say before", PromptMode::Refuse).await.expect("prompted");
+    let lasting = std::env::args().nth(1).expect("usage: lasting-host LASTING");
+    let lasting: Lasting = serde_json::from_str(&lasting).expect("a session as JSON");
+    let manager = lasting.builder().build().await.expect("a manager");
+    let session = manager.start_session(lasting.config(&lasting.id)).await.expect("started");
+    let turn = session.prompt(lasting.first(), PromptMode::Refuse).await.expect("prompted");
     turn.wait().await.expect("ended");
-    if let Some((prompt, is_there)) = mode_prompt(mode) {
+    if let Some((prompt, is_there)) = lasting.second() {
         let mut events = session.subscribe();
         session.prompt(prompt, PromptMode::Refuse).await.expect("prompted");
         while let Some(envelope) = events.next().await {

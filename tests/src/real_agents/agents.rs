@@ -1,6 +1,12 @@
 //! The agents, and what is known of each that matters to a scenario.
 
-use agents::ModelApi;
+use std::{fs, io, path::Path};
+
+use agents::{ModelApi, ModelConfig, Secret};
+use proxy_manager::{AgentSessionConfig, AgentSpec, Catalog, EnvVars, Home, PermissionMode, Timeouts};
+
+/// The name of the model configuration.
+pub(super) const MODEL: &str = "mock";
 
 /// A real agent, and what it cannot by itself.
 #[derive(Debug)]
@@ -230,6 +236,67 @@ impl Agent {
     /// The agent of this catalog id.
     pub fn named(id: &str) -> Option<&'static Self> {
         AGENTS.iter().find(|agent| agent.id == id)
+    }
+
+    /// Its row in the built-in catalog.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn row(&self) -> Result<AgentSpec, String> {
+        Ok(Catalog::default().get(self.id).map_err(|error| error.to_string())?.clone())
+    }
+
+    /// Makes in `folder` what [`Agent::base_env`] and [`Agent::config`] speak of.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn furnish(&self, folder: &Path) -> io::Result<()> {
+        for below in ["work", "base", "tmp"] {
+            fs::create_dir_all(folder.join(below))?;
+        }
+        for (path, contents) in self.files {
+            let path = folder.join(path);
+            fs::create_dir_all(path.parent().unwrap_or(folder))?;
+            fs::write(path, contents)?;
+        }
+        Ok(())
+    }
+
+    /// The model configuration that points it at the mock model with this root URL.
+    pub fn configuration(&self, root_url: &str, key: &str) -> ModelConfig {
+        let below = if self.api == ModelApi::Gemini { "v1beta" } else { "v1" };
+        ModelConfig {
+            name: MODEL.into(),
+            provider: self.provider.into(),
+            api: Some(self.api),
+            base_url: Some(format!("{root_url}/{below}")),
+            model: Some(self.models[0].into()),
+            key: Some(Secret::from(key.to_owned())),
+        }
+    }
+
+    /// A manager's base environment: the programs are in `programs`.
+    pub fn base_env(&self, programs: &Path, folder: &Path) -> EnvVars {
+        let path = format!("{}:/usr/local/bin:/usr/bin:/bin", programs.display());
+        let [base, temporary] = ["base", "tmp"].map(|below| folder.join(below).to_string_lossy().into_owned());
+        let variables =
+            [("PATH", path.as_str()), ("HOME", &base), ("TMPDIR", &temporary), ("LANG", "C.UTF-8"), ("TERM", "dumb")];
+        variables.into_iter().collect()
+    }
+
+    /// A session in a home of its own that allows everything.
+    pub fn config(&self, folder: &Path) -> AgentSessionConfig {
+        AgentSessionConfig {
+            cwd: Some(folder.join("work").to_string_lossy().into_owned()),
+            command: self.args.iter().map(|arg| (*arg).to_owned()).collect(),
+            permission_mode: PermissionMode::Allow,
+            // A machine that does much else beside is no fault of the agent's.
+            timeouts: Timeouts { first_response_ms: Some(60_000), ..Timeouts::default() },
+            env: self.env.iter().copied().collect(),
+            model_config: Some(MODEL.to_owned()),
+            home: Some(Home::Own),
+            ..AgentSessionConfig::new(self.id)
+        }
     }
 
     /// Why it cannot do `scenario`, if that is known.

@@ -7,11 +7,8 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use agents::{ModelApi, ModelConfig, Secret};
-use proxy_manager::{
-    AgentSessionConfig, AgentSpec, Catalog, Child, Deadlines, EnvVars, Home, PermissionMode, ProxyManager, SessionId,
-    Timeouts,
-};
+use agents::ModelConfig;
+use proxy_manager::{AgentSessionConfig, AgentSpec, Child, Deadlines, EnvVars, ProxyManager, SessionId};
 
 use super::{Agent, Failure, STEP, Session, session::within};
 use crate::{mock_model::MockModel, system::with_marker};
@@ -52,9 +49,6 @@ pub struct Stage {
     sessions: Mutex<BTreeSet<SessionId>>,
 }
 
-/// The name of the model configuration.
-pub(super) const MODEL: &str = "mock";
-
 impl Stage {
     /// Makes all of it. The row of the agent is changed by `change` first.
     ///
@@ -68,36 +62,13 @@ impl Stage {
         let name = SessionId::mint();
         let folder = std::env::temp_dir().join(format!("agent-proxy-real-{name}"));
         let text = |error: std::io::Error| format!("{}: {error}", folder.display());
-        for below in ["work", "base", "tmp"] {
-            fs::create_dir_all(folder.join(below)).map_err(text)?;
-        }
-        for (path, contents) in agent.files {
-            let path = folder.join(path);
-            fs::create_dir_all(path.parent().unwrap_or(&folder))
-                .and_then(|()| fs::write(path, contents))
-                .map_err(text)?;
-        }
+        agent.furnish(&folder).map_err(text)?;
         let model = MockModel::start().await.map_err(text)?;
         let key = format!("sk-mock-{}-{}", agent.id, name.as_str().replace('-', ""));
-        let mut row = Catalog::default().get(agent.id).map_err(|error| error.to_string())?.clone();
+        let mut row = agent.row()?;
         change(&mut row, &folder);
-        let path = format!("{}:/usr/local/bin:/usr/bin:/bin", programs.agents.display());
-        let base = folder.join("base").to_string_lossy().into_owned();
-        let configuration = ModelConfig {
-            name: MODEL.into(),
-            provider: agent.provider.into(),
-            api: Some(agent.api),
-            base_url: Some(match agent.api {
-                ModelApi::Gemini => format!("{}/v1beta", model.root_url()),
-                _ => model.base_url(),
-            }),
-            model: Some(agent.models[0].into()),
-            key: Some(Secret::from(key.clone())),
-        };
-        let temporary = folder.join("tmp").to_string_lossy().into_owned();
-        let base_env =
-            [("PATH", path.as_str()), ("HOME", &base), ("TMPDIR", &temporary), ("LANG", "C.UTF-8"), ("TERM", "dumb")];
-        let base_env: EnvVars = base_env.into_iter().collect();
+        let configuration = agent.configuration(&model.root_url(), &key);
+        let base_env = agent.base_env(&programs.agents, &folder);
         let manager = ProxyManager::builder(Child::Path(programs.child.clone()))
             .base_env(base_env.clone())
             .agent(row.clone())
@@ -127,17 +98,7 @@ impl Stage {
 
     /// A session that allows everything.
     pub fn config(&self) -> AgentSessionConfig {
-        AgentSessionConfig {
-            cwd: Some(self.work().to_string_lossy().into_owned()),
-            command: self.agent.args.iter().map(|arg| (*arg).to_owned()).collect(),
-            permission_mode: PermissionMode::Allow,
-            // A machine that does much else beside is no fault of the agent's.
-            timeouts: Timeouts { first_response_ms: Some(60_000), ..Timeouts::default() },
-            env: self.agent.env.iter().copied().collect(),
-            model_config: Some(MODEL.to_owned()),
-            home: Some(Home::Own),
-            ..AgentSessionConfig::new(self.agent.id)
-        }
+        self.agent.config(&self.folder)
     }
 
     /// Starts a session.

@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use ipc_protocol::{Prompt, PromptPart, StopReason};
 use proxy_manager::AgentSessionConfig;
-use serde_json::Value;
 
 use super::{Ran, ensure};
 use crate::{
-    mock_model::Request,
+    mock_model::{Request, says},
     real_agents::{Failure, Stage, Told, Verdict, agents::Counted},
 };
 
@@ -85,16 +84,6 @@ pub(super) fn asked(stage: &Stage, prompt: &str, model: &str) -> Result<(), Fail
         last.path
     );
     Ok(())
-}
-
-/// Whether a text of `value`, at any depth, contains `text`.
-pub(super) fn says(value: &Value, text: &str) -> bool {
-    match value {
-        Value::String(string) => string.contains(text),
-        Value::Array(items) => items.iter().any(|item| says(item, text)),
-        Value::Object(members) => members.values().any(|member| says(member, text)),
-        _ => false,
-    }
 }
 
 pub(super) async fn image(stage: Arc<Stage>) -> Ran {

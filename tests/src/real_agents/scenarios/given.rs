@@ -11,13 +11,9 @@ use ipc_protocol::{McpServer, McpTransport, Prompt, PromptPart};
 use proxy_manager::{AgentSessionConfig, EnvVars, KillOptions};
 use serde_json::Value;
 
-use super::{
-    Ran,
-    answers::{ended_well, says},
-    ensure,
-};
+use super::{Ran, answers::ended_well, ensure};
 use crate::{
-    mock_model::Request,
+    mock_model::{Request, says},
     real_agents::{Failure, Stage, Verdict, session::within},
 };
 

@@ -7,11 +7,14 @@ use serde_json::{Value, json};
 
 use super::{
     Ran,
-    answers::{asked, ended_well, says},
+    answers::{asked, ended_well},
     ensure,
     given::request,
 };
-use crate::real_agents::{Failure, Session, Stage, Verdict, session::within};
+use crate::{
+    mock_model::says,
+    real_agents::{Failure, Session, Stage, Verdict, session::within},
+};
 
 pub(super) async fn set_model(stage: Arc<Stage>) -> Ran {
     let other = stage.agent.models[1];

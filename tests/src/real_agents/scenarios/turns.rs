@@ -5,14 +5,9 @@ use std::sync::Arc;
 use ipc_protocol::StopReason;
 use proxy_manager::{AbortPolicy, AgentSessionConfig, PermissionMode, ResolvedBy};
 
-use super::{
-    Ran,
-    answers::{ended_well, says},
-    ensure,
-    killing::Naps,
-};
+use super::{Ran, answers::ended_well, ensure, killing::Naps};
 use crate::{
-    mock_model::Outcome,
+    mock_model::{Outcome, says},
     real_agents::{Failure, Session, Stage, Told, Verdict, session::within},
     system::{sleeping, with_word},
 };
