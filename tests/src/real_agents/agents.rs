@@ -137,7 +137,8 @@ pub const AGENTS: &[Agent] = &[
         goes_on_after_deny: true,
         absent: None,
         tool: "read",
-        args: &[],
+        // Its settings are the project's, which it has to trust.
+        args: &["--approve"],
         files: &[("work/.pi/settings.json", r#"{"retry":{"maxRetries":1,"baseDelayMs":100}}"#)],
         env: &[],
         cannot: &[("mode", "it has no modes"), ("mcp server", "it has no MCP client")],

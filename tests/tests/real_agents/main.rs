@@ -9,6 +9,7 @@ mod args;
 use std::{
     collections::VecDeque,
     io::Write,
+    num::NonZero,
     path::PathBuf,
     process::ExitCode,
     sync::{Mutex, PoisonError},
@@ -24,8 +25,9 @@ use crate::args::{Args, Form};
 const AGENTS: &str = "AGENT_PROXY_AGENTS";
 /// What a start through us may be of the agent's own.
 const MOST: f64 = 1.05;
-/// Cells at once: an agent takes up to 370 MB and a processor.
-const AT_ONCE: usize = 2;
+/// Cells at once beside one for each processor: an agent that waits before it tries again leaves its processor to another. One
+/// takes up to 370 MB.
+const MORE_AT_ONCE: usize = 1;
 
 fn main() -> ExitCode {
     let args = match Args::parse(std::env::args().skip(1)) {
@@ -74,9 +76,10 @@ fn run_all(args: &Args, programs: &Programs) -> Vec<Cell> {
     let wanted: Vec<(&'static Agent, &'static Scenario)> =
         args.agents.iter().flat_map(|agent| args.scenarios.iter().map(move |scenario| (*agent, *scenario))).collect();
     let queue: Mutex<VecDeque<_>> = Mutex::new(wanted.into_iter().enumerate().collect());
+    let at_once = || thread::available_parallelism().map_or(1, NonZero::get) + MORE_AT_ONCE;
     let done = Mutex::new(Vec::new());
     thread::scope(|scope| {
-        for _ in 0..args.at_once.unwrap_or(AT_ONCE) {
+        for _ in 0..args.at_once.unwrap_or_else(at_once) {
             scope.spawn(|| {
                 loop {
                     let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
