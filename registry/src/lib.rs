@@ -27,7 +27,7 @@ pub use connector::{Connector, Drained, ProcEvent};
 pub use hold::Hold;
 pub use kill::{Kill, KillScope, KillStep};
 pub use landlock::{LandlockScope, landlock_scope_is_available, set_dumpable};
-pub use lineage::{Lineage, QUIET, Root, Told};
+pub use lineage::{Lineage, Root, Told};
 pub use namespace::{Namespace, init_below, strict_is_available};
 pub use pidfd::PidFd;
 pub use proc::{command_line, has_children_lists, identify, is_exiting, now_in_ticks, own_children, pid_of_pidfd};

@@ -4,8 +4,9 @@
 //! daemons and orphans stay with their session. The rules:
 //!
 //! * **Spawned** is told when a process first executes a program; or when it ends without having done so; or when it has
-//!   lived [`QUIET`] without. Always after its parent's. What `/proc` says no more stays out (`command` is `None`), and
-//!   the start time is taken from the event.
+//!   had its time without ([`Sight::has_had_its_time`]): told of before, it would have its parent's command line. Always
+//!   after its parent's. What `/proc` says no more stays out (`command` is `None`), and the start time is taken from the
+//!   event.
 //! * **Exited** is told when the first thread *and* all others have ended. A first thread may end long before: what counts
 //!   is the set of threads, which the events tell exactly. The status is that of the thread that ended last, which is the
 //!   one the kernel gives the process (since Linux 6.0; before, that of a first thread which ended early by itself). A
@@ -26,11 +27,10 @@ use std::{
 
 use ipc_protocol::{Event, ExitStatus, Pid, ProcessId, ProcessInfo, ProcessStatus, SessionId};
 
-use crate::{Look, ProcEvent, Sight, proc};
+use crate::{Look, ProcEvent, Sight, proc, sight::QUIET};
 
-/// How long a process may live without an exec before it is told of as it is. Most that will execute something have
-/// within a millisecond.
-pub const QUIET: Duration = Duration::from_millis(50);
+/// [`QUIET`] as the events count.
+const QUIET_NANOS: u64 = QUIET.as_nanos() as u64;
 
 /// One session's tree: minted when its proxy is added, never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -69,14 +69,22 @@ struct Process {
     told: Option<(ProcessId, Option<String>)>,
 }
 
+/// A process that may not have been told of, and when to look at it: monotonic nanoseconds.
+#[derive(Debug)]
+struct Quiet {
+    pid: Pid,
+    born: u64,
+    due: u64,
+}
+
 /// The living processes of all sessions.
 #[derive(Debug)]
 pub struct Lineage {
     sessions: BTreeMap<Root, Session>,
     proxies: BTreeMap<Pid, Root>,
     processes: BTreeMap<Pid, Process>,
-    /// Forked and not told of when they were put here, oldest first: pid and birth.
-    quiet: VecDeque<(Pid, u64)>,
+    /// Forked and not told of when they were put here.
+    quiet: VecDeque<Quiet>,
     minted: u64,
     /// From the monotonic clock to the one that counts from the boot, in nanoseconds: a machine that slept has one.
     slept: u64,
@@ -197,7 +205,7 @@ impl Lineage {
     }
 
     fn insert(&mut self, pid: Pid, process: Process) {
-        self.quiet.push_back((pid, process.born));
+        self.quiet.push_back(Quiet { pid, born: process.born, due: process.born + QUIET_NANOS });
         self.processes.insert(pid, process);
     }
 
@@ -291,23 +299,28 @@ impl Lineage {
 
     /// When [`Lineage::tick`] is due, in monotonic nanoseconds.
     pub fn due(&mut self) -> Option<u64> {
-        while let Some((pid, born)) = self.quiet.front() {
-            let waits = |process: &Process| process.born == *born && process.told.is_none();
-            if self.processes.get(pid).is_some_and(waits) {
-                return Some(born + QUIET.as_nanos() as u64);
+        while let Some(quiet) = self.quiet.front() {
+            let waits = |process: &Process| process.born == quiet.born && process.told.is_none();
+            if self.processes.get(&quiet.pid).is_some_and(waits) {
+                return Some(quiet.due);
             }
             self.quiet.pop_front();
         }
         None
     }
 
-    /// Time has passed: tells of what has lived without an exec for long enough.
+    /// Time has passed: tells of what has had its time without an exec.
     pub fn tick(&mut self, now: u64, look: &mut impl Look, told: &mut Told) {
         while self.due().is_some_and(|due| due <= now)
-            && let Some((pid, _)) = self.quiet.pop_front()
+            && let Some(quiet) = self.quiet.pop_front()
         {
+            let age = Duration::from_nanos(now.saturating_sub(quiet.born));
+            if look.see(quiet.pid).is_ok_and(|seen| !seen.has_had_its_time(age)) {
+                self.quiet.push_back(Quiet { due: now + QUIET_NANOS, ..quiet });
+                continue;
+            }
             // Not of a helper: that stays quiet until it executes something.
-            self.tell(pid, look, told);
+            self.tell(quiet.pid, look, told);
         }
     }
 

@@ -168,9 +168,13 @@ fn children_by_scan(parent: Pid, out: &mut Vec<Pid>) -> io::Result<()> {
 }
 
 /// User and system time that a process has used.
-pub(crate) fn cpu_time(pid: Pid) -> Option<Duration> {
-    let stat = stat(pid).ok()?;
-    Some(Duration::from_millis((stat.utime + stat.stime).saturating_mul(1000) / ticks_per_second()))
+pub(crate) fn cpu_time(stat: &Stat) -> Duration {
+    of_ticks(stat.utime + stat.stime)
+}
+
+/// How long so many clock ticks are.
+pub(crate) fn of_ticks(ticks: u64) -> Duration {
+    Duration::from_millis(ticks.saturating_mul(1000) / ticks_per_second())
 }
 
 /// Clock ticks a second, as start times count.

@@ -53,7 +53,7 @@ impl Sampler {
                 process.cpu_usage()
             } else {
                 let age = now.duration_since(crate::proc::started_at(id.start_time)).unwrap_or_default();
-                let used = crate::proc::cpu_time(id.pid).unwrap_or_default();
+                let used = crate::proc::stat(id.pid).map_or(Duration::ZERO, |stat| crate::proc::cpu_time(&stat));
                 // A process in its first tick has used either nothing or everything.
                 (100.0 * used.as_secs_f64() / age.as_secs_f64().max(0.01)) as f32
             };

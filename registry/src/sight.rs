@@ -1,11 +1,17 @@
 //! What an observer has to look up about a process: a few questions to `/proc`, behind a trait so that who asks can be
 //! tested without processes.
 
-use std::io;
+use std::{io, time::Duration};
 
 use ipc_protocol::Pid;
 
 use crate::proc;
+
+/// How long a process may have had without an exec before it is told of as it is. Most that will execute something have within
+/// a millisecond.
+pub(crate) const QUIET: Duration = Duration::from_millis(50);
+/// How long after its fork a process is told of in any case: one that hangs in the kernel shall not stay hidden.
+const LONGEST: Duration = Duration::from_secs(5);
 
 /// A process, as it is at the moment of looking. Dead or alive, but not reaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,10 +26,23 @@ pub struct Sight {
     pub start_time: u64,
     /// Whether it has executed a program since it was forked.
     pub has_execed: bool,
+    /// Whether its first thread runs, waits for a processor, or is in the kernel and cannot be interrupted (mostly for the disk
+    /// that a program is read from). Others sleep, or are dead.
+    pub is_runnable: bool,
+    /// Processor time that it has used since it was forked, in steps of a clock tick.
+    pub cpu_time: Duration,
     /// Whether its first thread is dead; with `is_dead` false others live on.
     pub leader_is_dead: bool,
     /// Whether all of it is dead.
     pub is_dead: bool,
+}
+
+impl Sight {
+    /// Whether a process that was forked `age` ago has had its time to execute a program: 50 ms. For one that sleeps this is its
+    /// age. For one that wants to run it is the time for which it ran, up to 5 s: on a busy machine it may not have run at all.
+    pub fn has_had_its_time(&self, age: Duration) -> bool {
+        age >= LONGEST || (if self.is_runnable { self.cpu_time } else { age }) >= QUIET
+    }
 }
 
 /// Questions to `/proc`. What cannot be read is absent.
@@ -63,6 +82,8 @@ impl Look for ProcFs {
             sid: stat.session.unsigned_abs(),
             start_time: stat.starttime,
             has_execed: stat.flags & PF_FORKNOEXEC == 0,
+            is_runnable: matches!(stat.state, 'R' | 'D'),
+            cpu_time: proc::cpu_time(&stat),
             leader_is_dead: matches!(stat.state, 'Z' | 'X' | 'x'),
             is_dead: proc::is_dead(&stat),
         })

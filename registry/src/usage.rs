@@ -93,23 +93,18 @@ pub(crate) struct Reading {
 impl Reading {
     /// `is_init`: of a namespace, ours and none of the session's.
     pub(crate) fn new(id: ProcessId, stat: &Stat, is_init: bool) -> Self {
-        let ticks = stat.utime + stat.stime;
         Self {
             id,
             counts: !is_init && !proc::is_dead(stat),
             has_dead_leader: stat.state == 'Z',
-            cpu_time: of_ticks(ticks) + waited_for(stat),
+            cpu_time: proc::cpu_time(stat) + waited_for(stat),
         }
     }
 }
 
-fn of_ticks(ticks: u64) -> Duration {
-    Duration::from_millis(ticks.saturating_mul(1000) / proc::ticks_per_second())
-}
-
 /// CPU time of the children that a process has waited for, and of theirs.
 fn waited_for(stat: &Stat) -> Duration {
-    of_ticks(stat.cutime.unsigned_abs() + stat.cstime.unsigned_abs())
+    proc::of_ticks(stat.cutime.unsigned_abs() + stat.cstime.unsigned_abs())
 }
 
 /// Reads what a session uses.

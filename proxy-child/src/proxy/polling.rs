@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use ipc_protocol::ProcessInfo;
-use registry::{Look, ProcFs, QUIET};
+use registry::{Look, ProcFs};
 
 /// Time between looks while a turn runs, or something has just happened.
 pub(crate) const FAST: Duration = Duration::from_millis(10);
@@ -74,7 +74,7 @@ impl Polling {
             return Some(info);
         }
         let age = SystemTime::now().duration_since(info.started_at).unwrap_or_default();
-        if !seen.has_execed && age < QUIET && may_wait {
+        if !seen.has_execed && !seen.has_had_its_time(age) && may_wait {
             self.held = Some(info);
             return None;
         }

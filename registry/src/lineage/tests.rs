@@ -21,10 +21,25 @@ impl Fake {
             sid: pid,
             start_time,
             has_execed: !line.is_empty(),
+            is_runnable: false,
+            cpu_time: Duration::ZERO,
             leader_is_dead: false,
             is_dead: false,
         };
         self.0.insert(pid, (sight, line.to_owned(), Vec::new()));
+    }
+
+    /// A process that has forked and not executed anything: it has its parent's command line. It wants to run, and has for so
+    /// many milliseconds.
+    fn put_runnable(&mut self, pid: Pid, parent: Pid, start_time: u64, milliseconds: u64) {
+        self.put(pid, parent, start_time, "forked");
+        let sight = &mut self.0.get_mut(&pid).expect("just put").0;
+        (sight.has_execed, sight.is_runnable) = (false, true);
+        sight.cpu_time = Duration::from_millis(milliseconds);
+    }
+
+    fn sleeps(&mut self, pid: Pid) {
+        self.0.get_mut(&pid).expect("it lives").0.is_runnable = false;
     }
 }
 
@@ -179,6 +194,83 @@ fn one_that_never_executes_anything_is_told_of_all_the_same() {
     bench.exec(501, 100 * MS, "late");
     bench.exit(501, 0, 101 * MS);
     bench.told(&["a: 501 exit code 0"]);
+}
+
+#[test]
+fn one_that_has_not_run_yet_is_told_of_with_what_it_executes() {
+    let mut bench = Bench::new();
+    bench.proc.put_runnable(500, 101, 1, 0);
+    bench.fork(101, 500, 10 * MS);
+    for now in [60, 110, 160, 3000] {
+        bench.tick(now * MS);
+        let due = bench.lineage.due().expect("it waits");
+        assert!(due > now * MS && due <= (now + 50) * MS, "{due}");
+    }
+    bench.told(&[]);
+    bench.exec(500, 3010 * MS, "late");
+    bench.told(&["a: 101 > 500 late"]);
+    bench.tick(9000 * MS);
+    bench.exit(500, 3, 9001 * MS);
+    bench.told(&["a: 500 exit code 3"]);
+    assert!(bench.lineage.due().is_none());
+}
+
+#[test]
+fn one_that_runs_is_told_of_when_it_has_run_for_long_enough() {
+    let mut bench = Bench::new();
+    bench.proc.put_runnable(500, 101, 1, 40);
+    bench.fork(101, 500, 10 * MS);
+    bench.tick(1000 * MS);
+    bench.told(&[]);
+    bench.proc.put_runnable(500, 101, 1, 50);
+    bench.tick(1050 * MS);
+    bench.told(&["a: 101 > 500 forked"]);
+    bench.exit(500, 0, 1060 * MS);
+    bench.told(&["a: 500 exit code 0"]);
+}
+
+#[test]
+fn one_that_never_gets_to_run_is_told_of_at_last() {
+    let mut bench = Bench::new();
+    bench.proc.put_runnable(500, 101, 1, 0);
+    bench.fork(101, 500, 10 * MS);
+    let mut now = 0;
+    while bench.lines.is_empty() {
+        now = bench.lineage.due().expect("it waits");
+        bench.tick(now);
+    }
+    assert_eq!(now, 5010 * MS);
+    bench.told(&["a: 101 > 500 forked"]);
+    assert!(bench.lineage.due().is_none());
+}
+
+#[test]
+fn one_that_sleeps_has_had_its_time() {
+    let mut bench = Bench::new();
+    for pid in [500, 501] {
+        bench.proc.put_runnable(pid, 101, 1, 0);
+        bench.fork(101, pid, 10 * MS);
+    }
+    bench.proc.sleeps(500);
+    bench.tick(60 * MS);
+    bench.told(&["a: 101 > 500 forked"]);
+    // It was not its turn, and then it sleeps.
+    bench.proc.sleeps(501);
+    bench.tick(110 * MS);
+    bench.told(&["a: 101 > 501 forked"]);
+}
+
+#[test]
+fn of_one_that_ends_before_its_time_both_is_told() {
+    let mut bench = Bench::new();
+    bench.proc.put_runnable(500, 101, 1, 0);
+    bench.fork(101, 500, 10 * MS);
+    bench.tick(60 * MS);
+    bench.exit(500, 9, 70 * MS);
+    bench.told(&["a: 101 > 500 [unreadable]", "a: 500 exit code 9"]);
+    bench.tick(110 * MS);
+    bench.told(&[]);
+    assert!(bench.lineage.due().is_none());
 }
 
 #[test]
