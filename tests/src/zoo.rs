@@ -140,14 +140,13 @@ impl Run {
                 return threads.into_iter().any(|thread| runs_copy(thread.path().join("exe")).unwrap_or(false));
             }
         }
-        let names = |file: &str, what: &str| {
-            let bytes = fs::read(proc.join(file)).unwrap_or_default();
-            bytes.windows(what.len()).any(|part| part == what.as_bytes())
-        };
-        // Runs something else: a file in memory, a deleted one. All map the mark; a manager of the run in this very process
-        // maps other files of its folder.
-        names("maps", &format!("/{}/mark", self.name))
-            || (fs::metadata(proc.join("exe")).is_err() && names("cmdline", &self.name))
+        let read = |file: &str| fs::read(proc.join(file)).unwrap_or_default();
+        let has = |bytes: &[u8], what: &str| bytes.windows(what.len()).any(|part| part == what.as_bytes());
+        // Runs something else: a file in memory, a deleted one. All map the mark. The state of a manager of the run is mapped by
+        // its host, which may be this very process.
+        let state = format!("{}/state/", self.name);
+        read("maps").split(|byte| *byte == b'\n').any(|line| has(line, &self.name) && !has(line, &state))
+            || (fs::metadata(proc.join("exe")).is_err() && has(&read("cmdline"), &self.name))
     }
 
     /// Checks that nothing is alive: in three looks nothing is seen, and nothing has hopped meanwhile.
