@@ -256,13 +256,16 @@ fn trap_a_missing_conversation_is_an_error_result_and_an_exit() {
 
 #[test]
 fn trap_the_most_recent_conversation_silently_begins_anew() {
-    let resume = Some(NativeResume { id: None, fork: false });
-    let make = || claude::make(agents::AdapterSetup { resume: resume.clone(), ..setup(config()) }).expect("an adapter");
-    let none = Replay::new(make(), Vec::new());
-    assert!(matches!(none.actions.last(), Some(Action::Fail(WireError::NativeSessionMissing { .. }))));
-    assert_eq!(writes(&none.actions).len(), 0, "it is not even asked");
-    let empty = Replay::new(make(), vec![agents::ListedFile { head: Vec::new(), ..stored("empty") }]);
-    assert!(matches!(empty.actions.last(), Some(Action::Fail(WireError::NativeSessionMissing { .. }))));
+    for fork in [false, true] {
+        let resume = Some(NativeResume { id: None, fork });
+        let make =
+            || claude::make(agents::AdapterSetup { resume: resume.clone(), ..setup(config()) }).expect("an adapter");
+        let none = Replay::new(make(), Vec::new());
+        assert!(matches!(none.actions.last(), Some(Action::Fail(WireError::NativeSessionMissing { .. }))));
+        assert_eq!(writes(&none.actions).len(), 0, "it is not even asked");
+        let empty = Replay::new(make(), vec![agents::ListedFile { head: Vec::new(), ..stored("empty") }]);
+        assert!(matches!(empty.actions.last(), Some(Action::Fail(WireError::NativeSessionMissing { .. }))));
+    }
     // The agent may see it otherwise: then it has begun a new one, and says so with the first turn.
     let actions = Transcript::named("continue-none").actions();
     assert!(actions.iter().any(|action| matches!(action, Action::Fail(WireError::NativeSessionMissing { .. }))));

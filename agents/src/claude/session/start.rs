@@ -91,6 +91,8 @@ impl Session {
         let Some(newest) = known.first() else {
             return self.fail_missing("this working directory has none", out);
         };
+        // A copy has the id that it was given, and so would one that the agent began instead: what it says of itself later tells
+        // nothing, and this look is all there is.
         if self.native_id.is_none() {
             self.native_id = Some(newest.clone());
             self.known = Some(known);
