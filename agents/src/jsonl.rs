@@ -56,12 +56,12 @@ impl MessageLines {
         });
     }
 
-    /// Gives out what is left.
-    pub(crate) fn finish(&mut self, take: impl FnOnce(Line<'_>)) {
+    /// Gives out what is left: a last line without its end.
+    pub(crate) fn finish(&mut self, take: impl FnOnce(&[u8])) {
         let dropping = std::mem::take(&mut self.dropping);
         self.lines.finish(|line| {
             if !dropping {
-                take(Line::Whole(line));
+                take(line);
             }
         });
     }
@@ -195,7 +195,7 @@ mod tests {
                 Line::TooLong(line) => (false, line.to_vec()),
             });
         });
-        lines.finish(|line| assert_eq!(line, Line::Whole(b"z")));
+        lines.finish(|line| assert_eq!(line, b"z"));
         assert_eq!(seen, [(true, b"ab\n".to_vec()), (false, b"abcd".to_vec()), (true, b"xy\n".to_vec())]);
     }
 

@@ -48,13 +48,6 @@ pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>, WireError> {
 }
 
 impl Claude {
-    fn heard(session: &mut session::Session, line: Line<'_>, out: &mut Vec<Action>) {
-        match line {
-            Line::Whole(line) => session.line(line, out),
-            Line::TooLong(beginning) => session.line_dropped(beginning, out),
-        }
-    }
-
     fn complained(session: &mut session::Session, line: &[u8], out: &mut Vec<Action>) {
         session.complained(line);
         out.push(stderr_line(line));
@@ -68,7 +61,10 @@ impl Adapter for Claude {
 
     fn stdout(&mut self, bytes: &[u8], out: &mut Vec<Action>) {
         let Self { stdout, session, .. } = self;
-        stdout.push(bytes, |line| Self::heard(session, line, out));
+        stdout.push(bytes, |line| match line {
+            Line::Whole(line) => session.line(line, out),
+            Line::TooLong(beginning) => session.line_dropped(beginning, out),
+        });
     }
 
     fn stderr(&mut self, bytes: &[u8], out: &mut Vec<Action>) {
@@ -82,7 +78,7 @@ impl Adapter for Claude {
 
     fn finish(&mut self, out: &mut Vec<Action>) {
         let Self { stdout, stderr, session } = self;
-        stdout.finish(|line| Self::heard(session, line, out));
+        stdout.finish(|line| session.line(line, out));
         stderr.finish(|line| Self::complained(session, line, out));
         session.finish(out);
     }

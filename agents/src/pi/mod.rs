@@ -81,11 +81,7 @@ impl Adapter for Pi {
 
     fn finish(&mut self, out: &mut Vec<Action>) {
         let Self { stdout, stderr, session } = self;
-        stdout.finish(|line| {
-            if let Line::Whole(line) = line {
-                session.line(line, out);
-            }
-        });
+        stdout.finish(|line| session.line(line, out));
         stderr.finish(|line| {
             session.said(line);
             out.push(stderr_line(line));

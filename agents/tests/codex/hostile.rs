@@ -1,126 +1,41 @@
-//! Whatever the agent writes, and however it arrives: events or a typed error, the same ones for every split.
+//! What an agent writes that it should not: lines without an end, ids without number.
 
-use agents::{Action, codex};
+use agents::Action;
 use ipc_protocol::Event;
-use proptest::{collection::vec, prelude::*, sample::Index};
 use serde_json::json;
 
 use crate::{
-    TRANSCRIPTS,
     behaviour::{completed, in_turn, notification, ready},
     calls::endless,
-    recorded::{Record, Recording, Replay, Step, check, kinds, recording, split, writes},
+    recorded::{Replay, Step, kinds, writes},
 };
 
-fn any_recording() -> impl Strategy<Value = Recording> {
-    (0..TRANSCRIPTS.len()).prop_map(|index| recording(TRANSCRIPTS[index].1))
-}
-
-/// Bytes that are nearly something.
-fn garbage() -> impl Strategy<Value = Vec<u8>> {
-    let pieces = [
-        "{",
-        "}",
-        "[",
-        "\"",
-        ":",
-        ",",
-        "null",
-        "-1",
-        "1e999",
-        "99999999999999999999",
-        "\\ud800",
-        "\n",
-        "\r",
-        "\"id\":0,",
-        "\"id\":3,",
-        "\"id\":\"x\",",
-        "\"method\":",
-        "\"params\":{",
-        "\"result\":{",
-        "\"error\":{",
-        "\"item/agentMessage/delta\"",
-        "\"item/started\"",
-        "\"item/completed\"",
-        "\"turn/completed\"",
-        "\"turn/started\"",
-        "\"item/commandExecution/requestApproval\"",
-        "\"item/tool/requestUserInput\"",
-        "\"mcpServer/elicitation/request\"",
-        "\"thread/tokenUsage/updated\"",
-        "\"serverRequest/resolved\"",
-        "\"threadId\":\"t\",",
-        "\"delta\":\"x\"",
-        "\"turn\":{\"id\":\"x\",\"status\":\"interrupted\"}",
-        "\"item\":{\"type\":\"commandExecution\",\"id\":\"c\"}",
-        "\"tokenUsage\":{\"total\":{},\"last\":{}}",
-        "\"questions\":[]",
-    ];
-    let piece = prop_oneof![
-        4 => prop::sample::select(pieces.map(|piece| piece.as_bytes().to_vec()).to_vec()),
-        1 => vec(any::<u8>(), 0..8),
-    ];
-    vec(piece, 0..24).prop_map(|pieces| pieces.concat())
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn splitting_changes_nothing(recording in any_recording(), splits in vec(any::<Index>(), 1..64)) {
-        prop_assert_eq!(split(codex::make, &recording, &splits), split(codex::make, &recording, &[]));
-    }
-
-    #[test]
-    fn any_prefix_ends_well(recording in any_recording(), lines in any::<Index>(), cut in any::<Index>()) {
-        let mut recording = recording;
-        recording.records.truncate(lines.index(recording.records.len()) + 1);
-        if let Some(Record::Out(line)) = recording.records.last_mut() {
-            line.truncate(cut.index(line.len()));
-        }
-        check(&split(codex::make, &recording, &[]));
-    }
-
-    #[test]
-    fn a_line_of_garbage_adds_log_lines_only(
-        recording in any_recording(), at in any::<Index>(), text in "[^\\pC\\[\\]{}\"0-9-][^\\pC]{0,40}",
-    ) {
-        let plain = split(codex::make, &recording, &[]).0;
-        let mut dirty = recording.clone();
-        dirty.records.insert(at.index(recording.records.len()), Record::Out(format!("{text}\n").into_bytes()));
-        let noise = Action::Event(Event::Log { stream: "stdout".into(), text: format!("{text}\n") });
-        let actions: Vec<_> = split(codex::make, &dirty, &[]).0.into_iter().filter(|action| *action != noise).collect();
-        prop_assert_eq!(actions, plain);
-    }
-
-    #[test]
-    fn garbage_anywhere_ends_well(
-        recording in any_recording(), garbage in vec((any::<Index>(), garbage()), 1..8), splits in vec(any::<Index>(), 1..8),
-    ) {
-        let mut recording = recording;
-        for (at, bytes) in garbage {
-            recording.records.insert(at.index(recording.records.len()), Record::Out(bytes));
-        }
-        let actions = split(codex::make, &recording, &splits);
-        check(&actions);
-        prop_assert_eq!(actions, split(codex::make, &recording, &[]));
-    }
-
-    #[test]
-    fn flipped_bytes_end_well(
-        recording in any_recording(), flips in vec((any::<Index>(), any::<Index>(), any::<u8>()), 1..16),
-    ) {
-        let mut recording = recording;
-        for (record, byte, value) in flips {
-            let record = record.index(recording.records.len());
-            if let Record::Out(line) = &mut recording.records[record] {
-                let byte = byte.index(line.len());
-                line[byte] = value;
-            }
-        }
-        check(&split(codex::make, &recording, &[]));
-    }
-}
+/// Pieces of what the agent says.
+pub(crate) const PIECES: [&str; 23] = [
+    "\"id\":0,",
+    "\"id\":3,",
+    "\"id\":\"x\",",
+    "\"method\":",
+    "\"params\":{",
+    "\"result\":{",
+    "\"error\":{",
+    "\"item/agentMessage/delta\"",
+    "\"item/started\"",
+    "\"item/completed\"",
+    "\"turn/completed\"",
+    "\"turn/started\"",
+    "\"item/commandExecution/requestApproval\"",
+    "\"item/tool/requestUserInput\"",
+    "\"mcpServer/elicitation/request\"",
+    "\"thread/tokenUsage/updated\"",
+    "\"serverRequest/resolved\"",
+    "\"threadId\":\"t\",",
+    "\"delta\":\"x\"",
+    "\"turn\":{\"id\":\"x\",\"status\":\"interrupted\"}",
+    "\"item\":{\"type\":\"commandExecution\",\"id\":\"c\"}",
+    "\"tokenUsage\":{\"total\":{},\"last\":{}}",
+    "\"questions\":[]",
+];
 
 /// A line that never ends costs one error. If it was the answer to a request of ours, that is over too.
 #[test]

@@ -7,8 +7,13 @@ mod hostile;
 mod provision;
 #[path = "../common/recorded.rs"]
 mod recorded;
+#[path = "../common/spoilt.rs"]
+mod spoilt;
 mod transcripts;
 mod traps;
+
+/// How the adapter is made.
+pub(crate) const MAKE: agents::Make = agents::codex::make;
 
 /// The recordings, each of the real agent with a scripted model.
 pub(crate) const TRANSCRIPTS: [(&str, &str); 14] = [
