@@ -7,7 +7,7 @@ use std::{
 };
 
 use ipc_protocol::{
-    EndReason, ExitStatus, Receipt, SessionId, WireError,
+    EndReason, ExitStatus, Pid, Receipt, SessionId, WireError,
     codec::encode_packets,
     message::{Detach, DetachedSession, FromForkServer, Handover, Hello, VERSION},
     packet::send_packet,
@@ -31,24 +31,14 @@ impl ForkServer<'_> {
         Ok(())
     }
 
-    /// When the session of this proxy is ended without it, the host being gone.
-    pub(super) fn forsaken_at(&self, proxy: &Proxy) -> Option<Instant> {
-        let gone = self.host_gone?;
-        match &proxy.detach {
-            None => Some(gone + HOST_DEATH_PATIENCE),
-            // A time too long for the clock is no deadline.
-            Some(detach) => {
-                gone.checked_add(Duration::from_millis(detach.fetch_within_ms).saturating_add(GIVE_UP_PATIENCE))
-            }
-        }
-    }
-
     /// The host is gone: tells the proxies that outlive it.
     pub(super) fn detach_sessions(&mut self) {
-        for proxy in self.proxies.values_mut().filter(|proxy| proxy.detach.is_some()) {
+        let outliving = self.proxies.all().filter(|proxy| proxy.detach.is_some());
+        let pids: Vec<Pid> = outliving.map(|proxy| proxy.process.id().pid).collect();
+        for pid in pids {
             crate::leave_stderr();
-            proxy.polls = true;
-            if let Some(handover) = &proxy.handover {
+            self.proxies.poll(pid);
+            if let Some(handover) = self.proxies.get(pid).and_then(|proxy| proxy.handover.as_ref()) {
                 // One that does not take it sees its own socket closed.
                 let _ = tell(handover, &Handover::HostGone, None);
             }
@@ -57,6 +47,9 @@ impl ForkServer<'_> {
 
     /// Listens to who wants to be the host.
     pub(super) fn answer_door(&mut self) {
+        if self.door.is_none() {
+            return;
+        }
         let lives = self.control.is_some() && !is_readable(&self.host);
         // Which host that is, is said for people only.
         let owner =
@@ -66,9 +59,10 @@ impl ForkServer<'_> {
         let Some(Owner { host, control, wire, .. }) = door.turn(owner) else { return };
         self.lose_host();
         (self.host, self.host_gone, self.is_adopted) = (host, None, true);
+        self.proxies.be_adopted();
         let mut control = Control::new(control, wire);
         control.send(&FromForkServer::Hello(Hello { version: VERSION, process: self.own.id() }));
-        let detached = self.proxies.values().filter(|proxy| proxy.detach.is_some());
+        let detached = self.proxies.all().filter(|proxy| proxy.detach.is_some());
         let detached = detached.map(|proxy| DetachedSession {
             session: proxy.session.clone(),
             process: proxy.process.id(),
@@ -81,9 +75,20 @@ impl ForkServer<'_> {
     /// Gives a proxy its new host. Where that fails the socket is closed, which the host sees.
     pub(super) fn adopt(&mut self, session: &SessionId, after_seq: u64, socket: Option<&OwnedFd>) {
         let Some(described) = self.control.as_ref().map(|control| control.wire().is_described()) else { return };
-        let proxy = self.proxies.values().find(|proxy| proxy.session == *session && proxy.detach.is_some());
+        let proxy = self.proxies.all().find(|proxy| proxy.session == *session && proxy.detach.is_some());
         if let Some((handover, socket)) = proxy.and_then(|proxy| proxy.handover.as_ref()).zip(socket) {
             let _ = tell(handover, &Handover::Adopt { after_seq, described }, Some(socket));
+        }
+    }
+}
+
+/// When the session of this proxy is ended without it, the host being gone since `gone`.
+pub(super) fn forsaken_at(gone: Instant, proxy: &Proxy) -> Option<Instant> {
+    match &proxy.detach {
+        None => Some(gone + HOST_DEATH_PATIENCE),
+        // A time too long for the clock is no deadline.
+        Some(detach) => {
+            gone.checked_add(Duration::from_millis(detach.fetch_within_ms).saturating_add(GIVE_UP_PATIENCE))
         }
     }
 }

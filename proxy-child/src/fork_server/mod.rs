@@ -10,6 +10,7 @@ mod guard;
 mod newcomers;
 mod observer;
 mod probe;
+mod proxies;
 mod stopped;
 
 use std::{
@@ -34,11 +35,11 @@ use nix::{
         time::TimeSpec,
     },
 };
-use registry::{Hold, Input, Output, PidFd, ProcessRegistry, Reaped, Spawn, Title};
+use registry::{Children, Hold, Input, Output, PidFd, ProcessRegistry, Reaped, Spawn, Title};
 
 use self::{
     control::Control, door::Door, given_up::GivenUp, guard::Guard, newcomers::Newcomers, observer::Observer,
-    stopped::Stopped,
+    proxies::Proxies,
 };
 pub(crate) use self::{newcomers::LOOK_INTERVAL, probe::main as probe};
 use crate::{PROBE_ARG, PROXY_ARG, padded_argv, proxy};
@@ -64,11 +65,7 @@ struct Proxy {
     enclosure: Enclosure,
     limits: Limits,
     process: PidFd,
-    /// Since somebody stopped it, for a while.
-    stopped: Option<Stopped>,
-    /// If it has to look for its processes itself: it is nudged.
-    polls: bool,
-    /// Where it hears that, and of another host.
+    /// Where it hears that it should look for its processes, and of another host.
     handover: Option<OwnedFd>,
     /// If it outlives its host.
     detach: Option<Box<Detach>>,
@@ -92,12 +89,15 @@ struct ForkServer<'a> {
     /// Directories whose locks are held until host and fork server are both gone.
     held: Vec<OwnedFd>,
     sigchld: SignalFd,
+    /// Something may have become of a child. To ask the kernel takes as long as there are children, so nobody asks without
+    /// that.
+    children_changed: bool,
     spare: Option<Spare>,
     /// When the next spare is to be forked: not while the last one is starting its agent.
     spare_due: Instant,
     /// Proxies that will never have a session: to be reaped, and no one's orphans.
     leaving: Vec<Pid>,
-    proxies: BTreeMap<Pid, Proxy>,
+    proxies: Proxies,
     guards: Vec<Guard>,
     given_up: GivenUp,
     observer: Observer,
@@ -144,11 +144,22 @@ impl<'a> ForkServer<'a> {
         mask.add(NixSignal::SIGCHLD);
         mask.add(NixSignal::SIGPIPE);
         mask.thread_block()?;
+        let title = Title::locate()?;
+        title.set("ap fork server", "agent-proxy: fork server")?;
+        Self::with(adapters, title, control, host, fds.collect())
+    }
+
+    /// With these descriptors, in a process that has been prepared.
+    fn with(
+        adapters: &'a Adapters,
+        title: Title,
+        control: OwnedFd,
+        host: OwnedFd,
+        held: Vec<OwnedFd>,
+    ) -> std::io::Result<Self> {
         let mut chld = SigSet::empty();
         chld.add(NixSignal::SIGCHLD);
         let sigchld = SignalFd::with_flags(&chld, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
-        let title = Title::locate()?;
-        title.set("ap fork server", "agent-proxy: fork server")?;
         let own = PidFd::open(registry::identify(std::process::id())?)?;
         // Before the hello, so that the first session is observed.
         let observer = Observer::new();
@@ -160,12 +171,13 @@ impl<'a> ForkServer<'a> {
             title,
             control: Some(control),
             host,
-            held: fds.collect(),
+            held,
             sigchld,
+            children_changed: false,
             spare: None,
             spare_due: Instant::now(),
             leaving: Vec::new(),
-            proxies: BTreeMap::new(),
+            proxies: Proxies::default(),
             guards: Vec::new(),
             given_up: GivenUp::default(),
             observer,
@@ -181,24 +193,34 @@ impl<'a> ForkServer<'a> {
         self.keep_a_spare();
         loop {
             self.wait()?;
-            while matches!(self.sigchld.read_signal(), Ok(Some(_))) {}
-            self.reap();
-            self.continue_stopped();
-            self.hear();
-            self.watch_host();
-            self.answer_door();
-            self.step_guards();
-            if let Some(control) = &mut self.control {
-                control.flush();
-                self.observer.turn(control);
-            }
-            self.nudge_proxies();
+            self.turn();
             self.keep_a_spare();
             let idle = self.proxies.is_empty() && self.guards.is_empty() && self.leaving.is_empty();
             if (self.host_gone.is_some() || self.is_adopted) && idle {
                 return Ok(());
             }
         }
+    }
+
+    /// Does what is to be done now.
+    fn turn(&mut self) {
+        while matches!(self.sigchld.read_signal(), Ok(Some(_))) {
+            self.children_changed = true;
+        }
+        if std::mem::take(&mut self.children_changed) {
+            self.reap();
+            self.note_stopped();
+        }
+        self.continue_stopped();
+        self.hear();
+        self.watch_host();
+        self.answer_door();
+        self.step_guards();
+        if let Some(control) = &mut self.control {
+            control.flush();
+            self.observer.turn(control);
+        }
+        self.nudge_proxies();
     }
 
     /// Removes what it held the lock of, if it is empty: a host that was killed never will.
@@ -212,18 +234,18 @@ impl<'a> ForkServer<'a> {
 
     /// Waits for a packet, a death, the host's death, or the next step of a kill.
     fn wait(&mut self) -> std::io::Result<()> {
-        let nudges = self.proxies.values().any(|proxy| proxy.polls).then(|| self.newcomers.next());
-        let stopped = self.proxies.values().filter_map(|proxy| proxy.stopped.as_ref()).map(Stopped::next);
-        let mut next =
-            self.guards.iter().map(Guard::next).chain(self.observer.next()).chain(nudges).chain(stopped).min();
-        // Past its deadline every proxy has a guard, whose steps are the next thing to wait for.
-        let deadlines = self.proxies.values().filter_map(|proxy| self.forsaken_at(proxy));
-        let deadline = deadlines.filter(|deadline| *deadline > Instant::now()).min();
-        next = next.into_iter().chain(deadline).chain(self.door.as_ref().and_then(Door::next)).min();
-        let has_children = !self.proxies.is_empty() || !self.leaving.is_empty();
-        if has_children && !registry::is_single_threaded() {
-            let tick = Instant::now() + THREADED_TICK;
-            next = Some(next.map_or(tick, |next| next.min(tick)));
+        let nudges = self.proxies.has_polling().then(|| self.newcomers.next());
+        let guards = self.guards.iter().map(Guard::next);
+        // The last look at the children has left some.
+        let more = self.children_changed.then(Instant::now);
+        let mut next = guards.chain(self.observer.next()).chain(nudges).chain(self.proxies.next()).chain(more).min();
+        next = next.into_iter().chain(self.door.as_ref().and_then(Door::next)).min();
+        if !registry::is_single_threaded() {
+            self.children_changed = true;
+            if !self.proxies.is_empty() || !self.leaving.is_empty() {
+                let tick = Instant::now() + THREADED_TICK;
+                next = Some(next.map_or(tick, |next| next.min(tick)));
+            }
         }
         if self.spare.is_none() && self.control.is_some() && !self.is_adopted {
             next = Some(next.map_or(self.spare_due, |next| next.min(self.spare_due)));
@@ -285,7 +307,8 @@ impl<'a> ForkServer<'a> {
     fn lose_host(&mut self) {
         self.control = None;
         self.observer.stop();
-        self.host_gone.get_or_insert_with(Instant::now);
+        let gone = *self.host_gone.get_or_insert_with(Instant::now);
+        self.proxies.forsake(|proxy| detached::forsaken_at(gone, proxy));
         self.detach_sessions();
         if let Some(spare) = self.spare.take() {
             self.retire(spare);
@@ -297,15 +320,10 @@ impl<'a> ForkServer<'a> {
         if self.control.is_some() && is_readable(&self.host) {
             self.lose_host();
         }
-        if self.host_gone.is_none() {
-            return;
-        }
         let now = Instant::now();
-        for (pid, proxy) in &self.proxies {
-            if self.forsaken_at(proxy).is_some_and(|at| at <= now)
-                && !self.guards.iter().any(|guard| guard.guards_proxy(*pid))
-            {
-                let (process, cause) = (proxy.process.id(), KillCause::HostDied);
+        while let Some(proxy) = self.proxies.take_forsaken(now) {
+            let (process, cause) = (proxy.process.id(), KillCause::HostDied);
+            if !self.guards.iter().any(|guard| guard.guards_proxy(process.pid)) {
                 self.guards.push(Guard::of_proxy(&proxy.session, &proxy.enclosure, process, cause, KillOptions::NOW));
             }
         }
@@ -326,9 +344,10 @@ impl<'a> ForkServer<'a> {
             Ok((process, polls, handover)) => {
                 let id = process.id();
                 let message = FromForkServer::Forked { session: session.clone(), process: id };
-                let stopped = None;
-                let proxy = Proxy { session, enclosure, limits, process, stopped, polls, handover, detach, card };
-                self.proxies.insert(id.pid, proxy);
+                self.proxies.insert(Proxy { session, enclosure, limits, process, handover, detach, card });
+                if polls {
+                    self.proxies.poll(id.pid);
+                }
                 message
             }
             Err(error) => FromForkServer::ForkFailed { session, error },
@@ -383,17 +402,13 @@ impl<'a> ForkServer<'a> {
 
     /// Has those proxies look that have to look themselves, and below which something came or went.
     fn nudge_proxies(&mut self) {
-        let polls = self.proxies.iter().filter(|(_, proxy)| proxy.polls);
-        let mut nudged = polls.filter_map(|(pid, proxy)| Some((*pid, proxy.handover.as_ref()?))).peekable();
-        if nudged.peek().is_none() || self.newcomers.next() > Instant::now() {
+        if !self.proxies.has_polling() || self.newcomers.next() > Instant::now() {
             return;
         }
-        let concerned = self.newcomers.look(|pid| self.proxies.contains_key(&pid));
-        for (pid, nudge) in nudged {
-            if concerned.as_ref().is_none_or(|concerned| concerned.contains(&pid)) {
-                // It fails for one that is dead, or has so many nudges waiting that one more makes no difference.
-                let _ = send_packet(nudge, b"!", None);
-            }
+        let concerned = self.newcomers.look(|pid| self.proxies.contains(pid));
+        for nudge in self.proxies.nudges(concerned) {
+            // It fails for one that is dead, or has so many nudges waiting that one more makes no difference.
+            let _ = send_packet(nudge, b"!", None);
         }
     }
 
@@ -460,7 +475,7 @@ impl<'a> ForkServer<'a> {
 
     /// Lists a session whose proxy does not answer.
     fn list(&mut self, session: SessionId) {
-        let proxy = self.proxies.values().find(|proxy| proxy.session == session);
+        let proxy = self.proxies.of(&session);
         let processes = proxy.map_or_else(Vec::new, |proxy| {
             let mut registry = ProcessRegistry::guard(session.clone());
             let pid = proxy.process.id().pid;
@@ -476,14 +491,15 @@ impl<'a> ForkServer<'a> {
 
     /// Ends a session whose proxy does not answer.
     fn kill(&mut self, session: &SessionId, options: KillOptions) {
-        let Some((pid, proxy)) = self.proxies.iter().find(|(_, proxy)| proxy.session == *session) else {
+        let Some(proxy) = self.proxies.of(session) else {
             // Gone already; the host has been or is being told.
             return;
         };
-        match self.guards.iter_mut().find(|guard| guard.guards_proxy(*pid)) {
+        let process = proxy.process.id();
+        match self.guards.iter_mut().find(|guard| guard.guards_proxy(process.pid)) {
             Some(guard) => guard.hurry(options),
             None => {
-                let (process, cause) = (proxy.process.id(), KillCause::KillSession);
+                let cause = KillCause::KillSession;
                 self.guards.push(Guard::of_proxy(&proxy.session, &proxy.enclosure, process, cause, options));
             }
         }
@@ -494,10 +510,11 @@ impl<'a> ForkServer<'a> {
         let mut dead = Vec::new();
         // It has no error on Linux; were there one, the next death would be another chance, and to give up would end
         // every session.
-        let _ = registry::reap_children(REAP_BOUND, |reaped| dead.push(reaped));
+        let left = registry::reap_children(REAP_BOUND, |reaped| dead.push(reaped));
+        self.children_changed |= matches!(left, Ok(Children::MoreDead));
         for reaped in dead {
             let pid = reaped.id.pid;
-            if let Some(proxy) = self.proxies.remove(&pid) {
+            if let Some(proxy) = self.proxies.remove(pid) {
                 self.bury_proxy(&proxy, reaped.exit);
             } else if self.is_without_session(pid) {
                 self.spare.take_if(|spare| spare.process.id().pid == pid);
@@ -508,28 +525,27 @@ impl<'a> ForkServer<'a> {
         }
     }
 
-    /// Continues the proxies that somebody has stopped, and sees to the limits of those that are stopped again and again.
-    fn continue_stopped(&mut self) {
+    /// Takes note of what somebody has stopped.
+    fn note_stopped(&mut self) {
         // As with the dead, an error is no reason to give up.
-        for pid in registry::stopped_children(REAP_BOUND).unwrap_or_default() {
-            if let Some(proxy) = self.proxies.get_mut(&pid) {
-                proxy.stopped.get_or_insert_with(Stopped::new).again();
-            } else if let Some(spare) = self.spare.as_ref().filter(|spare| spare.process.id().pid == pid) {
+        let stopped = registry::stopped_children(REAP_BOUND).unwrap_or_default();
+        self.children_changed |= stopped.len() >= REAP_BOUND;
+        for pid in stopped {
+            if !self.proxies.was_stopped(pid)
+                && let Some(spare) = self.spare.as_ref().filter(|spare| spare.process.id().pid == pid)
+            {
                 // It fails only for one that is dead.
                 let _ = spare.process.signal(Signal::Cont);
             }
         }
-        let now = Instant::now();
-        for (pid, proxy) in &mut self.proxies {
-            let Some(stopped) = proxy.stopped.as_mut().filter(|stopped| stopped.next() <= now) else { continue };
-            if self.guards.iter().any(|guard| guard.guards_proxy(*pid)) || stopped.is_over(now) {
-                // It is being ended as it is, or goes on.
-                proxy.stopped = None;
-                continue;
-            }
-            let told = stopped.step(&proxy.session, &proxy.limits, &proxy.process);
-            told.into_iter().for_each(|event| self.observer.tell(&proxy.session, event));
-        }
+    }
+
+    /// Continues the proxies that somebody has stopped, and sees to the limits of those that are stopped again and again.
+    fn continue_stopped(&mut self) {
+        // One that has a guard is being ended as it is.
+        let is_ended = |pid| self.guards.iter().any(|guard| guard.guards_proxy(pid));
+        let tell = |session: &SessionId, event| self.observer.tell(session, event);
+        self.proxies.continue_stopped(Instant::now(), is_ended, tell);
     }
 
     fn is_without_session(&self, pid: Pid) -> bool {
@@ -575,19 +591,17 @@ impl<'a> ForkServer<'a> {
         if self.guards.iter().any(|guard| guard.has_orphans() && guard.next() <= now) {
             let proxies = &self.proxies;
             let has_dead_proxy = |marker: &str| {
-                proxies
-                    .values()
-                    .any(|proxy| proxy.enclosure.marker == marker && registry::is_exiting(proxy.process.id()))
+                proxies.all().any(|proxy| proxy.enclosure.marker == marker && registry::is_exiting(proxy.process.id()))
             };
             let (spare, leaving) = (self.spare.as_ref().map(|spare| spare.process.id().pid), &self.leaving);
-            let is_proxy = |pid| proxies.contains_key(&pid) || spare == Some(pid) || leaving.contains(&pid);
+            let is_proxy = |pid| proxies.contains(pid) || spare == Some(pid) || leaving.contains(&pid);
             guard::share_out_orphans(&mut self.guards, &mut self.given_up, is_proxy, has_dead_proxy);
         }
         let mut at = 0;
         while at < self.guards.len() {
             let guard = &mut self.guards[at];
             if guard.next() <= now {
-                guard.step(|pid| self.proxies.get(&pid).map(|proxy| &proxy.process));
+                guard.step(|pid| self.proxies.get(pid).map(|proxy| &proxy.process));
             }
             match guard.take_end() {
                 None => at += 1,
@@ -618,5 +632,54 @@ fn failed(error: &std::io::Error) -> WireError {
     match error.raw_os_error() {
         Some(23 | 24) => WireError::FdsExhausted { operation: "forking a proxy".into() },
         _ => WireError::System { operation: "forking a proxy".into(), reason: error.to_string() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a process that cannot be: no pid is as great. What is sent to it is sent to this very process.
+    pub(super) fn proxy(number: Pid) -> Proxy {
+        let own = PidFd::open(registry::identify(std::process::id()).expect("alive")).expect("alive");
+        let fd = own.as_fd().try_clone_to_owned().expect("a descriptor");
+        let id = ipc_protocol::ProcessId { pid: 5_000_000 + number, start_time: 1 };
+        Proxy {
+            session: format!("s{number}").parse().expect("an id"),
+            enclosure: Enclosure::default(),
+            limits: Limits::default(),
+            process: PidFd::from_parts(fd, id),
+            handover: None,
+            detach: None,
+            card: Json::null(),
+        }
+    }
+
+    /// A turn for which nothing has happened looks at no session and at no child; one for which something happened to one
+    /// looks at that.
+    #[test]
+    fn a_turn_looks_at_what_something_happened_to() {
+        let adapters = Adapters::default();
+        let (ours, theirs) = packet_pair().expect("a pair");
+        let own = PidFd::open(registry::identify(std::process::id()).expect("alive")).expect("alive");
+        let host = own.as_fd().try_clone_to_owned().expect("a descriptor");
+        let title = Title::locate().expect("a title");
+        let mut server = ForkServer::with(&adapters, title, theirs, host, Vec::new()).expect("a fork server");
+        for number in 0..200 {
+            server.proxies.insert(proxy(number));
+        }
+        let child = registry::spawn(Spawn { argv: vec!["true".into()], ..Spawn::new("/bin/true") }).expect("started");
+        while !is_readable(&child.process) {
+            std::thread::yield_now();
+        }
+        for _ in 0..10 {
+            server.turn();
+        }
+        assert_eq!(server.proxies.looks(), 0);
+        assert!(child.process.try_reap().expect("nobody has looked for the dead").is_some());
+        assert!(server.proxies.was_stopped(5_000_007));
+        server.turn();
+        assert_eq!(server.proxies.looks(), 1);
+        drop(ours);
     }
 }
