@@ -46,7 +46,8 @@ use ipc_protocol::SessionId;
 pub use self::{
     error::{Cause, LogError},
     types::{
-        Batch, Done, Exported, Full, Head, Imported, Limit, Lines, MemoryLimits, Metrics, Options, Page, Retention,
+        Batch, Beat, Done, Exported, Full, Head, Imported, Limit, Lines, MemoryLimits, Metrics, Options, Page,
+        Retention,
     },
 };
 use self::{
@@ -157,6 +158,19 @@ impl EventLog {
     /// Where the file cannot be read.
     pub fn sessions(&self) -> Result<Vec<(SessionId, String)>, LogError> {
         self.store.sessions()
+    }
+
+    /// Stores who has the log and when it said that it is alive, in the place of what was stored before.
+    pub fn put_beat(&self, beat: Beat, done: Done) {
+        self.store.change(Change::Beat(beat), done);
+    }
+
+    /// Who said last that it is alive, and when: this user of the log, or the one before. Blocks.
+    ///
+    /// # Errors
+    /// Where the file cannot be read.
+    pub fn last_beat(&self) -> Result<Option<Beat>, LogError> {
+        self.store.last_beat()
     }
 
     /// Up to where a consumer has come in a stream; 0 for nowhere. Blocks.

@@ -9,7 +9,7 @@ use std::{
 use ipc_protocol::{Envelope, Event, SessionId};
 
 use crate::{
-    Batch, Done, Full, Head, Limit, Lines, LogError, MemoryLimits, Metrics, Page, Retention,
+    Batch, Beat, Done, Full, Head, Limit, Lines, LogError, MemoryLimits, Metrics, Page, Retention,
     store::{Change, Store, Target},
 };
 
@@ -25,6 +25,7 @@ struct State {
     streams: HashMap<SessionId, Stream>,
     imports: HashMap<SessionId, Stream>,
     sessions: BTreeMap<SessionId, String>,
+    beat: Option<Beat>,
     metrics: Metrics,
 }
 
@@ -159,6 +160,7 @@ impl State {
             },
             Change::PutSession(id, record) => drop(self.sessions.insert(id, record)),
             Change::DeleteSession(id) => drop(self.sessions.remove(&id)),
+            Change::Beat(beat) => self.beat = Some(beat),
             Change::Publish(session, closed) => {
                 if self.streams.contains_key(&session) {
                     return Err(LogError::Exists { session });
@@ -235,6 +237,10 @@ impl Store for Memory {
 
     fn sessions(&self) -> Result<Vec<(SessionId, String)>, LogError> {
         Ok(self.state().sessions.iter().map(|(id, record)| (id.clone(), record.clone())).collect())
+    }
+
+    fn last_beat(&self) -> Result<Option<Beat>, LogError> {
+        Ok(self.state().beat.clone())
     }
 
     fn cursor(&self, consumer: &str, session: &SessionId) -> Result<u64, LogError> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ipc_protocol::SessionId;
 
-use crate::{Batch, Done, Full, Head, Limit, Lines, LogError, Metrics, Page, Retention};
+use crate::{Batch, Beat, Done, Full, Head, Limit, Lines, LogError, Metrics, Page, Retention};
 
 /// A change that is no append.
 #[derive(Debug)]
@@ -15,6 +15,7 @@ pub(crate) enum Change {
     Delete(SessionId),
     PutSession(SessionId, String),
     DeleteSession(SessionId),
+    Beat(Beat),
     SetCursor {
         consumer: String,
         session: SessionId,
@@ -44,6 +45,7 @@ pub(crate) trait Store: Send + Sync {
     fn streams(&self) -> Vec<(SessionId, Head)>;
     fn session(&self, id: &SessionId) -> Result<Option<String>, LogError>;
     fn sessions(&self) -> Result<Vec<(SessionId, String)>, LogError>;
+    fn last_beat(&self) -> Result<Option<Beat>, LogError>;
     fn cursor(&self, consumer: &str, session: &SessionId) -> Result<u64, LogError>;
     fn retain(&self, retention: Retention, done: Done);
     fn metrics(&self) -> Metrics;

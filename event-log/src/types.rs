@@ -27,6 +27,15 @@ pub struct Batch {
     pub cursor: Option<(String, u64)>,
 }
 
+/// A sign of life of the one who has the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beat {
+    /// Who that is.
+    pub host: String,
+    /// When it was alive; kept to the millisecond.
+    pub at: SystemTime,
+}
+
 /// The queue is full: the batch comes back, and nothing was done.
 pub struct Full {
     /// The batch.

@@ -1,6 +1,6 @@
 //! Sessions that outlive their processes: suspended, resumed, handed over, started again.
 
-use std::fs;
+use std::{fs, time::Duration};
 
 use agent_proxy_tests::{
     sessions::{self, event, said, soon},
@@ -36,6 +36,7 @@ impl Place {
         let (home, state) = (path("home"), path("state"));
         let env = [("PATH", "/usr/bin:/bin"), ("HOME", &home)].into_iter().collect();
         let mut kept = AgentSpec::new("kept", "acp", &[FAKE, "--store", "chats", "--modes"]);
+        kept.session_config.session_dir_template = "{home}/chats".to_owned();
         kept.session_config.attach_command = ["kept", "--resume", "{id}"].map(str::to_owned).to_vec();
         let builder = sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), FAKE).base_env(env).state_dir(state.into());
         builder.agent(kept)
@@ -322,6 +323,38 @@ async fn events_outlive_the_manager() {
     assert!(matches!(place.manager.subscribe(id), Err(Error::UnknownSession { .. })));
     let anew = place.manager.start_session(config).await.expect("started");
     assert_eq!(anew.subscribe().next().await.expect("an event").offset, 1);
+    place.manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_record_says_where_the_conversation_is_and_what_the_session_took() {
+    let mut place = Place::new().await;
+    let session = place.start(Lifecycle::default()).await;
+    let id = session.id();
+    let ready = place.manager.record(id).expect("kept");
+    assert_eq!((ready.native_session_file, ready.messages), (None, 0), "it is made with the first prompt");
+    place.ask(&session, "say one\ntokens 7 3").await;
+    place.manager.suspend_session(id, KillOptions::NOW).await.expect("suspended");
+    let record = place.manager.record(id).expect("kept");
+    let native = record.native_session_id.clone().expect("known");
+    let file = place.scratch.path().join(format!("home/chats/{native}.json"));
+    assert!(file.exists());
+    assert_eq!(record.native_session_file.as_deref(), file.to_str());
+    assert_eq!(place.info(&session).native_session_file, record.native_session_file);
+    assert_eq!((record.turns, record.messages), (1, 2));
+    assert_eq!((record.usage.input_tokens, record.usage.output_tokens), (Some(7), Some(3)));
+    assert!(record.heartbeat >= ready.heartbeat && record.heartbeat <= record.updated_at);
+    place.again().await;
+    let later = place.manager.record(id).expect("kept");
+    assert_eq!(later.native_session_file, record.native_session_file);
+    let lost = record.heartbeat.duration_since(later.heartbeat).expect("not later");
+    assert!(lost < Duration::from_millis(1), "it is kept to the millisecond");
+    // The next life counts on.
+    place.ask(&session, "say two\ntokens 7 3").await;
+    place.manager.suspend_session(id, KillOptions::NOW).await.expect("suspended");
+    let record = place.manager.record(id).expect("kept");
+    assert_eq!((record.turns, record.messages, record.usage.input_tokens), (2, 4, Some(14)));
+    assert!(record.heartbeat > later.heartbeat);
     place.manager.shutdown().await;
 }
 

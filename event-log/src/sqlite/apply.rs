@@ -12,7 +12,7 @@ use super::{
     rows::{Entry, checksum},
 };
 use crate::{
-    Head, LogError, line,
+    Beat, Head, LogError, line,
     store::{Change, Target},
 };
 
@@ -169,6 +169,11 @@ impl<'a> Applying<'a> {
             }
             Change::DeleteSession(id) => {
                 self.conn.prepare_cached("DELETE FROM sessions WHERE id = ?")?.execute([id.as_str()])?;
+            }
+            Change::Beat(Beat { host, at }) => {
+                let sql = "INSERT INTO beat (one, host, at_ms) VALUES (1, ?, ?)
+                    ON CONFLICT (one) DO UPDATE SET host = excluded.host, at_ms = excluded.at_ms";
+                self.conn.prepare_cached(sql)?.execute(params![host, line::millis(*at)])?;
             }
             Change::Publish(session, closed) => return self.publish(session, *closed),
             Change::Discard(session) => {

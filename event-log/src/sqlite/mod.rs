@@ -33,7 +33,7 @@ use self::{
     writer::Writer,
 };
 use crate::{
-    Batch, Done, Full, Head, Limit, Lines, LogError, Metrics, Options, Page, Retention,
+    Batch, Beat, Done, Full, Head, Limit, Lines, LogError, Metrics, Options, Page, Retention,
     error::Cause,
     line,
     store::{Change, Store, Target},
@@ -187,6 +187,14 @@ impl Store for Sqlite {
             rows.collect::<rusqlite::Result<Vec<_>>>()
         })?;
         Ok(all.into_iter().filter_map(|(id, record)| Some((id.parse().ok()?, record))).collect())
+    }
+
+    fn last_beat(&self) -> Result<Option<Beat>, LogError> {
+        let found = self.readers.with(|conn| {
+            let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+            conn.prepare_cached("SELECT host, at_ms FROM beat")?.query_row([], read).optional()
+        })?;
+        Ok(found.map(|(host, at_ms)| Beat { host, at: line::time(at_ms) }))
     }
 
     fn cursor(&self, consumer: &str, session: &SessionId) -> Result<u64, LogError> {

@@ -19,7 +19,7 @@ const CHECKPOINT_PAGES: i64 = 4000;
 const WAL_BYTES: i64 = 32 * 1024 * 1024;
 
 /// What brings the schema from one version to the next. Never changed once released, only added to.
-const MIGRATIONS: [&str; 2] = [
+const MIGRATIONS: [&str; 3] = [
     // A stream without a name is being imported, or deleted: nobody sees it.
     // A row of `batches` tells of `first` to `last`; its events are the last ones of these, all but for a gap.
     "CREATE TABLE streams (
@@ -54,6 +54,12 @@ const MIGRATIONS: [&str; 2] = [
         offset INTEGER NOT NULL,
         PRIMARY KEY (stream, consumer)
     ) WITHOUT ROWID;",
+    // One row: of the one who has the file.
+    "CREATE TABLE beat (
+        one INTEGER PRIMARY KEY CHECK (one = 1),
+        host TEXT NOT NULL,
+        at_ms INTEGER NOT NULL
+    );",
 ];
 
 /// The version of the schema that this release writes.

@@ -2,11 +2,11 @@
 
 use std::{
     sync::{Arc, mpsc},
-    time::Duration,
+    time::{Duration, UNIX_EPOCH},
 };
 
 use crate::common::{DEADLINE, append, batch, batch_of, done, id, open, read_all, text};
-use event_log::{EventLog, Full, Head, Limit, LogError, MemoryLimits, Options, Retention};
+use event_log::{Beat, EventLog, Full, Head, Limit, LogError, MemoryLimits, Options, Retention};
 use ipc_protocol::{Event, Gap};
 
 /// Runs `test` on each store.
@@ -169,11 +169,16 @@ fn cursors_and_sources_come_with_a_batch_or_not_at_all() {
 #[test]
 fn records_of_sessions_are_kept() {
     let dir = tempfile::tempdir().expect("a directory");
+    let beat = |second| Beat { host: format!("h-{second}"), at: UNIX_EPOCH + Duration::from_secs(second) };
     let put = |log: &EventLog| {
         for (name, record) in [("b", "{}"), ("a", r#"{"n":1}"#), ("a", r#"{"n":2}"#), ("c", "3")] {
             done(|done| log.put_session(&id(name), record.into(), done)).expect("stored");
         }
         done(|done| log.delete_session(&id("c"), done)).expect("deleted");
+        assert_eq!(log.last_beat().expect("read"), None);
+        for second in [1, 2] {
+            done(|done| log.put_beat(beat(second), done)).expect("stored");
+        }
     };
     let check = |log: &EventLog| {
         let all = log.sessions().expect("the records");
@@ -181,6 +186,7 @@ fn records_of_sessions_are_kept() {
         assert_eq!(all, [("a", r#"{"n":2}"#), ("b", "{}")]);
         assert_eq!(log.session(&id("b")).expect("a record").as_deref(), Some("{}"));
         assert_eq!(log.session(&id("c")).expect("no record"), None);
+        assert_eq!(log.last_beat().expect("read"), Some(beat(2)));
     };
     let memory = EventLog::memory(MemoryLimits::default());
     put(&memory);

@@ -29,11 +29,11 @@ const LARGEST: u64 = 64 * 1024 * 1024;
 /// How much of a file is looked at to see whose it is: the id is at the beginning.
 const HEAD: u64 = 64 * 1024;
 /// Directories within one another.
-const DEEPEST: usize = 16;
+pub(super) const DEEPEST: usize = 16;
 /// Ending of the name under which a file is kept that a saved one took the place of. No agent looks for it.
 const REPLACED: &str = ".replaced";
 /// Agents name files by the beginning of an id.
-const PREFIX: usize = 8;
+pub(super) const PREFIX: usize = 8;
 
 /// What is to be saved.
 #[derive(Debug)]
@@ -117,9 +117,7 @@ impl BackupPlan {
         let is_named = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().contains(&prefix));
         let mut found = Vec::new();
         for (path, _) in files {
-            let is_in =
-                || present(read(&path, HEAD)).map(|head| head.is_some_and(|head| contains(&head, id.as_bytes())));
-            if is_named(&path) || is_in()? {
+            if is_named(&path) || says(&path, id)? {
                 found.push(path);
             }
         }
@@ -199,8 +197,13 @@ fn restore(path: &Path, copy: &Path, is_named: bool) -> io::Result<bool> {
     Ok(true)
 }
 
+/// Whether a file has this at its beginning.
+pub(super) fn says(path: &Path, id: &str) -> io::Result<bool> {
+    Ok(present(read(path, HEAD))?.is_some_and(|head| contains(&head, id.as_bytes())))
+}
+
 /// Appends the files below `directory` with the times of their last changes. Links are not followed.
-fn list(directory: &Path, depth: usize, out: &mut Vec<(PathBuf, SystemTime)>) -> io::Result<()> {
+pub(super) fn list(directory: &Path, depth: usize, out: &mut Vec<(PathBuf, SystemTime)>) -> io::Result<()> {
     let Some(depth) = depth.checked_sub(1) else { return Ok(()) };
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,

@@ -29,6 +29,8 @@ pub(crate) struct Card {
     pub(crate) family: String,
     /// Where the agent keeps it.
     pub(crate) store: Option<std::path::PathBuf>,
+    /// Where the agent keeps the files of conversations.
+    pub(crate) native_files: Option<std::path::PathBuf>,
     /// What its proxy says is numbered on from this in the event log.
     pub(crate) source_base: u64,
 }
@@ -73,6 +75,7 @@ impl Launch {
             max_turns: config.max_turns,
             family: family.to_owned(),
             store: store.map(Into::into),
+            native_files: self.native_files.clone(),
             source_base: 0,
         })
     }

@@ -5,6 +5,7 @@ mod card;
 mod check;
 mod conversation;
 mod kit;
+mod native_file;
 mod preamble;
 mod ready;
 mod resume;
@@ -28,6 +29,7 @@ pub(crate) use backup::Backup;
 pub(crate) use card::Card;
 pub(crate) use conversation::Conversation;
 pub(crate) use kit::Kit;
+pub(crate) use native_file::find as find_native_file;
 pub(crate) use ready::Aftermath;
 pub(crate) use resume::{LONGEST_HISTORY, Past, Place};
 
@@ -63,6 +65,8 @@ pub(crate) struct Launch {
     folder: Option<PathBuf>,
     /// What is known of its conversation.
     pub(crate) conversation: Conversation,
+    /// Where its agent keeps the files of conversations.
+    pub(crate) native_files: Option<PathBuf>,
     /// What is saved before the agent loads a conversation.
     backup: Option<BackupPlan>,
     /// Where its processes are written down, if they are.
@@ -139,7 +143,9 @@ impl Launch {
         let home = home.map(|home| utf8(&home)).transpose()?;
         let conversation = conversation(spec, &attempt, &cwd, around.leases)?;
         let native = attempt.resume.as_ref();
-        let backup = BackupPlan::of(spec, native, store::home(family(spec), &attempt.command.env), &cwd);
+        let agents_home = store::home(family(spec), &attempt.command.env);
+        let native_files = native_file::directory(spec, conversation.place().1, agents_home);
+        let backup = BackupPlan::of(spec, native, agents_home, &cwd);
         let default_model = || model.and_then(|model| model.model.as_deref()).or_else(|| spec.default_model());
         let labels = Labels {
             agent: spec.id.clone(),
@@ -156,7 +162,20 @@ impl Launch {
             depth: config.depth + 1,
         };
         let (journal, slot, detach) = (None, None, None);
-        Ok(Self { attempt, fallback, enclosure, labels, place, folder, conversation, backup, journal, slot, detach })
+        Ok(Self {
+            attempt,
+            fallback,
+            enclosure,
+            labels,
+            place,
+            folder,
+            conversation,
+            native_files,
+            backup,
+            journal,
+            slot,
+            detach,
+        })
     }
 
     /// What holds the session, as it was resolved.

@@ -151,6 +151,7 @@ impl ProxyManager {
         let (mut session, inlets, log) = Session::new(id.clone(), card.labels.clone(), *deadlines, streams);
         let record = streams.roster.get(&id);
         session.started_at(record.as_ref().map_or(card.started_at(), |record| record.created_at));
+        record.iter().for_each(|record| session.took_before(record));
         let config = record.map(|record| Arc::new(record.config));
         let lifecycle = config.as_ref().map(|config| config.lifecycle.clone()).unwrap_or_default();
         let budget = config.as_ref().map(|config| config.budget).unwrap_or_default();
@@ -160,6 +161,7 @@ impl ProxyManager {
         let agent = card.labels.agent.clone();
         let conversation = Conversation::new(leases.clone(), card.family.clone(), card.store.clone(), agent, id, true);
         let adoption = Adoption {
+            native_files: card.native_files.clone(),
             proxy,
             host: server.host(),
             after_seq: source.saturating_sub(card.source_base),

@@ -3,6 +3,7 @@
 mod append;
 mod ask;
 mod attach;
+mod beats;
 mod drain;
 mod retention;
 mod roster;
@@ -137,6 +138,7 @@ impl ProxyManager {
         let interrupted = inner.restore(&|session| outlived.lives(session));
         let manager = Self { inner: Arc::new(inner) };
         retention::keep(&manager.inner, retention);
+        beats::keep(&manager.inner);
         manager.flush_log().await;
         let host = manager.inner.fork_server.host();
         manager.reattach(outlived, host).await;

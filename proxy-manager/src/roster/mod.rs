@@ -9,6 +9,7 @@ use std::{
     time::SystemTime,
 };
 
+use event_log::Beat;
 use ipc_protocol::SessionId;
 
 pub use self::record::{SessionFilter, SessionRecord, SessionStatus};
@@ -29,6 +30,8 @@ pub(crate) struct Roster {
     log: Log,
     /// Names this run of the host.
     execution: String,
+    /// When the sessions of this run were last known to live.
+    beat: Mutex<Option<SystemTime>>,
 }
 
 impl Roster {
@@ -38,13 +41,48 @@ impl Roster {
     /// [`Error::Log`].
     pub(crate) fn open(log: Log) -> Result<Self> {
         let mut records = BTreeMap::new();
+        let beat = log.get().map(|log| log.last_beat()).transpose()?.flatten();
         for (id, text) in log.get().map(|log| log.sessions()).transpose()?.unwrap_or_default() {
-            match serde_json::from_str(&text) {
-                Ok(record) => _ = records.insert(id, record),
+            match serde_json::from_str::<SessionRecord>(&text) {
+                Ok(mut record) => {
+                    record.catch_up(beat.as_ref());
+                    records.insert(id, record);
+                }
                 Err(error) => tracing::warn!(session = %id, %error, "the record of a session is not understood"),
             }
         }
-        Ok(Self { records: Mutex::new(records), log, execution: SessionId::mint().to_string() })
+        let execution = SessionId::mint().to_string();
+        Ok(Self { records: Mutex::new(records), log, execution, beat: Mutex::default() })
+    }
+
+    /// All sessions of this run live, that are not at rest. One row for all of them. Says whether there are any.
+    pub(crate) fn beat(&self, now: SystemTime) -> bool {
+        let lives = |record: &SessionRecord| record.status.is_live() && record.host_execution_id == self.execution;
+        if !self.records().values().any(lives) {
+            return false;
+        }
+        *self.last_beat() = Some(now);
+        if let Some(log) = self.log.get() {
+            let done = |result| {
+                if let Err(error) = result {
+                    tracing::warn!(%error, "that the sessions live is not written down");
+                }
+            };
+            log.put_beat(Beat { host: self.execution.clone(), at: now }, Box::new(done));
+        }
+        true
+    }
+
+    fn last_beat(&self) -> MutexGuard<'_, Option<SystemTime>> {
+        self.beat.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As it is to be shown.
+    fn shown(&self, record: &SessionRecord) -> SessionRecord {
+        let mut record = record.clone();
+        let beat = self.last_beat().map(|at| Beat { host: self.execution.clone(), at });
+        record.catch_up(beat.as_ref());
+        record
     }
 
     fn records(&self) -> MutexGuard<'_, BTreeMap<SessionId, SessionRecord>> {
@@ -90,12 +128,12 @@ impl Roster {
 
     /// The record of a session.
     pub(crate) fn get(&self, id: &SessionId) -> Option<SessionRecord> {
-        self.records().get(id).cloned()
+        self.records().get(id).map(|record| self.shown(record))
     }
 
     /// All records that a filter fits, by id.
     pub(crate) fn list(&self, filter: &SessionFilter) -> Vec<SessionRecord> {
-        self.records().values().filter(|record| filter.matches(record)).cloned().collect()
+        self.records().values().filter(|record| filter.matches(record)).map(|record| self.shown(record)).collect()
     }
 
     /// The session with this key: the one that changed last, where there are several.
@@ -122,6 +160,19 @@ impl Roster {
         record.updated_at = SystemTime::now();
         self.put(&mut records, record.clone(), None);
         Ok(record)
+    }
+
+    /// The file in which the agent keeps conversation `native` was found. Of a session that is forgotten meanwhile nothing is written.
+    pub(crate) fn found_file(&self, id: &SessionId, native: &str, file: &str) {
+        let found = self.change(id, |record| {
+            if record.native_session_id.as_deref() == Some(native) {
+                record.native_session_file = Some(file.to_owned());
+            }
+            Ok(())
+        });
+        if let Err(error) = found {
+            tracing::debug!(%error, "a conversation's file was found too late");
+        }
     }
 
     /// Forgets a session; says whether it was known.
@@ -172,4 +223,58 @@ pub(crate) fn check_names(key: Option<&str>, title: Option<&str>, tags: &[String
         return Err(Error::InvalidConfig { field: "tags", reason });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use event_log::{EventLog, Options};
+
+    use super::*;
+    use crate::roster::record::tests::record;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn one_beat_is_that_of_all_sessions_that_live_and_a_later_manager_knows_it() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let open = || {
+            let log = EventLog::open(scratch.path().join("log.sqlite"), Options::default()).expect("opened");
+            let log = Log::new(Some(log));
+            (Roster::open(log.clone()).expect("read"), log)
+        };
+        let written_records = |log: &Log| log.get().expect("there").sessions().expect("read");
+        let flush = |log: &Log| log.get().expect("there").flush(PATIENCE).expect("written");
+        let put = |roster: &Roster, n: usize, status| {
+            let mut record = record();
+            record.session_id = format!("s-{n}").parse().expect("valid");
+            (record.status, record.host_execution_id) = (status, roster.execution.clone());
+            roster.put(&mut roster.records(), record, None);
+        };
+        let heartbeat = |roster: &Roster, id: &str| roster.get(&id.parse().expect("valid")).expect("kept").heartbeat;
+        let (roster, log) = open();
+        let (written, beat) = (record().heartbeat, UNIX_EPOCH + Duration::from_secs(100));
+        put(&roster, 0, SessionStatus::Suspended);
+        assert!(!roster.beat(beat), "nobody lives");
+        for n in 1..=1000 {
+            put(&roster, n, SessionStatus::Running);
+        }
+        flush(&log);
+        let before = written_records(&log);
+        assert!(roster.beat(beat));
+        flush(&log);
+        assert!(written_records(&log) == before, "it is one row, and none of theirs");
+        for (id, expected) in [("s-0", written), ("s-1", beat), ("s-1000", beat)] {
+            assert_eq!(heartbeat(&roster, id), expected, "{id}");
+        }
+        drop(roster);
+        log.give_back();
+        let (roster, _log) = open();
+        for (id, expected) in [("s-0", written), ("s-1", beat), ("s-1000", beat)] {
+            assert_eq!(heartbeat(&roster, id), expected, "{id}");
+        }
+        // Those sessions are not of this run.
+        assert!(!roster.beat(beat + PATIENCE));
+    }
 }

@@ -2,7 +2,8 @@
 
 use std::time::SystemTime;
 
-use ipc_protocol::{AgentSessionConfig, EndReason, ProcessId, SessionId};
+use event_log::Beat;
+use ipc_protocol::{AgentSessionConfig, EndReason, ProcessId, SessionId, Usage};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -60,6 +61,9 @@ pub struct SessionRecord {
     pub secrets: Vec<String>,
     /// The agent's own id of the conversation.
     pub native_session_id: Option<String>,
+    /// The file in which the agent keeps that conversation, as [`SessionInfo::native_session_file`].
+    #[serde(default)]
+    pub native_session_file: Option<String>,
     /// Its own home directory.
     pub home: Option<String>,
     /// The manager that has it, or had it last: an id of that one run.
@@ -74,8 +78,18 @@ pub struct SessionRecord {
     /// When anything of this changed last. RFC 3339.
     #[serde(with = "time")]
     pub updated_at: SystemTime,
+    /// When its manager last knew it alive. While it lives that is written down with all others every 30 seconds, and at each
+    /// change; after a crash of its host it is at most so much too early. RFC 3339.
+    #[serde(with = "time", default = "never")]
+    pub heartbeat: SystemTime,
     /// Turns so far.
     pub turns: u64,
+    /// Prompts taken, and answers, as [`SessionMetrics::messages`](crate::SessionMetrics::messages).
+    #[serde(default)]
+    pub messages: u64,
+    /// Tokens and cost of all turns, as far as the agent tells them.
+    #[serde(default)]
+    pub usage: Usage,
     /// Offset of its last event when this was written.
     pub last_offset: u64,
 }
@@ -85,7 +99,11 @@ impl SessionRecord {
     pub(crate) fn of(session: &Session, host_execution_id: &str, before: Option<&Self>) -> Option<Self> {
         let config = session.config()?;
         let info = session.info();
-        let SessionInfo { native_session_id, home, proxy, agent_process, turns, started_at, .. } = info;
+        let SessionInfo { native_session_id, native_session_file, home, proxy, agent_process, .. } = info;
+        let now = SystemTime::now();
+        // Up to now, if it was this manager who had it.
+        let rested =
+            before.filter(|before| !(before.status.is_live() && before.host_execution_id == host_execution_id));
         let status = SessionStatus::of(&info.state);
         let mut kept = config.without_secrets();
         kept.cwd = Some(info.cwd);
@@ -102,16 +120,33 @@ impl SessionRecord {
             secrets: config.env.0.keys().filter(is_secret).cloned().collect(),
             config: kept,
             native_session_id,
+            native_session_file,
             home,
             host_execution_id: host_execution_id.to_owned(),
             proxy: proxy.filter(|_| status.is_live()),
             agent_process: agent_process.filter(|_| status.is_live()),
-            created_at: started_at,
-            updated_at: SystemTime::now(),
-            turns,
+            created_at: info.started_at,
+            updated_at: now,
+            heartbeat: rested.filter(|_| !status.is_live()).map_or(now, |before| before.heartbeat),
+            turns: info.turns,
+            messages: info.metrics.messages,
+            usage: info.metrics.usage,
             // They are on the disk before this is.
             last_offset: session.history().assigned(),
         })
+    }
+
+    /// The host that had it was alive then.
+    pub(super) fn catch_up(&mut self, beat: Option<&Beat>) {
+        if self.heartbeat == never() {
+            self.heartbeat = self.updated_at;
+        }
+        if let Some(beat) = beat
+            && self.status.is_live()
+            && self.host_execution_id == beat.host
+        {
+            self.heartbeat = self.heartbeat.max(beat.at);
+        }
     }
 
     /// Whether its conversation can be gone on with.
@@ -163,6 +198,11 @@ impl SessionFilter {
     }
 }
 
+/// Before records had it.
+fn never() -> SystemTime {
+    SystemTime::UNIX_EPOCH
+}
+
 /// RFC 3339 with milliseconds.
 mod time {
     use std::time::SystemTime;
@@ -179,14 +219,14 @@ mod time {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
     use ipc_protocol::Lifecycle;
 
     use super::*;
 
-    fn record() -> SessionRecord {
+    pub(in crate::roster) fn record() -> SessionRecord {
         SessionRecord {
             session_id: "s-1".parse().expect("valid"),
             status: SessionStatus::Suspended,
@@ -201,13 +241,17 @@ mod tests {
             },
             secrets: vec!["API_KEY".into()],
             native_session_id: Some("n".into()),
+            native_session_file: Some("/h/n.jsonl".into()),
             home: None,
             host_execution_id: "h".into(),
             proxy: None,
             agent_process: None,
             created_at: UNIX_EPOCH + Duration::from_millis(1_234),
             updated_at: UNIX_EPOCH + Duration::from_millis(5_678),
+            heartbeat: UNIX_EPOCH + Duration::from_millis(5_000),
             turns: 3,
+            messages: 6,
+            usage: Usage { input_tokens: Some(7), ..Usage::default() },
             last_offset: 44,
         }
     }
@@ -217,6 +261,17 @@ mod tests {
         let record = record();
         let text = serde_json::to_string(&record).expect("serializes");
         assert_eq!(serde_json::from_str::<SessionRecord>(&text).expect("parses"), record);
+    }
+
+    #[test]
+    fn a_record_of_before_there_were_heartbeats_is_read() {
+        let mut old = serde_json::to_value(record()).expect("serializes");
+        for field in ["heartbeat", "nativeSessionFile", "messages", "usage"] {
+            old.as_object_mut().expect("an object").remove(field).expect("there");
+        }
+        let mut read: SessionRecord = serde_json::from_value(old).expect("parses");
+        read.catch_up(None);
+        assert_eq!((read.heartbeat, read.messages), (read.updated_at, 0));
     }
 
     #[test]

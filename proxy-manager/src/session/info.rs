@@ -68,6 +68,9 @@ pub struct SessionInfo {
     pub depth: u32,
     /// The agent's own id of the conversation; `null` until it is known, and where the agent has none.
     pub native_session_id: Option<String>,
+    /// The file in which the agent keeps that conversation (OpenCode: its database of all); `null` until it was found: agents
+    /// make it with the first prompt. Always `null` for agents of whom nobody says where they keep conversations.
+    pub native_session_file: Option<String>,
     /// Where it stands.
     pub state: SessionState,
     /// Its proxy's process; `null` until it is known. Of an ended session: the last one.

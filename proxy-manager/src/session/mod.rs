@@ -9,6 +9,7 @@ mod info;
 mod listing;
 mod meter;
 mod metrics;
+mod native_file;
 mod pending;
 mod prompts;
 mod pulse;
@@ -103,6 +104,8 @@ pub(crate) struct View {
     pub(crate) measures: Option<Measures>,
     pub(crate) turns: u64,
     pub(crate) native_session_id: Option<String>,
+    /// The file in which the agent keeps that conversation, once it was found.
+    pub(crate) native_session_file: Option<String>,
     pub(crate) model: Option<String>,
     pub(crate) mode: Option<String>,
     pub(crate) thinking: Option<String>,
@@ -166,6 +169,20 @@ pub(crate) struct Session {
     say: mpsc::Sender<Say>,
 }
 
+impl View {
+    /// Whether it waits for a prompt.
+    fn is_idle(&self) -> bool {
+        matches!(self.state, SessionState::Idle)
+    }
+
+    /// Its conversation is this from now on. The file is another where the conversation is.
+    pub(crate) fn converses(&mut self, native_session_id: Option<String>) {
+        if self.native_session_id != native_session_id {
+            (self.native_session_id, self.native_session_file) = (native_session_id, None);
+        }
+    }
+}
+
 impl fmt::Debug for Session {
     /// Without its events: prompts are among them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -209,11 +226,13 @@ impl Session {
         session.tally = before.tally.clone();
         (session.resuming, session.acting) = (before.resuming.clone(), before.acting.clone());
         session.has_been = true;
-        let (turns, native_session_id) = {
+        let (turns, id, file) = {
             let view = before.view.borrow();
-            (view.turns, view.native_session_id.clone())
+            (view.turns, view.native_session_id.clone(), view.native_session_file.clone())
         };
-        session.show(|view| (view.turns, view.native_session_id, view.ready) = (turns, native_session_id, true));
+        session.show(|view| {
+            (view.turns, view.native_session_id, view.native_session_file, view.ready) = (turns, id, file, true);
+        });
         (Arc::new(session), inlets, log)
     }
 
@@ -225,12 +244,34 @@ impl Session {
         let (mut session, _) = Self::with_history(id, Labels::of(record), deadlines, history, streams.roster.clone());
         (session.started_at, session.has_been) = (record.created_at, true);
         session.keep_config(Arc::new(record.config.clone()));
+        session.took_before(record);
         session.show(|view| {
             (view.turns, view.ready, view.settled) = (record.turns, true, true);
             view.handed_over = record.handed_over;
-            view.native_session_id.clone_from(&record.native_session_id);
         });
         session
+    }
+
+    /// What it did and what is known of its conversation by its record, of an earlier manager.
+    pub(crate) fn took_before(&self, record: &SessionRecord) {
+        self.tally(|tally| (tally.metrics.messages, tally.metrics.usage) = (record.messages, record.usage));
+        self.show(|view| {
+            view.native_session_id.clone_from(&record.native_session_id);
+            view.native_session_file.clone_from(&record.native_session_file);
+        });
+    }
+
+    /// The file of conversation `id` was found.
+    fn found_file(&self, id: &str, file: &str) {
+        self.show(|view| {
+            if view.native_session_id.as_deref() == Some(id) {
+                view.native_session_file = Some(file.to_owned());
+            }
+        });
+        // Its next host may have written its record already.
+        if !self.view.borrow().let_go {
+            self.roster.found_file(&self.id, id, file);
+        }
     }
 
     /// Writes down what it shows.
@@ -266,6 +307,7 @@ impl Session {
             measures: None,
             turns: 0,
             native_session_id: None,
+            native_session_file: None,
             model: labels.model.clone(),
             mode: labels.mode.clone(),
             thinking: labels.thinking.clone(),
@@ -425,7 +467,18 @@ impl Session {
 
     pub(crate) fn info(&self) -> SessionInfo {
         let View {
-            state, proxy, agent, measures, turns, native_session_id, model, mode, thinking, handed_over, ..
+            state,
+            proxy,
+            agent,
+            measures,
+            turns,
+            native_session_id,
+            native_session_file,
+            model,
+            mode,
+            thinking,
+            handed_over,
+            ..
         } = self.view.borrow().clone();
         let (labels, metrics) = (self.labels.clone(), self.metrics());
         SessionInfo {
@@ -442,6 +495,7 @@ impl Session {
             home: labels.home,
             depth: labels.depth,
             native_session_id,
+            native_session_file,
             state,
             proxy,
             agent_process: agent,

@@ -3,6 +3,7 @@
 use std::{
     io,
     os::{fd::OwnedFd, unix::net::UnixStream as StdUnixStream},
+    path::PathBuf,
     sync::Arc,
     time::Duration,
 };
@@ -26,6 +27,7 @@ use tracing::Instrument;
 use super::{
     Inlets, Session,
     core::{Adoption, Core},
+    native_file,
 };
 use crate::{
     Error, Result,
@@ -65,6 +67,8 @@ pub(crate) struct Task {
     /// Its proxy is there already, and has this to be told.
     adopts: Option<(ProcessId, u64)>,
     aftermath: Arc<Aftermath>,
+    /// Where its agent keeps the files of conversations.
+    native_files: Option<PathBuf>,
 }
 
 impl Task {
@@ -86,10 +90,12 @@ impl Task {
     ) -> Result<(Self, oneshot::Receiver<Result<()>>)> {
         let stream = watched(socket)?;
         let (enclosure, limits) = (launch.enclosure.clone(), launch.attempt.config.limits.clone());
-        let (detach, card) = (launch.detach.clone(), launch.card());
+        let (detach, card, native_files) = (launch.detach.clone(), launch.card(), launch.native_files.clone());
         let (core, ready) = Core::new(session.clone(), log, launch, host, Instant::now())?;
         let adopts = None;
-        Ok((Self { session, core, inlets, stream, enclosure, limits, detach, card, adopts, aftermath }, ready))
+        let task =
+            Self { session, core, inlets, stream, enclosure, limits, detach, card, adopts, aftermath, native_files };
+        Ok((task, ready))
     }
 
     /// A task for a session that another host started; `socket` is this one's end of a socket for its proxy.
@@ -107,16 +113,20 @@ impl Task {
         let stream = watched(socket)?;
         let (enclosure, limits) = (adoption.enclosure.clone(), adoption.limits.clone());
         let adopts = Some((adoption.proxy, adoption.after_seq));
+        let native_files = adoption.native_files.clone();
         let (core, ready) = Core::adopt(session.clone(), log, adoption, Instant::now())?;
         let (detach, card) = (None, None);
-        Ok((Self { session, core, inlets, stream, enclosure, limits, detach, card, adopts, aftermath }, ready))
+        let task =
+            Self { session, core, inlets, stream, enclosure, limits, detach, card, adopts, aftermath, native_files };
+        Ok((task, ready))
     }
 
     /// Runs the session to its end.
     pub(crate) async fn run(self, directory: Arc<Directory>, serial: u64, fork: Fork) {
         let span = tracing::info_span!("session", id = %self.session.id(), agent = self.session.labels().agent);
         let (session, aftermath) = (self.session.clone(), self.aftermath.clone());
-        async {
+        let native_files = self.native_files.clone();
+        let life = async {
             if let Err(error) = self.drive(fork).await {
                 tracing::error!(%error, "the session's task failed");
             }
@@ -124,6 +134,9 @@ impl Task {
             directory.ended(serial);
             // Whoever waits for the start clears up too: nobody may wait any more.
             aftermath.ended(&session).await;
+        };
+        async {
+            tokio::join!(life, native_file::find(&session, native_files.as_deref()));
             session.show(|view| view.settled = true);
         }
         .instrument(span)
@@ -131,8 +144,8 @@ impl Task {
     }
 
     async fn drive(self, Fork { server, mut socket }: Fork) -> Result<()> {
-        let Self { session, mut core, mut inlets, mut stream, enclosure, limits, detach, card, mut adopts, aftermath } =
-            self;
+        let Self { session, mut core, mut inlets, mut stream, enclosure, limits, detach, card, .. } = self;
+        let Self { mut adopts, aftermath, .. } = self;
         loop {
             session.note();
             let (id, adopts) = (session.id().clone(), adopts.take());

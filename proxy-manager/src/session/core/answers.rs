@@ -119,7 +119,7 @@ impl Core {
         self.session.show(|view| {
             view.agent = Some(process);
             view.measures = Some((*measures).clone());
-            view.native_session_id.clone_from(&native_session_id);
+            view.converses(native_session_id.clone());
         });
         self.witness.sees(measures.observer == Observer::Connector);
         if let Some(journal) = &mut self.journal {
@@ -174,7 +174,7 @@ impl Core {
             return self.end(Task::FAILED, reason, now);
         }
         self.log.push(0, Event::SessionStatus { status: "nativeSession".to_owned(), detail: id.clone() });
-        self.session.show(|view| view.native_session_id = Some(id));
+        self.session.show(|view| view.converses(Some(id)));
     }
 
     pub(super) fn event(&mut self, turn: u64, event: Event, now: Instant) {

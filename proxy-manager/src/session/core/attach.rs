@@ -30,6 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// What is known of a session that another host started.
 #[derive(Debug)]
 pub(crate) struct Adoption {
+    /// Where its agent keeps the files of conversations.
+    pub(crate) native_files: Option<std::path::PathBuf>,
     pub(crate) proxy: ProcessId,
     /// This process.
     pub(crate) host: ProcessId,
@@ -231,7 +233,7 @@ impl Core {
         }
         self.session.show(|view| {
             view.turns = attached.turn_count;
-            view.native_session_id.clone_from(&attached.native_session_id);
+            view.converses(attached.native_session_id.clone());
             for (shown, now) in [
                 (&mut view.model, &attached.model),
                 (&mut view.mode, &attached.mode),

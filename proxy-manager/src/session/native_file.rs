@@ -1,0 +1,49 @@
+//! Finds the file in which the agent keeps the session's conversation. Agents make it with the first prompt, or when they like.
+
+use std::{path::Path, sync::Arc};
+
+use super::Session;
+use crate::{blocking::blocking, launch::find_native_file};
+
+/// Looks while the session lives: after its first turns.
+const LOOKS: u32 = 4;
+
+/// Looks in `directory`, if somebody says where, until the file is found or the session has ended. What is found is shown and
+/// written down.
+pub(super) async fn find(session: &Arc<Session>, directory: Option<&Path>) {
+    let Some(directory) = directory else { return };
+    let mut view = session.watch();
+    let (mut left, mut looked_after) = (LOOKS, 0);
+    loop {
+        let (id, turns, is_idle, is_over) = {
+            let view = view.borrow_and_update();
+            let id = view.native_session_id.clone().filter(|_| view.native_session_file.is_none());
+            (id, view.turns, view.is_idle(), view.state.at_rest().is_some())
+        };
+        if let Some(id) = id
+            && (is_over || (is_idle && turns > looked_after && left > 0))
+        {
+            (left, looked_after) = (left.saturating_sub(1), turns);
+            look(session, directory, id).await;
+        }
+        if is_over || view.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn look(session: &Arc<Session>, directory: &Path, id: String) {
+    let (session, directory) = (session.clone(), directory.to_owned());
+    let look = move || match find_native_file(&directory, &id) {
+        Ok(Some(file)) => {
+            if let Ok(file) = file.into_os_string().into_string() {
+                session.found_file(&id, &file);
+            }
+        }
+        Ok(None) => {}
+        Err(error) => tracing::debug!(?directory, %error, "the file of a conversation is not found"),
+    };
+    if let Err(error) = blocking("looking for a conversation's file", look).await {
+        tracing::debug!(%error, "the file of a conversation is not looked for");
+    }
+}
