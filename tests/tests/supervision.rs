@@ -110,6 +110,28 @@ async fn a_start_that_is_not_waited_for_leaves_the_queue() {
 }
 
 #[tokio::test]
+async fn a_keyed_start_that_waits_for_a_place_holds_up_no_other_key() {
+    let keyed = |key: &str| {
+        let mut config = fake();
+        config.lifecycle.key = Some(key.into());
+        config
+    };
+    let manager = builder().max_sessions(1).queue(10, LONG).build().await.expect("built");
+    let running = manager.start_session(keyed("one")).await.expect("started");
+    let mut waiting = pin!(manager.start_session(keyed("two")));
+    begun(&mut waiting).await;
+    let mut same = pin!(manager.start_session(keyed("two")));
+    begun(&mut same).await;
+    assert_eq!(occupancy(&manager), (1, 1), "the second of one key waits for the first");
+    let again = soon("the one that runs", manager.start_session(keyed("one"))).await.expect("there");
+    assert_eq!(again.id(), running.id());
+    end(running).await;
+    let second = soon("the place", waiting).await.expect("started");
+    assert_eq!(soon("the same", same).await.expect("there").id(), second.id());
+    manager.shutdown().await;
+}
+
+#[tokio::test]
 async fn nobody_waits_for_ever() {
     let manager = builder().max_sessions(1).queue(2, Duration::from_millis(50)).build().await.expect("built");
     let running = manager.start_session(fake()).await.expect("started");

@@ -5,6 +5,7 @@ mod ask;
 mod attach;
 mod beats;
 mod drain;
+mod keys;
 mod retention;
 mod roster;
 mod start;
@@ -27,7 +28,7 @@ use ipc_protocol::{
 
 pub use drain::DrainProgress;
 
-use self::attach::Outlived;
+use self::{attach::Outlived, keys::Keys};
 use crate::{
     ActionRule, Builder, Capabilities, Child, Deadlines, Error, PromptMode, Recovered, Result, SessionHandle,
     SessionInfo, Subscription, Turn,
@@ -82,8 +83,7 @@ struct Inner {
     state: Mutex<Option<StateDir>>,
     recovered: Vec<Recovered>,
     rules: Arc<[ActionRule]>,
-    /// Held by who starts a session with a key.
-    keys: tokio::sync::Mutex<()>,
+    keys: Keys,
     /// 0 for never.
     idle_suspend_ms: u64,
     /// One shutdown at a time; the others wait for it.
@@ -131,7 +131,7 @@ impl ProxyManager {
             state: Mutex::new(state),
             recovered,
             rules,
-            keys: tokio::sync::Mutex::default(),
+            keys: Keys::default(),
             idle_suspend_ms,
             shutdown: tokio::sync::Mutex::default(),
         };

@@ -41,7 +41,7 @@ impl ProxyManager {
         check_names(key.as_deref(), title.as_deref(), tags)?;
         // Two at once with one key shall get one session.
         let _one_at_a_time = match key {
-            Some(_) => Some(self.inner.keys.lock().await),
+            Some(key) => Some(self.inner.keys.hold(key).await),
             None => None,
         };
         if let Some(session) = self.go_on_by_key(&mut config).await? {
