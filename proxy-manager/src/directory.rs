@@ -144,7 +144,7 @@ impl Directory {
     ///
     /// # Errors
     /// [`Error::UnknownSession`], [`Error::ShutDown`].
-    pub(crate) fn replace(&self, session: &Arc<Session>) -> Result<u64> {
+    pub(crate) fn replace(self: &Arc<Self>, session: &Arc<Session>) -> Result<u64> {
         let mut entries = self.entries();
         if entries.closed {
             return Err(Error::ShutDown);
@@ -152,11 +152,12 @@ impl Directory {
         let serial = entries.by_id.get(session.id()).copied();
         let serial = serial.ok_or_else(|| Error::UnknownSession { session: session.id().clone() })?;
         entries.sessions.insert(serial, session.clone());
+        session.is_in(self, serial);
         Ok(serial)
     }
 
     /// Adds a session and says its serial number. One of that id that never got ready gives way.
-    pub(crate) fn insert(&self, session: &Arc<Session>) -> Result<u64> {
+    pub(crate) fn insert(self: &Arc<Self>, session: &Arc<Session>) -> Result<u64> {
         let mut entries = self.entries();
         if entries.closed {
             return Err(Error::ShutDown);
@@ -171,6 +172,7 @@ impl Directory {
         let serial = entries.last;
         entries.sessions.insert(serial, session.clone());
         entries.by_id.insert(session.shared_id(), serial);
+        session.is_in(self, serial);
         drop(entries);
         self.everyone.send_replace(());
         Ok(serial)
@@ -248,7 +250,7 @@ mod tests {
         session::{Labels, SessionState},
     };
 
-    fn session(directory: &Directory, id: &str) -> (Arc<Session>, Writer) {
+    fn session(directory: &Arc<Directory>, id: &str) -> (Arc<Session>, Writer) {
         let labels = Labels { agent: "a".into(), cwd: "/".into(), ..Labels::default() };
         let id = id.parse().expect("a valid id");
         let streams = Streams { everyone: directory.everyone().clone(), ..Streams::default() };
@@ -295,7 +297,7 @@ mod tests {
 
     #[tokio::test]
     async fn ids_are_free_again_only_where_a_session_never_was_ready() {
-        let directory = Directory::new(10);
+        let directory = Arc::new(Directory::new(10));
         let (failed, _log) = session(&directory, "s");
         directory.insert(&failed).expect("free");
         let (again, _log) = session(&directory, "s");

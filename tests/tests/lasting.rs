@@ -447,6 +447,27 @@ async fn one_that_was_ended_while_it_was_suspended_is_over_for_the_next_manager_
 }
 
 #[tokio::test]
+async fn one_that_was_ended_while_it_was_suspended_is_forgotten_as_others_are() {
+    let mut place = Place::new().await;
+    place.manager.shutdown().await;
+    place.manager = Place::builder(&place.scratch).ended_sessions(1).build().await.expect("built");
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        let session = place.start(Lifecycle::default()).await;
+        place.manager.suspend_session(session.id(), KillOptions::NOW).await.expect("suspended");
+        ids.push(session.id().clone());
+    }
+    assert_eq!(place.manager.list_sessions().len(), 3, "suspended ones stay");
+    for id in &ids {
+        place.manager.kill_session(id, KillOptions::NOW).await.expect("ended");
+    }
+    let left: Vec<_> = place.manager.list_sessions().into_iter().map(|info| info.session_id).collect();
+    assert_eq!(left, ids[2..]);
+    assert_eq!(place.manager.record(&ids[0]).expect("kept").status, SessionStatus::Terminated);
+    place.manager.shutdown().await;
+}
+
+#[tokio::test]
 async fn what_is_too_much_goes() {
     let place = Place::new().await;
     let session = place.start(Lifecycle::default()).await;

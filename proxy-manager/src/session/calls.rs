@@ -175,6 +175,11 @@ impl Session {
             (view.handed_over, view.restart_after) = (false, None);
         });
         self.note();
+        if let Some((directory, serial)) = self.directory.get()
+            && let Some(directory) = directory.upgrade()
+        {
+            directory.ended(*serial);
+        }
     }
 
     /// How long a kill may take: the proxy's try, then the fork server's.

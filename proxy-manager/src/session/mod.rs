@@ -20,7 +20,7 @@ mod turn;
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, SystemTime},
@@ -35,6 +35,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::{
     Deadlines, Result,
+    directory::Directory,
     history::{History, Streams, Subscription, Writer},
     launch::LONGEST_HISTORY,
     roster::{Roster, SessionRecord},
@@ -150,6 +151,8 @@ pub(crate) struct Session {
     deadlines: Deadlines,
     history: Arc<History>,
     roster: Arc<Roster>,
+    /// Where it is, with its serial number there.
+    directory: OnceLock<(Weak<Directory>, u64)>,
     /// What it was started with, as the caller gave it.
     config: OnceLock<Arc<AgentSessionConfig>>,
     /// Whether this is not its first life.
@@ -327,6 +330,7 @@ impl Session {
             deadlines,
             history,
             roster,
+            directory: OnceLock::new(),
             config: OnceLock::new(),
             has_been: false,
             resuming: Arc::default(),
@@ -345,6 +349,12 @@ impl Session {
     /// What it was started with; `None` where a test did it.
     pub(crate) fn config(&self) -> Option<&Arc<AgentSessionConfig>> {
         self.config.get()
+    }
+
+    /// It was added to `directory`.
+    pub(crate) fn is_in(&self, directory: &Arc<Directory>, serial: u64) {
+        // Once.
+        let _ = self.directory.set((Arc::downgrade(directory), serial));
     }
 
     /// Whether a prompt resumes it.
