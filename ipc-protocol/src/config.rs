@@ -311,6 +311,29 @@ impl AgentSessionConfig {
         config.endpoint = config.endpoint.as_deref().map(without_login);
         config
     }
+
+    /// What [`AgentSessionConfig::without_secrets`] leaves out, by name: a variable's own, `mcpServers.NAME.KEY` for those and
+    /// the headers of an MCP server, `mcpServers.NAME.url` and `endpoint` for the login in an address.
+    pub fn secrets(&self) -> Vec<String> {
+        let kept = self.without_secrets();
+        let left_out = |all: &EnvVars, kept: &EnvVars| -> Vec<String> {
+            all.0.keys().filter(|name| !kept.0.contains_key(*name)).cloned().collect()
+        };
+        let mut secrets = left_out(&self.env, &kept.env);
+        for (server, kept) in self.mcp_servers.iter().zip(&kept.mcp_servers) {
+            let names = match (&server.transport, &kept.transport) {
+                (McpTransport::Stdio { env, .. }, McpTransport::Stdio { env: kept, .. }) => left_out(env, kept),
+                (McpTransport::Http { url, headers }, McpTransport::Http { url: bare, headers: kept }) => {
+                    let login = (url != bare).then(|| "url".to_owned());
+                    left_out(headers, kept).into_iter().chain(login).collect()
+                }
+                _ => Vec::new(),
+            };
+            secrets.extend(names.into_iter().map(|name| format!("mcpServers.{}.{name}", server.name)));
+        }
+        secrets.extend((self.endpoint != kept.endpoint).then(|| "endpoint".to_owned()));
+        secrets
+    }
 }
 
 /// What is in the name of a variable that holds a secret.
@@ -408,6 +431,11 @@ mod tests {
         let text = format!("{config:?}");
         assert!(!text.contains("hunter2"), "{text}");
         assert!(text.contains("API_KEY") && text.contains("Authorization"), "{text}");
+        let names =
+            ["API_KEY", "mcpServers.n.SERVER_KEY", "mcpServers.m.Authorization", "mcpServers.m.url", "endpoint"];
+        assert_eq!(config.secrets(), names);
+        let kept = config.without_secrets();
+        assert!(kept.secrets().is_empty() && !format!("{:?}", kept.endpoint).contains("hunter2"));
     }
 
     #[test]

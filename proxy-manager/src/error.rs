@@ -42,6 +42,19 @@ pub enum Error {
         /// The session.
         session: SessionId,
     },
+    /// The session was started with secrets, which are in no record, and they were not given again.
+    #[error(
+        "session {session} was started with {}, which is kept nowhere: resume it with the same again (variables by `env`, MCP \
+         servers by `mcpServers`, an address by `endpoint`; a model configuration needs its key), empty to do without",
+        names.join(", ")
+    )]
+    SecretsMissing {
+        /// The session.
+        session: SessionId,
+        /// What is missing, as [`AgentSessionConfig::secrets`](ipc_protocol::AgentSessionConfig::secrets) calls it;
+        /// `modelConfig.key` for the key of its model configuration.
+        names: Vec<String>,
+    },
     /// Its conversation is somebody else's for now.
     #[error("session {session} was handed over: whoever has it uses the agent itself; take it back first")]
     HandedOver {

@@ -67,7 +67,7 @@ pub use ipc_protocol::{
     ToolStart, ToolStatus, ToolUpdate, Usage, Usd, Verbatim,
 };
 pub use launch::{DEPTH_MARKER, SESSION_MARKER};
-pub use manager::{DrainProgress, ProxyManager, Snapshot};
+pub use manager::{DrainProgress, ProxyManager, ResumeOptions, Snapshot};
 pub use proxy_child::ChildToken;
 pub use registry::{Controllers, Unavailable};
 pub use roster::{SessionFilter, SessionRecord, SessionStatus};

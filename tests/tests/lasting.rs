@@ -8,8 +8,8 @@ use agent_proxy_tests::{
 };
 use proxy_manager::{
     AgentSessionConfig, AgentSpec, Builder, EndReason, Envelope, Error, Event, ExitStatus, Home, KillOptions,
-    Lifecycle, PromptMode, ProxyManager, Restart, Retention, SessionFilter, SessionHandle, SessionInfo, SessionState,
-    SessionStatus, Signal, Subscription,
+    Lifecycle, ModelConfig, PromptMode, ProxyManager, Restart, ResumeOptions, Retention, SessionFilter, SessionHandle,
+    SessionInfo, SessionState, SessionStatus, Signal, Subscription,
 };
 use tempfile::TempDir;
 
@@ -37,6 +37,7 @@ impl Place {
         let env = [("PATH", "/usr/bin:/bin"), ("HOME", &home)].into_iter().collect();
         let mut kept = AgentSpec::new("kept", "acp", &[FAKE, "--store", "chats", "--modes"]);
         kept.session_config.session_dir_template = "{home}/chats".to_owned();
+        kept.env = [("KEPT_KEY", "{key}")].into_iter().collect();
         kept.session_config.attach_command = ["kept", "--resume", "{id}"].map(str::to_owned).to_vec();
         let builder = sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), FAKE).base_env(env).state_dir(state.into());
         builder.agent(kept)
@@ -58,6 +59,22 @@ impl Place {
         let answer = said(&mut events, "").await.trim().to_owned();
         soon("the turn's end", turn.wait()).await.expect("ended");
         answer
+    }
+}
+
+impl Place {
+    /// Two of the agent's variables.
+    async fn env(&self, session: &SessionHandle) -> String {
+        let mut events = self.manager.subscribe_from(session.id(), self.info(session).last_offset).expect("known");
+        let prompt = r#"run printf '%s %s' "$API_KEY" "$COLOUR""#;
+        let turn = self.manager.send_prompt(session.id(), prompt, PromptMode::Refuse).await.expect("prompted");
+        let output = event(&mut events, "the output", |envelope| match &envelope.event {
+            Event::ToolEnd(end) => Some(end.output.trim().to_owned()),
+            _ => None,
+        });
+        let output = output.await;
+        soon("the turn's end", turn.wait()).await.expect("ended");
+        output
     }
 }
 
@@ -283,6 +300,79 @@ async fn the_same_key_is_the_same_conversation_across_managers() {
     let third = keyed(&place.manager, "chat-1").await;
     assert_ne!(third.id(), first.id());
     assert_eq!(place.ask(&third, "history").await, "2 before");
+    place.manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn secrets_are_given_again_to_a_later_manager_or_it_says_which_are_missing() {
+    let mut place = Place::new().await;
+    let env = |vars: &[(&str, &str)]| vars.iter().copied().collect();
+    let config = AgentSessionConfig {
+        cwd: Some("/".into()),
+        env: env(&[("API_KEY", "hunter2"), ("COLOUR", "red"), ("OTHER_TOKEN", "x")]),
+        lifecycle: key("chat"),
+        ..AgentSessionConfig::new("kept")
+    };
+    let session = place.manager.start_session(config.clone()).await.expect("started");
+    let id = session.id();
+    assert_eq!(place.env(&session).await, "hunter2 red");
+    // The manager that started it has them.
+    place.manager.suspend_session(id, KillOptions::NOW).await.expect("suspended");
+    assert_eq!(place.env(&session).await, "hunter2 red");
+    place.again().await;
+    place.manager.tag_session(id, &["kept".into()], &[]).expect("tagged");
+    let secrets = ["API_KEY", "OTHER_TOKEN"].map(str::to_owned).to_vec();
+    assert_eq!(place.manager.record(id).expect("kept").secrets, secrets);
+    let is_missing = |error: Error, expected: &[String]| {
+        assert!(expected.iter().all(|name| error.to_string().contains(name)), "{error}");
+        assert!(matches!(&error, Error::SecretsMissing { names, .. } if names == expected), "{error}");
+    };
+    is_missing(place.manager.resume_session(id).await.expect_err("without any"), &secrets);
+    let prompted = place.manager.send_prompt(id, "say x", PromptMode::Refuse).await;
+    is_missing(prompted.expect_err("without any"), &secrets);
+    let half = ResumeOptions { env: env(&[("API_KEY", "hunter3")]), ..ResumeOptions::default() };
+    is_missing(place.manager.resume_session_with(id, half).await.expect_err("one is missing"), &secrets[1..]);
+    assert!(is_suspended(&place.info(&session)));
+    // One can be done without, by saying so.
+    let all = ResumeOptions { env: env(&[("API_KEY", "hunter3"), ("OTHER_TOKEN", "")]), ..ResumeOptions::default() };
+    assert!(!format!("{all:?}").contains("hunter3"));
+    place.manager.resume_session_with(id, all).await.expect("resumed");
+    assert_eq!(place.env(&session).await, "hunter3 red");
+    // They are this manager's now, and still in no record.
+    place.manager.suspend_session(id, KillOptions::NOW).await.expect("suspended");
+    assert_eq!(place.env(&session).await, "hunter3 red");
+    let record = place.manager.record(id).expect("kept");
+    assert!(record.secrets == secrets && !serde_json::to_string(&record).expect("JSON").contains("hunter"));
+    place.again().await;
+    // A start with its key brings what it is started with.
+    let again = place.manager.start_session(config).await.expect("resumed");
+    assert_eq!(again.id(), id);
+    assert_eq!(place.env(&session).await, "hunter2 red");
+    place.manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_key_of_a_model_configuration_is_missed_too() {
+    let mut place = Place::new().await;
+    let model = |key: Option<&str>| -> ModelConfig {
+        let json = serde_json::json!({ "name": "mock", "provider": "openai", "model": "fake-1", "key": key });
+        serde_json::from_value(json).expect("a model configuration")
+    };
+    place.manager.set_models([model(Some("hunter2"))]);
+    let config = AgentSessionConfig {
+        cwd: Some("/".into()),
+        model_config: Some("mock".into()),
+        ..AgentSessionConfig::new("kept")
+    };
+    let session = place.manager.start_session(config).await.expect("started");
+    place.ask(&session, "say x").await;
+    place.again().await;
+    let id = session.id();
+    place.manager.set_models([model(None)]);
+    let error = place.manager.resume_session(id).await.expect_err("without its key");
+    assert!(matches!(&error, Error::SecretsMissing { names, .. } if *names == ["modelConfig.key"]), "{error}");
+    place.manager.set_models([model(Some("hunter3"))]);
+    place.manager.resume_session(id).await.expect("resumed");
     place.manager.shutdown().await;
 }
 

@@ -18,6 +18,28 @@ pub(crate) struct SuspendArgs {
     pub(crate) grace: Duration,
 }
 
+/// `resume` and `take-back`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    agent-proxy resume s-1\n  \
+    agent-proxy resume s-1 --env API_KEY     # of an earlier daemon: what it was started with and no record keeps\n\n\
+    Variables whose names sound like a key's, a password's or a token's are in no record, nor are the headers of MCP\n\
+    servers and the login in an address. Where a session of an earlier daemon had some, a resume without them is\n\
+    refused, and says which. `--env NAME=` does without one.\n")]
+pub(crate) struct GoOnArgs {
+    /// The session's id
+    pub(crate) id: SessionId,
+    /// Environment variable of the agent; K alone takes the caller's value. Repeatable
+    #[arg(long = "env", value_name = "K=V")]
+    pub(crate) env: Vec<String>,
+    /// MCP servers, each in the place of the one of its name: a JSON file with `mcpServers`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) mcp: Option<PathBuf>,
+    /// The running server to connect to, where the session has one
+    #[arg(long, value_name = "URL")]
+    pub(crate) endpoint: Option<String>,
+}
+
 /// `attach-command`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \

@@ -2,14 +2,18 @@
 
 use std::time::Duration;
 
-use proxy_manager::{Json, SessionId, Snapshot};
-use serde_json::{Value, json};
+use proxy_manager::{Json, ResumeOptions, SessionId, Snapshot};
+use serde_json::Value;
 
 use super::sessions::parse;
 use crate::{
     api::{AppendRequest, Appended, Attach, SuspendRequest},
-    args::lasting::{AppendArgs, AttachArgs, SuspendArgs},
+    args::{
+        lasting::{AppendArgs, AttachArgs, GoOnArgs, SuspendArgs},
+        mcp,
+    },
     client::Client,
+    environment,
     problem::{Failure, Problem},
     render, saying,
     term::{self, Style, printable},
@@ -48,9 +52,12 @@ fn summary(id: &SessionId, snapshot: &Snapshot, style: Style) -> String {
 }
 
 /// Goes on with a suspended session, or with one that was handed over; prints its id.
-pub(super) async fn resume(client: &Client, id: &SessionId, how: &str, as_json: bool) -> Result<(), Failure> {
-    let session: Value = client.post(&format!("/v1/sessions/{id}/{how}"), &json!({})).await?;
-    if as_json { term::json(&session) } else { term::line(id) }
+pub(super) async fn resume(client: &Client, args: GoOnArgs, how: &str, as_json: bool) -> Result<(), Failure> {
+    let GoOnArgs { id, env, mcp, endpoint } = args;
+    let mcp_servers = mcp.as_deref().map(mcp::read).transpose()?.unwrap_or_default();
+    let options = ResumeOptions { env: environment::parse(&env)?, mcp_servers, endpoint };
+    let session: Value = client.post(&format!("/v1/sessions/{id}/{how}"), &options).await?;
+    if as_json { term::json(&session) } else { term::line(&id) }
 }
 
 /// Prints the agent's own command for the session's conversation.

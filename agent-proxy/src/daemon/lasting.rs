@@ -50,17 +50,25 @@ async fn suspend(
     to_the_end(async move { manager.suspend_session(&id, options).await }).await.map(Json)
 }
 
-async fn resume(State(daemon): State<Daemon>, Path(id): Path<String>) -> Answer<Json<SessionInfo>> {
-    let (Daemon { manager, configured }, id) = (daemon, session_id(&id)?);
+async fn resume(
+    State(daemon): State<Daemon>,
+    Path(id): Path<String>,
+    body: Result<Bytes, BytesRejection>,
+) -> Answer<Json<SessionInfo>> {
+    let (Daemon { manager, configured }, id, options) = (daemon, session_id(&id)?, parse(body)?);
     configured.refresh(&manager)?;
-    let session = to_the_end(async move { manager.resume_session(&id).await }).await?;
+    let session = to_the_end(async move { manager.resume_session_with(&id, options).await }).await?;
     Ok(Json(session.info()))
 }
 
-async fn take_back(State(daemon): State<Daemon>, Path(id): Path<String>) -> Answer<Json<SessionInfo>> {
-    let (Daemon { manager, configured }, id) = (daemon, session_id(&id)?);
+async fn take_back(
+    State(daemon): State<Daemon>,
+    Path(id): Path<String>,
+    body: Result<Bytes, BytesRejection>,
+) -> Answer<Json<SessionInfo>> {
+    let (Daemon { manager, configured }, id, options) = (daemon, session_id(&id)?, parse(body)?);
     configured.refresh(&manager)?;
-    let session = to_the_end(async move { manager.take_back(&id).await }).await?;
+    let session = to_the_end(async move { manager.take_back_with(&id, options).await }).await?;
     Ok(Json(session.info()))
 }
 

@@ -156,6 +156,7 @@ impl Launch {
             profile: config.profile,
             model: config.model.or_else(|| default_model().map(str::to_owned)),
             model_config: config.model_config,
+            has_model_key: model.is_some_and(|model| model.key.is_some()),
             mode: config.mode,
             thinking: config.thinking,
             home,

@@ -11,7 +11,7 @@ mod roster;
 mod start;
 mod suspend;
 
-pub use self::suspend::Snapshot;
+pub use self::suspend::{ResumeOptions, Snapshot};
 
 use std::{
     path::{Path, PathBuf},

@@ -9,10 +9,10 @@ use tokio::sync::oneshot;
 
 use super::{Inner, ProxyManager};
 use crate::{
-    Error, Recovery, Result, SessionFilter, SessionHandle, SessionRecord, SessionState, SessionStatus,
+    Error, Recovery, Result, ResumeOptions, SessionFilter, SessionHandle, SessionRecord, SessionState, SessionStatus,
     blocking::blocking,
     history::History,
-    roster::check_names,
+    roster::{MODEL_KEY, check_names},
     session::{Labels, Session, transcript_of},
 };
 
@@ -106,7 +106,10 @@ impl ProxyManager {
         };
         let id = record.session_id.clone();
         match self.inner.directory.get(&id) {
-            Ok(session) if session.is_suspended() => self.resume(&id, "key", false).await.map(Some),
+            Ok(session) if session.is_suspended() => {
+                let AgentSessionConfig { env, mcp_servers, endpoint, .. } = config.clone();
+                self.resume(&id, "key", false, ResumeOptions { env, mcp_servers, endpoint }).await.map(Some)
+            }
             Ok(session) if session.ended().is_none() => Ok(Some(SessionHandle::new(session))),
             _ => {
                 if config.resume.is_none() && record.can_go_on() && record.config.agent == config.agent {
@@ -230,6 +233,7 @@ impl Labels {
             thinking: config.thinking,
             home: record.home.clone(),
             depth: config.depth + 1,
+            has_model_key: record.secrets.iter().any(|name| name == MODEL_KEY),
         }
     }
 }

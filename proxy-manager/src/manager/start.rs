@@ -7,9 +7,9 @@ use std::{
     task::Poll,
 };
 
-use ipc_protocol::{AgentSessionConfig, EndReason, Event, Lifecycle, SessionId, packet};
+use ipc_protocol::{AgentSessionConfig, EndReason, Lifecycle, SessionId, packet};
 
-use super::{Inner, ProxyManager};
+use super::{Inner, ProxyManager, suspend::Before};
 use crate::{
     Error, Result, SessionHandle,
     blocking::blocking,
@@ -62,7 +62,7 @@ impl ProxyManager {
     pub(super) async fn begin(
         &self,
         mut config: AgentSessionConfig,
-        before: Option<(&Session, Event)>,
+        before: Option<Before<'_>>,
     ) -> Result<SessionHandle> {
         let Inner { directory, fork_server, deadlines, streams, containing, homes, records, admission, .. } =
             &*self.inner;
@@ -70,8 +70,11 @@ impl ProxyManager {
             return Err(Error::ForkServerDied);
         }
         config.lifecycle.idle_suspend_ms.get_or_insert(self.inner.idle_suspend_ms);
-        let given = Arc::new(config.clone());
+        let given = before.as_ref().map_or_else(|| Arc::new(config.clone()), |before| before.given.clone());
         let mut launch = self.plan(config)?;
+        if before.is_some() {
+            self.require_secrets(launch.id(), &given, launch.labels.has_model_key)?;
+        }
         let claim = Claim { user: launch.labels.user_id.clone(), agent: launch.labels.agent.clone() };
         launch.slot = Some(admission.admit(claim).await?);
         let held = containing.hold(launch.attempt.config.containment, launch.id(), fork_server).await?;
@@ -84,9 +87,9 @@ impl ProxyManager {
         let goes_on = before.is_some();
         let (session, inlets, log) = match before {
             None => Session::new(id, labels, *deadlines, streams),
-            Some((before, event)) => {
+            Some(Before { session: before, resumed, .. }) => {
                 let (session, inlets, mut log) = Session::again(before, labels, *deadlines);
-                log.push(0, event);
+                log.push(0, resumed);
                 (session, inlets, log)
             }
         };

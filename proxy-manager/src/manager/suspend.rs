@@ -1,9 +1,10 @@
 //! Sessions whose processes end and whose conversation stays: suspended, resumed, started again, handed over.
 
-use std::{future::Future, sync::Arc};
+use std::{fmt, future::Future, sync::Arc};
 
 use ipc_protocol::{
-    AgentSessionConfig, EndReason, Event, KillOptions, OnMissing, Receipt, Resume, ResumeFrom, SessionId,
+    AgentSessionConfig, EndReason, EnvVars, Event, KillOptions, McpServer, OnMissing, Receipt, Resume, ResumeFrom,
+    SessionId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -46,6 +47,56 @@ impl Snapshot {
     }
 }
 
+/// What a session is resumed with, beside what it was started with: secrets are in no record, so one that an earlier manager
+/// started needs its own again. Kept for as long as the manager lives. `Debug` shows no values.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct ResumeOptions {
+    /// Variables, each in the place of the one of its name.
+    pub env: EnvVars,
+    /// MCP servers, each in the place of the one of its name.
+    pub mcp_servers: Vec<McpServer>,
+    /// Address of the running server, in the place of the one before.
+    pub endpoint: Option<String>,
+}
+
+impl fmt::Debug for ResumeOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { env, mcp_servers, endpoint } = self;
+        let mut shown = f.debug_struct("ResumeOptions");
+        shown.field("env", env).field("mcp_servers", mcp_servers);
+        // There may be a login in it.
+        shown.field("has_endpoint", &endpoint.is_some()).finish()
+    }
+}
+
+impl ResumeOptions {
+    fn onto(self, given: &Arc<AgentSessionConfig>) -> Arc<AgentSessionConfig> {
+        if self == Self::default() {
+            return given.clone();
+        }
+        let mut config = given.as_ref().clone();
+        config.env.0.extend(self.env.0);
+        for server in self.mcp_servers {
+            match config.mcp_servers.iter_mut().find(|known| known.name == server.name) {
+                Some(known) => *known = server,
+                None => config.mcp_servers.push(server),
+            }
+        }
+        config.endpoint = self.endpoint.or(config.endpoint);
+        Arc::new(config)
+    }
+}
+
+/// What a session was until it goes on.
+pub(super) struct Before<'a> {
+    pub(super) session: &'a Session,
+    /// What is told of it.
+    pub(super) resumed: Event,
+    /// What it is started with from now on.
+    pub(super) given: Arc<AgentSessionConfig>,
+}
+
 impl ProxyManager {
     /// Ends the processes of a session and keeps its conversation; a running turn is ended too. A session that is suspended
     /// already stays as it is.
@@ -70,9 +121,18 @@ impl ProxyManager {
     /// ended.
     ///
     /// # Errors
-    /// [`Error::NotSuspended`], [`Error::HandedOver`]; what [`ProxyManager::start_session`] says, and then it is suspended still.
+    /// [`Error::NotSuspended`], [`Error::HandedOver`]; [`Error::SecretsMissing`] for one of an earlier manager that had some: see
+    /// [`ProxyManager::resume_session_with`]; what [`ProxyManager::start_session`] says. It is suspended still then.
     pub async fn resume_session(&self, session: &SessionId) -> Result<SessionHandle> {
-        self.resume(session, "resume", false).await
+        self.resume_session_with(session, ResumeOptions::default()).await
+    }
+
+    /// The same, with what no record keeps.
+    ///
+    /// # Errors
+    /// As [`ProxyManager::resume_session`].
+    pub async fn resume_session_with(&self, session: &SessionId, options: ResumeOptions) -> Result<SessionHandle> {
+        self.resume(session, "resume", false, options).await
     }
 
     /// Suspends a session for somebody to go on with it by the agent itself: the command for that. Until it is taken back
@@ -94,7 +154,15 @@ impl ProxyManager {
     /// # Errors
     /// As [`ProxyManager::resume_session`].
     pub async fn take_back(&self, session: &SessionId) -> Result<SessionHandle> {
-        self.resume(session, "takeBack", true).await
+        self.take_back_with(session, ResumeOptions::default()).await
+    }
+
+    /// The same, with what no record keeps.
+    ///
+    /// # Errors
+    /// As [`ProxyManager::resume_session`].
+    pub async fn take_back_with(&self, session: &SessionId, options: ResumeOptions) -> Result<SessionHandle> {
+        self.resume(session, "takeBack", true, options).await
     }
 
     /// The command by which the agent itself goes on with the session's conversation: program and arguments, to be run in
@@ -124,14 +192,20 @@ impl ProxyManager {
         if !handle.session().is_suspended() || !handle.session().resumes_on_prompt() {
             return Ok(handle);
         }
-        match self.resume(handle.id(), "prompt", false).await {
+        match self.resume(handle.id(), "prompt", false, ResumeOptions::default()).await {
             // Somebody else was quicker.
             Err(Error::NotSuspended { .. }) => self.session(handle.id()),
             resumed => resumed,
         }
     }
 
-    pub(super) async fn resume(&self, id: &SessionId, by: &str, take_back: bool) -> Result<SessionHandle> {
+    pub(super) async fn resume(
+        &self,
+        id: &SessionId,
+        by: &str,
+        take_back: bool,
+        options: ResumeOptions,
+    ) -> Result<SessionHandle> {
         self.open()?;
         let resuming = self.inner.directory.get(id)?.resuming().clone();
         let _one_at_a_time = resuming.lock().await;
@@ -141,7 +215,9 @@ impl ProxyManager {
         }
         before.settled().await?;
         let info = before.info();
-        let given = before.config().ok_or_else(|| no_conversation(&before))?;
+        let given = options.onto(before.config().ok_or_else(|| no_conversation(&before))?);
+        // Whether a key is there is known when its model configuration is.
+        self.require_secrets(id, &given, true)?;
         let labels = before.labels();
         // What was changed since its start.
         let changed = |now: Option<String>, then: &Option<String>, given: &Option<String>| {
@@ -158,7 +234,22 @@ impl ProxyManager {
         };
         let resumed = Event::SessionResumed { by: by.to_owned(), detail: String::new() };
         // A future in itself: a restart is within the life of the session that it restarts.
-        Box::pin(self.begin(config, Some((&before, resumed)))).await
+        Box::pin(self.begin(config, Some(Before { session: &before, resumed, given }))).await
+    }
+
+    /// A session that was started with secrets is not to go on without them.
+    ///
+    /// # Errors
+    /// [`Error::SecretsMissing`].
+    pub(super) fn require_secrets(
+        &self,
+        id: &SessionId,
+        config: &AgentSessionConfig,
+        has_model_key: bool,
+    ) -> Result<()> {
+        let record = self.inner.streams.roster.get(id);
+        let names = record.map_or_else(Vec::new, |record| record.missing_secrets(config, has_model_key));
+        if names.is_empty() { Ok(()) } else { Err(Error::SecretsMissing { session: id.clone(), names }) }
     }
 
     /// A session's life, and the next one if it crashes and wants one.
@@ -182,7 +273,7 @@ impl ProxyManager {
 /// Starts a session again. Boxed, as a session's life is part of it.
 fn restart(manager: ProxyManager, session: SessionId) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
     Box::pin(async move {
-        match manager.resume(&session, "restart", false).await {
+        match manager.resume(&session, "restart", false, ResumeOptions::default()).await {
             // Resumed, killed or deleted by somebody meanwhile.
             Ok(_) | Err(Error::NotSuspended { .. } | Error::UnknownSession { .. } | Error::ShutDown) => {}
             Err(error) => tracing::warn!(%session, %error, "a session that crashed could not be started again"),

@@ -12,6 +12,7 @@ use std::{
 use event_log::Beat;
 use ipc_protocol::SessionId;
 
+pub(crate) use self::record::MODEL_KEY;
 pub use self::record::{SessionFilter, SessionRecord, SessionStatus};
 use crate::{Error, Result, history::Log, session::Session};
 

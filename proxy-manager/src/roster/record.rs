@@ -1,6 +1,6 @@
 //! What is kept of a session, and which of them somebody asks for.
 
-use std::time::SystemTime;
+use std::{collections::BTreeSet, time::SystemTime};
 
 use event_log::Beat;
 use ipc_protocol::{AgentSessionConfig, EndReason, ProcessId, SessionId, Usage};
@@ -41,6 +41,9 @@ impl SessionStatus {
     }
 }
 
+/// Names the key of a model configuration among [`SessionRecord::secrets`].
+pub(crate) const MODEL_KEY: &str = "modelConfig.key";
+
 /// What is kept of a session: with a state directory over all managers, until it is deleted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -57,7 +60,8 @@ pub struct SessionRecord {
     pub handed_over: bool,
     /// What it was started with, and is started with again; without secrets.
     pub config: AgentSessionConfig,
-    /// Names of the environment variables that are not kept, being secrets: a resume in another manager needs them again.
+    /// Names of what is not kept, being secret: variables, and what else [`AgentSessionConfig::secrets`] names; `modelConfig.key`
+    /// where its model configuration had a key. A resume in another manager needs them again.
     pub secrets: Vec<String>,
     /// The agent's own id of the conversation.
     pub native_session_id: Option<String>,
@@ -110,14 +114,17 @@ impl SessionRecord {
         kept.resume = None;
         let lifecycle = before.map(|before| before.config.lifecycle.clone());
         kept.lifecycle = lifecycle.unwrap_or(kept.lifecycle);
-        let is_secret = |name: &&String| !kept.env.0.contains_key(*name);
+        // One that was brought back lacks its own until it is resumed.
+        let mut secrets: BTreeSet<String> = before.iter().flat_map(|before| before.secrets.clone()).collect();
+        secrets.extend(config.secrets());
+        secrets.extend(session.labels().has_model_key.then(|| MODEL_KEY.to_owned()));
         Some(Self {
             session_id: info.session_id,
             status,
             reason: info.state.at_rest().map(|(reason, _)| reason.clone()),
             archived: before.is_some_and(|before| before.archived),
             handed_over: info.handed_over,
-            secrets: config.env.0.keys().filter(is_secret).cloned().collect(),
+            secrets: secrets.into_iter().collect(),
             config: kept,
             native_session_id,
             native_session_file,
@@ -147,6 +154,13 @@ impl SessionRecord {
         {
             self.heartbeat = self.heartbeat.max(beat.at);
         }
+    }
+
+    /// Its secrets that a session which is started with `config`, and a model configuration with a key or without, would lack.
+    pub(crate) fn missing_secrets(&self, config: &AgentSessionConfig, has_model_key: bool) -> Vec<String> {
+        let given = config.secrets();
+        let lacks = |name: &&String| if *name == MODEL_KEY { !has_model_key } else { !given.contains(name) };
+        self.secrets.iter().filter(lacks).cloned().collect()
     }
 
     /// Whether its conversation can be gone on with.

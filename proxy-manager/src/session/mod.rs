@@ -135,6 +135,8 @@ pub(crate) struct Labels {
     /// What it was started with; it may be changed later.
     pub(crate) model: Option<String>,
     pub(crate) model_config: Option<String>,
+    /// Whether that has a key.
+    pub(crate) has_model_key: bool,
     pub(crate) mode: Option<String>,
     pub(crate) thinking: Option<String>,
     /// Its own home directory.
@@ -225,7 +227,7 @@ impl Session {
         let (mut session, inlets) =
             Self::with_history(before.id.clone(), labels, deadlines, history, before.roster.clone());
         session.started_at = before.started_at;
-        (session.config, session.crashes) = (before.config.clone(), before.crashes.clone());
+        session.crashes = before.crashes.clone();
         session.tally = before.tally.clone();
         (session.resuming, session.acting) = (before.resuming.clone(), before.acting.clone());
         session.has_been = true;
@@ -364,7 +366,7 @@ impl Session {
 
     /// Keeps what it is started with.
     pub(crate) fn keep_config(&self, config: Arc<AgentSessionConfig>) {
-        // Started once more, it has it already.
+        // Once.
         let _ = self.config.set(config);
     }
 
