@@ -108,7 +108,7 @@ pub(crate) struct ExportArgs {
 #[command(after_help = "Examples:\n  \
     agent-proxy import s-1.jsonl && agent-proxy transcript s-1\n\n\
     The daemon needs a state directory, and has to see the file. All of it is taken, or nothing. The events\n\
-    can be read by the session's id; it is no session that runs, is listed, or could be resumed.\n")]
+    can be read by the session's id, and `sessions --tag imported` lists it; it is over, and cannot be resumed.\n")]
 pub(crate) struct ImportArgs {
     /// What `export` wrote
     pub(crate) file: PathBuf,

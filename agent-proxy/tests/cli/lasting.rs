@@ -155,8 +155,16 @@ fn what_is_exported_can_be_imported_elsewhere() {
     assert_eq!(other.run(&["export", "s"]).exits(0).stdout, written);
     assert_eq!(other.run(&["events", "s", "--follow", "--json"]).exits(0).envelopes(), events);
     assert!(other.run(&["transcript", "s"]).exits(0).stdout.contains("Assistant: 0 before"));
+    let imported = &other.records(&["--all", "--tag", "imported"])[0];
+    assert_eq!((imported["sessionId"].as_str(), imported["status"].as_str()), (Some("s"), Some("terminated")));
+    assert_eq!((imported["reason"].as_str(), imported["config"]["agent"].as_str()), (Some("killed"), Some("kept")));
+    let original = &daemon.records(&["--all"])[0];
+    for field in ["turns", "messages", "usage", "lastOffset"] {
+        assert_eq!(imported[field], original[field], "{field}");
+    }
     assert_eq!(other.refuses(&["start", "--id", "s", "--agent", "kept", "--home", "own"], 8), "duplicate-session");
     other.run(&["delete", "s"]).exits(0);
+    assert!(other.records(&["--all"]).is_empty());
     let (line, _) = written.split_once('\n').expect("lines");
     fs::write(&file, format!("{line}\n{line}\n")).expect("written");
     let problem = other.run(&["--json", "import", path]).exits(2).problem();

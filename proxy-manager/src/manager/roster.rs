@@ -2,9 +2,9 @@
 
 use std::{io::BufRead, path::Path, sync::Arc};
 
-use ipc_protocol::{AgentSessionConfig, EndReason, Event, OnMissing, Resume, ResumeFrom, SessionId};
+use ipc_protocol::{AgentSessionConfig, EndReason, Envelope, Event, OnMissing, Resume, ResumeFrom, SessionId};
 
-use event_log::Imported;
+use event_log::{EventLog, Imported, Limit, LogError};
 use tokio::sync::oneshot;
 
 use super::{Inner, ProxyManager};
@@ -43,7 +43,8 @@ impl ProxyManager {
     }
 
     /// Takes in the events of a session from elsewhere, as public JSON envelopes, one a line: all of them, or nothing. They can be
-    /// read by the session's id, which is taken until it is deleted; there is no record of it, and nothing to be resumed.
+    /// read by the session's id, which is taken until it is deleted. Its record is that of a session which is over, with the tag
+    /// `imported`; there is nothing to be resumed.
     ///
     /// # Errors
     /// [`Error::Log`]: the id is taken, or a line is not the session's next event; [`Error::InvalidConfig`] without a state
@@ -54,7 +55,18 @@ impl ProxyManager {
             field: "state_dir",
             reason: "events are imported where some are kept: name a state directory".to_owned(),
         })?;
-        Ok(blocking("importing events", move || log.import(input)).await??)
+        let import = move || {
+            let imported = log.import(input)?;
+            let events = log_of(&log, &imported.session);
+            let record = SessionRecord::imported(&imported, events)?;
+            Ok::<_, LogError>((imported, record))
+        };
+        let (imported, record) = blocking("importing events", import).await??;
+        let (then, written) = oneshot::channel();
+        // Nobody waits any more: then nobody is told.
+        self.inner.streams.roster.add(record, Box::new(move || _ = then.send(())));
+        let _ = written.await;
+        Ok(imported)
     }
 
     /// Gives a session a name for people, or none.
@@ -120,6 +132,22 @@ impl ProxyManager {
             }
         }
     }
+}
+
+/// The events of a stream, page by page. Blocks.
+fn log_of<'a>(
+    log: &'a EventLog,
+    session: &'a SessionId,
+) -> impl Iterator<Item = std::result::Result<Arc<Envelope>, LogError>> + use<'a> {
+    let mut from = 0;
+    let pages = std::iter::from_fn(move || match log.read(session, from, Limit::default()) {
+        Ok(page) => {
+            from = page.events.last()?.offset;
+            Some(page.events.into_iter().map(Ok).collect())
+        }
+        Err(error) => Some(vec![Err(error)]),
+    });
+    pages.flatten()
 }
 
 impl Inner {

@@ -104,6 +104,19 @@ impl Roster {
         }
     }
 
+    /// A session that is over already. One that is known stays as it is.
+    pub(crate) fn add(&self, record: SessionRecord, then: Then) {
+        let mut records = self.records();
+        let then = match records.contains_key(&record.session_id) {
+            true => Some(then),
+            false => self.put(&mut records, record, Some(then)),
+        };
+        drop(records);
+        if let Some(then) = then {
+            then();
+        }
+    }
+
     /// Gives back whom it could not tell.
     fn put(
         &self,

@@ -1,14 +1,14 @@
 //! What is kept of a session, and which of them somebody asks for.
 
-use std::{collections::BTreeSet, time::SystemTime};
+use std::{collections::BTreeSet, sync::Arc, time::SystemTime};
 
-use event_log::Beat;
-use ipc_protocol::{AgentSessionConfig, EndReason, ProcessId, SessionId, Usage};
+use event_log::{Beat, Imported, LogError};
+use ipc_protocol::{AgentSessionConfig, EndReason, Envelope, Event, Lifecycle, ProcessId, SessionId, Usage};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     SessionState,
-    session::{Session, SessionInfo},
+    session::{Count, Session, SessionInfo},
 };
 
 /// Where a session is in its life, in a word.
@@ -43,6 +43,9 @@ impl SessionStatus {
 
 /// Names the key of a model configuration among [`SessionRecord::secrets`].
 pub(crate) const MODEL_KEY: &str = "modelConfig.key";
+
+/// The tag of sessions whose events come from elsewhere.
+const IMPORTED: &str = "imported";
 
 /// What is kept of a session: with a state directory over all managers, until it is deleted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -143,6 +146,56 @@ impl SessionRecord {
         })
     }
 
+    /// What the events of an imported session say of it.
+    ///
+    /// # Errors
+    /// Where they cannot be read.
+    pub(crate) fn imported(
+        imported: &Imported,
+        events: impl Iterator<Item = Result<Arc<Envelope>, LogError>>,
+    ) -> Result<Self, LogError> {
+        let lifecycle = Lifecycle { tags: vec![IMPORTED.to_owned()], ..Lifecycle::default() };
+        let session_id = imported.session.clone();
+        let now = SystemTime::now();
+        let mut record = Self {
+            session_id: session_id.clone(),
+            status: SessionStatus::Terminated,
+            reason: None,
+            archived: false,
+            handed_over: false,
+            config: AgentSessionConfig { session_id, lifecycle, ..AgentSessionConfig::new("") },
+            secrets: Vec::new(),
+            native_session_id: None,
+            native_session_file: None,
+            home: None,
+            host_execution_id: String::new(),
+            proxy: None,
+            agent_process: None,
+            created_at: now,
+            updated_at: now,
+            heartbeat: never(),
+            turns: 0,
+            messages: 0,
+            usage: Usage::default(),
+            last_offset: imported.last,
+        };
+        let mut count = Count::default();
+        for envelope in events {
+            let envelope = envelope?;
+            record.created_at = record.created_at.min(envelope.created_at);
+            record.heartbeat = record.heartbeat.max(envelope.created_at);
+            record.turns = record.turns.max(envelope.turn.unwrap_or_default());
+            count.note(&envelope);
+            match &envelope.event {
+                Event::SessionStarted { agent, .. } => record.config.agent.clone_from(agent),
+                Event::SessionEnded { reason, .. } => record.reason = Some(reason.clone()),
+                _ => {}
+            }
+        }
+        (record.messages, record.usage) = count.total();
+        Ok(record)
+    }
+
     /// The host that had it was alive then.
     pub(super) fn catch_up(&mut self, beat: Option<&Beat>) {
         if self.heartbeat == never() {
@@ -235,8 +288,6 @@ mod time {
 #[cfg(test)]
 pub(super) mod tests {
     use std::time::{Duration, UNIX_EPOCH};
-
-    use ipc_protocol::Lifecycle;
 
     use super::*;
 

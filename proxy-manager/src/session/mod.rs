@@ -3,6 +3,7 @@
 mod calls;
 mod clocks;
 mod core;
+mod count;
 mod ending;
 mod handle;
 mod info;
@@ -43,6 +44,7 @@ use crate::{
 
 pub(crate) use self::core::Adoption;
 use self::core::lasting::Crashes;
+pub(crate) use count::Count;
 pub use handle::SessionHandle;
 pub use info::{SessionInfo, SessionState};
 use metrics::Tally;
