@@ -1,11 +1,15 @@
 //! What happens in a session, in one vocabulary for every agent.
 
 mod envelope;
+mod shape;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-pub use self::envelope::{Envelope, EnvelopeError};
+pub use self::{
+    envelope::{Envelope, EnvelopeError},
+    shape::{SHAPES, Shape},
+};
 use crate::{
     BudgetExceeded, BudgetKind, ExitStatus, Json, LimitExceeded, LimitKind, Measures, PermissionMode, ProcessId,
     ProcessInfo, Receipt, TimeoutAction, TimeoutKind, Verbatim,
@@ -584,15 +588,20 @@ impl Event {
 
     /// The version of the payload's shape. A change of one of ours raises it.
     pub fn version(&self) -> u32 {
-        if let Self::External { version, .. } = self { *version } else { 1 }
+        if let Self::External { version, .. } = self {
+            return *version;
+        }
+        SHAPES.iter().find(|shape| (shape.is)(self)).map_or(1, |shape| shape.version)
     }
 
-    /// The event of a `type`, its version and its payload. A type that is none of ours is [`Event::External`].
+    /// The event of a `type`, its version and its payload. A type that is none of ours, or not of this release's shape, is
+    /// [`Event::External`].
     fn from_parts(kind: &str, version: u32, payload: Value) -> Result<Self, serde_json::Error> {
         if let Some(agent) = kind.strip_prefix(HARNESS).and_then(|rest| rest.strip_suffix(RECEIVED)) {
             return Ok(Self::Harness { agent: agent.into(), payload: serde_json::from_value(payload)? });
         }
-        if !Self::is_ours(kind) {
+        let known = SHAPES.iter().find(|shape| shape.kind == kind).map_or(1, |shape| shape.version);
+        if !Self::is_ours(kind) || version != known {
             return Ok(Self::External { kind: kind.into(), version, payload: Json::from(&payload) });
         }
         serde_json::from_value(json!({ kind: payload }))

@@ -78,3 +78,12 @@ fn what_is_no_envelope_says_which_field() {
 fn an_event_stays_small() {
     assert!(size_of::<Event>() <= 96, "{}", size_of::<Event>());
 }
+
+#[test]
+fn one_of_ours_in_another_shape_is_read_as_it_is() {
+    let json = json!({"offset": "00000000000000000007", "type": "stream:text", "version": 2,
+        "createdAt": "2026-01-02T03:04:05.678Z", "eventStreamId": "s-1", "payload": {"words": ["hi"]}});
+    let envelope = Envelope::from_json(json.clone()).expect("an envelope");
+    assert!(matches!(&envelope.event, Event::External { kind, version: 2, .. } if &**kind == "stream:text"));
+    assert_eq!(envelope.to_json().expect("JSON"), json);
+}

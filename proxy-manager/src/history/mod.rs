@@ -17,7 +17,7 @@ use std::{
 };
 
 use event_log::{Limit, LogError};
-use ipc_protocol::{Envelope, Event, Gap, SessionId};
+use ipc_protocol::{Envelope, Event, Gap, SessionId, Shape};
 use tokio::sync::{Notify, watch};
 
 use crate::roster::Roster;
@@ -71,6 +71,8 @@ pub(crate) struct Streams {
     pub(crate) log: Log,
     pub(crate) log_failure: LogFailure,
     pub(crate) roster: Arc<Roster>,
+    /// Events of which there are two shapes for a while.
+    pub(crate) shapes: &'static [Shape],
 }
 
 /// The readable side.
@@ -90,6 +92,7 @@ pub(crate) struct History {
     everyone: Everyone,
     log: Log,
     log_failure: LogFailure,
+    shapes: &'static [Shape],
     /// Weight of the events that wait for the log.
     waiting: AtomicUsize,
     trouble: Mutex<Trouble>,
@@ -149,6 +152,7 @@ impl History {
             everyone: streams.everyone.clone(),
             log: streams.log.clone(),
             log_failure: streams.log_failure,
+            shapes: streams.shapes,
             waiting: AtomicUsize::new(0),
             trouble: Mutex::default(),
             news: Notify::new(),

@@ -162,3 +162,47 @@ async fn who_is_behind_gets_each_event_once_though_it_gives_up_waiting() {
     drop(subscription);
     streams.log.give_back();
 }
+
+#[test]
+fn both_shapes_of_an_event_in_transition_are_appended_the_older_first() {
+    const KIND: &str = "made-up:named";
+    // Version 2 has a first and a last name where version 1 had one text, and may have none.
+    const SHAPES: &[Shape] = &[Shape {
+        kind: KIND,
+        is: |event| matches!(event, Event::External { kind, version: 2, .. } if &**kind == KIND),
+        version: 2,
+        older: Some(|payload| {
+            let name = |field: &str| payload[field].as_str();
+            Some(serde_json::json!({ "name": format!("{} {}", name("first")?, name("last")?) }))
+        }),
+    }];
+    let json = |text: &str| ipc_protocol::Json::new(text.to_owned()).expect("JSON");
+    let named = |version, payload: &str| Event::External { kind: KIND.into(), version, payload: json(payload) };
+    let folder = tempfile::tempdir().expect("a directory");
+    let log = event_log::EventLog::open(folder.path().join("log.sqlite"), event_log::Options::default());
+    for log in [Log::default(), Log::new(Some(log.expect("a log")))] {
+        let streams = Streams { shapes: SHAPES, log, ..Streams::default() };
+        let id: Arc<SessionId> = Arc::new("s".parse().expect("a valid id"));
+        let (history, mut writer) = History::new(id.clone(), &streams);
+        let new = named(2, r#"{"first":"Ada","last":"Lovelace"}"#);
+        writer.push(3, new.clone());
+        writer.push(3, text(1));
+        writer.push(0, named(2, "{}"));
+        assert_eq!(writer.commit_all(), 4);
+        drop(writer);
+        if let Some(log) = streams.log.get() {
+            log.flush(Duration::from_secs(20)).expect("written");
+        }
+        let all: Vec<_> = drain(&mut Subscription::one(history, 1)).iter().map(|one| one.as_ref().clone()).collect();
+        let got: Vec<_> = all.iter().map(|one| (one.offset, one.turn, one.event.clone())).collect();
+        let old = named(1, r#"{"name":"Ada Lovelace"}"#);
+        let expected = [(1, Some(3), old), (2, Some(3), new), (3, Some(3), text(1)), (4, None, named(2, "{}"))];
+        assert_eq!(got, expected);
+        if let Some(log) = streams.log.get() {
+            let page = log.read(&id, 0, Limit::default()).expect("read");
+            let kept: Vec<_> = page.events.iter().map(|one| one.as_ref().clone()).collect();
+            assert_eq!(kept, all, "it is what was appended");
+        }
+        streams.log.give_back();
+    }
+}

@@ -41,8 +41,9 @@ impl Writer {
         self.leaves_open = true;
     }
 
-    /// Adds an event to the batch. `turn` 0 means none.
+    /// Adds an event to the batch, behind its older shape while it is in transition. `turn` 0 means none.
     pub(crate) fn push(&mut self, turn: u64, event: Event) {
+        self.batch.extend(event.older(self.history.shapes).map(|older| (turn, older)));
         self.batch.push((turn, event));
     }
 

@@ -23,7 +23,7 @@ use agents::{Catalog, ModelConfig, Profiles};
 use event_log::{EventLog, Options};
 use ipc_protocol::{
     AbortPolicy, EndReason, Json, KillOptions, Operation, PermissionAnswer, ProcessId, ProcessInfo, Prompt, Proof,
-    Receipt, SessionId,
+    Receipt, SHAPES, SessionId,
 };
 
 pub use drain::DrainProgress;
@@ -110,7 +110,8 @@ impl ProxyManager {
         let directory = Arc::new(Directory::new(ended_sessions));
         let usual = if log.is_there() { HistoryLimits::BESIDE_LOG } else { HistoryLimits::default() };
         let limits = history.unwrap_or(usual);
-        let streams = Streams { limits, everyone: directory.everyone().clone(), log, log_failure, roster };
+        let everyone = directory.everyone().clone();
+        let streams = Streams { limits, everyone, log, log_failure, roster, shapes: SHAPES };
         if let Err(error) = containing.require_default(&fork_server).await {
             fork_server.finish(deadlines.shutdown, true).await;
             return Err(error);
