@@ -452,7 +452,7 @@ impl Core {
     pub(crate) fn next(&self) -> Option<Instant> {
         let start = if let Phase::Starting { deadline, .. } = self.phase { deadline } else { None };
         let limits = self.limits.next().filter(|_| self.closing.is_none());
-        let suspend = self.lasting.next().filter(|_| self.closing.is_none());
+        let suspend = self.suspension();
         let log = self.log.is_held().then(|| Instant::now() + RETRY);
         let all = [
             start,
@@ -468,12 +468,18 @@ impl Core {
         all.into_iter().flatten().min()
     }
 
+    /// When it is suspended if nothing happens until then. What has no conversation would have nothing to go on with.
+    fn suspension(&self) -> Option<Instant> {
+        let can_rest = self.closing.is_none() && matches!(self.phase, Phase::Idle);
+        let due = self.lasting.next().filter(|_| can_rest)?;
+        self.session.native_session_id().map(|_| due)
+    }
+
     /// Time has passed.
     pub(crate) fn tick(&mut self, now: Instant) {
         self.look_at_clocks(now);
         self.take_pulse(now);
-        let is_idle = matches!(self.phase, Phase::Idle) && self.session.native_session_id().is_some();
-        if self.closing.is_none() && is_idle && self.lasting.next().is_some_and(|due| due <= now) {
+        if self.suspension().is_some_and(|due| due <= now) {
             self.lasting.busy();
             self.end(KillOptions::default(), EndReason::Suspended, now);
         }
