@@ -148,16 +148,22 @@ impl Writer {
 
 /// What is done when the log has taken a batch, or has failed to: readers get it either way.
 fn done(history: Arc<History>, envelopes: Vec<Arc<Envelope>>, first: u64, weight: usize, source: u64) -> Done {
+    let last = envelopes.last().map_or(0, |envelope| envelope.offset);
     Box::new(move |result| {
         let mut is_news = false;
         {
             let mut trouble = history.trouble();
             let lasted = std::mem::replace(&mut trouble.lasts, result.is_err());
-            if let Err(error) = result {
-                trouble.hole = Some(trouble.hole.map_or(first, |from| from.min(first)));
-                if !lasted {
-                    trouble.error = Some(error);
-                    is_news = true;
+            match result {
+                // The log goes on behind it: what was lacking before, by a batch that failed while this one waited, its marker
+                // tells of.
+                Ok(()) => trouble.hole = trouble.hole.filter(|from| *from > last),
+                Err(error) => {
+                    trouble.hole = Some(trouble.hole.map_or(first, |from| from.min(first)));
+                    if !lasted {
+                        trouble.error = Some(error);
+                        is_news = true;
+                    }
                 }
             }
         }
@@ -219,4 +225,46 @@ fn close(log: &EventLog, history: Arc<History>) {
             history.close();
         }),
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use event_log::MemoryLimits;
+
+    use super::*;
+    use crate::history::{Log, Streams};
+
+    fn envelope(history: &History, offset: u64) -> Arc<Envelope> {
+        let (created_at, event) = (now_in_ms(), Event::SessionIdle {});
+        Arc::new(Envelope { offset, created_at, session: history.session.clone(), turn: None, event })
+    }
+
+    /// A batch of one event that waits for the log.
+    fn waits(writer: &mut Writer, first: Option<u64>) -> Done {
+        let (history, offset) = (writer.history.clone(), writer.next);
+        writer.next += 1;
+        let envelopes = vec![envelope(&history, offset)];
+        done(history, envelopes, first.unwrap_or(offset), 0, 0)
+    }
+
+    #[test]
+    fn what_fails_behind_a_failure_is_no_hole_when_the_marker_is_in_the_log() {
+        let log = Log::new(Some(EventLog::memory(MemoryLimits::default())));
+        let session = Arc::new("s".parse().expect("a valid id"));
+        let (history, mut writer) = History::new(session, &Streams { log, ..Streams::default() });
+        let order = || LogError::Order { session: (*history.session).clone(), expected: 1, found: 2 };
+        let (first, second) = (waits(&mut writer, None), waits(&mut writer, None));
+        first(Err(LogError::Closed { session: (*history.session).clone() }));
+        let hole = writer.hole().expect("it failed");
+        assert_eq!((hole.from, hole.to), (1, 3));
+        let marker = waits(&mut writer, Some(hole.from));
+        // The log does the two that wait: it is well again.
+        second(Err(order()));
+        marker(Ok(()));
+        assert_eq!(writer.hole(), None);
+        // What fails later is one.
+        waits(&mut writer, None)(Err(order()));
+        waits(&mut writer, None)(Err(order()));
+        assert_eq!(writer.hole().map(|hole| hole.from), Some(4));
+    }
 }
