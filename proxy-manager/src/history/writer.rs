@@ -1,6 +1,7 @@
 //! The one writer of a history.
 
 use std::{
+    collections::VecDeque,
     sync::{Arc, atomic::Ordering},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -22,8 +23,8 @@ pub(crate) struct Writer {
     history: Arc<History>,
     next: u64,
     batch: Vec<(u64, Event)>,
-    /// The log's queue was full.
-    held: Option<Full>,
+    /// The log's queue was full. What is in here has its offsets.
+    held: VecDeque<Full>,
     /// The proxy's number of what is in the batch.
     source: u64,
     leaves_open: bool,
@@ -33,7 +34,7 @@ impl Writer {
     pub(super) fn new(history: Arc<History>) -> Self {
         let next = history.assigned.load(Ordering::Acquire) + 1;
         let source = history.source.load(Ordering::Acquire);
-        Self { history, next, batch: Vec::new(), held: None, source, leaves_open: false }
+        Self { history, next, batch: Vec::new(), held: VecDeque::new(), source, leaves_open: false }
     }
 
     /// Another writer will come: readers wait for that.
@@ -62,7 +63,7 @@ impl Writer {
     /// came to no event.
     pub(crate) fn kept_source(&self) -> u64 {
         let nothing_waits =
-            self.batch.is_empty() && self.held.is_none() && self.history.waiting.load(Ordering::Acquire) == 0;
+            self.batch.is_empty() && self.held.is_empty() && self.history.waiting.load(Ordering::Acquire) == 0;
         if nothing_waits { self.source } else { self.history.kept_source.load(Ordering::Acquire) }
     }
 
@@ -73,12 +74,12 @@ impl Writer {
 
     /// Whether so much waits for the log that no more shall be read from the proxy.
     pub(crate) fn is_behind(&self) -> bool {
-        self.held.is_some() || self.history.waiting.load(Ordering::Acquire) > MOST_WAITING
+        !self.held.is_empty() || self.history.waiting.load(Ordering::Acquire) > MOST_WAITING
     }
 
     /// Whether the log's queue was full, and is to be asked again soon.
     pub(crate) fn is_held(&self) -> bool {
-        self.held.is_some()
+        !self.held.is_empty()
     }
 
     /// Whether a session ends whose events cannot be written.
@@ -93,13 +94,23 @@ impl Writer {
 
     /// Appends the batch, and wakes the readers once: now, or when the log has it.
     pub(crate) fn commit(&mut self) {
-        if let Some(full) = self.held.take() {
-            let log = self.history.log.get();
-            self.held = log.and_then(|log| log.append(full.batch, full.done).err());
-        }
-        if self.batch.is_empty() || self.held.is_some() {
+        if self.batch.is_empty() && self.held.is_empty() {
             return;
         }
+        let log = self.history.log.get();
+        if !self.batch.is_empty() {
+            self.finish_batch(log.is_some());
+        }
+        let Some(log) = log else { return };
+        while let Some(Full { batch, done }) = self.held.pop_front() {
+            if let Err(full) = log.append(batch, done) {
+                return self.held.push_front(full);
+            }
+        }
+    }
+
+    /// Gives what is in the batch its offsets, and the readers, or puts it behind what waits for the log.
+    fn finish_batch(&mut self, has_log: bool) {
         let created_at = now_in_ms();
         let session = &self.history.session;
         let hole = self.hole();
@@ -117,7 +128,9 @@ impl Writer {
             .collect();
         self.next += envelopes.len() as u64;
         self.history.assigned.store(self.next - 1, Ordering::Release);
-        let Some(log) = self.history.log.get() else { return self.history.publish(envelopes) };
+        if !has_log {
+            return self.history.publish(envelopes);
+        }
         let weight = envelopes.iter().map(|event| event.event.weight()).sum::<usize>();
         self.history.waiting.fetch_add(weight, Ordering::AcqRel);
         let batch = Batch {
@@ -129,10 +142,10 @@ impl Writer {
             cursor: None,
         };
         let done = done(self.history.clone(), envelopes, first, weight, self.source);
-        self.held = log.append(batch, done).err();
+        self.held.push_back(Full { batch, done });
     }
 
-    /// As [`Writer::commit`]; says the offset of the last event. Not for a writer that is behind.
+    /// As [`Writer::commit`]; says the offset of the last event.
     pub(crate) fn commit_all(&mut self) -> u64 {
         self.commit();
         self.next - 1
@@ -181,12 +194,13 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.commit();
         let (history, leaves_open) = (self.history.clone(), self.leaves_open);
-        match (self.history.log.get(), self.held.take()) {
-            (None, _) if leaves_open => {}
-            (None, _) => history.close(),
-            (Some(log), None) if leaves_open => drop(log),
-            (Some(log), None) => close(&log, history),
-            (Some(log), Some(full)) => finish_later(log, full, history, leaves_open),
+        let held = std::mem::take(&mut self.held);
+        match self.history.log.get() {
+            None if leaves_open => {}
+            None => history.close(),
+            Some(log) if !held.is_empty() => finish_later(log, held, history, leaves_open),
+            Some(log) if leaves_open => drop(log),
+            Some(log) => close(&log, history),
         }
     }
 }
@@ -198,11 +212,13 @@ fn now_in_ms() -> SystemTime {
 }
 
 /// Appends what the log had no room for when its writer was dropped, which cannot wait.
-fn finish_later(log: InUse, mut full: Full, history: Arc<History>, leaves_open: bool) {
+fn finish_later(log: InUse, held: VecDeque<Full>, history: Arc<History>, leaves_open: bool) {
     let work = move || {
-        while let Err(still) = log.append(full.batch, full.done) {
-            full = still;
-            std::thread::sleep(RETRY);
+        for mut full in held {
+            while let Err(still) = log.append(full.batch, full.done) {
+                full = still;
+                std::thread::sleep(RETRY);
+            }
         }
         if !leaves_open {
             close(&log, history);
@@ -229,10 +245,12 @@ fn close(log: &EventLog, history: Arc<History>) {
 
 #[cfg(test)]
 mod tests {
-    use event_log::MemoryLimits;
+    use std::sync::mpsc;
+
+    use event_log::{MemoryLimits, Options};
 
     use super::*;
-    use crate::history::{Log, Streams};
+    use crate::history::{Log, Streams, Subscription};
 
     fn envelope(history: &History, offset: u64) -> Arc<Envelope> {
         let (created_at, event) = (now_in_ms(), Event::SessionIdle {});
@@ -266,5 +284,44 @@ mod tests {
         waits(&mut writer, None)(Err(order()));
         waits(&mut writer, None)(Err(order()));
         assert_eq!(writer.hole().map(|hole| hole.from), Some(4));
+    }
+
+    #[tokio::test]
+    async fn the_last_events_wait_behind_what_the_log_has_no_room_for() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let options = Options { queue_bytes: 4096, ..Options::default() };
+        let log = EventLog::open(folder.path().join("log.sqlite"), options).expect("a log");
+        let streams = Streams { log: Log::new(Some(log.clone())), ..Streams::default() };
+        let (history, mut writer) = History::new(Arc::new("s".parse().expect("a valid id")), &streams);
+        // The log's writer stands still in this, and its queue is full.
+        let (go_on, waits) = mpsc::channel::<()>();
+        let (told, tells) = mpsc::channel();
+        let stall = move |_| {
+            told.send(()).expect("heard");
+            _ = waits.recv();
+        };
+        log.flush(Duration::from_secs(10)).expect("empty");
+        log.put_session(&"other".parse().expect("a valid id"), String::new(), Box::new(stall));
+        tells.recv().expect("it stalls");
+        let mut pushed = 0;
+        while !writer.is_held() {
+            pushed += 1;
+            writer.push(0, Event::SessionIdle {});
+            writer.commit();
+        }
+        writer.push(0, Event::Text { text: "last".into() });
+        writer.commit();
+        assert_eq!(history.assigned(), pushed + 1, "it is known to be on its way");
+        drop(writer);
+        drop(log);
+        go_on.send(()).expect("heard");
+        let mut events = Subscription::one(history, 1);
+        let mut last = None;
+        while let Some(event) = events.next().await {
+            last = Some((event.offset, event.event.clone()));
+        }
+        assert_eq!(last, Some((pushed + 1, Event::Text { text: "last".into() })));
+        drop(events);
+        streams.log.give_back();
     }
 }
