@@ -525,6 +525,36 @@ async fn a_resume_that_nobody_waits_for_leaves_it_suspended() {
 }
 
 #[tokio::test]
+async fn a_kill_ends_what_is_about_to_be_resumed() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    fs::create_dir(scratch.path().join("home")).expect("made");
+    let builder = Place::builder(&scratch).max_sessions(1).queue(1, std::time::Duration::from_secs(60));
+    let place = Place { manager: builder.build().await.expect("built"), scratch };
+    let session = place.start(Lifecycle::default()).await;
+    place.manager.suspend_session(session.id(), KillOptions::NOW).await.expect("suspended");
+    let other = place.start(Lifecycle::default()).await;
+    let (manager, id) = (place.manager.clone(), session.id().clone());
+    let mut resume = Box::pin(manager.resume_session(&id));
+    // It waits for a place.
+    while manager.occupancy().waiting == 0 {
+        tokio::select! {
+            biased;
+            resumed = &mut resume => panic!("there is no room: {resumed:?}"),
+            () = tokio::task::yield_now() => {}
+        }
+    }
+    let (killed, resumed) = tokio::join!(place.manager.kill_session(&id, KillOptions::NOW), resume);
+    assert!(killed.expect("a receipt").is_empty());
+    assert!(matches!(resumed, Err(Error::Ended { .. })), "{resumed:?}");
+    other.kill(KillOptions::NOW).await.expect("killed");
+    // Though there is room now, nothing is started any more.
+    assert!(matches!(place.info(&session).state, SessionState::Ended { reason: EndReason::Killed, .. }));
+    assert!(matches!(place.manager.resume_session(&id).await, Err(Error::NotSuspended { .. })));
+    assert_eq!(place.manager.occupancy().running, 0);
+    place.manager.shutdown().await;
+}
+
+#[tokio::test]
 async fn one_that_was_ended_while_it_was_suspended_is_over_for_the_next_manager_too() {
     let mut place = Place::new().await;
     let session = place.start(Lifecycle::default()).await;

@@ -97,6 +97,7 @@ impl ProxyManager {
         let host = fork_server.host();
         let (task, ready) = Task::new(session.clone(), inlets, log, launch, ours, host, aftermath.clone())?;
         let serial = if goes_on { directory.replace(&session) } else { directory.insert(&session) }?;
+        session.lives().begin(&session);
         // One that was suspended is that again.
         let reason = if goes_on { EndReason::Suspended } else { EndReason::Killed };
         let abandoned = EndIfDropped(Some((&session, reason)));

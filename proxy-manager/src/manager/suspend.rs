@@ -207,8 +207,8 @@ impl ProxyManager {
         options: ResumeOptions,
     ) -> Result<SessionHandle> {
         self.open()?;
-        let resuming = self.inner.directory.get(id)?.resuming().clone();
-        let _one_at_a_time = resuming.lock().await;
+        let lives = self.inner.directory.get(id)?.lives().clone();
+        let _one_at_a_time = lives.alone().await;
         let (_reserved, before) = self.inner.directory.reserve_suspended(id)?;
         if before.is_handed_over() && !take_back {
             return Err(Error::HandedOver { session: id.clone() });
@@ -234,7 +234,16 @@ impl ProxyManager {
         };
         let resumed = Event::SessionResumed { by: by.to_owned(), detail: String::new() };
         // A future in itself: a restart is within the life of the session that it restarts.
-        Box::pin(self.begin(config, Some(Before { session: &before, resumed, given }))).await
+        let begun = Box::pin(self.begin(config, Some(Before { session: &before, resumed, given })));
+        tokio::select! {
+            biased;
+            // Nothing was started for it yet. Later the kill ends what was.
+            () = lives.unwanted(&before) => {
+                let reason = EndReason::Killed.to_string();
+                Err(Error::Ended { session: id.clone(), reason })
+            }
+            begun = begun => begun,
+        }
     }
 
     /// A session that was started with secrets is not to go on without them.

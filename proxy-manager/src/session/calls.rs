@@ -37,9 +37,15 @@ impl Session {
     /// Appends an event that is none of the agent's; says its offset when it can be read.
     pub(crate) async fn append(&self, event: Event) -> Result<u64> {
         const WHAT: &str = "appending an event";
-        let offset = match self.append_at_rest(&event) {
+        let later = self.lives.after(self)?;
+        let latest = later.as_deref().unwrap_or(self);
+        if latest.is_suspended() {
+            // Its last writer is gone then.
+            latest.settled().await?;
+        }
+        let offset = match latest.append_at_rest(&event) {
             Some(offset) => offset,
-            None => self.call(WHAT, Duration::ZERO, &self.say, |reply| Say::Append { event, reply }).await?,
+            None => latest.call(WHAT, Duration::ZERO, &latest.say, |reply| Say::Append { event, reply }).await?,
         };
         let after = self.deadlines.control;
         let operation = || format!("{WHAT} to session {}", self.id);
@@ -51,8 +57,8 @@ impl Session {
 
     /// Of a suspended session there is no task.
     fn append_at_rest(&self, event: &Event) -> Option<u64> {
-        let _not_resumed = self.resuming().try_lock().ok()?;
-        if !self.is_suspended() {
+        let _not_resumed = self.lives.alone_now()?;
+        if !self.is_suspended() || !self.lives.is_latest(self) {
             return None;
         }
         let mut log = self.history().reopen();
@@ -149,22 +155,44 @@ impl Session {
         self.demand.send_replace(Demand::LetGo);
     }
 
-    /// Ends the session and says what was ended. On an ended session: what was ended then.
+    /// Ends the session, whichever of its lives this was, and says what was ended. On an ended session: what was ended then.
+    /// One that is suspended, or is about to be, is over afterwards, unless it is to be suspended.
     pub(crate) async fn kill(&self, options: KillOptions, reason: EndReason) -> Result<Receipt> {
-        if reason != EndReason::Suspended {
-            self.end_suspended(&reason);
+        let after = self.longest_kill(options);
+        if reason == EndReason::Suspended {
+            if self.ended().is_none() {
+                self.demand_end(options, reason);
+            }
+            return self.end_within(after).await;
         }
-        if self.ended().is_none() {
-            self.demand_end(options, reason);
-        }
-        self.end_within(self.longest_kill(options)).await
+        let _wanted = self.lives.want_end();
+        within(after, self.end_latest(options, reason)).await.unwrap_or_else(|| Err(self.late_kill(after)))
     }
 
-    /// Ends a suspended session: it has no processes, and no task.
-    fn end_suspended(&self, reason: &EndReason) {
-        // Whoever resumes it has the lock, and then it is to be ended as others are.
-        let Ok(_not_resumed) = self.resuming().try_lock() else { return };
-        if !self.is_suspended() {
+    async fn end_latest(&self, options: KillOptions, reason: EndReason) -> Result<Receipt> {
+        loop {
+            let later = self.lives.after(self)?;
+            let latest = later.as_deref().unwrap_or(self);
+            if latest.ended().is_none() {
+                latest.demand_end(options, reason.clone());
+                latest.rests().await;
+            }
+            if !latest.is_suspended() {
+                return latest.what_was_ended();
+            }
+            // Its last writer is gone then.
+            latest.settled().await?;
+            // Who resumes it has the lock, and gives up for this, or the session goes on and is to be ended as others are.
+            tokio::select! {
+                _not_resumed = self.lives.alone() => latest.end_at_rest(&reason),
+                () = self.lives.goes_on_after(latest) => {}
+            }
+        }
+    }
+
+    /// Ends a suspended session, which nobody else is at: it has no processes, and no task.
+    fn end_at_rest(&self, reason: &EndReason) {
+        if !self.is_suspended() || !self.lives.is_latest(self) {
             return;
         }
         let receipt = self.ended().and_then(|(_, receipt)| receipt);
@@ -190,15 +218,26 @@ impl Session {
 
     /// Waits for the end that was asked for.
     pub(crate) async fn end_within(&self, deadline: Duration) -> Result<Receipt> {
-        let mut view = self.view.subscribe();
-        let ended = view.wait_for(|view| view.state.at_rest().is_some());
-        if timeout(deadline, ended).await.is_err() {
-            return Err(Error::Deadline { operation: format!("killing session {}", self.id), after: deadline });
-        }
+        within(deadline, self.rests()).await.ok_or_else(|| self.late_kill(deadline))?;
+        self.what_was_ended()
+    }
+
+    /// Resolves when its processes have ended.
+    async fn rests(&self) {
+        // It fails only without the session.
+        let _ = self.view.subscribe().wait_for(|view| view.state.at_rest().is_some()).await;
+    }
+
+    /// The proof of its end.
+    fn what_was_ended(&self) -> Result<Receipt> {
         match self.ended() {
             Some((_, Some(receipt))) => proven(*receipt),
             _ => Err(self.over()),
         }
+    }
+
+    fn late_kill(&self, after: Duration) -> Error {
+        Error::Deadline { operation: format!("killing session {}", self.id), after }
     }
 
     /// Waits until all that has been appended can be read.

@@ -193,12 +193,14 @@ impl SessionHandle {
     }
 
     /// Ends the session and everything it started, at any depth, and proves it. Works at any time, also while the agent
-    /// starts, when it is stopped, and when its proxy is. On an ended session: what was ended then.
+    /// starts, when it is stopped, and when its proxy is. On an ended session: what was ended then. A suspended session is over
+    /// afterwards; one that was resumed, or is about to be, is ended whichever handle of it this is.
     ///
     /// # Errors
     /// [`Error::Survivors`] with the receipt if something is left or that cannot be proven; [`Error::Deadline`] when
     /// neither proxy nor fork server could do it in time (twice the grace, and the deadlines `wedged` and `kill`);
-    /// [`Error::Ended`] or [`Error::ShutDown`] if the session ended and nobody could tell how.
+    /// [`Error::Ended`] or [`Error::ShutDown`] if the session ended and nobody could tell how; [`Error::UnknownSession`] if it
+    /// was resumed since this handle was had, and is forgotten.
     pub async fn kill(&self, options: KillOptions) -> Result<Receipt> {
         self.session.kill(options, EndReason::Killed).await
     }

@@ -8,6 +8,7 @@ mod ending;
 mod handle;
 mod info;
 mod listing;
+mod lives;
 mod meter;
 mod metrics;
 mod native_file;
@@ -47,6 +48,7 @@ use self::core::lasting::Crashes;
 pub(crate) use count::Count;
 pub use handle::SessionHandle;
 pub use info::{SessionInfo, SessionState};
+use lives::Lives;
 use metrics::Tally;
 pub use metrics::{ProcessUse, SessionMetrics};
 pub(crate) use task::{Fork, Task};
@@ -161,8 +163,7 @@ pub(crate) struct Session {
     config: OnceLock<Arc<AgentSessionConfig>>,
     /// Whether this is not its first life.
     has_been: bool,
-    /// One resume at a time; the others wait for it.
-    resuming: Arc<tokio::sync::Mutex<()>>,
+    lives: Arc<Lives>,
     /// What is asked for on the stream is done one after the other.
     acting: Arc<tokio::sync::Mutex<()>>,
     crashes: Arc<Mutex<Crashes>>,
@@ -231,7 +232,7 @@ impl Session {
         session.started_at = before.started_at;
         session.crashes = before.crashes.clone();
         session.tally = before.tally.clone();
-        (session.resuming, session.acting) = (before.resuming.clone(), before.acting.clone());
+        (session.lives, session.acting) = (before.lives.clone(), before.acting.clone());
         session.has_been = true;
         let (turns, id, file) = {
             let view = before.view.borrow();
@@ -337,7 +338,7 @@ impl Session {
             directory: OnceLock::new(),
             config: OnceLock::new(),
             has_been: false,
-            resuming: Arc::default(),
+            lives: Arc::default(),
             acting: Arc::default(),
             crashes: Arc::default(),
             view: watch::Sender::new(view),
@@ -376,8 +377,9 @@ impl Session {
         &self.acting
     }
 
-    pub(crate) fn resuming(&self) -> &Arc<tokio::sync::Mutex<()>> {
-        &self.resuming
+    /// What it shares with what it was before, and will be.
+    pub(crate) fn lives(&self) -> &Arc<Lives> {
+        &self.lives
     }
 
     /// Whether it was suspended before.

@@ -3,6 +3,7 @@
 mod clocks;
 mod ends;
 mod health;
+mod lives;
 mod operations;
 mod resume;
 mod turns;
@@ -166,7 +167,7 @@ impl FakeForkServer {
 /// A session that starts.
 struct Starting {
     handle: SessionHandle,
-    ready: tokio::sync::oneshot::Receiver<crate::Result<()>>,
+    ready: Ready,
     proxy: FakeProxy,
     fork_server: FakeForkServer,
 }
@@ -199,20 +200,27 @@ async fn starting(config: AgentSessionConfig, deadlines: Deadlines, limits: Hist
 }
 
 async fn launched(launch: Launch, deadlines: Deadlines, limits: HistoryLimits) -> Starting {
+    let streams = Streams { limits, ..Streams::default() };
+    let (session, inlets, log) = Session::new(launch.id().clone(), launch.labels.clone(), deadlines, &streams);
+    let task = |ours| Task::new(session.clone(), inlets, log, launch, ours, HOST, Arc::default()).expect("a task");
+    let (ready, mut fork_server) = run(&session, task);
+    let proxy = fork_server.fork().await;
+    Starting { handle: SessionHandle::new(session), ready, proxy, fork_server }
+}
+
+type Ready = tokio::sync::oneshot::Receiver<crate::Result<()>>;
+
+/// Runs what `task` makes of the session's end of a socket.
+fn run(session: &Arc<Session>, task: impl FnOnce(OwnedFd) -> (Task, Ready)) -> (Ready, FakeForkServer) {
     let (ours, theirs) = packet::packet_pair().expect("a pair");
     let (server, _hello) = ForkServer::connect(None, HOST, ours, pending()).expect("watched");
     let socket = watched::watch(theirs, Interest::READABLE | Interest::WRITABLE).expect("watched");
-    let mut fork_server = FakeForkServer { socket, assembler: Assembler::default() };
     let directory = Arc::new(Directory::new(10));
-    let id = launch.id().clone();
-    let streams = Streams { limits, everyone: directory.everyone().clone(), ..Streams::default() };
-    let (session, inlets, log) = Session::new(id, launch.labels.clone(), deadlines, &streams);
     let (ours, theirs) = packet::stream_pair().expect("a pair");
-    let (task, ready) = Task::new(session.clone(), inlets, log, launch, ours, HOST, Arc::default()).expect("a task");
-    let serial = directory.insert(&session).expect("free");
+    let (task, ready) = task(ours);
+    let serial = directory.insert(session).expect("free");
     tokio::spawn(task.run(directory, serial, Fork { server, socket: theirs }));
-    let proxy = fork_server.fork().await;
-    Starting { handle: SessionHandle::new(session), ready, proxy, fork_server }
+    (ready, FakeForkServer { socket, assembler: Assembler::default() })
 }
 
 async fn running_with(config: AgentSessionConfig, deadlines: Deadlines, limits: HistoryLimits, turns: bool) -> Running {

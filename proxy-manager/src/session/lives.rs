@@ -1,0 +1,91 @@
+//! What all lives of a session share: each resume begins another one, and only the latest may be ended or written to.
+
+use std::sync::{Arc, Weak};
+
+use tokio::sync::{Mutex, MutexGuard, watch};
+
+use super::Session;
+use crate::{Error, Result};
+
+/// The lives of one session.
+#[derive(Debug, Default)]
+pub(crate) struct Lives {
+    resuming: Mutex<()>,
+    now: watch::Sender<Now>,
+}
+
+#[derive(Debug, Default)]
+struct Now {
+    /// `None` in its first life.
+    latest: Option<Weak<Session>>,
+    /// Who wants it to end.
+    kills: usize,
+}
+
+impl Now {
+    fn is(&self, session: &Session) -> bool {
+        self.latest.as_ref().is_none_or(|latest| std::ptr::eq(latest.as_ptr(), session))
+    }
+}
+
+/// Somebody wants the session to end: until this is dropped it is not resumed.
+pub(super) struct Wanted<'a>(&'a Lives);
+
+impl Drop for Wanted<'_> {
+    fn drop(&mut self) {
+        self.0.now.send_modify(|now| now.kills -= 1);
+    }
+}
+
+impl Lives {
+    /// One resume at a time: the others wait for it, and so does who ends it, or writes to it, while it is suspended.
+    pub(crate) async fn alone(&self) -> MutexGuard<'_, ()> {
+        self.resuming.lock().await
+    }
+
+    /// The same, if nobody else is at it.
+    pub(super) fn alone_now(&self) -> Option<MutexGuard<'_, ()>> {
+        self.resuming.try_lock().ok()
+    }
+
+    /// `session` is its life from now on.
+    pub(crate) fn begin(&self, session: &Arc<Session>) {
+        self.now.send_modify(|now| now.latest = Some(Arc::downgrade(session)));
+    }
+
+    /// Whether `session` is its latest life.
+    pub(super) fn is_latest(&self, session: &Session) -> bool {
+        self.now.borrow().is(session)
+    }
+
+    /// The life after `session`, if there is one.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSession`] if that was forgotten.
+    pub(super) fn after(&self, session: &Session) -> Result<Option<Arc<Session>>> {
+        let now = self.now.borrow();
+        match now.latest.as_ref().filter(|_| !now.is(session)) {
+            None => Ok(None),
+            Some(latest) => {
+                latest.upgrade().map(Some).ok_or_else(|| Error::UnknownSession { session: session.id().clone() })
+            }
+        }
+    }
+
+    /// Resolves when `session` is not its latest life.
+    pub(super) async fn goes_on_after(&self, session: &Session) {
+        // It fails only without this.
+        let _ = self.now.subscribe().wait_for(|now| !now.is(session)).await;
+    }
+
+    /// From now on it is to end.
+    pub(super) fn want_end(&self) -> Wanted<'_> {
+        self.now.send_modify(|now| now.kills += 1);
+        Wanted(self)
+    }
+
+    /// Resolves when somebody wants it to end, and `session` is its latest life.
+    pub(crate) async fn unwanted(&self, session: &Session) {
+        let _ = self.now.subscribe().wait_for(|now| now.kills > 0 && now.is(session)).await;
+    }
+}

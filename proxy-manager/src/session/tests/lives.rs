@@ -1,0 +1,94 @@
+//! Kills of sessions that are suspended, and resumed.
+
+use super::*;
+
+/// A session with a conversation, in its first life or in the one after `before`.
+async fn kept(before: Option<&Session>) -> (Arc<Session>, FakeProxy, FakeForkServer) {
+    let launch = plan(AgentSessionConfig::new("acp"), &Arc::default()).expect("valid");
+    let (id, labels) = (launch.id().clone(), launch.labels.clone());
+    let (session, inlets, log) = match before {
+        None => Session::new(id, labels, quick(), &Streams::default()),
+        Some(before) => Session::again(before, labels, quick()),
+    };
+    let task = |ours| Task::new(session.clone(), inlets, log, launch, ours, HOST, Arc::default()).expect("a task");
+    let (ready, mut fork_server) = run(&session, task);
+    session.lives().begin(&session);
+    let mut proxy = fork_server.fork().await;
+    proxy.start_as("n-1").await;
+    soon(ready).await.expect("an answer").expect("ready");
+    (session, proxy, fork_server)
+}
+
+/// Ends it as it is told to. For what reason that is.
+async fn end(mut proxy: FakeProxy, fork_server: FakeForkServer, id: &SessionId) -> EndReason {
+    let Some(ToProxy::Shutdown { reason, .. }) = proxy.receive().await else { panic!("no shutdown") };
+    proxy.send(FromProxy::Ended { reason: reason.clone(), receipt: Box::new(receipt(id)) }).await;
+    drop(proxy);
+    fork_server.gone(id, guard_receipt(id));
+    reason
+}
+
+async fn suspended() -> Arc<Session> {
+    let (session, proxy, fork_server) = kept(None).await;
+    session.demand_end(KillOptions::NOW, EndReason::Suspended);
+    assert_eq!(end(proxy, fork_server, session.id()).await, EndReason::Suspended);
+    soon(session.settled()).await.expect("settled");
+    assert!(session.is_suspended());
+    session
+}
+
+fn is_ended(session: &Session) -> bool {
+    matches!(session.info().state, SessionState::Ended { reason: EndReason::Killed, .. })
+}
+
+async fn ends(session: &Session) -> usize {
+    let mut events = session.subscribe_from(0);
+    let mut ends = 0;
+    while let Some(envelope) = soon(events.next()).await {
+        ends += usize::from(matches!(envelope.event, Event::SessionEnded { .. }));
+    }
+    ends
+}
+
+#[tokio::test]
+async fn a_kill_of_an_older_life_ends_the_one_there_is() {
+    let before = suspended().await;
+    let (session, proxy, fork_server) = kept(Some(&before)).await;
+    // What is appended to it goes where the session is.
+    let event = Event::SessionStatus { status: "told".into(), detail: String::new() };
+    let offset = soon(before.append(event)).await.expect("appended");
+    assert_eq!(offset, session.info().last_offset);
+    let (killed, reason) =
+        tokio::join!(soon(before.kill(KillOptions::NOW, EndReason::Killed)), end(proxy, fork_server, session.id()));
+    assert_eq!(reason, EndReason::Killed);
+    assert!(killed.expect("a receipt").is_empty() && is_ended(&session));
+    assert_eq!(ends(&session).await, 1);
+}
+
+#[tokio::test]
+async fn a_kill_waits_for_a_resume_that_gives_up_for_it() {
+    let session = suspended().await;
+    let resuming = session.lives().alone().await;
+    let mut kill = Box::pin(session.kill(KillOptions::NOW, EndReason::Killed));
+    tokio::select! {
+        biased;
+        killed = &mut kill => panic!("it is being resumed: {killed:?}"),
+        () = soon(session.lives().unwanted(&session)) => {}
+    }
+    assert!(session.is_suspended());
+    drop(resuming);
+    soon(kill).await.expect("a receipt");
+    assert!(is_ended(&session));
+    assert_eq!(ends(&session).await, 1);
+}
+
+#[tokio::test]
+async fn what_is_being_suspended_is_over_after_a_kill() {
+    let (session, proxy, fork_server) = kept(None).await;
+    session.demand_end(KillOptions::NOW, EndReason::Suspended);
+    let (killed, _) =
+        tokio::join!(soon(session.kill(KillOptions::NOW, EndReason::Killed)), end(proxy, fork_server, session.id()));
+    killed.expect("a receipt");
+    assert!(is_ended(&session));
+    assert_eq!(ends(&session).await, 1);
+}
