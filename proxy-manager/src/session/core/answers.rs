@@ -135,13 +135,12 @@ impl Core {
         }
         let Phase::Starting { ready, .. } = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
         self.has_turns = turns;
-        self.pulse.begin(now);
         let agent = self.session.labels().agent.clone();
         self.log.push(0, Event::SessionStarted { agent, process, proxy, native_session_id, measures });
         self.log.push(0, Event::SessionIdle {});
         self.log.commit();
         tracing::debug!(%process, "ready");
-        self.lasting.ready(now);
+        self.became_ready(now);
         self.session.show(|view| {
             view.state = SessionState::Idle;
             view.ready = true;
@@ -149,6 +148,12 @@ impl Core {
         // If nobody waits for it any more, whoever dropped the future has asked for the end.
         self.answer_later(move || _ = ready.send(Ok(())));
         self.next_turn(now);
+    }
+
+    /// From now on it is looked after.
+    pub(super) fn became_ready(&mut self, now: Instant) {
+        self.pulse.begin(now);
+        self.lasting.ready(now);
     }
 
     /// Whether the agent that is ready is what was asked for.

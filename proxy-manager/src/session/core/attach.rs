@@ -265,7 +265,9 @@ impl Core {
             None => Phase::Idle,
         };
         let Phase::Starting { ready, .. } = std::mem::replace(&mut self.phase, phase) else { return };
+        self.became_ready(now);
         if turn.is_some() {
+            self.lasting.busy();
             self.clocks.begin(now);
             self.wait_for(permissions, now);
         }

@@ -6,6 +6,7 @@ mod health;
 mod lives;
 mod operations;
 mod resume;
+mod taken_over;
 mod turns;
 
 use std::{future::pending, os::fd::OwnedFd, sync::Arc, time::Duration};
