@@ -151,7 +151,7 @@ pub enum Error {
         /// What was going on.
         operation: String,
     },
-    /// A turn is running, or the queue of prompts is full.
+    /// A turn is running, the queue of prompts is full, or too much that was asked for on the stream waits to be done.
     #[error("session {session} is busy: wait for its turn to end, queue the prompt, or steer it")]
     Busy {
         /// The session.

@@ -1,17 +1,19 @@
 //! Events that others append, and what they ask for.
 
-use std::{future::Future, pin::Pin, sync::Arc, task::Poll};
+use std::{
+    future::Future,
+    sync::{Arc, Weak},
+};
 
 use event_log::Limit;
 use ipc_protocol::{AbortPolicy, Event, Json, SessionId};
 use tokio::sync::oneshot;
 
-use super::ProxyManager;
+use super::{Inner, ProxyManager};
 use crate::{
     Error, Result,
     actions::{self, Action, Verb},
     blocking::blocking,
-    session::Session,
 };
 
 /// Longest type of an event, and longest payload, in bytes.
@@ -28,8 +30,8 @@ impl ProxyManager {
     /// appended; what fails is told by an `action:failed`. So is what the rules ([`crate::Builder::rules`]) make of it.
     ///
     /// # Errors
-    /// [`Error::InvalidConfig`] if the type is one of ours, or the event too long; [`Error::Ended`] if the session is over. Else
-    /// as [`ProxyManager`] says.
+    /// [`Error::InvalidConfig`] if the type is one of ours, or the event too long; [`Error::Ended`] if the session is over;
+    /// [`Error::Busy`] if it asks for something and 64 things wait to be done already: it is not appended then. Else as [`ProxyManager`] says.
     pub async fn append_event(&self, session: &SessionId, kind: &str, version: u32, payload: Json) -> Result<u64> {
         check(kind, &payload)?;
         let offset = self.append_and_act(session, kind, version, payload.clone()).await?;
@@ -46,39 +48,44 @@ impl ProxyManager {
         let session = self.inner.directory.get(id)?;
         let action = actions::parse(kind, &payload);
         let event = Event::External { kind: kind.into(), version, payload };
-        let offset = session.append(event).await?;
-        if let Some(action) = action {
-            self.act_later(&session, offset, kind.to_owned(), action).await;
-        }
-        Ok(offset)
+        let append = session.append(event);
+        let Some(action) = action else { return append.await };
+        session.row().join(id, append, |offset| self.acts(id, offset, kind, action)).await
     }
 
-    /// Does what was asked for after what was asked for before it.
-    async fn act_later(&self, session: &Arc<Session>, offset: u64, kind: String, action: Result<Action, String>) {
-        let mut turn: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(session.acting().clone().lock_owned());
-        // Its place in the row is taken here and now.
-        let ready = std::future::poll_fn(|context| Poll::Ready(turn.as_mut().poll(context))).await;
-        let (manager, id) = (self.clone(), session.id().clone());
-        tokio::spawn(async move {
-            let _in_order = match ready {
-                Poll::Ready(guard) => guard,
-                Poll::Pending => turn.await,
-            };
-            let done = match manager.claim(&id, offset).await {
-                Ok(()) => match action {
-                    Ok(action) => manager.act(&id, action).await.map_err(|error| error.to_string()),
-                    Err(why) => Err(why),
-                },
-                Err(error) => Err(error.to_string()),
-            };
-            if let Err(error) = done {
-                let event = Event::ActionFailed { action: format!("{kind} at {offset:020}"), error };
-                let told = async { manager.inner.directory.get(&id)?.append(event).await };
-                if let Err(error) = told.await {
-                    tracing::warn!(session = %id, kind, %error, "an action failed, and nobody can be told");
-                }
+    /// Does what was asked for, if there is a manager still.
+    fn acts(
+        &self,
+        id: &SessionId,
+        offset: u64,
+        kind: &str,
+        action: Result<Action, String>,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let (manager, id, kind) = (Arc::downgrade(&self.inner), id.clone(), kind.to_owned());
+        async move {
+            if let Some(inner) = Weak::upgrade(&manager) {
+                // Large, and moved about while it waits.
+                Box::pin(Self { inner }.act_once(&id, offset, &kind, action)).await;
             }
-        });
+        }
+    }
+
+    /// Does what was asked for, or tells why not.
+    async fn act_once(&self, id: &SessionId, offset: u64, kind: &str, action: Result<Action, String>) {
+        let done = match self.claim(id, offset).await {
+            Ok(()) => match action {
+                Ok(action) => self.act(id, action).await.map_err(|error| error.to_string()),
+                Err(why) => Err(why),
+            },
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(error) = done {
+            let event = Event::ActionFailed { action: format!("{kind} at {offset:020}"), error };
+            let told = async { self.inner.directory.get(id)?.append(event).await };
+            if let Err(error) = told.await {
+                tracing::warn!(session = %id, kind, %error, "an action failed, and nobody can be told");
+            }
+        }
     }
 
     /// Notes that an action is about to be done: whatever happens now, it is not done again.
@@ -114,38 +121,44 @@ impl ProxyManager {
         }
     }
 
-    /// Does what the last manager was asked for and had no time for.
+    /// Does what the last manager was asked for and had no time for, before anything that this one is asked for.
     pub(super) async fn act_on_missed(&self, id: SessionId) {
-        let Some(log) = self.inner.streams.log.get() else { return };
+        let head = self.inner.streams.log.get().and_then(|log| log.head(&id));
+        let (Some(head), Ok(session)) = (head, self.inner.directory.get(&id)) else { return };
+        let manager = Arc::downgrade(&self.inner);
+        let act = async move {
+            if let Err(error) = do_missed(&manager, &id, head.last).await {
+                tracing::warn!(session = %id, %error, "actions may be missed");
+            }
+        };
+        session.row().begin_with(act).await;
+    }
+}
+
+/// Does what is asked for in a session's events up to `last`, a page of them at a time.
+async fn do_missed(manager: &Weak<Inner>, id: &SessionId, last: u64) -> Result<()> {
+    let mut from = last.saturating_sub(LOOK_BACK);
+    while from < last {
+        let Some(log) = manager.upgrade().and_then(|inner| inner.streams.log.get()) else { return Ok(()) };
         let of = id.clone();
         let read = move || {
-            let (cursor, last) = (log.cursor(CONSUMER, &of)?, log.head(&of).map_or(0, |head| head.last));
-            let mut from = cursor.max(last.saturating_sub(LOOK_BACK));
-            let mut missed = Vec::new();
-            loop {
-                let page = log.read(&of, from, Limit::default())?;
-                let Some(end) = page.events.last().map(|event| event.offset) else { return Ok(missed) };
-                from = end;
-                missed.extend(page.events.into_iter().filter(
-                    |envelope| matches!(&envelope.event, Event::External { kind, .. } if actions::is_action(kind)),
-                ));
-            }
+            // What was done is not done again.
+            let from = from.max(log.cursor(CONSUMER, &of)?);
+            log.read(&of, from, Limit::default())
         };
-        let missed = match blocking("looking for what was asked for", read).await {
-            Ok(Ok(missed)) => missed,
-            Ok(Err::<_, event_log::LogError>(error)) => {
-                return tracing::warn!(session = %id, %error, "actions may be missed");
+        let page = blocking("looking for what was asked for", read).await??;
+        let Some(end) = page.events.last() else { return Ok(()) };
+        from = end.offset;
+        for envelope in page.events.iter().filter(|envelope| envelope.offset <= last) {
+            if let Event::External { kind, payload, .. } = &envelope.event
+                && let Some(action) = actions::parse(kind, payload)
+                && let Some(inner) = manager.upgrade()
+            {
+                Box::pin(ProxyManager { inner }.act_once(id, envelope.offset, kind, action)).await;
             }
-            Err(error) => return tracing::warn!(session = %id, %error, "actions may be missed"),
-        };
-        for envelope in missed {
-            let Event::External { kind, payload, .. } = &envelope.event else { continue };
-            let (Some(action), Ok(session)) = (actions::parse(kind, payload), self.inner.directory.get(&id)) else {
-                continue;
-            };
-            self.act_later(&session, envelope.offset, kind.to_string(), action).await;
         }
     }
+    Ok(())
 }
 
 fn check(kind: &str, payload: &Json) -> Result<()> {

@@ -15,6 +15,7 @@ mod native_file;
 mod pending;
 mod prompts;
 mod pulse;
+mod row;
 mod task;
 mod transcript;
 mod turn;
@@ -51,6 +52,7 @@ pub use info::{SessionInfo, SessionState};
 use lives::Lives;
 use metrics::Tally;
 pub use metrics::{ProcessUse, SessionMetrics};
+use row::Row;
 pub(crate) use task::{Fork, Task};
 use transcript::Transcript;
 pub use turn::{PromptMode, Turn, TurnEnd};
@@ -164,8 +166,7 @@ pub(crate) struct Session {
     /// Whether this is not its first life.
     has_been: bool,
     lives: Arc<Lives>,
-    /// What is asked for on the stream is done one after the other.
-    acting: Arc<tokio::sync::Mutex<()>>,
+    row: Arc<Row>,
     crashes: Arc<Mutex<Crashes>>,
     view: watch::Sender<View>,
     /// Over all its lives with this manager.
@@ -232,7 +233,7 @@ impl Session {
         session.started_at = before.started_at;
         session.crashes = before.crashes.clone();
         session.tally = before.tally.clone();
-        (session.lives, session.acting) = (before.lives.clone(), before.acting.clone());
+        (session.lives, session.row) = (before.lives.clone(), before.row.clone());
         session.has_been = true;
         let (turns, id, file) = {
             let view = before.view.borrow();
@@ -339,7 +340,7 @@ impl Session {
             config: OnceLock::new(),
             has_been: false,
             lives: Arc::default(),
-            acting: Arc::default(),
+            row: Arc::default(),
             crashes: Arc::default(),
             view: watch::Sender::new(view),
             tally: Arc::new(Mutex::new(Tally::new())),
@@ -373,8 +374,9 @@ impl Session {
         let _ = self.config.set(config);
     }
 
-    pub(crate) fn acting(&self) -> &Arc<tokio::sync::Mutex<()>> {
-        &self.acting
+    /// What is asked for on its stream.
+    pub(crate) fn row(&self) -> &Row {
+        &self.row
     }
 
     /// What it shares with what it was before, and will be.

@@ -1,0 +1,121 @@
+//! What is asked for on a session's stream: done one after the other, in the order in which it was appended.
+
+use std::{
+    future::{Future, poll_fn},
+    sync::Arc,
+    task::Poll,
+};
+
+use ipc_protocol::SessionId;
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+
+use crate::{Error, Result};
+
+/// What may wait in a session's row.
+const MOST: usize = 64;
+
+/// The row of one session, over all its lives.
+#[derive(Debug)]
+pub(crate) struct Row {
+    /// Held by what is being done.
+    doing: Arc<Mutex<()>>,
+    /// Held by who appends something, until that has its place: the row has the order of the stream.
+    joining: Mutex<()>,
+    room: Arc<Semaphore>,
+}
+
+impl Default for Row {
+    fn default() -> Self {
+        Self { doing: Arc::default(), joining: Mutex::default(), room: Arc::new(Semaphore::new(MOST)) }
+    }
+}
+
+impl Row {
+    /// Appends something, which gives its offset, and does it after what was appended before.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if too much waits: then nothing was appended. What `append` says.
+    pub(crate) async fn join<A: Future<Output = ()> + Send + 'static>(
+        &self,
+        session: &SessionId,
+        append: impl Future<Output = Result<u64>>,
+        act: impl FnOnce(u64) -> A,
+    ) -> Result<u64> {
+        let room = self.room.clone().try_acquire_owned();
+        let room = room.map_err(|_| Error::Busy { session: session.clone() })?;
+        let _joining = self.joining.lock().await;
+        let offset = append.await?;
+        self.queue(Some(room), act(offset)).await;
+        Ok(offset)
+    }
+
+    /// Does what was appended before anybody could join.
+    pub(crate) async fn begin_with(&self, act: impl Future<Output = ()> + Send + 'static) {
+        self.queue(None, act).await;
+    }
+
+    async fn queue(&self, room: Option<OwnedSemaphorePermit>, act: impl Future<Output = ()> + Send + 'static) {
+        let mut turn = Box::pin(self.doing.clone().lock_owned());
+        // Its place is taken here and now.
+        let ready = poll_fn(|context| Poll::Ready(turn.as_mut().poll(context))).await;
+        tokio::spawn(async move {
+            let _in_order = match ready {
+                Poll::Ready(guard) => guard,
+                Poll::Pending => turn.await,
+            };
+            act.await;
+            drop(room);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::{mpsc, oneshot};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_appended_first_is_done_first_whoever_hears_of_it_first() {
+        let (row, session) = (Row::default(), "s".parse().expect("a valid id"));
+        let (done, mut doing) = mpsc::unbounded_channel();
+        let (told, hears) = oneshot::channel();
+        let act = |offset| {
+            let done = done.clone();
+            async move { done.send(offset).expect("heard") }
+        };
+        let slow = async {
+            hears.await.expect("told");
+            tokio::task::yield_now().await;
+            Ok(1)
+        };
+        let later = async {
+            // What would be appended behind it is committed at once.
+            _ = told.send(());
+            tokio::join!(row.join(&session, async { Ok(2) }, act)).0
+        };
+        let (first, second) = tokio::join!(biased; row.join(&session, slow, act), later);
+        assert_eq!((first.expect("appended"), second.expect("appended")), (1, 2));
+        assert_eq!((doing.recv().await, doing.recv().await), (Some(1), Some(2)));
+    }
+
+    #[tokio::test]
+    async fn the_row_is_bounded() {
+        let (row, session) = (Row::default(), "s".parse().expect("a valid id"));
+        let (go_on, waits) = oneshot::channel::<()>();
+        let (done, mut doing) = mpsc::unbounded_channel();
+        let first = row.join(&session, async { Ok(0) }, |_| async move { _ = waits.await });
+        first.await.expect("room");
+        for offset in 1..MOST as u64 {
+            let done = done.clone();
+            let act = |offset| async move { done.send(offset).expect("heard") };
+            row.join(&session, async { Ok(offset) }, act).await.expect("room");
+        }
+        let more = row.join(&session, async { panic!("appended") }, |_| async {}).await;
+        assert!(matches!(more, Err(Error::Busy { .. })), "{more:?}");
+        go_on.send(()).expect("it waits");
+        for offset in 1..MOST as u64 {
+            assert_eq!(doing.recv().await, Some(offset));
+        }
+    }
+}
