@@ -7,7 +7,8 @@ use agent_proxy_tests::{
     sessions::{self, event, said, soon},
     system::{self, until},
 };
-use ipc_protocol::{message::VERSION, reattach::Verdict};
+use event_log::{Batch, EventLog};
+use ipc_protocol::{Json, message::VERSION, reattach::Verdict};
 use proxy_manager::{
     AgentSessionConfig, EndReason, Envelope, Event, HistoryLimits, HostDeath, PermissionAnswer, PromptMode,
     ProxyManager, Recovery, SessionHandle, SessionState,
@@ -138,6 +139,43 @@ async fn an_idle_session_goes_on() {
     let receipts = manager.shutdown().await;
     assert!(receipts.iter().all(proxy_manager::Receipt::is_empty) && receipts.len() == 1, "{receipts:?}");
     state.nothing_left(&id, &[proxy, fork_server]);
+}
+
+#[tokio::test]
+async fn what_a_dead_host_had_no_time_for_is_done_by_the_next() {
+    let state = State::new();
+    let mut host = host(&state);
+    let config = detached(sessions::fake());
+    let id = config.session_id.to_string();
+    host.session(&config);
+    host.kill();
+    // It was durable when the host died.
+    let log = EventLog::open(state.path().join("log.sqlite"), event_log::Options::default()).expect("a log");
+    let head = log.head(&config.session_id).expect("a stream");
+    let session = std::sync::Arc::new(config.session_id);
+    let payload = Json::from(&serde_json::json!({"content": "say late"}));
+    let event = Event::External { kind: "agent:action:prompt:called".into(), version: 1, payload };
+    let (offset, created_at) = (head.last + 1, std::time::SystemTime::now());
+    let asked = std::sync::Arc::new(Envelope { offset, created_at, session: session.clone(), turn: None, event });
+    let batch = Batch { session, created_at, first: offset, events: vec![asked], source: 0, cursor: None };
+    let (done, stored) = std::sync::mpsc::channel();
+    log.append(batch, Box::new(move |result| _ = done.send(result))).expect("room");
+    stored.recv().expect("told").expect("stored");
+    drop(log);
+    let manager = next(&state).await;
+    let mut events = only(&manager).subscribe();
+    event_of_turn(&mut events, "late").await;
+    manager.shutdown().await;
+    state.nothing_left(&id, &[]);
+}
+
+/// Waits until the agent says this.
+async fn event_of_turn(events: &mut proxy_manager::Subscription, wanted: &str) {
+    event(events, wanted, |envelope| match &envelope.event {
+        Event::Text { text } if text.trim() == wanted => Some(()),
+        _ => None,
+    })
+    .await;
 }
 
 #[tokio::test]

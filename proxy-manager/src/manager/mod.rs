@@ -143,7 +143,7 @@ impl ProxyManager {
         manager.flush_log().await;
         let host = manager.inner.fork_server.host();
         manager.reattach(outlived, host).await;
-        for session in interrupted {
+        for session in interrupted.into_iter().chain(manager.reattached()) {
             manager.act_on_missed(session).await;
         }
         Ok(manager)
