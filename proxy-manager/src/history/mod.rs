@@ -233,7 +233,8 @@ impl History {
     pub(crate) fn kept(&self) -> Vec<Arc<Envelope>> {
         let (mut kept, mut next) = (Vec::new(), 1);
         while self.take(&mut next, usize::MAX, &mut kept) == Taken::Behind {
-            self.accept(self.look_up(next), &mut next, &mut kept);
+            let page = self.look_up(next).unwrap_or_else(|error| self.lost(next, &error));
+            self.accept(page, &mut next, &mut kept);
         }
         kept
     }
@@ -271,24 +272,36 @@ impl History {
     }
 
     /// What the log has from `next` on. Blocks.
-    fn look_up(&self, next: u64) -> Page {
-        let in_ring = || Gap { from: next, to: self.ring().first.saturating_sub(1).max(next) };
-        let Some(log) = self.log.get() else { return Page { gap: Some(in_ring()), events: Vec::new() } };
+    ///
+    /// # Errors
+    /// Where it cannot be read now, and perhaps later.
+    fn look_up(&self, next: u64) -> std::result::Result<Page, LogError> {
+        let Some(log) = self.log.get() else { return Ok(self.in_ring(next)) };
         match log.read(&self.session, next - 1, Limit::default()) {
             // What it could not take: the marker for that may not be there yet.
-            Ok(page) if page.events.is_empty() => {
-                Page { gap: Some(page.gap(next - 1).unwrap_or_else(in_ring)), events: Vec::new() }
-            }
-            Ok(page) => Page { gap: page.gap(next - 1), events: page.events },
+            Ok(page) if page.events.is_empty() => Ok(match page.gap(next - 1) {
+                Some(gap) => Page { gap: Some(gap), events: Vec::new() },
+                None => self.in_ring(next),
+            }),
+            Ok(page) => Ok(Page { gap: page.gap(next - 1), events: page.events }),
             Err(LogError::Corrupt { lost: Some(lost), detail, .. }) => {
                 tracing::error!(session = %self.session, detail, "a part of the event log cannot be read");
-                Page { gap: Some(lost), events: Vec::new() }
+                Ok(Page { gap: Some(lost), events: Vec::new() })
             }
-            Err(error) => {
-                tracing::error!(session = %self.session, %error, "the event log cannot be read");
-                Page { gap: Some(in_ring()), events: Vec::new() }
-            }
+            Err(error @ (LogError::Corrupt { .. } | LogError::Unknown { .. })) => Ok(self.lost(next, &error)),
+            Err(error) => Err(error),
         }
+    }
+
+    /// A gap in place of what only the log has.
+    fn lost(&self, next: u64, error: &LogError) -> Page {
+        tracing::error!(session = %self.session, %error, "the event log cannot be read");
+        self.in_ring(next)
+    }
+
+    fn in_ring(&self, next: u64) -> Page {
+        let gap = Gap { from: next, to: self.ring().first.saturating_sub(1).max(next) };
+        Page { gap: Some(gap), events: Vec::new() }
     }
 
     /// Gives a cursor at `next` what was looked up for it. Says how many envelopes that is.

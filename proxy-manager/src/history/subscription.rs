@@ -1,14 +1,15 @@
 //! Cursors over one history or over all.
 
-use std::{collections::VecDeque, fmt, sync::Arc};
+use std::{collections::VecDeque, fmt, sync::Arc, time::Duration};
 
+use event_log::LogError;
 use ipc_protocol::{Envelope, SessionId};
 use tokio::{
     sync::{oneshot, watch},
     time::sleep,
 };
 
-use super::{History, Page, RETRY, Taken, gap};
+use super::{History, Page, Taken, gap};
 use crate::{
     Result,
     blocking::{begun, panicked},
@@ -17,6 +18,11 @@ use crate::{
 
 /// Envelopes copied under one lock.
 const BATCH: usize = 256;
+/// Between two tries to read a log that cannot be read now.
+const PAUSE: Duration = Duration::from_millis(250);
+/// Tries, one after the other, before what cannot be read is given up as a gap: some minutes where each has to wait for a
+/// reader.
+const TRIES: u32 = 40;
 /// What a page is read for.
 const READING: &str = "reading the event log";
 
@@ -29,6 +35,8 @@ pub struct Subscription {
     source: Source,
     /// Taken from the source and not yet given out by [`Subscription::next`].
     ready: VecDeque<Arc<Envelope>>,
+    /// How often the log could not be read, one time after the other.
+    failures: u32,
 }
 
 enum Source {
@@ -45,7 +53,7 @@ enum Source {
 struct Ahead {
     /// Offset of its first event.
     next: u64,
-    page: oneshot::Receiver<Page>,
+    page: oneshot::Receiver<std::result::Result<Page, LogError>>,
 }
 
 /// A place in one history.
@@ -72,7 +80,11 @@ impl Subscription {
     /// Events of one session with an offset of at least `next`.
     pub(crate) fn one(history: Arc<History>, next: u64) -> Self {
         let wake = history.wake.subscribe();
-        Self { source: Source::One { cursor: Cursor { history, next }, wake, ahead: None }, ready: VecDeque::new() }
+        Self {
+            source: Source::One { cursor: Cursor { history, next }, wake, ahead: None },
+            ready: VecDeque::new(),
+            failures: 0,
+        }
     }
 
     /// Events of all sessions.
@@ -80,7 +92,7 @@ impl Subscription {
         let wake = directory.everyone().subscribe();
         let all =
             All { directory, wake, cursors: Vec::new(), missed: VecDeque::new(), seen: 0, first: 0, behind: None };
-        Self { source: Source::All(all), ready: VecDeque::new() }
+        Self { source: Source::All(all), ready: VecDeque::new(), failures: 0 }
     }
 
     /// The next event. `None` after the last: a session's subscription ends behind its `session:ended`, one of all
@@ -122,14 +134,23 @@ impl Subscription {
             match (taken, behind) {
                 (Taken::Some(_), _) => return true,
                 (Taken::End, _) => return false,
-                (Taken::Behind, Some((cursor, ahead))) => match cursor.catch_up(ahead, out).await {
-                    Ok(0) => {}
-                    Ok(_) => return true,
-                    Err(error) => {
-                        tracing::warn!(%error, "the event log is not read");
-                        sleep(RETRY).await;
+                (Taken::Behind, Some((cursor, ahead))) => {
+                    match cursor.catch_up(ahead, self.failures >= TRIES, out).await {
+                        Ok(taken) => {
+                            self.failures = 0;
+                            if taken > 0 {
+                                return true;
+                            }
+                        }
+                        Err(error) => {
+                            if self.failures == 0 {
+                                tracing::warn!(%error, "the event log cannot be read now: it is tried again");
+                            }
+                            self.failures += 1;
+                            sleep(PAUSE).await;
+                        }
                     }
-                },
+                }
                 (Taken::Nothing | Taken::Behind, _) => {
                     let wake = match &mut self.source {
                         Source::One { wake, .. } => wake,
@@ -151,7 +172,15 @@ impl Cursor {
 
     /// Appends what the log has next, and has the page behind that read into `ahead`, if there is one. A dropped future has
     /// moved nothing.
-    async fn catch_up(&mut self, ahead: Option<&mut Option<Ahead>>, out: &mut Vec<Arc<Envelope>>) -> Result<usize> {
+    ///
+    /// # Errors
+    /// Where the log cannot be read now; if it `gives_up`, a gap stands for what the log alone has.
+    async fn catch_up(
+        &mut self,
+        ahead: Option<&mut Option<Ahead>>,
+        gives_up: bool,
+        out: &mut Vec<Arc<Envelope>>,
+    ) -> Result<usize> {
         let mut now = None;
         let (slot, goes_on) = match ahead {
             Some(ahead) => (ahead, true),
@@ -163,7 +192,11 @@ impl Cursor {
         };
         let page = (&mut reading.page).await;
         *slot = None;
-        let taken = self.history.accept(page.map_err(|_| panicked(READING))?, &mut self.next, out);
+        let page = match page.map_err(|_| panicked(READING))? {
+            Err(error) if gives_up => self.history.lost(self.next, &error),
+            page => page?,
+        };
+        let taken = self.history.accept(page, &mut self.next, out);
         if goes_on && self.history.is_past(self.next) {
             // What cannot be had now is asked for again, when it is needed.
             *slot = self.look_up().ok();

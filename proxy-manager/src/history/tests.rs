@@ -206,3 +206,28 @@ fn both_shapes_of_an_event_in_transition_are_appended_the_older_first() {
         streams.log.give_back();
     }
 }
+
+#[tokio::test]
+async fn what_cannot_be_read_now_is_no_gap() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let (path, away) = (folder.path().join("log.sqlite"), folder.path().join("away"));
+    let log = event_log::EventLog::open(&path, event_log::Options::default()).expect("a log");
+    let limits = HistoryLimits { events: 1, bytes: usize::MAX };
+    let streams = Streams { limits, log: Log::new(Some(log)), ..Streams::default() };
+    let (history, mut writer) = History::new(Arc::new("s".parse().expect("a valid id")), &streams);
+    (1..=3).for_each(|n| writer.push(0, text(n)));
+    writer.commit();
+    history.reaches(3).await;
+    drop(writer);
+    std::fs::rename(&path, &away).expect("moved");
+    assert!(history.look_up(1).is_err());
+    let mut subscription = Subscription::one(history, 1);
+    // It is read, and fails; then it is read again.
+    assert!(drain(&mut subscription).is_empty());
+    std::fs::rename(&away, &path).expect("moved back");
+    let mut all = Vec::new();
+    while subscription.next_batch(&mut all).await {}
+    assert_eq!(ranges(&all), [(1, 1), (2, 2), (3, 3)]);
+    drop(subscription);
+    streams.log.give_back();
+}
