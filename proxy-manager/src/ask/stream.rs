@@ -136,11 +136,17 @@ async fn follow<H: StreamHandler>(
     audience: &mut Audience,
     options: StreamOptions,
 ) -> Result<Answer> {
+    let unsupported = |operation: &str| {
+        let (agent, operation) = (session.info().agent, operation.to_owned());
+        Error::Unsupported { agent, operation }
+    };
+    if !session.session().has_turns() {
+        let operation = "answer: it has no turns, so nobody knows when it has; prompt it and read its events";
+        return Err(unsupported(operation));
+    }
     let turn = TurnStream::prompt(session.clone(), prompt, options.mode).await?;
     let Some(number) = turn.number() else {
-        let operation =
-            "answer: it has no turns, so nobody knows when it has; prompt it and read its events".to_owned();
-        return Err(Error::Unsupported { agent: session.info().agent, operation });
+        return Err(unsupported("answer: it has no turns; the prompt was sent, read its events"));
     };
     let mut feed = Feed::new(turn, session.clone(), options.unanswered);
     let mut reply = Reply::new(options.longest);

@@ -124,6 +124,8 @@ pub(crate) struct View {
     pub(crate) restart_after: Option<Duration>,
     /// Whether all that is to be done after its end is done.
     pub(crate) settled: bool,
+    /// Whether its agent has turns, as far as is known.
+    pub(crate) has_turns: bool,
     /// It goes on without this host.
     pub(crate) let_go: bool,
 }
@@ -324,6 +326,7 @@ impl Session {
             handed_over: false,
             restart_after: None,
             settled: false,
+            has_turns: true,
             let_go: false,
         };
         let (demand, demand_inlet) = watch::channel(Demand::Live);
@@ -402,6 +405,11 @@ impl Session {
     /// The agent's own id of the conversation, if it is known.
     pub(crate) fn native_session_id(&self) -> Option<String> {
         self.view.borrow().native_session_id.clone()
+    }
+
+    /// Whether its agent has turns, as far as is known.
+    pub(crate) fn has_turns(&self) -> bool {
+        self.view.borrow().has_turns
     }
 
     /// Whether it goes on without this host.

@@ -143,7 +143,7 @@ impl Core {
         self.became_ready(now);
         self.session.show(|view| {
             view.state = SessionState::Idle;
-            view.ready = true;
+            (view.ready, view.has_turns) = (true, turns);
         });
         // If nobody waits for it any more, whoever dropped the future has asked for the end.
         self.answer_later(move || _ = ready.send(Ok(())));

@@ -232,7 +232,7 @@ impl Core {
             tracing::warn!(session = %self.session.id(), %error, "a conversation is open twice");
         }
         self.session.show(|view| {
-            view.turns = attached.turn_count;
+            (view.turns, view.has_turns) = (attached.turn_count, attached.turns);
             view.converses(attached.native_session_id.clone());
             for (shown, now) in [
                 (&mut view.model, &attached.model),
