@@ -217,7 +217,7 @@ async fn what_is_missing_is_never_begun_anew_in_silence() {
     let first = place.start(kept()).await;
     ask(&first, "say the answer is 42").await;
     end(&first).await;
-    let history = first.transcript();
+    let history = first.transcript().await.expect("read");
     assert_eq!(history, "User: say the answer is 42\n\nAssistant: the answer is 42");
     fs::remove_dir_all(place.scratch.path().join("home/chats")).expect("removed");
 

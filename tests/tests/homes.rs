@@ -151,7 +151,7 @@ async fn a_key_is_in_a_file_of_the_home_and_nowhere_else() {
         let json = envelope.to_json().expect("JSON").to_string();
         assert!(!json.contains(&key) && !format!("{envelope:?}").contains(&key), "{json}");
     }
-    assert!(!session.transcript().contains(&key));
+    assert!(!session.transcript().await.expect("read").contains(&key));
     assert!(!logged().contains(&key) && logged().contains(session.id().as_str()));
     place.manager.shutdown().await;
 }

@@ -60,6 +60,9 @@ pub enum LogFailure {
 /// How long the log may take for what is waited for.
 const PUBLISHED: Duration = Duration::from_secs(10);
 
+/// Events taken from a ring under one lock.
+const PAGE: usize = 256;
+
 /// Wakes whoever reads all sessions.
 pub(crate) type Everyone = Arc<watch::Sender<()>>;
 
@@ -229,14 +232,21 @@ impl History {
         }
     }
 
-    /// Every event still kept, behind a gap for those that are not. Blocks where they are in the log.
-    pub(crate) fn kept(&self) -> Vec<Arc<Envelope>> {
-        let (mut kept, mut next) = (Vec::new(), 1);
-        while self.take(&mut next, usize::MAX, &mut kept) == Taken::Behind {
-            let page = self.look_up(next).unwrap_or_else(|error| self.lost(next, &error));
-            self.accept(page, &mut next, &mut kept);
+    /// Shows every event still kept to `note`, behind a gap for those that are not; some at a time. Blocks where they are in the
+    /// log.
+    pub(crate) fn read(&self, mut note: impl FnMut(&Event)) {
+        let (mut next, last, mut page) = (1, self.last_offset(), Vec::new());
+        while next <= last {
+            match self.take(&mut next, PAGE, &mut page) {
+                Taken::Some(_) => {}
+                Taken::Behind => {
+                    let found = self.look_up(next).unwrap_or_else(|error| self.lost(next, &error));
+                    self.accept(found, &mut next, &mut page);
+                }
+                Taken::Nothing | Taken::End => return,
+            }
+            page.drain(..).for_each(|envelope| note(&envelope.event));
         }
-        kept
     }
 
     /// Appends what a cursor at `next` (the offset it wants) has waiting, at most `limit`, and moves it.

@@ -9,15 +9,13 @@ use tokio::{
     time::sleep,
 };
 
-use super::{History, Page, Taken, gap};
+use super::{History, PAGE, Page, Taken, gap};
 use crate::{
     Result,
     blocking::{begun, panicked},
     directory::{Added, Directory, Forgotten},
 };
 
-/// Envelopes copied under one lock.
-const BATCH: usize = 256;
 /// Between two tries to read a log that cannot be read now.
 const PAUSE: Duration = Duration::from_millis(250);
 /// Tries, one after the other, before what cannot be read is given up as a gap: some minutes where each has to wait for a
@@ -123,7 +121,7 @@ impl Subscription {
                 Source::One { cursor, wake, ahead } => {
                     // Before the look: what is appended after it wakes us again.
                     wake.mark_unchanged();
-                    (cursor.take(BATCH, out), Some((cursor, Some(ahead))))
+                    (cursor.take(PAGE, out), Some((cursor, Some(ahead))))
                 }
                 Source::All(all) => {
                     all.wake.mark_unchanged();
@@ -223,7 +221,7 @@ impl All {
         let Added { histories, forgotten } = self.directory.added_since(&mut self.seen);
         self.cursors.extend(histories.into_iter().map(|history| Cursor { history, next: 1 }));
         self.missed.extend(forgotten.into_iter().filter(|forgotten| forgotten.last_offset > 0));
-        let mut left = BATCH;
+        let mut left = PAGE;
         while left > 0
             && let Some(missed) = self.missed.pop_front()
         {
@@ -238,7 +236,7 @@ impl All {
                 Taken::Some(taken) => left -= taken,
                 Taken::Nothing => {}
                 // They have their turns as the others do: which one is first changes.
-                Taken::Behind if self.behind.is_none() && left == BATCH => {
+                Taken::Behind if self.behind.is_none() && left == PAGE => {
                     self.behind = Some(self.cursors[at].history.session.clone());
                     break;
                 }
@@ -254,7 +252,7 @@ impl All {
         for at in ended.into_iter().rev() {
             self.cursors.swap_remove(at);
         }
-        match BATCH - left {
+        match PAGE - left {
             0 if self.behind.is_some() => Taken::Behind,
             0 if closed && self.cursors.is_empty() && self.missed.is_empty() => Taken::End,
             0 => Taken::Nothing,

@@ -7,7 +7,7 @@ use ipc_protocol::{
 };
 
 use super::{ProcessUse, PromptMode, Session, SessionInfo, Turn};
-use crate::{Answer, Quiet, Result, StreamHandler, StreamOptions, Subscription, ask};
+use crate::{Answer, Quiet, Result, StreamHandler, StreamOptions, Subscription, ask, blocking::blocking};
 #[cfg(doc)]
 use crate::{Error, OnMissing, ProxyManager, SessionState};
 
@@ -250,9 +250,13 @@ impl SessionHandle {
     }
 
     /// The conversation as plain text, from the events that are still kept: what was asked, what was answered, which tools
-    /// were used. Empty where nothing was said. It is what [`OnMissing::Inject`] takes.
-    pub fn transcript(&self) -> String {
-        self.session.transcript()
+    /// were used. The last 4 MiB of it; empty where nothing was said. It is what [`OnMissing::Inject`] takes.
+    ///
+    /// # Errors
+    /// [`Error::System`] where no thread can be had to read it.
+    pub async fn transcript(&self) -> Result<String> {
+        let history = self.session.history().clone();
+        blocking("reading a conversation", move || super::transcript_of(&history)).await
     }
 
     /// Answers the permission request `request` (the id in its event).

@@ -538,10 +538,6 @@ impl Session {
         }
     }
 
-    pub(crate) fn transcript(&self) -> String {
-        transcript_of(&self.history)
-    }
-
     pub(crate) fn subscribe(&self) -> Subscription {
         Subscription::one(self.history.clone(), self.history.first_offset())
     }
@@ -553,7 +549,9 @@ impl Session {
 
 /// The conversation in a session's events, as plain text. Blocks where they are in the log.
 pub(crate) fn transcript_of(history: &History) -> String {
-    history.kept().iter().collect::<Transcript>().text(LONGEST_HISTORY)
+    let mut transcript = Transcript::new(LONGEST_HISTORY);
+    history.read(|event| transcript.note(event));
+    transcript.text()
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! A session's conversation as plain text, from its events.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
 
-use ipc_protocol::{Envelope, Event, ToolStatus};
+use ipc_protocol::{Event, ToolStatus};
 
 /// What stands for events that are no longer kept.
 const MISSING: &str = "[What was said before this is no longer kept.]";
@@ -16,16 +16,31 @@ const MISSING: &str = "[What was said before this is no longer kept.]";
 ///
 /// [tool: cargo test, failed]
 /// ```
-#[derive(Debug, Default)]
+///
+/// Of a long one the end is kept: it takes twice its bound, whatever it is of.
+#[derive(Debug)]
 pub(crate) struct Transcript {
-    paragraphs: Vec<String>,
+    /// Bytes.
+    longest: usize,
+    paragraphs: VecDeque<String>,
+    bytes: usize,
+    /// Paragraphs that were left out, before these.
+    left_out: usize,
+    /// Whether anything was.
+    is_cut: bool,
     /// Whether the last paragraph is an answer that goes on.
     answering: bool,
-    /// Tool calls in flight: id, and where in the paragraphs.
+    /// Tool calls in flight: id, and number of the paragraph.
     tools: Vec<(String, usize)>,
 }
 
 impl Transcript {
+    /// One of which the last `longest` bytes are wanted.
+    pub(crate) fn new(longest: usize) -> Self {
+        let (paragraphs, tools) = Default::default();
+        Self { longest, paragraphs, bytes: 0, left_out: 0, is_cut: false, answering: false, tools }
+    }
+
     /// Adds an event.
     pub(crate) fn note(&mut self, event: &Event) {
         match event {
@@ -40,13 +55,17 @@ impl Transcript {
             Event::ToolStart(tool) => {
                 let title = if tool.title.is_empty() { &tool.name } else { &tool.title };
                 self.add(format!("[tool: {title}]"));
-                self.tools.push((tool.id.clone(), self.paragraphs.len() - 1));
+                self.tools.push((tool.id.clone(), self.left_out + self.paragraphs.len() - 1));
             }
             Event::ToolEnd(tool) if tool.status == ToolStatus::Failed => {
                 if let Some(at) = self.tools.iter().position(|(id, _)| *id == tool.id) {
                     let (_, at) = self.tools.swap_remove(at);
-                    let paragraph = &mut self.paragraphs[at];
-                    paragraph.insert_str(paragraph.len() - 1, ", failed");
+                    let paragraph = at.checked_sub(self.left_out).and_then(|at| self.paragraphs.get_mut(at));
+                    if let Some(paragraph) = paragraph {
+                        const FAILED: &str = ", failed";
+                        paragraph.insert_str(paragraph.len().saturating_sub(1), FAILED);
+                        self.bytes += FAILED.len();
+                    }
                 }
             }
             Event::ToolEnd(tool) => self.tools.retain(|(id, _)| *id != tool.id),
@@ -60,13 +79,19 @@ impl Transcript {
     }
 
     fn add(&mut self, paragraph: String) {
-        self.paragraphs.push(paragraph);
+        self.bytes += paragraph.len();
+        self.paragraphs.push_back(paragraph);
         self.answering = false;
+        self.shorten();
     }
 
     fn answer(&mut self, text: &str) {
-        match self.paragraphs.last_mut().filter(|_| self.answering) {
-            Some(last) => last.push_str(text),
+        match self.paragraphs.back_mut().filter(|_| self.answering) {
+            Some(last) => {
+                last.push_str(text);
+                self.bytes += text.len();
+                self.shorten();
+            }
             None => {
                 self.add(format!("Assistant: {}", text.trim_start()));
                 self.answering = true;
@@ -74,24 +99,38 @@ impl Transcript {
         }
     }
 
-    /// All of it, or its last `longest` bytes; empty where nothing was said.
-    pub(crate) fn text(&self, longest: usize) -> String {
+    /// Leaves out what is too much at the front, not each time.
+    fn shorten(&mut self) {
+        if self.bytes <= self.longest.saturating_mul(2) {
+            return;
+        }
+        self.is_cut = true;
+        while let Some(first) = self.paragraphs.front_mut() {
+            let surplus = self.bytes - self.longest;
+            if first.len() > surplus {
+                let from = first.floor_char_boundary(surplus);
+                self.bytes -= from;
+                first.drain(..from);
+                break;
+            }
+            self.bytes -= first.len();
+            self.paragraphs.pop_front();
+            self.left_out += 1;
+        }
+        let left_out = self.left_out;
+        self.tools.retain(|(_, at)| *at >= left_out);
+    }
+
+    /// All of it, or its last bytes; empty where nothing was said.
+    pub(crate) fn text(&self) -> String {
         let paragraphs: Vec<&str> = self.paragraphs.iter().map(|paragraph| paragraph.trim_end()).collect();
         let text = paragraphs.join("\n\n");
-        if text.len() <= longest {
+        if text.len() <= self.longest && !self.is_cut {
             return text;
         }
-        let from = text.len() - longest.saturating_sub(MISSING.len() + 2);
+        let from = text.len().saturating_sub(self.longest.saturating_sub(MISSING.len() + 2));
         let from = text.ceil_char_boundary(from);
         format!("{MISSING}\n\n{}", &text[from..])
-    }
-}
-
-impl<'a> FromIterator<&'a Arc<Envelope>> for Transcript {
-    fn from_iter<I: IntoIterator<Item = &'a Arc<Envelope>>>(events: I) -> Self {
-        let mut transcript = Self::default();
-        events.into_iter().for_each(|envelope| transcript.note(&envelope.event));
-        transcript
     }
 }
 
@@ -122,9 +161,9 @@ mod tests {
     }
 
     fn transcript(events: &[Event]) -> String {
-        let mut transcript = Transcript::default();
+        let mut transcript = Transcript::new(1000);
         events.iter().for_each(|event| transcript.note(event));
-        transcript.text(1000)
+        transcript.text()
     }
 
     #[test]
@@ -152,5 +191,27 @@ mod tests {
         assert_eq!(transcript(&[Event::SessionIdle {}]), "");
         let long = transcript(&[text(&"ü".repeat(1000))]);
         assert!(long.starts_with(MISSING) && long.len() <= 1000 && long.len() > 990, "{}", long.len());
+    }
+
+    #[test]
+    fn a_long_one_takes_no_more_than_its_end() {
+        let mut transcript = Transcript::new(1000);
+        for turn in 0..10_000 {
+            transcript.note(&Event::TurnStarted { prompt: format!("prompt {turn}"), attachments: Vec::new() });
+            transcript.note(&tool("1", "cargo test"));
+            transcript.note(&text(&"ü".repeat(100)));
+            transcript.note(&text("."));
+            assert!(transcript.paragraphs.iter().map(String::len).sum::<usize>() <= 2000);
+            transcript.note(&end("1", ToolStatus::Failed));
+            assert_eq!(transcript.paragraphs.iter().map(String::len).sum::<usize>(), transcript.bytes);
+        }
+        let last = transcript.text();
+        assert!(last.starts_with(MISSING) && last.len() <= 1000 && last.len() > 900, "{}", last.len());
+        assert!(last.contains("prompt 9999\n\n[tool: cargo test, failed]") && last.ends_with("ü."), "{last}");
+        // One paragraph is no longer than that either, and a tool call that was left out may end.
+        transcript.note(&tool("2", "cargo test"));
+        transcript.note(&text(&"ü".repeat(10_000)));
+        transcript.note(&end("2", ToolStatus::Failed));
+        assert!(transcript.bytes <= 2000 && transcript.text().len() <= 1000);
     }
 }
