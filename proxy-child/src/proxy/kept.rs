@@ -170,7 +170,7 @@ impl Kept {
             return;
         }
         self.own_up();
-        if self.has_room(frames.len(), if may_be_lost { 0 } else { RESERVE }) && self.store(frames) {
+        if self.has_room(frames.len(), if may_be_lost { 0 } else { RESERVE }) && self.store(frames, may_be_lost) {
             self.note(message);
         } else {
             self.lost += 1;
@@ -179,8 +179,10 @@ impl Kept {
 
     fn has_room(&self, len: usize, reserve: u64) -> bool {
         match &self.spool {
-            Some(spool) => spool.len + (len + LENGTH) as u64 <= self.most.saturating_add(reserve),
-            None => self.bytes.len() - self.start + len <= MOST_IN_MEMORY + usize::try_from(reserve).unwrap_or(0),
+            Some(spool) if self.lengths.is_empty() => {
+                spool.len + (len + LENGTH) as u64 <= self.most.saturating_add(reserve)
+            }
+            _ => self.bytes.len() - self.start + len <= MOST_IN_MEMORY + usize::try_from(reserve).unwrap_or(0),
         }
     }
 
@@ -194,7 +196,7 @@ impl Kept {
         let marker = FromProxy::Event { turn: 0, event: Event::SessionLossy { reason } };
         let mut frames = Vec::new();
         // It is short.
-        if encode(&marker, &mut frames).is_ok() && self.store(&frames) {
+        if encode(&marker, &mut frames).is_ok() && self.store(&frames, false) {
             self.note(&marker);
         } else {
             self.lost = lost;
@@ -202,13 +204,17 @@ impl Kept {
     }
 
     /// Puts a message behind the others.
-    fn store(&mut self, frames: &[u8]) -> bool {
-        let Some(spool) = &mut self.spool else {
-            self.bytes.extend_from_slice(frames);
-            self.lengths.push_back(frames.len());
-            return true;
-        };
-        spool.append(frames).is_ok()
+    fn store(&mut self, frames: &[u8], may_be_lost: bool) -> bool {
+        let spools = self.detached || self.replay.is_some();
+        match &mut self.spool {
+            // What found no room in the file when the host went is in memory: what comes now is behind that.
+            Some(spool) if spools && self.lengths.is_empty() => spool.append(frames, may_be_lost).is_ok(),
+            _ => {
+                self.bytes.extend_from_slice(frames);
+                self.lengths.push_back(frames.len());
+                true
+            }
+        }
     }
 
     /// The host has the messages up to `seq`.
@@ -255,7 +261,7 @@ impl Kept {
         let mut at = self.start;
         while let Some(len) = self.lengths.front() {
             // What cannot be written stays where it is.
-            spool.append(&self.bytes[at..at + len])?;
+            spool.append(&self.bytes[at..at + len], true)?;
             at += len;
             self.start = at;
             self.lengths.pop_front();
@@ -290,11 +296,12 @@ impl Kept {
     /// Gives out messages, number and frames, for a chunk. `false` when there are no more: what comes now is sent as it comes.
     ///
     /// # Errors
-    /// The file cannot be read; what it held is lost.
+    /// The file cannot be read: it is to be given up.
     pub(crate) fn replayed(&mut self, mut out: impl FnMut(u64, &[u8])) -> io::Result<bool> {
         let Some(replay) = &mut self.replay else { return Ok(false) };
         if let Some(spool) = &mut self.spool {
-            spool.flush()?;
+            // What cannot be written (the disk may be full) is given out from memory.
+            let _ = spool.flush();
             if replay.at < spool.len {
                 replay.read(spool, &mut out)?;
                 return Ok(true);
@@ -302,7 +309,8 @@ impl Kept {
         }
         let after = replay.after;
         self.replay = None;
-        // Only where there is no file is anything left in memory now.
+        self.own_up();
+        // Where there was no file, or no room in it.
         let mut at = self.start;
         for (seq, len) in (self.next - self.lengths.len() as u64..).zip(&self.lengths) {
             if seq > after {
@@ -316,10 +324,16 @@ impl Kept {
         Ok(false)
     }
 
-    /// Gives up the file, which cannot be read; how many messages are lost by that.
+    /// Gives up the file, which cannot be read; how many messages are lost by that. The host counts what it hears: what comes
+    /// next has the number of the first that is lost.
     pub(crate) fn give_up_file(&mut self) -> u64 {
-        let lost = self.replay.take().zip(self.spool.as_ref());
-        let lost = lost.map_or(0, |(replay, spool)| (spool.first + spool.count).saturating_sub(replay.next));
+        let Some((replay, spool)) = self.replay.as_ref().zip(self.spool.as_ref()) else { return 0 };
+        let (first, end) = (replay.next.max(replay.after + 1), spool.first + spool.count);
+        let lost = end.saturating_sub(first);
+        let moved = |seq: u64| (seq < first || seq >= end).then(|| if seq < first { seq } else { seq - lost });
+        self.turn_ends = self.turn_ends.iter().filter_map(|(seq, turn)| Some((moved(*seq)?, *turn))).collect();
+        self.started = self.started.and_then(moved);
+        self.next -= lost;
         self.remove_spool();
         lost
     }
@@ -334,10 +348,15 @@ impl Kept {
 }
 
 impl Spool {
-    fn append(&mut self, frames: &[u8]) -> io::Result<()> {
+    /// Puts a message at the end. What may not be lost waits in memory if it cannot be written.
+    fn append(&mut self, frames: &[u8], may_be_lost: bool) -> io::Result<()> {
         let length = u32::try_from(frames.len()).map_err(io::Error::other)?;
-        if self.batch.len() + frames.len() > BATCH {
-            self.flush()?;
+        let gathered = self.batch.len() + LENGTH + frames.len();
+        if gathered > BATCH
+            && let Err(error) = self.flush()
+            && (may_be_lost || gathered as u64 > RESERVE)
+        {
+            return Err(error);
         }
         self.batch.extend_from_slice(&length.to_le_bytes());
         self.batch.extend_from_slice(frames);
@@ -346,27 +365,46 @@ impl Spool {
         Ok(())
     }
 
+    /// Where in the file what was gathered begins.
+    fn written(&self) -> u64 {
+        self.len - self.batch.len() as u64
+    }
+
     fn flush(&mut self) -> io::Result<()> {
         if self.batch.is_empty() {
             return Ok(());
         }
-        let written = self.len - self.batch.len() as u64;
-        self.file.seek(SeekFrom::Start(written))?;
+        self.file.seek(SeekFrom::Start(self.written()))?;
         self.file.write_all(&self.batch)?;
         self.batch.clear();
         Ok(())
+    }
+
+    /// The bytes at `at`: up to `wanted` of those that are written, or all that are gathered.
+    fn read(&mut self, at: u64, wanted: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
+        buffer.clear();
+        let written = self.written();
+        if let Some(from) = at.checked_sub(written) {
+            buffer.extend_from_slice(self.batch.get(usize::try_from(from).unwrap_or(usize::MAX)..).unwrap_or_default());
+            return Ok(());
+        }
+        self.file.seek(SeekFrom::Start(at))?;
+        let expected = wanted.min(written - at);
+        if (&mut self.file).take(expected).read_to_end(buffer)? as u64 == expected {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the spool is shorter than it was written"))
     }
 }
 
 impl Replay {
     /// Gives out what a chunk of the file holds, one message at the least.
     fn read(&mut self, spool: &mut Spool, out: &mut impl FnMut(u64, &[u8])) -> io::Result<()> {
-        spool.file.seek(SeekFrom::Start(self.at))?;
         let mut wanted = CHUNK;
         loop {
-            self.buffer.clear();
-            (&mut spool.file).take(wanted as u64).read_to_end(&mut self.buffer)?;
-            let mut rest = &self.buffer[..];
+            let asked = wanted;
+            spool.read(self.at, asked as u64, &mut self.buffer)?;
+            let (had, mut rest) = (self.buffer.len(), &self.buffer[..]);
             while let Some((length, after)) = rest.split_first_chunk::<LENGTH>() {
                 let length = u32::from_le_bytes(*length) as usize;
                 let Some((frames, after)) = after.split_at_checked(length) else {
@@ -380,13 +418,12 @@ impl Replay {
                 self.at += (LENGTH + length) as u64;
                 rest = after;
             }
-            if rest.len() < self.buffer.len() {
+            if rest.len() < had {
                 return Ok(());
             }
-            if self.buffer.len() >= wanted || self.buffer.is_empty() {
+            if had < asked || wanted <= asked {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "the spool ends in the middle of a message"));
             }
-            spool.file.seek(SeekFrom::Start(self.at))?;
         }
     }
 }
@@ -579,5 +616,112 @@ mod tests {
         let mut heard = Vec::new();
         drain(&mut kept, &mut heard);
         assert_eq!(heard, [1, 2]);
+    }
+
+    impl Place {
+        /// The spool, such that it can be read and not written.
+        fn unwritable(&self) -> File {
+            File::open(&self.0).expect("there")
+        }
+
+        fn writable(&self) -> File {
+            File::options().read(true).write(true).open(&self.0).expect("there")
+        }
+    }
+
+    fn set_file(kept: &mut Kept, file: File) {
+        kept.spool.as_mut().expect("a spool").file = file;
+    }
+
+    fn is_settled(mut kept: Kept, heard: &[u64]) -> bool {
+        assert!(heard.iter().copied().eq(1..kept.next()), "{heard:?} of {}", kept.next() - 1);
+        kept.acknowledge(heard.len() as u64);
+        kept.is_acknowledged() && !kept.is_full()
+    }
+
+    #[test]
+    fn what_a_full_disk_does_not_take_is_given_out_from_memory() {
+        let place = Place::new();
+        let mut kept = place.kept(u64::MAX);
+        kept.detach().expect("writable");
+        for seq in 1..=5 {
+            kept.keep(&text(seq, 30_000)).expect("short enough");
+        }
+        kept.flush();
+        set_file(&mut kept, place.unwritable());
+        kept.keep(&text(6, 30_000)).expect("short enough");
+        kept.keep(&text(7, 30_000)).expect("short enough");
+        // This one is counted, and what must not be lost is not lost.
+        kept.keep(&text(0, 30_000)).expect("short enough");
+        kept.keep(&FromProxy::TurnEnded { turn: 8 }).expect("short");
+        kept.attach(0);
+        let mut told = Vec::new();
+        while kept
+            .replayed(|seq, frames| told.push((seq, decode_frames(frames).expect("a message"))))
+            .expect("readable")
+        {}
+        let heard: Vec<u64> = told.iter().map(|(seq, _)| *seq).collect();
+        assert!(told[..7].iter().all(|(seq, said)| *said == text(*seq, 30_000)), "{heard:?}");
+        assert!(
+            matches!(&told[7].1, FromProxy::Event { event: Event::SessionLossy { reason }, .. } if reason.contains("for 1 "))
+        );
+        assert_eq!(told[8].1, FromProxy::TurnEnded { turn: 8 });
+        assert!(is_settled(kept, &heard));
+    }
+
+    #[test]
+    fn what_waits_when_the_host_goes_stays_in_order_on_a_full_disk() {
+        let place = Place::new();
+        let mut kept = place.kept(u64::MAX);
+        let (mut heard, mut said) = (Vec::new(), 0);
+        let mut say = |kept: &mut Kept, times: u64| {
+            for _ in 0..times {
+                said += 1;
+                kept.keep(&text(said, 30_000)).expect("short enough");
+            }
+        };
+        kept.detach().expect("writable");
+        kept.attach(0);
+        drain(&mut kept, &mut heard);
+        say(&mut kept, 10);
+        std::fs::write(&place.0, "").expect("written");
+        kept.spool = Some(Spool { file: place.unwritable(), first: 1, count: 0, len: 0, batch: Vec::new() });
+        assert!(kept.detach().is_err());
+        say(&mut kept, 3);
+        // There is room again.
+        set_file(&mut kept, place.writable());
+        say(&mut kept, 3);
+        kept.attach(0);
+        say(&mut kept, 1);
+        drain(&mut kept, &mut heard);
+        say(&mut kept, 1);
+        heard.push(said);
+        assert_eq!(said, 18);
+        assert!(is_settled(kept, &heard));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_given_up_and_both_sides_count_on() {
+        for after in [0, 2] {
+            let place = Place::new();
+            let mut kept = place.kept(u64::MAX);
+            kept.detach().expect("writable");
+            for seq in 1..=20 {
+                kept.keep(&text(seq, 30_000)).expect("short enough");
+            }
+            kept.keep(&FromProxy::TurnEnded { turn: 7 }).expect("short");
+            kept.flush();
+            place.writable().set_len(30_000 * 12).expect("cut");
+            kept.attach(after);
+            let mut heard: Vec<u64> = (1..=after).collect();
+            while kept.replayed(|seq, _| heard.push(seq)).is_ok() {}
+            let (there, lost) = (heard.len() as u64, kept.give_up_file());
+            assert!(there >= after && there + lost == 21, "{heard:?}, {lost} lost");
+            assert_eq!((kept.next(), kept.turn_after(after, None)), (there + 1, None));
+            kept.keep(&FromProxy::TurnEnded { turn: 8 }).expect("short");
+            while kept.replayed(|seq, _| heard.push(seq)).expect("no file") {}
+            assert_eq!(kept.turn_after(after, None), Some(8));
+            assert!(is_settled(kept, &heard) && !place.0.exists());
+        }
     }
 }

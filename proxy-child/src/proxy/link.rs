@@ -174,8 +174,8 @@ impl Link {
 
     /// Queues more of what a host has missed.
     fn refill(&mut self) {
-        let Some(kept) = self.kept.as_mut().filter(|kept| kept.is_behind()) else { return };
         while self.outbox.len() < HIGH_WATER {
+            let Some(kept) = self.kept.as_mut().filter(|kept| kept.is_behind()) else { return };
             let (outbox, wire) = (&mut self.outbox, self.wire);
             let replayed = kept.replayed(|seq, frames| match wire {
                 Wire::Plain => outbox.push_encoded(frames),
@@ -191,7 +191,7 @@ impl Link {
                 Err(error) => {
                     let lost = kept.give_up_file();
                     let reason = format!("what was kept while there was no host cannot be read ({error}): {lost} lost");
-                    return self.send(&FromProxy::Event { turn: 0, event: Event::SessionLossy { reason } });
+                    self.send(&FromProxy::Event { turn: 0, event: Event::SessionLossy { reason } });
                 }
             }
         }
