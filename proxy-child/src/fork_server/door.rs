@@ -104,10 +104,11 @@ impl Door {
         Ok(Self { listener, socket, lock_path, _lock: lock, own, callers: Vec::new() })
     }
 
-    /// What to poll for reading.
+    /// What to poll for reading: who comes is not looked at while there is no room.
     pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let Listener::UdSocket(listener) = &self.listener;
-        [listener.as_fd()].into_iter().chain(self.callers.iter().map(|caller| fd(&caller.stream)))
+        let listener = (self.callers.len() < MAX_CALLERS).then(|| listener.as_fd());
+        listener.into_iter().chain(self.callers.iter().map(|caller| fd(&caller.stream)))
     }
 
     /// When [`Door::turn`] is due with nothing to read.
@@ -117,9 +118,9 @@ impl Door {
 
     /// Listens to who is there; the new owner, if there is one. While there is an `owner` there is none.
     pub(super) fn turn(&mut self, owner: Option<ProcessId>) -> Option<Owner> {
-        while self.callers.len() < MAX_CALLERS
-            && let Ok(stream) = self.listener.accept()
-        {
+        // Those that are refused count too: a session's processes can come as fast as they are sent away.
+        for _ in self.callers.len()..MAX_CALLERS {
+            let Ok(stream) = self.listener.accept() else { break };
             match peer(&stream, self.own) {
                 Ok(process) if stream.set_nonblocking(true).is_ok() => {
                     let until = Instant::now() + PATIENCE;
@@ -295,6 +296,46 @@ mod tests {
     use super::*;
 
     const OWN: ProcessId = ProcessId { pid: 50, start_time: 5 };
+
+    /// A door of `own`, at which so many have knocked.
+    fn knocked(own: ProcessId, times: usize) -> (Door, Vec<std::os::unix::net::UnixStream>) {
+        let directory = std::env::temp_dir().join(format!("agent-proxy-door-{}-{}", own.pid, own.start_time));
+        std::fs::create_dir(&directory).expect("made");
+        let door = Door::open(&directory, own).expect("opened");
+        let knock = |_| std::os::unix::net::UnixStream::connect(&door.socket).expect("connected");
+        let callers = (0..times).map(knock).collect();
+        // Its names are needed no more.
+        std::fs::remove_dir_all(&directory).expect("removed");
+        (door, callers)
+    }
+
+    #[test]
+    fn who_is_refused_again_and_again_takes_a_bounded_part_of_a_turn() {
+        let me = registry::identify(std::process::id()).expect("there");
+        let (mut door, callers) = knocked(me, MAX_CALLERS + 5);
+        let refused = || {
+            let is_answered = |caller: &&std::os::unix::net::UnixStream| {
+                caller.set_nonblocking(true).expect("set");
+                matches!(std::io::Read::read(&mut &**caller, &mut [0]), Ok(1))
+            };
+            callers.iter().filter(is_answered).count()
+        };
+        assert!(door.turn(None).is_none());
+        assert_eq!(refused(), MAX_CALLERS, "below the fork server, each");
+        assert!(door.turn(None).is_none());
+        assert_eq!(refused(), MAX_CALLERS + 5);
+    }
+
+    #[test]
+    fn who_comes_while_there_is_no_room_wakes_nobody() {
+        let other = ProcessId { start_time: 1, ..registry::identify(std::process::id()).expect("there") };
+        let (mut door, mut callers) = knocked(other, MAX_CALLERS + 1);
+        assert!(door.turn(None).is_none());
+        assert_eq!((door.callers.len(), door.fds().count()), (MAX_CALLERS, MAX_CALLERS));
+        drop(callers.remove(0));
+        assert!(door.turn(None).is_none());
+        assert_eq!(door.fds().count(), MAX_CALLERS, "and the listener, with one less");
+    }
 
     fn judged(pid: Pid, table: &[(Pid, u64, Pid)]) -> Result<(), String> {
         judge(pid, OWN, |pid| {
