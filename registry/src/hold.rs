@@ -85,11 +85,19 @@ impl ProcessRegistry {
         self.hold.group.is_some() || self.hold.init.is_some()
     }
 
-    /// Sends SIGKILL to everything at once. `false` if that was not possible.
-    pub(crate) fn strike(&self) -> bool {
-        let by_init = self.hold.init.as_ref().is_some_and(|init| init.signal(Signal::Kill).is_ok());
-        let by_group = self.hold.group.as_ref().is_some_and(|group| group.kill().is_ok());
-        by_init || by_group
+    /// Sends SIGKILL to everything at once, by the init and by the group. `false` where there is neither (any more).
+    ///
+    /// # Errors
+    /// The group's, or else the init's, where neither could be done.
+    pub(crate) fn strike(&self) -> io::Result<bool> {
+        let by_init = self.hold.init.as_ref().map(|init| init.signal(Signal::Kill));
+        let by_group = self.hold.group.as_ref().map(Group::kill);
+        match (by_init, by_group) {
+            (Some(Ok(())), _) | (_, Some(Ok(()))) => Ok(true),
+            (_, Some(Err(error))) => Err(error),
+            (Some(Err(error)), None) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(false),
+        }
     }
 
     /// Whether this is the init of the session's namespace.

@@ -48,6 +48,8 @@ const NOTED_WITHIN: Duration = Duration::from_millis(100);
 const FREEZER_PATIENCE: Duration = Duration::from_millis(20);
 /// What is said to have failed when the machine could not be looked through.
 const STRAYS: &str = "looking for processes with the session's marker";
+/// What is said to have failed when the session could not be sent SIGKILL at once.
+const STRIKING: &str = "killing the session's processes at once";
 /// Between rounds while SIGKILLs take effect.
 const KILL_INTERVAL: Duration = Duration::from_millis(1);
 /// Between rounds while processes have their grace; SIGCHLD comes earlier for direct children.
@@ -92,6 +94,8 @@ pub struct Kill {
     still: bool,
     /// When everything at once was sent SIGKILL, by the cgroup or the namespace, or when something died of it last.
     struck: Option<Instant>,
+    /// It was tried, and could not be done: the living are killed one by one, and it is tried again in each round.
+    cannot_strike: bool,
     /// When SIGKILL was first due.
     killing_since: Option<Instant>,
     /// Its pass over the processes, under way.
@@ -123,6 +127,7 @@ impl Kill {
             grown: false,
             still: false,
             struck: None,
+            cannot_strike: false,
             killing_since: None,
             walk: None,
             first: First::Looking(Vec::new()),
@@ -200,7 +205,8 @@ impl Kill {
             self.killing_since.get_or_insert_with(Instant::now);
         }
         registry.swap_pass(&mut self.walk);
-        registry.members_only = killing && self.is_of_all() && self.struck.is_none() && registry.has_group();
+        let strikes_next = killing && self.is_of_all() && self.struck.is_none() && !self.cannot_strike;
+        registry.members_only = strikes_next && registry.has_group();
         let complete = match std::mem::replace(&mut self.first, First::Over) {
             First::Due(met, complete) => {
                 met.into_iter().for_each(|id| self.signal(registry, id, killing));
@@ -248,7 +254,7 @@ impl Kill {
             let is_over = registry.has_init() && self.quiet > 0;
             if (killing && alive || is_over) && self.is_of_all() && self.struck.is_none() {
                 // By now everything alive has been noted for the receipt.
-                self.struck = registry.strike().then(Instant::now);
+                self.strike(registry);
             }
         }
         if self.began.elapsed() > self.options.grace + PATIENCE {
@@ -369,6 +375,20 @@ impl Kill {
         }
     }
 
+    /// Sends SIGKILL to everything at once, where there is something to do that with.
+    fn strike(&mut self, registry: &mut ProcessRegistry) {
+        match registry.strike() {
+            Ok(true) => self.struck = Some(Instant::now()),
+            Ok(false) => self.cannot_strike = true,
+            Err(error) => {
+                if !std::mem::replace(&mut self.cannot_strike, true) {
+                    let error = format!("{error}; its processes are killed one by one");
+                    registry.emit(RegistryEvent::Error { operation: STRIKING.into(), error });
+                }
+            }
+        }
+    }
+
     fn signal(&mut self, registry: &mut ProcessRegistry, id: ProcessId, killing: bool) {
         let first = self.signalled.insert(id);
         if !killing && !first {
@@ -377,7 +397,8 @@ impl Kill {
         if killing && self.is_of_all() && registry.strikes() {
             match self.struck {
                 // All at once, when this round has seen them all.
-                None => return,
+                None if !self.cannot_strike => return,
+                None => {}
                 Some(_) if self.is_striking() => return,
                 // A dead leader with living threads, or one that is in another group or namespace: one by one.
                 Some(_) => {}
@@ -486,5 +507,46 @@ impl ProcessRegistry {
                 KillStep::Again(pause) => std::thread::sleep(pause),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Hold, Input, Output, Spawn, cgroup::fake::Fake};
+
+    /// What root can bring about with a mount over `cgroup.kill`.
+    #[test]
+    fn where_the_group_cannot_be_struck_its_processes_are_killed_one_by_one() {
+        let argv = vec!["sleep".into(), "1000".into()];
+        let program = Spawn { argv, stdin: Input::Null, stderr: Output::Null, ..Spawn::new("/bin/sleep") };
+        let member = crate::spawn(program).expect("started").process;
+        let pid = member.id().pid;
+        let files = [("cgroup.events", "populated 1\n"), ("cgroup.procs", &format!("{pid}\n")), ("cgroup.freeze", "0")];
+        let fake = Fake::new("unstruck", &files);
+        let mut registry = ProcessRegistry::guard("s-1".parse().expect("an id"));
+        registry.hold(Hold { group: Some(fake.group()), ..Hold::default() });
+        registry.set_roots(Some(Vec::new()));
+        let mut kill =
+            Kill::new(KillScope::Guarded, KillCause::KillSession, KillOptions::NOW, Duration::from_millis(5));
+        let receipt = loop {
+            match kill.step(&mut registry) {
+                KillStep::Done(receipt) => break receipt,
+                KillStep::Again(pause) => std::thread::sleep(pause),
+            }
+            if member.try_reap().is_ok_and(|exit| exit.is_some()) {
+                fake.write("cgroup.events", "populated 0\n");
+                fake.write("cgroup.procs", "");
+            }
+        };
+        let _ = member.signal(Signal::Kill);
+        assert!(receipt.proof != Proof::None && receipt.survivors.is_empty(), "{receipt:?}");
+        assert!(receipt.duration_us < 5_000_000, "{receipt:?}");
+        let errors = std::iter::from_fn(|| registry.next_event()).filter_map(|event| match event {
+            RegistryEvent::Error { operation, error } => Some((operation, error)),
+            _ => None,
+        });
+        let errors: Vec<_> = errors.filter(|(operation, _)| operation == STRIKING).collect();
+        assert!(matches!(&errors[..], [(_, error)] if error.contains("killing the cgroup")), "{errors:?}");
     }
 }

@@ -4,11 +4,11 @@ use std::{fs, path::PathBuf};
 
 use super::{Group, dir::Dir};
 
-pub(super) struct Fake(PathBuf);
+pub(crate) struct Fake(PathBuf);
 
 impl Fake {
     /// One of a `name` that no other test has.
-    pub(super) fn new(name: &str, files: &[(&str, &str)]) -> Self {
+    pub(crate) fn new(name: &str, files: &[(&str, &str)]) -> Self {
         let path = std::env::temp_dir().join(format!("agent-proxy-fake-cgroup-{}-{name}", std::process::id()));
         fs::create_dir(&path).expect("a fresh directory");
         for (file, text) in files {
@@ -17,7 +17,7 @@ impl Fake {
         Self(path)
     }
 
-    pub(super) fn group(&self) -> Group {
+    pub(crate) fn group(&self) -> Group {
         Group::fake(&self.0)
     }
 
@@ -27,6 +27,10 @@ impl Fake {
 
     pub(super) fn text(&self, file: &str) -> String {
         fs::read_to_string(self.0.join(file)).expect("readable")
+    }
+
+    pub(crate) fn write(&self, file: &str, text: &str) {
+        fs::write(self.0.join(file), text).expect("written");
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -10,7 +10,7 @@
 
 mod dir;
 #[cfg(test)]
-mod fake;
+pub(crate) mod fake;
 mod freezer;
 mod group;
 mod groups;
