@@ -84,7 +84,7 @@ pub fn init_below(proxy: Pid) -> Option<PidFd> {
 
 /// The numbers that a process has in its PID namespace and in those around it, outermost first.
 fn pids_by_level(pid: Pid) -> Option<Vec<Pid>> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let status = proc::status(pid).ok()?;
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     Some(numbers.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect())
 }

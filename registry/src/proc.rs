@@ -32,6 +32,16 @@ pub(crate) fn stat(pid: Pid) -> io::Result<Stat> {
     Stat::read(file).map_err(|error| if is_gone(&error) { gone(pid) } else { error })
 }
 
+/// `/proc/PID/status`, of a process or a thread. The name in it is what the program calls itself, and need not be UTF-8.
+///
+/// # Errors
+/// As [`stat`].
+pub(crate) fn status(pid: Pid) -> io::Result<String> {
+    let text = fs::read(format!("/proc/{pid}/status"));
+    let text = text.map_err(|error| if is_gone(&error) { gone(pid) } else { error })?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
 /// Whether an error is about this process, which is out of something, and not about the one it looked at.
 pub(crate) fn is_shortage(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))

@@ -403,13 +403,16 @@ fn what_a_dead_manager_left_is_swept() {
 }
 
 fn a_dead_leader_with_living_threads_is_swept() {
-    // Its leader dies in the group that it is told to move to, if any.
+    // Its leader dies in the group that it is told to move to, if any. Its thread has a name that is no UTF-8.
     const SCRIPT: &str = "\
 import ctypes, os, sys, threading, time
 for group in sys.argv[2:]:
     open(group + '/cgroup.procs', 'w').write(str(os.getpid()))
-threading.Thread(target=time.sleep, args=(1000,)).start()
-ctypes.CDLL(None).syscall(int(sys.argv[1]), 0)";
+libc, named = ctypes.CDLL(None), threading.Event()
+def run(): libc.prctl(15, b'\\xff\\xfe'), named.set(), time.sleep(1000)
+threading.Thread(target=run).start()
+named.wait()
+libc.syscall(int(sys.argv[1]), 0)";
     let Some(area) = Area::new("leader") else { return };
     let groups = area.groups();
     let session = make(area.0.join("agent-proxy.1.1/s-left"));

@@ -19,6 +19,8 @@ use rustix::{
     io::Errno,
 };
 
+use crate::proc;
+
 /// An open directory.
 #[derive(Debug)]
 pub(super) struct Dir {
@@ -160,7 +162,9 @@ impl Dir {
     pub(super) fn processes_of_threads(&self, out: &mut Vec<u32>) -> io::Result<()> {
         let mut threads = Vec::new();
         self.numbers("cgroup.threads", &mut threads)?;
-        out.extend(threads.into_iter().filter_map(process_of_thread));
+        for thread in threads {
+            out.extend(process_of_thread(thread)?);
+        }
         Ok(())
     }
 
@@ -231,8 +235,11 @@ impl AsFd for Dir {
     }
 }
 
-/// The process that a thread is of.
-fn process_of_thread(thread: u32) -> Option<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok())
+/// The process that a thread is of; `None` when the thread has ended.
+fn process_of_thread(thread: u32) -> io::Result<Option<u32>> {
+    match proc::status(thread) {
+        Ok(status) => Ok(status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(context(&error, format_args!("looking at thread {thread}"))),
+    }
 }
