@@ -5,11 +5,11 @@ use std::{
     fs::{self, File},
     io::{self, Write},
     os::fd::{AsRawFd, OwnedFd},
-    path::{Component, Path},
+    path::{Component, Path, PathBuf},
 };
 
 use rustix::{
-    fs::{AtFlags, Dir, Mode, OFlags, RenameFlags},
+    fs::{AtFlags, Dir, Mode, OFlags, RenameFlags, ResolveFlags},
     io::Errno,
 };
 
@@ -21,6 +21,21 @@ const AT_ONCE: usize = 4096;
 /// Opens the directory `path`, which no symbolic link leads to.
 pub(crate) fn open(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, DIRECTORY, Mode::empty())?)
+}
+
+/// The nearest directory above `path` that is there, and `path` within it. No symbolic link leads to it.
+///
+/// # Errors
+/// `FilesystemLoop` if there is a link on the way.
+pub(crate) fn nearest(path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
+    for above in path.ancestors().skip(1) {
+        match rustix::fs::openat2(rustix::fs::CWD, above, DIRECTORY, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+            Ok(directory) => return Ok((directory, path.strip_prefix(above).unwrap_or(path).to_owned())),
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::NotFound, format!("{path:?} is in no directory")))
 }
 
 /// Writes `contents` to `path` within `root`, for this user only, with the directories on the way. What is there is replaced.

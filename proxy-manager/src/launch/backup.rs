@@ -2,18 +2,34 @@
 //!
 //! A catalog row whose agent does that says where its conversations are: `protocol_config.backupBeforeLoad`, a directory in
 //! which `{home}` and `{cwd}` are filled in.
+//!
+//! ```text
+//! STATE/homes/backup-ID/index   whose places the copies have: for the next manager, if this one is killed meanwhile
+//! STATE/homes/backup-ID/0       a copy, and so on
+//! ```
 
 use std::{
     fs::{self, File},
     io::{self, Read},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::{
+        fd::OwnedFd,
+        unix::fs::{DirBuilderExt, OpenOptionsExt},
+    },
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::SystemTime,
 };
 
 use agents::AgentSpec;
 use ipc_protocol::{NativeResume, SessionId};
+use rustix::{
+    fs::{AtFlags, FileType, Mode, OFlags},
+    io::Errno,
+};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     Error, Result,
@@ -32,6 +48,10 @@ const HEAD: u64 = 64 * 1024;
 pub(super) const DEEPEST: usize = 16;
 /// Ending of the name under which a file is kept that a saved one took the place of. No agent looks for it.
 const REPLACED: &str = ".replaced";
+/// The file that says whose places the copies have.
+const INDEX: &str = "index";
+/// Far beyond what an index is long, in bytes.
+const LONGEST: u64 = 128 * 1024 * 1024;
 /// Agents name files by the beginning of an id.
 pub(super) const PREFIX: usize = 8;
 
@@ -51,6 +71,17 @@ pub(crate) struct Backup {
     is_named: bool,
     /// `None` when it is settled what becomes of them.
     copies: Mutex<Option<Vec<(PathBuf, PathBuf)>>>,
+    /// Whether they stay when this is dropped: the agent may live on.
+    stays: AtomicBool,
+}
+
+/// What is written down of the copies. Their names are the numbers of their places.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Index {
+    is_named: bool,
+    /// No symbolic link leads to them.
+    places: Vec<PathBuf>,
 }
 
 impl BackupPlan {
@@ -77,14 +108,17 @@ impl BackupPlan {
                 return Ok(None);
             }
             let directory = place.join(format!("{BACKUP}{session}"));
-            // One of an attempt that was killed half-way.
-            files::remove(&directory)?;
+            // One that an earlier start left.
+            settle(&directory)?;
             fs::DirBuilder::new().mode(0o700).create(&directory)?;
             let root = files::open(&directory)?;
             // From here on it is removed again, whatever happens.
+            let is_named = self.id.is_some();
+            let backup = Backup { directory, is_named, copies: Mutex::new(Some(Vec::new())), stays: false.into() };
+            let index = Index { is_named, places: found };
+            files::write(&root, Path::new(INDEX), &serde_json::to_vec(&index)?)?;
             let mut copies = Vec::new();
-            let backup = Backup { directory, is_named: self.id.is_some(), copies: Mutex::new(Some(Vec::new())) };
-            for (n, path) in found.into_iter().enumerate() {
+            for (n, path) in index.places.into_iter().enumerate() {
                 let Some(contents) = present(read(&path, LARGEST + 1))? else { continue };
                 if contents.len() as u64 > LARGEST {
                     return Err(io::Error::other(format!("{} has more than {LARGEST} bytes", path.display())));
@@ -108,7 +142,10 @@ impl BackupPlan {
     /// The conversation's files, or the newest ones.
     fn find(&self) -> io::Result<Vec<PathBuf>> {
         let mut files = Vec::new();
-        list(&self.directory, DEEPEST, &mut files)?;
+        // The user may have put it elsewhere; below it no link is followed, and none on the way back.
+        if let Some(directory) = present(fs::canonicalize(&self.directory))? {
+            list(&directory, DEEPEST, &mut files)?;
+        }
         let Some(id) = &self.id else {
             files.sort_by_key(|(_, changed)| std::cmp::Reverse(*changed));
             return Ok(files.into_iter().take(NEWEST).map(|(path, _)| path).collect());
@@ -127,6 +164,39 @@ impl BackupPlan {
 }
 
 impl Backup {
+    /// That of a session that an earlier manager started, if it left one. Blocks.
+    pub(crate) fn left(place: &Path, session: &SessionId) -> Option<Self> {
+        let directory = place.join(format!("{BACKUP}{session}"));
+        let read = Self::read(&directory);
+        read.inspect_err(|error| tracing::error!(?directory, %error, "a saved conversation cannot be read")).ok()?
+    }
+
+    /// As its index says. `None` where there is nothing.
+    fn read(directory: &Path) -> io::Result<Option<Self>> {
+        let Some(root) = present(files::open(directory))? else { return Ok(None) };
+        let index = match present(read(&directory.join(INDEX), LONGEST))? {
+            Some(text) => serde_json::from_slice(&text).map_err(io::Error::other),
+            None => Err(io::Error::other("it does not say whose place a copy has")),
+        };
+        let index: Index = match index {
+            Ok(index) => index,
+            // Its manager was killed before there was a copy.
+            Err(_) if matches!(rustix::fs::statat(&root, "0", AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT)) => {
+                Index { is_named: false, places: Vec::new() }
+            }
+            Err(error) => return Err(error),
+        };
+        let copy = |(n, path): (usize, PathBuf)| (path, directory.join(n.to_string()));
+        let copies = index.places.into_iter().enumerate().map(copy).collect();
+        let (directory, copies) = (directory.to_owned(), Mutex::new(Some(copies)));
+        Ok(Some(Self { directory, is_named: index.is_named, copies, stays: true.into() }))
+    }
+
+    /// It stays if nobody says how the start went: the agent outlives this manager then, and the next one sees to it.
+    pub(crate) fn stay(&self) {
+        self.stays.store(true, Ordering::Relaxed);
+    }
+
     fn take(&self) -> Option<Vec<(PathBuf, PathBuf)>> {
         self.copies.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -170,36 +240,87 @@ impl Backup {
 impl Drop for Backup {
     /// Nobody said how the start went: it was refused, or not waited for.
     fn drop(&mut self) {
-        self.restore();
+        if !self.stays.load(Ordering::Relaxed) {
+            self.restore();
+        }
     }
+}
+
+/// Brings back what managers that were killed have saved in `place`, but for sessions that live. Blocks.
+pub(crate) fn recover(place: &Path, lives: impl Fn(&str) -> bool) {
+    let entries = match fs::read_dir(place) {
+        Ok(entries) => entries,
+        Err(error) => return tracing::warn!(?place, %error, "saved conversations are not looked for"),
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let Some(session) = name.to_str().and_then(|name| name.strip_prefix(BACKUP)) else { continue };
+        if !lives(session)
+            && let Err(error) = settle(&entry.path())
+        {
+            tracing::error!(%session, %error, "a conversation that its agent may have destroyed is not brought back");
+        }
+    }
+}
+
+/// Brings back what is saved in `directory`, if it is there.
+///
+/// # Errors
+/// It is there still.
+fn settle(directory: &Path) -> io::Result<()> {
+    let left = |error| io::Error::other(format!("there are copies in {}: {error}", directory.display()));
+    if let Some(backup) = Backup::read(directory).map_err(left)? {
+        backup.restore();
+        if directory.symlink_metadata().is_ok() {
+            return Err(left(io::Error::other("bring them back, then remove it")));
+        }
+    }
+    Ok(())
 }
 
 /// Whether it was gone, emptied, or, if `is_named`, shortened.
 fn restore(path: &Path, copy: &Path, is_named: bool) -> io::Result<bool> {
-    let contents = read(copy, LARGEST)?;
-    let left = match fs::symlink_metadata(path) {
-        Ok(there) if !there.is_file() || there.len() >= contents.len() as u64 => return Ok(false),
-        // Who knows what another agent makes of its conversation.
-        Ok(there) if there.len() > 0 && !is_named => return Ok(false),
-        Ok(_) => present(read(path, LARGEST))?.unwrap_or_default(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        Err(error) => return Err(error),
+    // Killed while it was saving, its manager had not started the agent yet.
+    let Some(contents) = present(read(copy, LARGEST))? else { return Ok(false) };
+    let (directory, below) = files::nearest(path)?;
+    let there = match rustix::fs::statat(&directory, &below, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(there) => Some(there),
+        // With directories on the way to it.
+        Err(Errno::NOENT) => None,
+        Err(error) => return Err(error.into()),
     };
-    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return Ok(false) };
-    fs::create_dir_all(directory)?;
-    let directory = files::open(directory)?;
+    let mut left = Vec::new();
+    if let Some(there) = there {
+        let len = u64::try_from(there.st_size).unwrap_or_default();
+        if FileType::from_raw_mode(there.st_mode) != FileType::RegularFile {
+            return Err(io::Error::other("there is something else in its place"));
+        }
+        // Who knows what another agent makes of its conversation.
+        if len >= contents.len() as u64 || (len > 0 && !is_named) {
+            return Ok(false);
+        }
+        left = read_at(&directory, &below)?;
+    }
     if !left.is_empty() {
-        let mut beside = name.to_owned();
+        let mut beside = below.clone().into_os_string();
         beside.push(REPLACED);
         files::write(&directory, Path::new(&beside), &left)?;
     }
-    files::write(&directory, Path::new(name), &contents)?;
+    files::write(&directory, &below, &contents)?;
     Ok(true)
 }
 
 /// Whether a file has this at its beginning.
 pub(super) fn says(path: &Path, id: &str) -> io::Result<bool> {
     Ok(present(read(path, HEAD))?.is_some_and(|head| contains(&head, id.as_bytes())))
+}
+
+fn read_at(directory: &OwnedFd, name: &Path) -> io::Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::openat(directory, name, flags, Mode::empty())?);
+    let mut contents = Vec::new();
+    file.take(LARGEST).read_to_end(&mut contents)?;
+    Ok(contents)
 }
 
 /// Appends the files below `directory` with the times of their last changes. Links are not followed.
@@ -339,6 +460,66 @@ mod tests {
         assert!(case.save(Some("unheard-of")).is_none());
         fs::remove_dir_all(case.scratch.path().join("tmp")).expect("removed");
         assert!(case.save(None).is_none(), "nothing to save");
+    }
+
+    #[test]
+    fn what_a_killed_manager_saved_is_brought_back_by_the_next_unless_its_session_lives() {
+        let case = Case::new();
+        let backup = case.save(Some(ID)).expect("something");
+        // As if its manager had been killed.
+        backup.stay();
+        drop(backup);
+        fs::remove_dir_all(case.scratch.path().join("tmp")).expect("removed");
+        recover(&case.place, |session| session == "s-1");
+        assert!(case.read("session-0f1e2d3c.json").is_none() && !case.is_tidy());
+        recover(&case.place, |_| false);
+        assert_eq!(case.read("session-0f1e2d3c.json").as_deref(), Some("one"));
+        assert!(case.is_tidy());
+        // Killed before there was a copy, and half-way through the first.
+        let directory = case.place.join("backup-s-2");
+        for file in [None, Some(INDEX)] {
+            fs::create_dir(&directory).expect("made");
+            file.into_iter().for_each(|file| fs::write(directory.join(file), "{\"isNam").expect("written"));
+            recover(&case.place, |_| false);
+            assert!(case.is_tidy());
+        }
+        // Of a release without an index: whose it is nobody knows, and it stays.
+        fs::create_dir(&directory).expect("made");
+        fs::write(directory.join("0"), "two").expect("written");
+        recover(&case.place, |_| false);
+        let plan = BackupPlan { directory: case.scratch.path().join("tmp"), id: None };
+        let refused = plan.save(&case.place, &"s-2".parse().expect("a valid id")).expect_err("it would be lost");
+        assert!(refused.to_string().contains("backup-s-2"), "{refused}");
+        assert_eq!(fs::read_to_string(directory.join("0")).expect("there"), "two");
+    }
+
+    #[test]
+    fn the_only_copy_stays_where_it_cannot_be_brought_back() {
+        let case = Case::new();
+        let place = case.chats.join("session-0f1e2d3c.json");
+        let backup = case.save(Some(ID)).expect("something");
+        fs::remove_file(&place).expect("removed");
+        fs::create_dir(&place).expect("made");
+        backup.restore();
+        assert!(!case.is_tidy(), "there is a directory in its place");
+        fs::remove_dir(&place).expect("removed");
+        recover(&case.place, |_| false);
+        assert_eq!(case.read("session-0f1e2d3c.json").as_deref(), Some("one"));
+        assert!(case.is_tidy());
+    }
+
+    #[test]
+    fn nothing_is_brought_back_through_a_link_that_the_agent_left() {
+        let outside = tempfile::tempdir().expect("a directory");
+        for link in ["tmp/hash", "tmp"] {
+            let case = Case::new();
+            let backup = case.save(Some(ID)).expect("something");
+            fs::remove_dir_all(case.scratch.path().join(link)).expect("removed");
+            symlink(outside.path(), case.scratch.path().join(link)).expect("linked");
+            backup.restore();
+            assert_eq!(fs::read_dir(outside.path()).expect("listed").count(), 0, "{link}");
+            assert!(!case.is_tidy(), "the copy stays");
+        }
     }
 
     #[test]

@@ -25,7 +25,7 @@ use ipc_protocol::{
     message::{AgentCommand, Detach},
 };
 
-pub(crate) use backup::Backup;
+pub(crate) use backup::{Backup, recover as recover_conversations};
 pub(crate) use card::Card;
 pub(crate) use conversation::Conversation;
 pub(crate) use kit::Kit;

@@ -83,6 +83,11 @@ impl Outlived {
         self.has_others
             || cards.into_iter().any(|card| card.labels.home.as_deref().is_some_and(|used| Path::new(used) == home))
     }
+    /// Whether a session of that name lives, or may live.
+    pub(super) fn may_live(&self, session: &str) -> bool {
+        self.has_others || self.living.contains(session)
+    }
+
 
     /// Whether a session lives, and is not to be brought back from its record.
     pub(super) fn lives(&self, session: &SessionId) -> bool {

@@ -38,7 +38,7 @@ use crate::{
     fork_server::ForkServer,
     history::{HistoryLimits, Log, Streams},
     homes::Homes,
-    launch::Kit,
+    launch::{self, Kit},
     leases::Leases,
     records::Records,
     roster::Roster,
@@ -517,7 +517,9 @@ impl Prepared {
                 let records = Records::open(state.directory("conversations")?)?;
                 let mut recorded = records.homes()?;
                 recorded.iter_mut().filter(|one| outlived.uses(&one.home)).for_each(|one| one.keys.clear());
-                (Homes::kept(state.directory("homes")?, recorded), records)
+                let homes = state.directory("homes")?;
+                launch::recover_conversations(&homes, |session| outlived.may_live(session));
+                (Homes::kept(homes, recorded), records)
             }
             None => (Homes::temporary(temporary(builder)), Records::default()),
         };
