@@ -13,9 +13,12 @@ use ipc_protocol::SessionId;
 use super::{Homes, files, system};
 use crate::Result;
 
-/// A directory with programs. It goes when this is dropped.
+/// A directory with programs. It goes when this is dropped, unless it stays.
 #[derive(Debug)]
-pub(crate) struct Folder(PathBuf);
+pub(crate) struct Folder {
+    path: PathBuf,
+    stays: bool,
+}
 
 impl Folder {
     /// Where that of `session` is, or would be. Makes the directory around it where there is none. Blocks.
@@ -34,7 +37,7 @@ impl Folder {
         let wrong = |error: io::Error| system("making the folder", path, &error);
         files::remove(path).map_err(wrong)?;
         DirBuilder::new().mode(0o700).create(path).map_err(wrong)?;
-        let folder = Self(path.to_owned());
+        let folder = Self { path: path.to_owned(), stays: false };
         let root = files::open(path).map_err(wrong)?;
         for program in programs {
             files::write_program(&root, &program.path, program.contents.expose().as_bytes()).map_err(wrong)?;
@@ -44,25 +47,30 @@ impl Folder {
 }
 
 impl Folder {
-    /// It stays when this is dropped; where it is.
-    pub(crate) fn stay(mut self) -> PathBuf {
-        std::mem::take(&mut self.0)
+    /// That of a session that an earlier manager started.
+    pub(crate) fn left(path: PathBuf) -> Self {
+        Self { path, stays: true }
     }
 
-    /// Removes what stayed. Blocks.
-    pub(crate) fn remove(path: &Path) {
-        drop(Self(path.to_owned()));
+    /// Its session may outlive this manager: it stays when this is dropped.
+    pub(crate) fn stay(&mut self) {
+        self.stays = true;
+    }
+
+    /// The session is over. Blocks.
+    pub(crate) fn remove(mut self) {
+        self.stays = false;
     }
 }
 
 impl Drop for Folder {
     /// Its few files are quickly removed.
     fn drop(&mut self) {
-        if self.0.as_os_str().is_empty() {
+        if self.stays {
             return;
         }
-        if let Err(error) = files::remove(&self.0) {
-            tracing::warn!(path = ?self.0, %error, "a session's folder stays");
+        if let Err(error) = files::remove(&self.path) {
+            tracing::warn!(path = ?self.path, %error, "a session's folder stays");
         }
     }
 }

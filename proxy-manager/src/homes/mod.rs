@@ -19,7 +19,10 @@ use std::{
     io,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use agents::provision::ProvisionFile;
@@ -53,6 +56,8 @@ struct Users {
 struct Used {
     /// The holds of those that run.
     holds: BTreeSet<u64>,
+    /// Of these, the holds of those that may run on without this manager: the keys stay with them.
+    staying: BTreeSet<u64>,
     /// Files with keys, within the home.
     keys: BTreeSet<PathBuf>,
 }
@@ -109,14 +114,6 @@ impl Homes {
             }
         }
         Self { root: Root::Kept(directory), users: Mutex::new(users) }
-    }
-
-    /// Removes keys that stayed in a home, unless another session runs there. Blocks.
-    pub(crate) fn forget_keys(&self, home: &Path, keys: &[PathBuf]) {
-        let users = self.users();
-        if !users.used.contains_key(home) {
-            remove_keys(home, &keys.iter().cloned().collect());
-        }
     }
 
     /// The home that a record names, if it is there. Blocks.
@@ -189,7 +186,14 @@ impl Homes {
         let number = users.add(home, session);
         users.used.entry(home.to_owned()).or_default().holds.insert(number);
         let (path, session) = (home.to_owned(), session.clone());
-        Ok(Tenancy { homes: self.clone(), path, session, number, fresh: Mutex::new(true) })
+        Ok(Tenancy {
+            homes: self.clone(),
+            path,
+            session,
+            number,
+            fresh: Mutex::new(true),
+            stays: AtomicBool::new(false),
+        })
     }
 
     /// `session` does not need its home any more; it goes with the last that has it. Says whether there was one. Blocks.
@@ -228,10 +232,11 @@ impl Homes {
         })
     }
 
-    /// Removes the homes that are not kept, and the keys from those that are: no session runs any more. Blocks.
+    /// Removes the homes that are not kept, and the keys from those that are: no session runs any more, but for those that
+    /// outlive this manager. Blocks.
     pub(crate) fn close(&self) {
         let used = std::mem::take(&mut self.users().used);
-        for (home, Used { keys, .. }) in used {
+        for (home, Used { keys, .. }) in used.into_iter().filter(|(_, used)| used.staying.is_empty()) {
             remove_keys(&home, &keys);
         }
         let Root::Temporary { made, .. } = &self.root else { return };
@@ -257,6 +262,8 @@ pub(crate) struct Tenancy {
     session: SessionId,
     number: u64,
     fresh: Mutex<bool>,
+    /// Whether it is not given up when this is dropped.
+    stays: AtomicBool,
 }
 
 impl Tenancy {
@@ -265,16 +272,22 @@ impl Tenancy {
     /// # Errors
     /// [`Error::System`], without the contents.
     pub(crate) fn write(&self, files: &[ProvisionFile], keys: &[PathBuf]) -> Result<()> {
+        self.has_keys(keys);
+        write(&self.path, files)
+    }
+
+    /// These files of the home hold a key.
+    pub(crate) fn has_keys(&self, keys: &[PathBuf]) {
         if let Some(used) = self.homes.users().used.get_mut(&self.path) {
             used.keys.extend(keys.iter().cloned());
         }
-        write(&self.path, files)
     }
 
     /// The session is over: the keys go from its home, unless another session runs there. Blocks.
     pub(crate) fn leave(&self) {
         let mut users = self.homes.users();
         let Some(used) = users.used.get_mut(&self.path) else { return };
+        used.staying.remove(&self.number);
         if used.holds.remove(&self.number)
             && used.holds.is_empty()
             && let Some(Used { keys, .. }) = users.used.remove(&self.path)
@@ -284,17 +297,12 @@ impl Tenancy {
         }
     }
 
-    /// The session may outlive this manager, and its keys with it; its home.
-    pub(crate) fn stay(&self) -> PathBuf {
-        self.keep();
-        let mut users = self.homes.users();
-        if let Some(used) = users.used.get_mut(&self.path)
-            && used.holds.remove(&self.number)
-            && used.holds.is_empty()
-        {
-            users.used.remove(&self.path);
+    /// The session may outlive this manager, and its keys with it: only who knows that it is over gives the home up.
+    pub(crate) fn stay(&self) {
+        self.stays.store(true, Ordering::Relaxed);
+        if let Some(used) = self.homes.users().used.get_mut(&self.path) {
+            used.staying.insert(self.number);
         }
-        self.path.clone()
     }
 
     /// The session has started: the home is its, until it is deleted.
@@ -319,7 +327,9 @@ impl Tenancy {
 impl Drop for Tenancy {
     /// It was never given to an agent, or whoever should have discarded it was dropped.
     fn drop(&mut self) {
-        self.discard();
+        if !self.stays.load(Ordering::Relaxed) {
+            self.discard();
+        }
     }
 }
 
@@ -484,6 +494,48 @@ mod tests {
         again.keep();
         homes.close();
         assert!(!path.join("a/key").exists() && homes.users().used.is_empty());
+    }
+
+    #[test]
+    fn the_keys_of_a_session_that_may_outlive_the_manager_go_with_it_alone() {
+        let (_scratch, homes) = kept();
+        let (first, second) = (session("first"), session("second"));
+        let key = [ProvisionFile { path: "key".into(), contents: "x".to_owned().into() }];
+        let staying = homes.make(&first).expect("made");
+        let path = homes.path(&first).expect("a path");
+        staying.write(&key, &["key".into()]).expect("written");
+        staying.stay();
+        staying.keep();
+        let other = homes.share(&path, &second).expect("there");
+        other.write(&key, &["key".into()]).expect("written");
+        other.leave();
+        assert!(path.join("key").exists(), "the first runs");
+        drop(other);
+        staying.leave();
+        assert!(!path.join("key").exists() && homes.users().used.is_empty());
+        // The manager goes before it.
+        let again = homes.share(&path, &first).expect("there");
+        again.write(&key, &["key".into()]).expect("written");
+        again.stay();
+        homes.close();
+        drop(again);
+        assert!(path.join("key").exists());
+    }
+
+    #[test]
+    fn the_home_of_a_session_that_may_live_on_goes_only_when_it_is_said_to_be_over() {
+        let (_scratch, homes) = kept();
+        let path = homes.path(&session("first")).expect("a path");
+        let tenancy = homes.make(&session("first")).expect("made");
+        tenancy.stay();
+        // Its host goes before the agent is ready.
+        drop(tenancy);
+        assert!(path.exists());
+        let path = homes.path(&session("second")).expect("a path");
+        let tenancy = homes.make(&session("second")).expect("made");
+        tenancy.stay();
+        tenancy.discard();
+        assert!(!path.exists(), "it did not start");
     }
 
     #[test]

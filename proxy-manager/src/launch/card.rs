@@ -31,6 +31,8 @@ pub(crate) struct Card {
     pub(crate) store: Option<std::path::PathBuf>,
     /// Where the agent keeps the files of conversations.
     pub(crate) native_files: Option<std::path::PathBuf>,
+    /// Files in its home that hold a key.
+    pub(crate) keys: Vec<std::path::PathBuf>,
     /// What its proxy says is numbered on from this in the event log.
     pub(crate) source_base: u64,
 }
@@ -76,6 +78,7 @@ impl Launch {
             family: family.to_owned(),
             store: store.map(Into::into),
             native_files: self.native_files.clone(),
+            keys: self.attempt.keys.clone(),
             source_base: 0,
         })
     }

@@ -1,8 +1,8 @@
 //! What is made on disk before the agent starts, and put in order when it has started or has not.
 
 use std::{
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use ipc_protocol::SessionId;
@@ -28,27 +28,6 @@ pub(crate) struct Aftermath {
     keys: Vec<PathBuf>,
     /// Whether the session may outlive this manager.
     outlives: bool,
-    /// Since it is ready, if it does.
-    staying: Mutex<Option<Staying>>,
-}
-
-/// What outlives this manager with its session, and goes with that.
-#[derive(Debug)]
-struct Staying {
-    homes: Arc<Homes>,
-    home: Option<PathBuf>,
-    keys: Vec<PathBuf>,
-    folder: Option<PathBuf>,
-}
-
-impl Staying {
-    /// The session is over. Blocks.
-    fn remove(&self) {
-        if let Some(home) = &self.home {
-            self.homes.forget_keys(home, &self.keys);
-        }
-        self.folder.iter().for_each(|folder| Folder::remove(folder));
-    }
 }
 
 impl Launch {
@@ -75,14 +54,8 @@ impl Launch {
         let folder = self.folder.as_ref().map(|path| Folder::make(path, &self.attempt.programs)).transpose()?;
         let backup = self.backup.as_ref().map(|plan| plan.save(&homes.directory()?, id)).transpose()?.flatten();
         let keys = self.attempt.keys.clone();
-        let (outlives, staying) = (self.detach.is_some(), Mutex::default());
-        // What it needs is known when it is ready.
-        if outlives {
-            let (homes, keys) = (homes.clone(), keys.clone());
-            *staying.lock().unwrap_or_else(PoisonError::into_inner) =
-                Some(Staying { homes, home: None, keys, folder: None });
-        }
-        Ok(Aftermath { tenancy, folder: Mutex::new(folder), backup, records, keys, outlives, staying })
+        let outlives = self.detach.is_some();
+        Ok(Aftermath { tenancy, folder: Mutex::new(folder), backup, records, keys, outlives })
     }
 }
 
@@ -92,17 +65,46 @@ impl Aftermath {
         Self { records, ..Self::default() }
     }
 
-    /// Of a session that an earlier manager started: its home, if it has one of its own, and what keys that had written there.
+    /// Of a session that an earlier manager started: its home, if it has one of its own, what keys are written there, and what
+    /// that manager had saved and made for it. Blocks.
     pub(crate) fn adopted(
         records: Arc<Records>,
-        homes: Arc<Homes>,
+        homes: &Arc<Homes>,
         session: &SessionId,
-        home: Option<PathBuf>,
+        home: Option<&Path>,
+        keys: Vec<PathBuf>,
     ) -> Self {
-        let keys = records.read(session).map(|record| record.keys).unwrap_or_default();
-        let folder = Folder::path(&homes, session).ok().filter(|folder| folder.exists());
-        let staying = Mutex::new(Some(Staying { homes, home, keys: keys.clone(), folder }));
-        Self { records, keys, outlives: true, staying, ..Self::default() }
+        let tenancy = home.and_then(|home| match homes.share(home, session) {
+            Ok(tenancy) => Some(tenancy),
+            Err(error) => {
+                tracing::warn!(%session, %error, "a session's home is gone");
+                None
+            }
+        });
+        if let Some(tenancy) = &tenancy {
+            tenancy.keep();
+            tenancy.has_keys(&keys);
+        }
+        let folder = Folder::path(homes, session).ok().filter(|folder| folder.exists()).map(Folder::left);
+        let backup = homes.directory().ok().and_then(|place| Backup::left(&place, session));
+        let this = Self { tenancy, folder: Mutex::new(folder), backup, records, keys, outlives: true };
+        this.given();
+        this
+    }
+
+    fn folder(&self) -> MutexGuard<'_, Option<Folder>> {
+        self.folder.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A proxy is asked for. If its session may outlive this manager, all that was made stays from now on, until somebody says
+    /// how the session went.
+    pub(crate) fn given(&self) {
+        if !self.outlives {
+            return;
+        }
+        self.tenancy.iter().for_each(Tenancy::stay);
+        self.folder().iter_mut().for_each(Folder::stay);
+        self.backup.iter().for_each(Backup::stay);
     }
 
     /// The agent is ready: its home is the session's, nothing has to be brought back, and its conversation is known.
@@ -110,35 +112,29 @@ impl Aftermath {
         if let Some(tenancy) = &self.tenancy {
             tenancy.keep();
         }
-        if let Some(staying) = &mut *self.staying.lock().unwrap_or_else(PoisonError::into_inner) {
-            staying.home = self.tenancy.as_ref().map(Tenancy::stay);
-            let folder = self.folder.lock().unwrap_or_else(PoisonError::into_inner).take();
-            staying.folder = folder.map(Folder::stay);
-        }
+        self.settle_backup().await;
+        self.records.note(session, &self.keys).await;
+    }
+
+    async fn settle_backup(self: &Arc<Self>) {
         if self.backup.is_some() {
             self.clear_up(|this| this.backup.iter().for_each(Backup::drop_it)).await;
         }
-        self.records.note(session, &self.keys).await;
     }
 
     /// The session is over.
     pub(crate) async fn ended(self: &Arc<Self>, session: &Session) {
-        if self.outlives {
-            let staying = self.staying.lock().unwrap_or_else(PoisonError::into_inner).take();
-            if session.is_let_go() {
-                return;
-            }
-            if let Some(staying) = staying {
-                self.clear_up(move |_| staying.remove()).await;
-            }
+        if session.is_let_go() {
+            return;
         }
-        let folder = self.folder.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if folder.is_some() {
-            self.clear_up(|_| drop(folder)).await;
+        let folder = self.folder().take();
+        if let Some(folder) = folder {
+            self.clear_up(|_| folder.remove()).await;
         }
         if session.is_stillborn() {
-            self.failed().await;
+            self.failed(session).await;
         } else {
+            self.settle_backup().await;
             if self.tenancy.is_some() {
                 self.clear_up(|this| this.tenancy.iter().for_each(Tenancy::leave)).await;
             }
@@ -147,9 +143,9 @@ impl Aftermath {
         }
     }
 
-    /// The session did not start, and is over: as if it never had been.
-    pub(crate) async fn failed(self: &Arc<Self>) {
-        if self.tenancy.is_none() && self.backup.is_none() {
+    /// The session did not start, and is over: as if it never had been. Nothing is done for one that goes on without this host.
+    pub(crate) async fn failed(self: &Arc<Self>, session: &Session) {
+        if session.is_let_go() || (self.tenancy.is_none() && self.backup.is_none()) {
             return;
         }
         self.clear_up(|this| {

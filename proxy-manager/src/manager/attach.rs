@@ -18,7 +18,6 @@ use super::{Inner, ProxyManager};
 use crate::{
     Error, Recovered, Result,
     fork_server::ForkServer,
-    homes::Homes,
     launch::{Aftermath, Card, Conversation},
     session::{Adoption, Fork, Session, Task},
     state::{
@@ -83,11 +82,11 @@ impl Outlived {
         self.has_others
             || cards.into_iter().any(|card| card.labels.home.as_deref().is_some_and(|used| Path::new(used) == home))
     }
+
     /// Whether a session of that name lives, or may live.
     pub(super) fn may_live(&self, session: &str) -> bool {
         self.has_others || self.living.contains(session)
     }
-
 
     /// Whether a session lives, and is not to be brought back from its record.
     pub(super) fn lives(&self, session: &SessionId) -> bool {
@@ -96,7 +95,7 @@ impl Outlived {
 }
 
 /// One that is on its way.
-type Coming = (Arc<Session>, oneshot::Receiver<Result<()>>);
+type Coming = (Arc<Session>, Arc<Aftermath>, oneshot::Receiver<Result<()>>);
 
 impl ProxyManager {
     /// Goes on with the sessions that were found. One that cannot be had is left as it is, for a later manager.
@@ -126,9 +125,12 @@ impl ProxyManager {
     async fn await_all(&self, coming: Vec<Coming>) {
         let all = async {
             let mut reattached = Vec::new();
-            for (session, ready) in coming {
+            for (session, aftermath, ready) in coming {
                 match ready.await {
-                    Ok(Ok(())) => reattached.push(session.id().clone()),
+                    Ok(Ok(())) => {
+                        aftermath.started(&session).await;
+                        reattached.push(session.id().clone());
+                    }
                     Ok(Err(error)) => tracing::warn!(session = %session.id(), %error, "a detached session has ended"),
                     Err(_) => tracing::warn!(session = %session.id(), "a detached session has ended"),
                 }
@@ -151,7 +153,6 @@ impl ProxyManager {
         let card = Card::read(&card);
         let _reserved = directory.reserve(&id)?;
         let home = card.labels.home.as_deref().map(PathBuf::from);
-        keep_home(homes, home.as_deref(), &id);
         let source = streams.log.get().and_then(|log| log.head(&id)).map_or(0, |head| head.source);
         let (mut session, inlets, log) = Session::new(id.clone(), card.labels.clone(), *deadlines, streams);
         let record = streams.roster.get(&id);
@@ -184,13 +185,16 @@ impl ProxyManager {
             budget,
         };
         let (ours, theirs) = packet::stream_pair().map_err(|error| Error::system("making a proxy's socket", &error))?;
-        let aftermath = Arc::new(Aftermath::adopted(records.clone(), homes.clone(), session.id(), home));
-        let (task, ready) = Task::adopt(session.clone(), inlets, log, adoption, ours, aftermath)?;
+        // Written down once it was ready; else its card says.
+        let keys = records.read(session.id()).map_or(card.keys, |record| record.keys);
+        let aftermath = Aftermath::adopted(records.clone(), homes, session.id(), home.as_deref(), keys);
+        let aftermath = Arc::new(aftermath);
+        let (task, ready) = Task::adopt(session.clone(), inlets, log, adoption, ours, aftermath.clone())?;
         session.show(|view| view.proxy = Some(proxy));
         let serial = directory.insert(&session)?;
         let life = task.run(directory.clone(), serial, Fork { server: server.clone(), socket: theirs });
         tokio::spawn(self.lives(life, &session));
-        Ok((session, ready))
+        Ok((session, aftermath, ready))
     }
 
     /// What a session needs that is to outlive this host, if it is to.
@@ -211,14 +215,5 @@ impl ProxyManager {
     /// it was built.
     pub fn reattached(&self) -> Vec<SessionId> {
         self.inner.reattached.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
-    }
-}
-
-/// The session has its home still.
-fn keep_home(homes: &Arc<Homes>, home: Option<&Path>, session: &SessionId) {
-    let Some(home) = home else { return };
-    match homes.share(home, session) {
-        Ok(tenancy) => tenancy.keep(),
-        Err(error) => tracing::warn!(%session, %error, "a session's home is gone"),
     }
 }

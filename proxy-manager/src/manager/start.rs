@@ -120,7 +120,7 @@ impl ProxyManager {
                 if let Err(ending) = session.end_within(longest).await {
                     tracing::debug!(session = %session.id(), %ending, "end of a session that did not start");
                 }
-                aftermath.failed().await;
+                aftermath.failed(&session).await;
                 Err(error)
             }
         }

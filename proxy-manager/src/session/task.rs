@@ -160,6 +160,7 @@ impl Task {
                     card: card.as_ref().map_or_else(Json::null, |card| card.json(core.source_base())),
                 },
             };
+            aftermath.given();
             let order = server.order(&message, Some(socket))?;
             attend(&server, &session, words, &mut core, &mut inlets, &mut stream, order).await?;
             let Some(attempt) = core.next_attempt() else { return Ok(()) };
