@@ -25,7 +25,7 @@ pub struct HttpRequest {
 pub enum Patience {
     /// It has to be whole within a deadline of the proxy's.
     Short,
-    /// As long as it likes: it comes when the model is done.
+    /// It comes when the model is done: as long as an operation may take.
     Long,
     /// It is a stream of server-sent events without an end, and its bytes are the agent's own lines. It has to begin within
     /// the deadline.

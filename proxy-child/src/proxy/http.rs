@@ -28,7 +28,7 @@ use tokio::{
     net::TcpStream,
     sync::{Semaphore, mpsc},
     task::JoinSet,
-    time::timeout,
+    time::timeout_at,
 };
 
 /// Requests under way at once; more wait for one of them to end.
@@ -41,8 +41,10 @@ const QUEUE: usize = 4;
 const CHUNK: usize = 64 * 1024;
 /// Longest answer that is no stream, in bytes.
 const MAX_BODY: usize = 8 * 1024 * 1024;
-/// From a request to the end of its answer; to the beginning of one that may take longer.
+/// From a request to the end of its answer; to the beginning of a stream.
 const DEADLINE: Duration = Duration::from_secs(30);
+/// The same of one that may take longer: of an operation, which nobody waits for any more then.
+const LONG_DEADLINE: Duration = super::operations::PATIENCE;
 /// A server that refuses a connection for its stream is asked again this often, for this long: it may be starting again. One
 /// that has died is seen dead by then.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
@@ -99,7 +101,10 @@ pub(crate) struct Http {
 struct Client {
     target: Result<Target, String>,
     deadline: Duration,
+    long_deadline: Duration,
     permits: Arc<Semaphore>,
+    /// Of those that may take longer: they hold up nobody else.
+    long_permits: Arc<Semaphore>,
     tasks: JoinSet<()>,
     sender: mpsc::Sender<Answered>,
     receiver: mpsc::Receiver<Answered>,
@@ -173,7 +178,9 @@ impl Client {
         Self {
             target,
             deadline,
+            long_deadline: LONG_DEADLINE,
             permits: Arc::new(Semaphore::new(CONCURRENT)),
+            long_permits: Arc::new(Semaphore::new(CONCURRENT)),
             tasks: JoinSet::new(),
             sender,
             receiver,
@@ -199,18 +206,25 @@ impl Client {
             Err(why) => return self.ready.push_back(Answered { id, stream, outcome: Outcome::Failed(why) }),
         };
         let (sender, connected) = (self.sender.clone(), Arc::clone(&self.connected));
-        let exchange = Exchange { id, stream, sender, connected, deadline: self.deadline };
-        let permits = Arc::clone(&self.permits);
+        let (deadline, permits) = match request.patience {
+            Patience::Long => (self.long_deadline, Arc::clone(&self.long_permits)),
+            Patience::Short | Patience::Stream => (self.deadline, Arc::clone(&self.permits)),
+        };
+        let until = tokio::time::Instant::now() + deadline;
+        let exchange = Exchange { id, stream, sender, connected, deadline, until };
         self.tasks.spawn(async move {
             // Never closed: an error cannot be.
-            let _permit = permits.acquire().await;
-            let done = exchange.run(&target, request).await;
+            let permit = exchange.in_time(async { Ok(permits.acquire().await) }).await;
+            let done = match &permit {
+                Ok(_) => exchange.run(&target, request).await,
+                Err(why) => Err(why.clone()),
+            };
             exchange.tell(done.map_or_else(Outcome::Failed, |()| Outcome::End)).await;
         });
     }
 }
 
-/// A request, from its connection to the end of its answer. Only the server is waited for with a deadline: who takes the
+/// A request, from its beginning to the end of its answer. Only the server is waited for with a deadline: who takes the
 /// pieces may be busy.
 struct Exchange {
     id: u64,
@@ -218,6 +232,8 @@ struct Exchange {
     sender: mpsc::Sender<Answered>,
     connected: Arc<AtomicUsize>,
     deadline: Duration,
+    /// When that is over.
+    until: tokio::time::Instant,
 }
 
 /// One that is counted, as long as it is there.
@@ -238,7 +254,7 @@ impl Exchange {
     /// What `work` comes to, if that is in time.
     async fn in_time<T>(&self, work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
         let too_late = |_| Err(format!("no answer within {} ms", self.deadline.as_millis()));
-        timeout(self.deadline, work).await.unwrap_or_else(too_late)
+        timeout_at(self.until, work).await.unwrap_or_else(too_late)
     }
 
     async fn run(&self, target: &Target, request: HttpRequest) -> Result<(), String> {
@@ -259,7 +275,7 @@ impl Exchange {
                 let answer = answer.await?;
                 Ok((answer.status().as_u16(), whole(answer.into_body()).await?))
             };
-            let (status, body) = if patience == Patience::Short { self.in_time(whole).await } else { whole.await }?;
+            let (status, body) = self.in_time(whole).await?;
             self.tell(Outcome::Head(status)).await;
             self.tell(Outcome::Body(body)).await;
             Ok(())

@@ -10,7 +10,7 @@ use ipc_protocol::{WireError, message::RequestId};
 /// Most that are open at once.
 const MAX_OPEN: usize = 64;
 /// After this long nobody waits any more: compacting a long conversation takes minutes.
-const PATIENCE: Duration = Duration::from_secs(600);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 
 /// The open operations.
 #[derive(Debug, Default)]

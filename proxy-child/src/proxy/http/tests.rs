@@ -5,6 +5,7 @@ use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpListener,
     sync::oneshot,
+    time::timeout,
 };
 
 use super::*;
@@ -186,12 +187,12 @@ async fn an_answer_that_comes_too_late_is_a_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_answer_and_a_stream_may_take_as_long_as_they_like() {
+async fn a_long_answer_may_take_longer_and_a_stream_as_long_as_it_likes() {
     let (listener, url) = server().await;
     let mut http = client(&url, DEADLINE);
     http.request(get(1, "/summarize", Patience::Long));
     let (mut stream, _) = accept(&listener).await;
-    tokio::time::advance(DEADLINE * 20).await;
+    tokio::time::advance(LONG_DEADLINE - DEADLINE).await;
     stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ntrue").await.expect("written");
     assert_eq!(outcome(&mut http).await, Outcome::Head(200));
     http.request(get(2, "/event", Patience::Stream));
@@ -202,6 +203,43 @@ async fn a_long_answer_and_a_stream_may_take_as_long_as_they_like() {
     tokio::time::advance(DEADLINE * 20).await;
     stream.write_all(b"data").await.expect("written");
     assert_eq!(outcome(&mut http).await, Outcome::Body("data".into()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn hung_requests_end_and_a_short_one_waits_for_none_of_the_long() {
+    let (listener, url) = server().await;
+    let mut http = client(&url, DEADLINE);
+    http.client.as_mut().expect("there").long_deadline = DEADLINE * 2;
+    let many = u64::try_from(CONCURRENT).expect("small");
+    let mut hung = Vec::new();
+    for id in 0..=many {
+        http.request(get(id, "/summarize", Patience::Long));
+    }
+    for _ in 0..CONCURRENT {
+        hung.push(accept(&listener).await.0);
+    }
+    http.request(get(99, "/abort", Patience::Short));
+    answer(&listener, "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
+    let head = next(&mut http).await;
+    assert_eq!((head.id, head.outcome), (99, Outcome::Head(200)));
+    // As do short ones that wait for others of theirs, with no connection yet.
+    for id in 100..=100 + many {
+        http.request(get(id, "/hangs", Patience::Short));
+    }
+    for _ in 0..CONCURRENT {
+        hung.push(accept(&listener).await.0);
+    }
+    let (mut short, mut long) = (0, 0);
+    while short + long < 2 * CONCURRENT + 2 {
+        let answered = next(&mut http).await;
+        match (&answered.outcome, answered.id) {
+            (Outcome::Failed(why), 100..) if why == "no answer within 30000 ms" => short += 1,
+            (Outcome::Failed(why), ..99) if why == "no answer within 60000 ms" => long += 1,
+            (_, 99) => {}
+            _ => panic!("{answered:?}"),
+        }
+    }
+    assert_eq!((short, long), (CONCURRENT + 1, CONCURRENT + 1));
 }
 
 #[tokio::test]
