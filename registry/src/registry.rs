@@ -10,7 +10,7 @@ use ipc_protocol::{ExitStatus, Pid, ProcessId, ProcessInfo, ProcessStatus, Reape
 
 use crate::{
     Hold, Spawn, Spawned, proc,
-    sample::Sampler,
+    sample::{Sample, Sampler},
     spawn,
     stat::Stat,
     sys::{self, Dead},
@@ -600,6 +600,17 @@ impl ProcessRegistry {
         self.scan();
         let live: Vec<_> = self.live.values().copied().collect();
         let samples = self.sampler.sample(&live);
+        self.list_with(&samples)
+    }
+
+    /// As [`ProcessRegistry::list`], without CPU and memory: cheaper, and nothing is remembered for the next one.
+    pub fn list_unmeasured(&mut self) -> Vec<ProcessInfo> {
+        self.scan();
+        self.list_with(&BTreeMap::new())
+    }
+
+    fn list_with(&mut self, samples: &BTreeMap<ProcessId, Sample>) -> Vec<ProcessInfo> {
+        let live: Vec<_> = self.live.values().copied().collect();
         for id in live {
             let Some(entry) = self.entries.get_mut(&id) else { continue };
             // An exec since the last look changes these.

@@ -226,6 +226,12 @@ fn a_listing_sees_daemons_and_other_sessions() {
         assert!(info.cpu_percent.is_some(), "{info:?}");
         assert!(info.cwd.is_some() && info.started_at.elapsed().expect("in the past") < DEADLINE, "{info:?}");
     }
+    // A guard's, which measures nothing.
+    let mut guard = ProcessRegistry::guard(registry.session().clone());
+    guard.set_roots_below(std::process::id());
+    let bare = guard.list_unmeasured();
+    assert!(list.iter().all(|info| bare.iter().any(|bare| bare.id == info.id && bare.args == info.args)), "{bare:?}");
+    assert!(bare.iter().all(|info| info.cpu_percent.is_none() && info.rss_bytes.is_none()), "{bare:?}");
     assert!(registry.kill_all(KillOptions::NOW).is_empty());
 }
 

@@ -290,7 +290,8 @@ impl<'a> ForkServer<'a> {
                     control.send(&FromForkServer::ForkFailed { session, error });
                 }
                 Ok(Some((ToForkServer::Kill { session, options }, _))) => self.kill(&session, options),
-                Ok(Some((ToForkServer::List { session }, _))) => self.list(session),
+                // It looks through a whole session: one in a turn.
+                Ok(Some((ToForkServer::List { session }, _))) => return self.list(session),
                 Ok(Some((ToForkServer::Adopt { session, after_seq }, socket))) => {
                     self.adopt(&session, after_seq, socket.as_ref());
                 }
@@ -473,7 +474,7 @@ impl<'a> ForkServer<'a> {
         Ok(())
     }
 
-    /// Lists a session whose proxy does not answer.
+    /// Lists a session whose proxy does not answer. What measures has random numbers, which every later proxy would share.
     fn list(&mut self, session: SessionId) {
         let proxy = self.proxies.of(&session);
         let processes = proxy.map_or_else(Vec::new, |proxy| {
@@ -482,7 +483,7 @@ impl<'a> ForkServer<'a> {
             let init = if proxy.enclosure.strict { registry::init_below(pid) } else { None };
             registry.hold(Hold { init, ..Hold::default() });
             registry.set_roots_below(pid);
-            registry.list()
+            registry.list_unmeasured()
         });
         if let Some(control) = &mut self.control {
             control.send(&FromForkServer::Listed { session, processes });
