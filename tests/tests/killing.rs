@@ -106,6 +106,25 @@ async fn an_abort_ends_what_its_turn_started_and_keeps_the_rest() {
     assert_eq!((sleeping(&before), sleeping(&during)), (vec![], vec![]));
 }
 
+#[tokio::test]
+async fn an_abort_spares_what_the_next_turn_starts() {
+    let manager = manager().await;
+    let session = manager.start_session(fake()).await.expect("started");
+    let (during, after) = (unique_seconds(), unique_seconds());
+    // It lasts until the grace of the abort is over.
+    let first = start_in_turn(&session, &format!("spawn trap '' TERM; exec sleep {during}\nwait")).await;
+    let stubborn = asleep(&during, 1);
+    let next = format!("spawn exec sleep {after}");
+    let next = session.prompt(next.as_str(), PromptMode::Queue).await.expect("queued");
+    let receipt = soon("the abort", session.abort(AbortPolicy::KillTurnProcesses)).await.expect("proven");
+    soon("the first turn's end", first.wait()).await.expect("ended");
+    soon("the next turn", next.wait()).await.expect("ended");
+    assert_eq!(pids(&receipt.expect("a receipt")), stubborn);
+    assert_eq!((sleeping(&during).len(), asleep(&after, 1).len()), (0, 1));
+    manager.shutdown().await;
+    assert!(sleeping(&after).is_empty());
+}
+
 /// Something outside the session's tree carries its marker, as what an outside daemon starts on its behalf may.
 #[tokio::test]
 async fn what_carries_the_marker_is_ended_wherever_it_hangs() {

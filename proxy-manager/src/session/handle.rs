@@ -184,7 +184,8 @@ impl SessionHandle {
     /// when the agent was told; the turn's end follows as events. An agent without turns gets SIGINT.
     ///
     /// With [`AbortPolicy::KillTurnProcesses`] everything that started since the turn began is ended too (2 s after
-    /// SIGTERM it gets SIGKILL), whoever started it; what was there before stays. The receipt is of that.
+    /// SIGTERM it gets SIGKILL), whoever started it; what was there before stays. The receipt is of that, and
+    /// the next prompt waits for it.
     ///
     /// # Errors
     /// [`Error::Unsupported`] where the agent cannot; [`Error::Survivors`] with the receipt. Else see [`SessionHandle`].

@@ -24,6 +24,12 @@ pub(super) struct ActiveKill {
     pub(super) next: Instant,
 }
 
+impl ActiveKill {
+    pub(super) fn cause(&self) -> KillCause {
+        self.kill.cause()
+    }
+}
+
 impl Session<'_> {
     /// Goes on with the kills that are due.
     pub(super) fn step_kills(&mut self, now: Instant, link: &mut Link) {

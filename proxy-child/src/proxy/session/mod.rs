@@ -14,8 +14,8 @@ use std::{
 
 use agents::{Adapter, Adapters};
 use ipc_protocol::{
-    AbortPolicy, EndReason, ExitStatus, KillCause, KillOptions, Measures, OnAgentExit, ProcessId, Prompt, Receipt,
-    ResolvedBy, SessionId, WireError,
+    AbortPolicy, EndReason, Event, ExitStatus, KillCause, KillOptions, Measures, OnAgentExit, ProcessId, Prompt,
+    Receipt, ResolvedBy, SessionId, StopReason, WireError,
     message::{FromProxy, Hello, RequestId, ToProxy, VERSION},
 };
 use registry::{KillScope, ProcessRegistry};
@@ -78,6 +78,8 @@ pub(crate) struct Session<'a> {
     /// What was alive when the last turn began.
     before_turn: BTreeSet<ProcessId>,
     kills: Vec<ActiveKill>,
+    /// A prompt that waits until the kill of the last turn's processes is done: it would meet those of the next.
+    held: Option<(RequestId, u64, Prompt)>,
     /// Why the session is being ended.
     ending: Option<EndReason>,
     /// Once it has ended.
@@ -109,6 +111,7 @@ impl<'a> Session<'a> {
             turn: None,
             before_turn: BTreeSet::new(),
             kills: Vec::new(),
+            held: None,
             ending: None,
             ended: None,
             told: Told::default(),
@@ -184,6 +187,12 @@ impl<'a> Session<'a> {
             ToProxy::Start { request, config, command, enclosure } => {
                 self.start(request, *config, *command, *enclosure, link);
             }
+            ToProxy::Prompt { request, turn, prompt } if self.has_to_wait() => {
+                if self.held.is_some() {
+                    return answer(link, request, Err(WireError::Busy));
+                }
+                self.held = Some((request, turn, prompt));
+            }
             ToProxy::Prompt { request, turn, prompt } => {
                 let result = self.prompt(turn, &prompt, link);
                 answer(link, request, result);
@@ -199,6 +208,7 @@ impl<'a> Session<'a> {
                 self.running.iter_mut().for_each(|running| running.operations.give_up(request));
             }
             ToProxy::Abort { request, policy, options } => {
+                self.cancel_held(link);
                 let result = self.adapt(link, |adapter, out| adapter.abort(out));
                 match (policy, result) {
                     (AbortPolicy::KillTurnProcesses, Ok(())) => {
@@ -254,6 +264,31 @@ impl<'a> Session<'a> {
         result
     }
 
+    /// Whether a turn may not begin yet: what the last one started is being ended, and what comes now would be too.
+    fn has_to_wait(&self) -> bool {
+        self.turn.is_none() && self.kills.iter().any(|active| active.cause() == KillCause::AbortTurn)
+    }
+
+    /// Gives the agent the prompt that had to wait.
+    fn give_held(&mut self, link: &mut Link) {
+        if self.ending.is_none()
+            && !self.has_to_wait()
+            && let Some((request, turn, prompt)) = self.held.take()
+        {
+            let result = self.prompt(turn, &prompt, link);
+            answer(link, request, result);
+        }
+    }
+
+    /// A turn that the agent has not heard of is aborted.
+    fn cancel_held(&mut self, link: &mut Link) {
+        let Some((request, turn, _)) = self.held.take() else { return };
+        answer(link, request, Ok(()));
+        let event = Event::Complete { stop_reason: StopReason::Cancelled, usage: None };
+        link.send(&FromProxy::Event { turn, event });
+        link.send(&FromProxy::TurnEnded { turn });
+    }
+
     /// The fork server saw that something came or went.
     pub(crate) fn nudged(&mut self) {
         self.polling.hurry();
@@ -281,6 +316,7 @@ impl<'a> Session<'a> {
             self.registry.cleanup(REMEMBER);
         }
         self.step_kills(now, link);
+        self.give_held(link);
         self.tell_process_events(link, HIGH_WATER);
         self.check_agent(link);
         self.check_deadlines(now, link);
