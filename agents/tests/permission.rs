@@ -114,6 +114,23 @@ fn a_rule_needs_what_it_speaks_of() {
     assert_eq!(decision(&policy, &request("Edit", "edit", None, &["/work/a", "b"])), Allow);
 }
 
+/// A path that is said beside a command is no word on what the command does.
+#[test]
+fn a_path_alone_allows_no_command() {
+    let run = |kind: &str, command| request("bash", kind, command, &["/work/src/x"]);
+    for tool in ["", "bash"] {
+        let by_path = policy(&[rule(tool, "", "src/**", Allow)], PermissionMode::Deny);
+        for request in [run("execute", Some("rm -rf ~")), run("read", Some("rm -rf ~")), run("execute", None)] {
+            assert_eq!(decision(&by_path, &request), Deny, "{request:?}");
+        }
+        assert_eq!(decision(&by_path, &request("bash", "edit", None, &["src/x"])), Allow);
+    }
+    let both = policy(&[rule("", "ls *", "src/**", Allow)], PermissionMode::Deny);
+    assert_eq!(decision(&both, &run("execute", Some("ls src/x"))), Allow);
+    let deny = policy(&[rule("", "", "src/**", Deny)], PermissionMode::Allow);
+    assert_eq!(decision(&deny, &run("execute", Some("ls"))), Deny, "a rule that denies is about all that is said");
+}
+
 #[test]
 fn a_question_is_never_allowed_unseen() {
     let question = request("AskUserQuestion", "question", None, &[]);

@@ -190,7 +190,12 @@ impl Rule {
         let command = self.command.as_ref().is_none_or(|glob| {
             request.command.as_ref().is_some_and(|line| if allows { glob.allows(line) } else { glob.concerns(line) })
         });
+        let is_command = request.command.is_some() || request.kind == EXECUTE;
         let path = self.path.as_ref().is_none_or(|glob| {
+            if allows && is_command && self.command.is_none() {
+                // Which files a command touches nobody knows beforehand.
+                return false;
+            }
             let mut paths = request.paths.iter().map(|path| path::absolute(path, cwd));
             if allows {
                 !request.paths.is_empty() && paths.all(|path| path.is_some_and(|path| glob.allows(&path)))
