@@ -4,6 +4,8 @@
 //! request of a session that is open when one of them is. An `always` answers all that it covers. What the server so answers
 //! by itself it says, and is said here as the agent's own answer.
 
+use std::collections::HashSet;
+
 use ipc_protocol::{
     PermissionAnswer, PermissionOption, PermissionOptionKind, PermissionRequest, ResolvedBy, WireError,
 };
@@ -22,8 +24,9 @@ use crate::{
 
 /// Most options of a question that are offered by themselves.
 const MAX_OPTIONS: usize = 64;
-/// Most paths of a request.
-const MAX_PATHS: usize = 256;
+/// Most paths of a request, and the longest in bytes. A policy has to know all of them: a request with more is refused.
+const MAX_PATHS: usize = 1000;
+const MAX_PATH: usize = 4096;
 /// The option that rejects.
 const REJECT: &str = "reject";
 
@@ -85,7 +88,10 @@ impl Permissions {
             permission => kind(permission),
         };
         let command = text_of("command").filter(|_| kind == "execute");
-        let paths = paths(&asked, text_of("filepath").or_else(|| text_of("filePath")), text_of("path"), about.root);
+        let Some(paths) = paths(&asked, text_of("filePath"), text_of("path"), about.root) else {
+            let message = format!("more than {MAX_PATHS} paths, or one of more than {MAX_PATH} bytes");
+            return Some((reply_path(&asked.id), Some(json!({ "reply": REJECT, "message": message }))));
+        };
         let title = command.clone().unwrap_or_else(|| {
             let what = paths.first().map_or_else(|| asked.patterns.join(", "), Clone::clone);
             format!("{} {what}", asked.permission)
@@ -287,15 +293,17 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The paths that a request is about, absolute.
-fn paths(asked: &Asked, file: Option<String>, path: Option<String>, root: &str) -> Vec<String> {
+/// The paths that a request is about, absolute, each once; `None` where they are too many or one is too long. `file` and `path`
+/// may be the model's words: what the server says itself is always among them.
+fn paths(asked: &Asked, file: Option<String>, path: Option<String>, root: &str) -> Option<Vec<String>> {
+    let said = asked.metadata["filepath"].as_str().map(str::to_owned);
     let directories = asked.metadata["directories"].as_array().into_iter().flatten();
     let directories: Vec<String> = directories.filter_map(|one| one.as_str()).map(str::to_owned).collect();
     let named = match asked.permission.as_str() {
         // A patch of several files; its `filepath` is all of them in one text.
         "edit" if asked.metadata["files"].is_array() => patched(asked),
-        "edit" | "read" if file.is_none() => asked.patterns.clone(),
-        "edit" | "read" | "external_directory" if file.is_some() => file.into_iter().collect(),
+        "edit" | "read" => said.or(file).into_iter().chain(asked.patterns.iter().cloned()).collect(),
+        "external_directory" if said.is_some() => said.into_iter().collect(),
         "external_directory" if !directories.is_empty() => directories,
         "external_directory" => asked.patterns.clone(),
         "glob" => {
@@ -307,12 +315,13 @@ fn paths(asked: &Asked, file: Option<String>, path: Option<String>, root: &str) 
         "grep" | "list" => path.into_iter().collect(),
         _ => Vec::new(),
     };
-    named
-        .iter()
-        .take(MAX_PATHS)
-        .filter(|path| path.len() <= 4096)
-        .map(|path| permission::absolute(path, root).unwrap_or_else(|| path.clone()))
-        .collect()
+    if named.iter().any(|path| path.len() > MAX_PATH) {
+        return None;
+    }
+    let mut seen = HashSet::new();
+    let absolute = named.into_iter().map(|path| permission::absolute(&path, root).unwrap_or(path));
+    let paths: Vec<String> = absolute.filter(|path| seen.insert(path.clone())).collect();
+    (paths.len() <= MAX_PATHS).then_some(paths)
 }
 
 /// Every file that a patch touches, and where it moves them to.
@@ -346,7 +355,7 @@ mod tests {
             ] },
         });
         let asked: Asked = serde_json::from_value(asked).expect("parses");
-        let all = paths(&asked, Some("a, .env".to_owned()), None, "/w");
+        let all = paths(&asked, Some("a, .env".to_owned()), None, "/w").expect("few");
         for path in ["/w/a", "/etc/a", "/w/.env"] {
             assert!(all.contains(&path.to_owned()), "{all:?}");
         }
@@ -358,7 +367,7 @@ mod tests {
         let paths_of = |permission: &str, pattern: &str, path: Option<&str>| {
             let asked = json!({ "id": "per_1", "sessionID": "ses_1", "permission": permission, "patterns": [pattern] });
             let asked: Asked = serde_json::from_value(asked).expect("parses");
-            paths(&asked, None, path.map(str::to_owned), "/w")
+            paths(&asked, None, path.map(str::to_owned), "/w").expect("few")
         };
         assert_eq!(paths_of("glob", "/etc/**", None), ["/etc"]);
         assert_eq!(paths_of("glob", "../*", Some("d")), ["/w/d", "/w"]);

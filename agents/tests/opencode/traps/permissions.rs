@@ -105,6 +105,45 @@ fn trap_a_request_comes_before_its_input_and_its_paths_are_relative() {
     assert_eq!(outside.input.value(), json!({ "filePath": "/srv/repo/y" }));
 }
 
+/// The input is the model's, with keys that the tool does not have; the patterns are the server's.
+#[test]
+fn trap_the_server_says_which_file_whatever_the_input_has() {
+    let mut replay = running();
+    let tool = json!({ "messageID": "msg_2", "callID": "call_1" });
+    let input = json!({ "filePath": "/srv/repo/secrets/key", "filepath": "/srv/repo/src/ok" });
+    let state = json!({ "status": "running", "input": input });
+    part(&mut replay, "prt_1", "msg_2", json!({ "type": "tool", "tool": "read", "callID": "call_1", "state": state }));
+    for (id, permission, patterns, paths) in [
+        ("per_1", "read", ["secrets/key"], vec!["/srv/repo/secrets/key"]),
+        ("per_2", "edit", ["secrets/other"], vec!["/srv/repo/secrets/key", "/srv/repo/secrets/other"]),
+        ("per_3", "external_directory", ["/etc/*"], vec!["/etc/*"]),
+    ] {
+        let rest = json!({ "permission": permission, "patterns": patterns, "metadata": {}, "tool": tool });
+        asked(&mut replay, id, rest);
+        let Some(Event::PermissionRequested(request)) = told(&replay).pop() else { panic!("{:?}", told(&replay)) };
+        assert_eq!(request.paths, paths, "{permission}");
+    }
+}
+
+/// A policy has to know all paths: what has too many, or one that is too long, is refused, not cut.
+#[test]
+fn a_request_of_which_not_all_paths_are_taken_is_refused() {
+    let mut replay = running();
+    let long = format!("{}etc/x", "a/../".repeat(1000));
+    let many: Vec<_> = (0..1000).map(|number| format!("src/{number}")).chain(["/etc/x".to_owned()]).collect();
+    for (id, patterns) in [("per_1", vec![long]), ("per_2", many.clone())] {
+        asked(&mut replay, id, json!({ "permission": "edit", "patterns": patterns, "metadata": {} }));
+        assert!(!matches!(told(&replay).pop(), Some(Event::PermissionRequested(_))), "{id}");
+        let (_, path, body) = requests(&replay.actions).pop().expect("a request");
+        assert!(path.starts_with(&format!("/permission/{id}/reply")), "{path}");
+        assert_eq!(body["reply"], "reject", "{body}");
+    }
+    let most = &many[1..];
+    asked(&mut replay, "per_3", json!({ "permission": "edit", "patterns": most, "metadata": {} }));
+    let Some(Event::PermissionRequested(request)) = told(&replay).pop() else { panic!("{:?}", told(&replay)) };
+    assert_eq!(request.paths.len(), 1000);
+}
+
 #[test]
 fn trap_questions_take_the_way_of_permissions() {
     let question = |replay: &mut Replay, id: &str, questions: Value| {
