@@ -283,9 +283,7 @@ fn permissions(params: &Value) -> Asked {
         json!({ "permissions": given, "scope": scope })
     };
     let none = json!({ "permissions": {}, "scope": "turn" });
-    let files = &params["permissions"]["fileSystem"];
-    let listed = ["read", "write"].into_iter().flat_map(|key| files[key].as_array().into_iter().flatten());
-    let paths = listed.filter_map(Value::as_str).map(str::to_owned).collect();
+    let paths = permitted(&params["permissions"]);
     let kind = if params["permissions"]["network"].is_object() { "fetch" } else { "other" };
     let title = params["reason"].as_str().unwrap_or("more permissions");
     Asked {
@@ -298,6 +296,38 @@ fn permissions(params: &Value) -> Asked {
         cancelled: none,
         input: Input::Whole,
     }
+}
+
+/// The paths of the files that `permissions` would open. All of it is granted at once, so what else is in it, or is not
+/// understood, stands there as a path of which nobody knows which one it is: no rule allows that one, and any rule on paths that
+/// denies is about it.
+fn permitted(permissions: &Value) -> Vec<String> {
+    let unknown = |what: &str| format!("unknown://{what}");
+    let mut paths = Vec::new();
+    for (key, files) in permissions["fileSystem"].as_object().into_iter().flatten() {
+        match (key.as_str(), files) {
+            // How far a glob of the entries is followed.
+            (_, Value::Null) | ("globScanMaxDepth", _) => {}
+            ("read" | "write" | "entries", Value::Array(all)) => paths.extend(all.iter().map(|one| {
+                let path = match (&one["path"], key.as_str()) {
+                    (place, "entries") if place["type"] == "path" => place["path"].as_str(),
+                    (place, "entries") => place.as_str(),
+                    _ => one.as_str(),
+                };
+                path.map_or_else(|| unknown(key), str::to_owned)
+            })),
+            _ => paths.push(unknown(key)),
+        }
+    }
+    for (key, value) in permissions.as_object().into_iter().flatten() {
+        match (key.as_str(), value) {
+            (_, Value::Null) | ("fileSystem", Value::Object(_)) => {}
+            // By itself it is about no files.
+            ("network", _) if paths.is_empty() => {}
+            _ => paths.push(unknown(key)),
+        }
+    }
+    paths
 }
 
 /// A question has options of its own where it is the only one. More are answered with input: `{"answers": {ID: {"answers":
@@ -363,5 +393,42 @@ fn elicitation(params: &Value, calls: &Calls) -> Asked {
         choices,
         cancelled: none,
         input: Input::Content,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_be_granted_is_among_the_paths() {
+        let entry = |path: Value| json!({ "fileSystem": { "entries": [{ "path": path, "access": "write" }] } });
+        for (permissions, paths) in [
+            (
+                json!({ "fileSystem": { "read": ["/a"], "write": ["/b"], "entries": null }, "network": null }),
+                vec!["/a", "/b"],
+            ),
+            (entry(json!("/etc")), vec!["/etc"]),
+            (entry(json!({ "type": "path", "path": "/etc" })), vec!["/etc"]),
+            (entry(json!({ "type": "glob_pattern", "pattern": "/src/*" })), vec!["unknown://entries"]),
+            (
+                entry(json!({ "type": "special", "value": { "kind": "root" }, "path": "/src" })),
+                vec!["unknown://entries"],
+            ),
+            (json!({ "fileSystem": { "read": [7] } }), vec!["unknown://read"]),
+            (json!({ "fileSystem": { "read": "/a", "more": ["/b"] } }), vec!["unknown://more", "unknown://read"]),
+            (json!({ "fileSystem": { "read": ["/a"], "globScanMaxDepth": 3 } }), vec!["/a"]),
+            (
+                json!({ "fileSystem": { "read": ["/a"] }, "network": { "enabled": true } }),
+                vec!["/a", "unknown://network"],
+            ),
+            (json!({ "network": { "enabled": true } }), vec![]),
+            (json!({ "fileSystem": "all" }), vec!["unknown://fileSystem"]),
+            (json!({ "later": {} }), vec!["unknown://later"]),
+        ] {
+            let mut found = permitted(&permissions);
+            found.sort();
+            assert_eq!(found, paths, "{permissions}");
+        }
     }
 }
