@@ -97,6 +97,11 @@ mod tests {
             ("read", json!({"command": ["/bin/bash", "-lc", "cat a; rm b"]}), Some("cat a; rm b")),
             ("read", json!({"command": "cat a; rm b"}), Some("cat a; rm b")),
             ("execute", json!({"command": ["rm", "a b", "", "it's"]}), Some(r"rm 'a b' '' 'it'\''s'")),
+            (
+                "execute",
+                json!({"command": ["/tmp/evil/bash", "-lc", "git status"]}),
+                Some("/tmp/evil/bash -lc 'git status'"),
+            ),
             ("execute", json!({"cmd": "ls"}), Some("ls")),
             ("edit", json!({"command": "view"}), None),
             ("execute", json!({"command": [1]}), None),

@@ -304,6 +304,8 @@ mod tests {
             ("ls -l", "ls -l"),
             ("python3 -c 'x'", "python3 -c 'x'"),
             ("bash -lc 'open", "bash -lc 'open"),
+            ("/tmp/evil/bash -lc 'git status'", "/tmp/evil/bash -lc 'git status'"),
+            ("bash --norc 'git status'", "bash --norc 'git status'"),
         ] {
             assert_eq!(script(shown), command);
         }

@@ -240,14 +240,15 @@ fn finds(glob: &[char], places: impl Iterator<Item = Place>) -> bool {
     is_empty && is_over(&0)
 }
 
-/// The script in `words`, if they do nothing but have a shell run it.
+/// The script in `words`, if they do nothing but have a shell run it. A program elsewhere that is called as a shell is none, and
+/// of its flags only those are known that change nothing in what is run.
 pub(crate) fn script<'a>(words: &[&'a str]) -> Option<&'a str> {
-    match words {
-        [shell, flag, script] if flag.starts_with('-') && flag.ends_with('c') => {
-            SHELLS.contains(&shell.rsplit('/').next()?).then_some(*script)
-        }
-        _ => None,
-    }
+    let [shell, flag, script] = words else { return None };
+    let (directory, name) = shell.rsplit_once('/').unwrap_or(("", shell));
+    let is_shell =
+        SHELLS.contains(&name) && (!shell.contains('/') || ["/bin", "/usr/bin", "/usr/local/bin"].contains(&directory));
+    let letters = flag.strip_prefix('-')?.strip_suffix('c')?;
+    (is_shell && letters.chars().all(|letter| "eilux".contains(letter))).then_some(*script)
 }
 
 #[cfg(test)]
@@ -328,6 +329,36 @@ mod tests {
             assert!(!concerns("rm -rf *", line), "{line}");
         }
         assert!(concerns("echo \"a;b\"", "echo \"a;b\"") && concerns("a; b", "x && a; b | c"));
+    }
+
+    #[test]
+    fn only_a_shell_that_is_told_a_script_is_taken_off() {
+        for (shell, flag) in [
+            ("bash", "-c"),
+            ("/bin/bash", "-lc"),
+            ("/usr/bin/zsh", "-ilc"),
+            ("/usr/local/bin/fish", "-c"),
+            ("sh", "-euxc"),
+        ] {
+            assert_eq!(script(&[shell, flag, "git status"]), Some("git status"), "{shell} {flag}");
+        }
+        for (shell, flag) in [
+            ("/tmp/evil/bash", "-lc"),
+            ("./bash", "-c"),
+            ("/bash", "-c"),
+            ("/bin/../tmp/bash", "-c"),
+            ("bin/sh", "-c"),
+            ("bash", "--norc"),
+            ("bash", "c"),
+            ("bash", "--c"),
+            // What is behind these is no script.
+            ("fish", "-Cc"),
+            ("bash", "-oc"),
+            ("python3", "-c"),
+        ] {
+            assert_eq!(script(&[shell, flag, "git status"]), None, "{shell} {flag}");
+        }
+        assert_eq!(script(&["bash", "-c", "git", "status"]), None);
     }
 
     #[test]
