@@ -57,6 +57,7 @@ pub(super) fn provision(
         endpoint(spec, request, model, &mut settings, provision)?;
     }
     if wrapped {
+        super::made_to_ask(spec, request)?;
         if let Some(model) = provision.model.take() {
             // It offers only the models that it knows; a variable takes any.
             provision.env.0.insert("ANTHROPIC_MODEL".to_owned(), model);

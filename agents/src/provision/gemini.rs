@@ -29,6 +29,7 @@ pub(super) fn provision(
     request: &ProvisionRequest<'_>,
     provision: &mut Provision,
 ) -> Result<(), ProvisionError> {
+    super::made_to_ask(spec, request)?;
     // By its protocol it takes any name, so it is told by argument.
     if let Some(model) = provision.model.take() {
         provision.argv.extend(["-m".to_owned(), model]);
@@ -205,5 +206,26 @@ mod tests {
             assert!(!refused.to_string().contains(model.key.as_ref().map_or("", Secret::expose)), "{refused}");
         }
         assert_eq!(run(&config, None, None).expect("provided").files, [], "somebody's own home is left alone");
+    }
+
+    #[test]
+    fn rules_that_it_would_not_ask_about_are_refused() {
+        let rule = PermissionRule { tool: None, command: None, path: Some("/etc/**".into()), decision: Decision::Deny };
+        for (mode, rules) in [
+            (PermissionMode::Deny, vec![]),
+            (PermissionMode::ReadOnly, vec![]),
+            (PermissionMode::Ask, vec![rule.clone()]),
+            (PermissionMode::Allow, vec![rule]),
+        ] {
+            let mut config = AgentSessionConfig { permission_mode: mode, ..AgentSessionConfig::new("gemini") };
+            config.permissions.rules = rules;
+            let refused = run(&config, None, None).expect_err("refused");
+            let what = "what makes it ask for permission";
+            assert!(matches!(refused, ProvisionError::NeedsHome { what: said, .. } if said == what), "{refused}");
+        }
+        for mode in [PermissionMode::Ask, PermissionMode::Allow] {
+            let config = AgentSessionConfig { permission_mode: mode, ..AgentSessionConfig::new("gemini") };
+            run(&config, None, None).expect("as it does by itself");
+        }
     }
 }

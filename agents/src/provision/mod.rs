@@ -16,7 +16,7 @@ mod pi;
 
 use std::path::{Path, PathBuf};
 
-use ipc_protocol::{AgentSessionConfig, Endpoint, EnvVars, NativeResume};
+use ipc_protocol::{AgentSessionConfig, Endpoint, EnvVars, NativeResume, PermissionMode};
 
 use crate::{AgentSpec, ModelConfig, Secret};
 
@@ -110,6 +110,20 @@ impl ProvisionRequest<'_> {
     pub fn model_name(&self) -> Option<&str> {
         self.config.model.as_deref().or_else(|| self.model?.model.as_deref())
     }
+}
+
+/// Refuses what a session's policy would only seem to hold: an agent that is made to ask by a file, without a home for it. In mode
+/// `ask`, where nothing is ruled out, what the agent does by its own rules and the user's stays between these two.
+///
+/// # Errors
+/// [`ProvisionError::NeedsHome`] where there are rules, or the mode is to refuse.
+fn made_to_ask(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<(), ProvisionError> {
+    let config = request.config;
+    let refuses = matches!(config.permission_mode, PermissionMode::Deny | PermissionMode::ReadOnly);
+    if request.home.is_none() && (refuses || !config.permissions.rules.is_empty()) {
+        return Err(ProvisionError::NeedsHome { agent: spec.id.clone(), what: "what makes it ask for permission" });
+    }
+    Ok(())
 }
 
 /// Whether what the agent of `spec` is started with has programs.
