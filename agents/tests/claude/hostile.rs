@@ -244,6 +244,35 @@ fn what_is_asked_too_early_is_refused() {
     assert_eq!((&refused["subtype"], &refused["request_id"]), (&"error".into(), &"r".into()));
 }
 
+/// What is said before the agent is ready is held, up to a bound; what is lost is told, once.
+#[test]
+fn what_is_said_too_early_and_lost_is_told() {
+    for (said, lossy) in [(256, None), (257, Some("1 events")), (1000, Some("744 events"))] {
+        let mut replay = Replay::new(claude::make(setup(config())).expect("an adapter"), Vec::new());
+        replay.clear();
+        for _ in 0..said {
+            replay.stdout(b"{\"type\":\"conversation_reset\"}\n");
+        }
+        assert_eq!(events(&replay.actions).len(), 0, "not ready");
+        replay.stdout(
+            b"{\"type\":\"control_response\",\"response\":{\"subtype\":\"success\",\"request_id\":\"agent-proxy-1\"}}\n",
+        );
+        let told = events(&replay.actions);
+        let reasons: Vec<_> = told
+            .iter()
+            .filter_map(|event| match event {
+                Event::SessionLossy { reason } => Some(reason.as_str()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(told.len(), 256 + reasons.len());
+        match lossy {
+            None => assert!(reasons.is_empty(), "{reasons:?}"),
+            Some(lossy) => assert!(reasons.len() == 1 && reasons[0].starts_with(lossy), "{reasons:?}"),
+        }
+    }
+}
+
 /// An abort has room of its own, and one that is not sent says so.
 #[test]
 fn aborts_that_are_not_answered_are_bounded() {

@@ -75,8 +75,9 @@ pub(in crate::claude) struct Session {
     by_itself: bool,
     tools_checked: bool,
     stderr: String,
-    /// Events from before the agent was ready.
+    /// Events from before the agent was ready, and how many more there were.
     held: Vec<Action>,
+    lost: usize,
 }
 
 impl Session {
@@ -115,6 +116,7 @@ impl Session {
             tools_checked: false,
             stderr: String::new(),
             held: Vec::new(),
+            lost: 0,
         })
     }
 
@@ -153,6 +155,7 @@ impl Session {
             // Nothing is told of an agent that is not ready.
             let early = out.extract_if(before.., |action| matches!(action, Action::Event(_)));
             self.held.extend(early);
+            self.lost += self.held.len().saturating_sub(MAX_HELD);
             self.held.truncate(MAX_HELD);
         }
         if !understood {

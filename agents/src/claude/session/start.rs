@@ -62,6 +62,10 @@ impl Session {
             self.state = State::Ready(None);
             out.push(Action::Ready { native_session_id: self.native_id.clone() });
             out.append(&mut self.held);
+            if self.lost > 0 {
+                let reason = format!("{} events from before the agent was ready are lost: too many to hold", self.lost);
+                out.push(Action::Event(Event::SessionLossy { reason }));
+            }
         }
     }
 
