@@ -1,5 +1,7 @@
 //! What a tool call would do: the command that it would run, and the paths that it would touch.
 
+use std::collections::HashSet;
+
 use agent_client_protocol_schema::v1::{Meta, ToolCallContent, ToolCallUpdateFields, ToolKind};
 use serde_json::Value;
 
@@ -39,8 +41,9 @@ fn quoted(word: &str) -> String {
 /// The paths of a call, each once, in the order in which they are said.
 pub(super) fn paths(fields: &ToolCallUpdateFields) -> Vec<String> {
     let mut paths: Vec<String> = Vec::new();
+    let mut known = HashSet::new();
     let mut add = |path: &str| {
-        if !path.is_empty() && !paths.iter().any(|known| known == path) {
+        if !path.is_empty() && known.insert(path.to_owned()) {
             paths.push(path.to_owned());
         }
     };
@@ -63,7 +66,12 @@ pub(super) fn paths(fields: &ToolCallUpdateFields) -> Vec<String> {
             add(&begins);
         }
         if let Some(Value::Object(changes)) = input.get("changes") {
-            changes.keys().for_each(|path| add(path));
+            for (path, change) in changes {
+                add(path);
+                // Where it moves the file to.
+                let changes = [change, &change["update"]];
+                changes.iter().filter_map(|change| change["move_path"].as_str()).for_each(&mut add);
+            }
         }
     }
     paths
@@ -117,10 +125,12 @@ mod tests {
         let fields: ToolCallUpdateFields = serde_json::from_value(json!({
             "locations": [{"path": "/a"}, {"path": "/b"}],
             "content": [{"type": "diff", "path": "/c", "newText": ""}, {"type": "content", "content": {"type": "text", "text": "x"}}],
-            "rawInput": {"file_path": "/a", "filePath": "d", "changes": {"/e": {"type": "add"}}},
+            "rawInput": {"file_path": "/a", "filePath": "d", "changes": {
+                "/e": {"type": "update", "move_path": "/f"}, "/g": {"update": {"move_path": "/h"}}, "/i": 7,
+            }},
         }))
         .expect("fields");
-        assert_eq!(paths(&fields), ["/a", "/b", "/c", "d", "/e"]);
+        assert_eq!(paths(&fields), ["/a", "/b", "/c", "d", "/e", "/f", "/g", "/h", "/i"]);
         let found = |kind: &str, pattern: &str| {
             let fields = json!({"kind": kind, "rawInput": {"pattern": pattern, "path": "/w"}});
             paths(&serde_json::from_value(fields).expect("fields"))

@@ -49,7 +49,7 @@ impl Permissions {
         let v1::RequestPermissionRequest { tool_call, options, .. } = request;
         let v1::ToolCallUpdate { tool_call_id, fields, meta, .. } = tool_call;
         let too_long = |id: &str| id.len() > MAX_ID;
-        let paths = details::paths(&fields);
+        let mut paths = details::paths(&fields);
         if self.0.is_full() || options.len() > MAX_OPTIONS || paths.len() > MAX_PATHS {
             return Err(v1::Error::invalid_params().data("too many open requests, or too many options or paths"));
         }
@@ -64,6 +64,19 @@ impl Permissions {
         let known = calls.get(&call).cloned().unwrap_or_default();
         let kind = fields.kind.map_or(known.kind, tools::kind);
         let title = fields.title.clone().unwrap_or_else(|| "permission".to_owned());
+        let mut command = details::command(&kind, fields.raw_input.as_ref());
+        if fields.raw_input.is_none() {
+            // It was said before, or nowhere.
+            if known.is_long {
+                return Err(
+                    v1::Error::invalid_params().data("what the call would do is longer than what is remembered")
+                );
+            }
+            command = known.command;
+            if paths.is_empty() {
+                paths = known.paths;
+            }
+        }
         let by_title = || (quirks.title_is_command && kind == "execute").then(|| fields.title.clone()).flatten();
         let options = options.into_iter().map(option).collect();
         let request = PermissionRequest {
@@ -71,7 +84,7 @@ impl Permissions {
             tool_call_id: Some(call.clone()),
             title,
             tool: fields.name.clone().unwrap_or(known.name),
-            command: details::command(&kind, fields.raw_input.as_ref()).or_else(by_title),
+            command: command.or_else(by_title),
             kind,
             paths,
             input: tools::input(&fields),

@@ -19,6 +19,8 @@ use crate::{
 
 /// Most tool calls remembered. An update of one that was forgotten begins it again.
 const MAX_CALLS: usize = 1024;
+/// Most bytes that are remembered of what one call would do.
+const MAX_DOES: usize = 64 * 1024;
 
 /// What is known of a call.
 #[derive(Clone, Debug, Default)]
@@ -26,11 +28,37 @@ pub(super) struct Call {
     pub(super) name: String,
     pub(super) kind: String,
     pub(super) parent: Option<String>,
+    /// The command line and the paths that were said of it: a request may leave out what was said before.
+    pub(super) command: Option<String>,
+    pub(super) paths: Vec<String>,
+    /// They are longer than what is remembered.
+    pub(super) is_long: bool,
     /// Only a permission request spoke of it yet.
     is_silent: bool,
     /// That request was allowed.
     is_allowed: bool,
     ended: bool,
+}
+
+impl Call {
+    /// Remembers what it would do, as far as `fields` say it.
+    fn learn(&mut self, fields: &ToolCallUpdateFields) {
+        let command = details::command(&self.kind, fields.raw_input.as_ref());
+        let paths = details::paths(fields);
+        if command.is_none() && paths.is_empty() {
+            return;
+        }
+        let bytes = command.as_ref().map_or(0, String::len) + paths.iter().map(String::len).sum::<usize>();
+        self.is_long = bytes > MAX_DOES;
+        if self.is_long {
+            (self.command, self.paths) = (None, Vec::new());
+            return;
+        }
+        self.command = command.or(self.command.take());
+        if !paths.is_empty() {
+            self.paths = paths;
+        }
+    }
 }
 
 /// The tool calls that were begun.
@@ -81,6 +109,7 @@ impl ToolCalls {
         let mut known = self.known.get_mut(id);
         if let Some(call) = &mut known {
             call.is_silent = false;
+            call.learn(&fields);
         }
         if let Some(status) = status.filter(|status| is_end(*status))
             && known.as_ref().is_none_or(|call| !call.ended)

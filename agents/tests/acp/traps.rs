@@ -172,6 +172,30 @@ fn trap_codex_acp_asks_before_it_begins_a_call() {
     assert_eq!(request.tool_call_id.map(|id| starts(&id)), Some(1));
 }
 
+/// A request is an update of its call: what was said before need not be said again.
+#[test]
+fn trap_a_request_leaves_out_what_was_said_before() {
+    let mut replay = in_turn("agent", Value::Null);
+    let asked = |replay: &mut Replay, id: u64, before: &Value, call: &Value| {
+        replay.clear();
+        replay.stdout(&update(before));
+        replay.stdout(&ask(id, call));
+        requests(&replay.actions).pop()
+    };
+    let runs = |id: &str, command: &str| json!({"sessionUpdate": "tool_call", "toolCallId": id, "title": "x", "kind": "execute", "rawInput": {"command": command}});
+    let request = asked(&mut replay, 7, &runs("c", "rm -rf x"), &json!({"toolCallId": "c"})).expect("asked");
+    assert_eq!((request.kind.as_str(), request.command.as_deref()), ("execute", Some("rm -rf x")));
+    let edits = json!({"sessionUpdate": "tool_call", "toolCallId": "d", "title": "x", "kind": "edit", "locations": [{"path": "/etc/x"}]});
+    let request = asked(&mut replay, 8, &edits, &json!({"toolCallId": "d", "title": "y"})).expect("asked");
+    assert_eq!(request.paths, ["/etc/x"]);
+    let other = json!({"toolCallId": "e", "rawInput": {"command": "ls"}});
+    let request = asked(&mut replay, 9, &runs("e", "rm -rf x"), &other).expect("asked");
+    assert_eq!(request.command.as_deref(), Some("ls"), "what is said last holds");
+    let long = asked(&mut replay, 10, &runs("f", &"x".repeat(65 * 1024)), &json!({"toolCallId": "f"}));
+    assert_eq!(long, None, "a policy would know nothing of it");
+    assert_eq!(writes(&replay.actions)[0]["error"]["code"], -32602);
+}
+
 /// Some agents write `once`, others `allow-once` or `proceed_once`.
 #[test]
 fn trap_options_are_matched_by_kind() {
