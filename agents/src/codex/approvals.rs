@@ -264,7 +264,8 @@ fn file_change(params: &Value, calls: &Calls) -> Asked {
     let tool = calls.tool(text(params, "itemId"));
     let (title, kind, input, paths) = match tool {
         Some(tool) => (tool.title.clone(), tool.kind, tool.input.clone(), tool.paths.clone()),
-        None => (String::new(), "edit", params.clone(), Vec::new()),
+        // Which files it is about is not known: see `permitted`.
+        None => (String::new(), "edit", params.clone(), vec!["unknown://change".to_owned()]),
     };
     let paths = paths.into_iter().chain(params["grantRoot"].as_str().map(str::to_owned)).collect();
     let title = if title.is_empty() { "change files".to_owned() } else { format!("{kind} {title}") };
@@ -430,5 +431,11 @@ mod tests {
             found.sort();
             assert_eq!(found, paths, "{permissions}");
         }
+    }
+
+    #[test]
+    fn a_change_of_which_nothing_is_known_has_a_path_of_which_nothing_is() {
+        let asked = file_change(&json!({ "itemId": "c", "grantRoot": "/src" }), &Calls::default());
+        assert_eq!(asked.request.paths, ["unknown://change", "/src"]);
     }
 }
