@@ -30,7 +30,7 @@ impl PathGlob {
         let whole = if glob.starts_with('/') || glob.starts_with("**") {
             glob.to_owned()
         } else {
-            let cwd = absolute(cwd, "/").unwrap_or_default();
+            let cwd = absolute(".", cwd).unwrap_or_default();
             format!("{}/{glob}", globset::escape(cwd.trim_end_matches('/')))
         };
         let build = |glob: &str| -> Result<Glob, String> {
@@ -55,9 +55,17 @@ impl PathGlob {
 }
 
 /// `path` as an absolute one, without `.`, `..` and repeated slashes. Links are not followed: nothing is looked at. `None` where
-/// it cannot be told which path it is: one in somebody's home (`~`), or a URL.
+/// it cannot be told which path it is: one in somebody's home (`~`), a URL, or one with blanks around it, which some agents take
+/// away and others do not.
 pub(crate) fn absolute(path: &str, cwd: &str) -> Option<String> {
-    if path.is_empty() || path.starts_with('~') || path.contains("://") || path.contains('\0') {
+    let is_blank = |char: char| char.is_whitespace() || char == '\u{feff}';
+    if path.is_empty()
+        || path.starts_with(is_blank)
+        || path.ends_with(is_blank)
+        || path.starts_with('~')
+        || path.contains("://")
+        || path.contains('\0')
+    {
         return None;
     }
     let cwd = if path.starts_with('/') { "" } else { cwd };
@@ -89,7 +97,7 @@ mod tests {
         ] {
             assert_eq!(absolute(path, "/w/d").as_deref(), Some(whole), "{path}");
         }
-        for unknown in ["", "~/a", "~root/a", "file:///a", "a\0b"] {
+        for unknown in ["", "~/a", "~root/a", "file:///a", "a\0b", " /a", "/a\n", "\u{feff}/a", "\u{a0}a"] {
             assert_eq!(absolute(unknown, "/w/d"), None, "{unknown:?}");
         }
     }
@@ -101,6 +109,7 @@ mod tests {
         assert!(allows("/src/**", "/src/a/b.rs") && !allows("/src/**", "/src") && !allows("/src/**", "/srcs/a"));
         assert!(allows("src/*", "/w/[d]/src/a") && !allows("src/*", "/w/d/src/a"), "the working directory is no glob");
         assert!(allows("**/.env", "/.env") && allows("**/.env", "/a/b/.env") && !allows("**/.env", "/a/.envrc"));
+        assert!(PathGlob::new("a", "/w ").expect("a glob").allows("/w /a"), "a directory may be called so");
         let glob = PathGlob::new("/src/**", "/").expect("a glob");
         assert!(glob.concerns("/src") && glob.concerns("/src/a") && !glob.concerns("/"));
     }

@@ -129,11 +129,17 @@ pub(super) fn command(name: &str, input: &Value) -> Option<String> {
 
 /// The paths that a call names.
 pub(super) fn paths(name: &str, input: &Value) -> Vec<String> {
-    let path = input["path"].as_str();
+    let path = input["path"].as_str().map(plain);
     // It may lead out of where it begins.
     let pattern = input["pattern"].as_str().filter(|_| name == "find");
-    let found = pattern.and_then(|pattern| permission::beginning(pattern, path));
-    path.map(str::to_owned).into_iter().chain(found).collect()
+    let found = pattern.and_then(|pattern| permission::beginning(pattern, path.as_deref()));
+    path.into_iter().chain(found).collect()
+}
+
+/// A path as the tools take it: without an `@` before it, and with plain spaces.
+fn plain(path: &str) -> String {
+    let is_space = |char| matches!(char, '\u{a0}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}');
+    path.strip_prefix('@').unwrap_or(path).replace(is_space, " ")
 }
 
 /// One line for people.
@@ -153,4 +159,19 @@ fn content(result: &Value) -> String {
         None => format!("[{}]", part["type"].as_str().unwrap_or("content")),
     };
     result["content"].as_array().into_iter().flatten().map(part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn paths_are_those_that_the_tools_take() {
+        assert_eq!(paths("read", &json!({ "path": "@/etc/passwd" })), ["/etc/passwd"]);
+        assert_eq!(paths("edit", &json!({ "path": "/a\u{a0}b\u{2003}c" })), ["/a b c"]);
+        assert_eq!(paths("find", &json!({ "pattern": "../*", "path": "@d" })), ["d", "d/.."]);
+        assert_eq!(paths("write", &json!({ "path": "a@b" })), ["a@b"]);
+    }
 }
