@@ -102,7 +102,7 @@ pub enum ConfigError {
         /// What there is.
         known: Vec<String>,
     },
-    /// Somebody else is changing it.
+    /// Somebody else is changing it, for longer than a second.
     #[error("{} is being changed by another program: try again", path.display())]
     Locked {
         /// The directory.

@@ -7,6 +7,8 @@ use std::{
     ops::Range,
     os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
 };
 
 use serde::{Serialize, de::DeserializeOwned};
@@ -191,14 +193,24 @@ pub(super) fn edit(
     write(&path, &document.to_string()).map_err(unwritten(&path))
 }
 
-/// Keeps others from changing the directory's files until it is dropped.
+/// How long somebody else's change is waited for.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Keeps others from changing the directory's files until it is dropped. Blocks while somebody else changes them: a process that
+/// was just forked can have the lock, too, until it executes its program.
 fn lock(directory: &Path) -> Result<File, ConfigError> {
     let path = directory.join(".lock");
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(unwritten(&path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(ConfigError::Locked { path: directory.to_owned() }),
-        Err(TryLockError::Error(error)) => Err(unwritten(&path)(error)),
+    let begin = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if begin.elapsed() < PATIENCE => thread::sleep(PAUSE),
+            Err(TryLockError::WouldBlock) => return Err(ConfigError::Locked { path: directory.to_owned() }),
+            Err(TryLockError::Error(error)) => return Err(unwritten(&path)(error)),
+        }
     }
 }
 
