@@ -1,5 +1,5 @@
 //! A host of one session that keeps its conversation, to be killed: `lasting-host LASTING`, which is a
-//! [`Lasting`](agent_proxy_tests::lasting::Lasting) as JSON.
+//! [`Lasting`] as JSON.
 //!
 //! The agent is told the first prompt, and then what brings it to what it is to do. When it is there the host prints the pids of
 //! fork server, proxy and agent, and stays.
