@@ -129,6 +129,11 @@ impl Permissions {
         Ok((call, allowed))
     }
 
+    /// Whether none is open.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.iter().next().is_none()
+    }
+
     /// Cancels all that are open.
     pub(super) fn cancel_all(&mut self, out: &mut Vec<Action>) {
         let cancelled = |about: About, out: &mut Vec<Action>| {

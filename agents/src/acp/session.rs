@@ -274,7 +274,7 @@ impl Session {
         }
         if cancelled {
             // It is not to be answered any more, and the agent may wait for it before it ends the turn.
-            self.permissions.cancel_all(out);
+            self.cancel_requests(out);
         }
         true
     }
@@ -405,6 +405,8 @@ impl Session {
         let mut turn = turn;
         turn.prompts.retain(|prompt| *prompt != id && self.steering != Steering::Unanswered);
         match answer.and_then(turn::complete) {
+            // An agent that ends its turn at a refusal may do so before it hears the cancellation.
+            Ok((StopReason::EndTurn, usage)) if turn.refused => turn.answered((StopReason::Cancelled, usage)),
             Ok(complete) => turn.answered(complete),
             // However an agent puts it, it does as it was told.
             Err(_) if turn.cancelled => turn.answered((StopReason::Cancelled, None)),
@@ -432,16 +434,25 @@ impl Session {
         self.calls.end_all(why, out);
     }
 
+    /// Cancels what a cancelled turn has asked for.
+    fn cancel_requests(&mut self, out: &mut Vec<Action>) {
+        if let State::Ready { activity: Activity::Turn(turn), .. } = &mut self.state {
+            turn.refused |= !self.permissions.is_empty();
+        }
+        self.permissions.cancel_all(out);
+    }
+
     pub(super) fn abort(&mut self, out: &mut Vec<Action>) {
         let State::Ready { session, activity } = &mut self.state else { return };
+        let session = session.clone();
         match activity {
             Activity::Idle => return,
             Activity::Turn(turn) => turn.cancelled = true,
             Activity::Compacting { .. } => {}
         }
         // First of all: some agents do not hear the cancellation while they wait for an answer.
-        self.permissions.cancel_all(out);
-        wire::call(None, "session/cancel", v1::CancelNotification::new(session.clone()), out);
+        self.cancel_requests(out);
+        wire::call(None, "session/cancel", v1::CancelNotification::new(session), out);
     }
 
     pub(super) fn permission(

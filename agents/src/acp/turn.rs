@@ -18,6 +18,8 @@ pub(super) struct Turn {
     pub(super) prompts: Vec<i64>,
     pub(super) steers: usize,
     pub(super) cancelled: bool,
+    /// Whether something it asked for was cancelled with it.
+    pub(super) refused: bool,
     /// What the last answer said of the end.
     pub(super) stop_reason: Option<StopReason>,
     /// The largest of what the answers said. Of two prompts in one turn one agent counts all for one of them, and another the
@@ -27,7 +29,7 @@ pub(super) struct Turn {
 
 impl Turn {
     pub(super) fn new(prompt: i64) -> Self {
-        Self { prompts: vec![prompt], steers: 0, cancelled: false, stop_reason: None, usage: None }
+        Self { prompts: vec![prompt], steers: 0, cancelled: false, refused: false, stop_reason: None, usage: None }
     }
 
     /// Takes the answer to a prompt.
