@@ -36,6 +36,7 @@ pub(crate) const FAKE_AGENT: &str = "fake-agent";
 
 /// Runs the program with this process's arguments. Call `proxy_child::run_if_child` first, which has the token.
 pub fn main(token: ChildToken) -> ExitCode {
+    registry::bound_arenas();
     let args: Vec<OsString> = std::env::args_os().collect();
     if args.get(1).is_some_and(|arg| arg == FAKE_AGENT) {
         return fake_agent(&args[2..]);

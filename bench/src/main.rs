@@ -121,6 +121,8 @@ enum Part {
 
 fn main() -> ExitCode {
     let token = proxy_child::run_if_child_with(&Adapters::default().with(flood::PROTOCOL, flood::make));
+    // As `agent-proxy` does.
+    registry::bound_arenas();
     let args = Args::parse();
     run(&args, token).unwrap_or_else(|error| {
         // Nobody is left to tell when standard error is closed.

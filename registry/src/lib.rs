@@ -34,7 +34,7 @@ pub use proc::{command_line, has_children_lists, identify, is_exiting, now_in_ti
 pub use registry::{Children, ProcessRegistry, Reaped, RegistryEvent, reap_children, stopped_children};
 pub use sight::{Look, ProcFs, Sight};
 pub use spawn::{Input, Output, Spawn, SpawnError, Spawned, spawn};
-pub use sys::{Title, fork_child, inherited_fds, is_single_threaded};
+pub use sys::{Title, bound_arenas, fork_child, inherited_fds, is_single_threaded};
 pub use table::{Seen, all_processes, look, look_for_marker, marked, newest_pid};
 pub use unavailable::Unavailable;
 pub use usage::{LargeFile, Meter, ProcessUsage, Usage, Wanted};

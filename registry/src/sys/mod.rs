@@ -35,6 +35,16 @@ pub fn is_single_threaded() -> bool {
     unsafe { libc::unshare(libc::CLONE_THREAD) == 0 }
 }
 
+/// Has the allocator, where it is glibc's, serve all threads from at most two arenas. By itself it has up to eight for each
+/// processor, each of which keeps what its threads needed once. To be called before there are threads.
+pub fn bound_arenas() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it sets a number of the allocator's.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 2);
+    }
+}
+
 /// Duplicates of `fds` that are all out of the way of the numbers they are to get.
 pub(crate) fn above(fds: Vec<OwnedFd>) -> io::Result<Vec<OwnedFd>> {
     let least = FIRST_FD + RawFd::try_from(fds.len()).unwrap_or(RawFd::MAX / 2);
