@@ -47,6 +47,7 @@ fn text(checks: &[Check], style: Style) -> String {
     for check in checks {
         let Some(what) = check.advice.as_deref() else { continue };
         match advice.iter_mut().find(|(known, _)| *known == what) {
+            Some((_, names)) if names.contains(&check.name) => {}
             Some((_, names)) => names.push(check.name),
             None => advice.push((what, vec![check.name])),
         }
