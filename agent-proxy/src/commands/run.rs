@@ -101,8 +101,7 @@ impl Foreground {
     async fn run(mut self, prompt: Prompt) -> Result<(), Failure> {
         let turn = match self.session.prompt(prompt, PromptMode::Refuse).await {
             Ok(turn) => self.follow(turn).await,
-            // It was done before it was asked: what it said counts all the same.
-            Err(Error::Ended { .. } | Error::AgentDied { .. }) if !self.has_turns => {
+            Err(error) if self.is_done(&error) => {
                 self.print_up_to(u64::MAX).await?;
                 self.session_over()
             }
@@ -169,6 +168,11 @@ impl Foreground {
                 }
             }
         }
+    }
+
+    /// Whether a call failed because a command was done before: what it said, and how it exited, count all the same.
+    fn is_done(&self, error: &Error) -> bool {
+        !self.has_turns && matches!(error, Error::Ended { .. } | Error::AgentDied { .. })
     }
 
     /// The session ended by itself: well, if its agent exited with 0.

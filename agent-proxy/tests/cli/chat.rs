@@ -78,6 +78,25 @@ fn a_command_gets_lines_and_the_end_of_its_input() {
     assert_eq!(running.end().exits(0).stdout, "over\n");
 }
 
+/// It may be done before, while, or after it is told that nothing more is typed.
+#[test]
+fn a_command_that_is_done_at_once_has_said_what_it_said() {
+    let place = Place::new();
+    for _ in 0..10 {
+        let run = |script: &str| place.run(&["run", "--agent", "command", "--", "sh", "-c", script]);
+        assert_eq!(run("echo hi").exits(0).stdout, "hi\n");
+        let failed = run("echo last words; exit 3").exits(1);
+        assert_eq!(failed.stdout, "last words\n");
+        assert!(failed.stderr.contains("exit code 3"), "{}", failed.stderr);
+        let mut command = place.command(&["run", "--agent", "command", "--", "echo", "hi"]);
+        command.stdin(Stdio::piped());
+        let mut running = Running::new(command);
+        // Nobody reads it any more, or never did.
+        let _ = writeln!(running.stdin(), "one\ntwo");
+        assert_eq!(running.end().exits(0).stdout, "hi\n");
+    }
+}
+
 #[test]
 fn what_ends_the_session_ends_the_talk() {
     let place = Place::new();

@@ -18,12 +18,11 @@ impl Foreground {
     /// Takes prompts until the end of standard input, or until Ctrl-C is pressed twice; then kills the session.
     pub(super) async fn chat(mut self) -> Result<(), Failure> {
         let talked = self.talk().await;
+        let killed = self.session.kill(KillOptions::default()).await;
+        // What an agent says as it ends comes after it is known to have ended.
+        self.print_up_to(u64::MAX).await?;
         if let Some(live) = &mut self.live {
             live.finish()?;
-        }
-        let killed = self.session.kill(KillOptions::default()).await;
-        if self.live.is_none() {
-            self.print_up_to(u64::MAX).await?;
         }
         let receipt = killed?;
         self.tell(&receipt, false);
@@ -80,10 +79,13 @@ impl Foreground {
     /// One turn to its end. An agent without turns is told, and what it says comes when it comes.
     async fn turn(&mut self, text: &str) -> Result<Over, Failure> {
         self.outcome = Default::default();
-        let turn = self.session.prompt(text, PromptMode::Refuse).await?;
-        if turn.number().is_none() {
-            return Ok(Over::Done);
-        }
+        let turn = match self.session.prompt(text, PromptMode::Refuse).await {
+            Ok(turn) if turn.number().is_none() => return Ok(Over::Done),
+            Ok(turn) => turn,
+            // Its end comes with the events.
+            Err(error) if self.is_done(&error) => return Ok(Over::Done),
+            Err(error) => return Err(error.into()),
+        };
         let over = self.follow(turn).await?;
         if let Some(live) = &mut self.live {
             live.finish()?;
@@ -119,7 +121,7 @@ impl Foreground {
         let message = proxy_manager::Json::from(&json!({ "closeInput": true }));
         match self.session.native(message).await {
             Err(Error::Unsupported { .. }) => return Ok(Over::Done),
-            Err(error) if self.lives() => return Err(error.into()),
+            Err(error) if self.lives() && !self.is_done(&error) => return Err(error.into()),
             Err(_) | Ok(_) => {}
         }
         loop {
