@@ -4,7 +4,8 @@
 //! STATE/conversations/ID.json    from the agent's being ready until the session is deleted
 //! ```
 //!
-//! Without a state directory there are none.
+//! The log's roster says it too, but a log that is lost or cannot be read must take neither a conversation with it, nor the
+//! knowledge of which homes hold keys. Without a state directory there are none.
 
 use std::{
     fs::{self, File},
