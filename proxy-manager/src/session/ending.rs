@@ -181,7 +181,8 @@ impl Ending {
         let enough = match (&self.gone, self.guard_dead) {
             // What the proxy said comes before the end of its connection.
             (Some(_), _) => self.closed || self.said.is_some(),
-            (None, true) => self.closed || self.said.is_some(),
+            // A proxy that has said so closes once its host has all of it; else it would leave it to the next host as unheard.
+            (None, true) => self.closed,
             (None, false) => false,
         };
         if !enough && !late {
