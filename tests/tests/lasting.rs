@@ -7,7 +7,7 @@ use agent_proxy_tests::{
     system::is_alive,
 };
 use proxy_manager::{
-    AgentSessionConfig, AgentSpec, Builder, EndReason, Envelope, Error, Event, ExitStatus, Home, KillOptions,
+    AgentSessionConfig, AgentSpec, Builder, EndReason, EnvVars, Envelope, Error, Event, ExitStatus, Home, KillOptions,
     Lifecycle, ModelConfig, PromptMode, ProxyManager, Restart, ResumeOptions, Retention, SessionFilter, SessionHandle,
     SessionInfo, SessionState, SessionStatus, Signal, Subscription,
 };
@@ -32,15 +32,18 @@ impl Place {
     }
 
     fn builder(scratch: &TempDir) -> Builder {
-        let path = |name| scratch.path().join(name).to_str().expect("UTF-8").to_owned();
-        let (home, state) = (path("home"), path("state"));
+        Self::without_state(scratch).state_dir(scratch.path().join("state"))
+    }
+
+    /// One that keeps events in memory only.
+    fn without_state(scratch: &TempDir) -> Builder {
+        let home = scratch.path().join("home").to_str().expect("UTF-8").to_owned();
         let env = [("PATH", "/usr/bin:/bin"), ("HOME", &home)].into_iter().collect();
         let mut kept = AgentSpec::new("kept", "acp", &[FAKE, "--store", "chats", "--modes"]);
         kept.session_config.session_dir_template = "{home}/chats".to_owned();
         kept.env = [("KEPT_KEY", "{key}")].into_iter().collect();
         kept.session_config.attach_command = ["kept", "--resume", "{id}"].map(str::to_owned).to_vec();
-        let builder = sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), FAKE).base_env(env).state_dir(state.into());
-        builder.agent(kept)
+        sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), FAKE).base_env(env).agent(kept)
     }
 
     async fn start(&self, lifecycle: Lifecycle) -> SessionHandle {
@@ -207,6 +210,74 @@ async fn one_whose_conversation_is_gone_stays_suspended() {
     fs::rename(place.scratch.path().join("elsewhere"), &chats).expect("moved back");
     place.manager.resume_session(session.id()).await.expect("resumed");
     assert_eq!(place.ask(&session, "history").await, "1 before");
+    place.manager.shutdown().await;
+}
+
+/// More than a proxy can be sent.
+fn too_long() -> EnvVars {
+    [("LONG", "x".repeat(17 << 20))].into_iter().collect()
+}
+
+#[tokio::test]
+async fn a_resume_that_is_refused_before_it_begins_leaves_it_suspended_and_its_stream_open() {
+    for is_durable in [true, false] {
+        let scratch = tempfile::tempdir().expect("a directory");
+        fs::create_dir(scratch.path().join("home")).expect("made");
+        let builder = if is_durable { Place::builder(&scratch) } else { Place::without_state(&scratch) };
+        let place = Place { manager: builder.max_sessions(1).build().await.expect("built"), scratch };
+        let own =
+            AgentSessionConfig { cwd: Some("/".into()), home: Some(Home::Own), ..AgentSessionConfig::new("kept") };
+        let session = place.manager.start_session(own).await.expect("started");
+        assert_eq!(place.ask(&session, "history").await, "0 before");
+        let (manager, id) = (&place.manager, session.id());
+        let last = manager.suspend_session(id, KillOptions::NOW).await.expect("suspended").last_offset;
+        let mut events = manager.subscribe_from(id, last).expect("known");
+        let is_as_it_was = || {
+            let info = place.info(&session);
+            assert!(is_suspended(&info) && info.last_offset == last, "{info:?}");
+        };
+        let other = place.start(Lifecycle::default()).await;
+        let full = manager.resume_session(id).await;
+        assert!(matches!(full, Err(Error::TooManySessions { .. })), "{full:?}");
+        is_as_it_was();
+        other.kill(KillOptions::NOW).await.expect("killed");
+        let home = place.info(&session).home.expect("its own");
+        fs::rename(&home, format!("{home}-moved")).expect("moved");
+        manager.resume_session(id).await.expect_err("its home is gone");
+        is_as_it_was();
+        fs::rename(format!("{home}-moved"), &home).expect("moved back");
+        let long = ResumeOptions { env: too_long(), ..ResumeOptions::default() };
+        let long = manager.resume_session_with(id, long).await;
+        assert!(matches!(long, Err(Error::InvalidConfig { .. })), "{long:?}");
+        is_as_it_was();
+        // The next one is heard by who has listened all the time.
+        assert_eq!(place.ask(&session, "history").await, "1 before");
+        let first = soon("an event", events.next()).await.expect("the stream is open");
+        assert_eq!(first.offset, last + 1);
+        assert!(matches!(first.event, Event::SessionResumed { .. }), "{first:?}");
+        manager.kill_session(id, KillOptions::NOW).await.expect("killed");
+        let rest = sessions::all(&mut events).await;
+        let is_at_rest = |event: &Event| matches!(event, Event::SessionSuspended { .. } | Event::SessionEnded { .. });
+        assert_eq!(rest.iter().filter(|envelope| is_at_rest(&envelope.event)).count(), 1, "{rest:?}");
+        manager.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn a_start_that_is_refused_before_it_begins_leaves_its_id_free() {
+    let place = Place::new().await;
+    let config = AgentSessionConfig {
+        session_id: "mine".parse().expect("a valid id"),
+        cwd: Some("/".into()),
+        home: Some(Home::Own),
+        ..AgentSessionConfig::new("kept")
+    };
+    let long = AgentSessionConfig { env: too_long(), ..config.clone() };
+    let refused = place.manager.start_session(long).await;
+    assert!(matches!(refused, Err(Error::InvalidConfig { .. })), "{refused:?}");
+    assert_eq!(place.manager.list_sessions(), []);
+    let session = place.manager.start_session(config).await.expect("its id is free");
+    assert_eq!(session.subscribe().next().await.expect("an event").offset, 1);
     place.manager.shutdown().await;
 }
 

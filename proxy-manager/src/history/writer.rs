@@ -42,6 +42,12 @@ impl Writer {
         self.leaves_open = true;
     }
 
+    /// Nothing of the batch is told, and readers wait for another writer.
+    pub(crate) fn call_off(&mut self) {
+        self.batch.clear();
+        self.leave_open();
+    }
+
     /// Adds an event to the batch, behind its older shape while it is in transition. `turn` 0 means none.
     pub(crate) fn push(&mut self, turn: u64, event: Event) {
         self.batch.extend(event.older(self.history.shapes).map(|older| (turn, older)));

@@ -10,7 +10,6 @@ use std::{
 use ipc_protocol::{
     AgentSessionConfig, HostDeath, ProcessId, SessionId,
     message::{Detach, DetachedSession},
-    packet,
 };
 use tokio::{sync::oneshot, time::timeout};
 
@@ -19,7 +18,7 @@ use crate::{
     Error, Recovered, Result,
     fork_server::ForkServer,
     launch::{Aftermath, Card, Conversation},
-    session::{Adoption, Fork, Session, Task},
+    session::{Adoption, Fork, Session, Task, sockets},
     state::{
         self, Header, Journal, Record, StateDir,
         detached::{self, Found, Search},
@@ -153,6 +152,7 @@ impl ProxyManager {
         let card = Card::read(&card);
         let _reserved = directory.reserve(&id)?;
         let home = card.labels.home.as_deref().map(PathBuf::from);
+        let (ours, theirs) = sockets()?;
         let source = streams.log.get().and_then(|log| log.head(&id)).map_or(0, |head| head.source);
         let (mut session, inlets, log) = Session::new(id.clone(), card.labels.clone(), *deadlines, streams);
         let record = streams.roster.get(&id);
@@ -184,7 +184,6 @@ impl ProxyManager {
             slot,
             budget,
         };
-        let (ours, theirs) = packet::stream_pair().map_err(|error| Error::system("making a proxy's socket", &error))?;
         // Written down once it was ready; else its card says.
         let keys = records.read(session.id()).map_or(card.keys, |record| record.keys);
         let aftermath = Aftermath::adopted(records.clone(), homes, session.id(), home.as_deref(), keys);

@@ -7,7 +7,7 @@ use std::{
     task::Poll,
 };
 
-use ipc_protocol::{AgentSessionConfig, EndReason, Lifecycle, SessionId, packet};
+use ipc_protocol::{AgentSessionConfig, EndReason, Lifecycle, SessionId};
 
 use super::{Inner, ProxyManager, suspend::Before};
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
     launch::{Aftermath, Around, Launch, Past},
     records::{Record, Records},
     roster::check_names,
-    session::{Fork, Session, Task},
+    session::{Fork, Session, Task, sockets},
     state::{Header, Journal},
     supervision::Claim,
 };
@@ -82,7 +82,7 @@ impl ProxyManager {
         launch.detach = self.detach_of(&launch.attempt.config)?;
         launch.journal = self.journal_of(&launch);
         let (launch, aftermath) = make_ready(launch, homes, records).await?;
-        let (ours, theirs) = packet::stream_pair().map_err(|error| Error::system("making a proxy's socket", &error))?;
+        let (ours, theirs) = sockets()?;
         let (id, labels) = (launch.id().clone(), launch.labels.clone());
         let goes_on = before.is_some();
         let (session, inlets, log) = match before {
@@ -96,7 +96,14 @@ impl ProxyManager {
         session.keep_config(given);
         let host = fork_server.host();
         let (task, ready) = Task::new(session.clone(), inlets, log, launch, ours, host, aftermath.clone())?;
-        let serial = if goes_on { directory.replace(&session) } else { directory.insert(&session) }?;
+        let placed = if goes_on { directory.replace(&session) } else { directory.insert(&session) };
+        let serial = match placed {
+            Ok(serial) => serial,
+            Err(error) => {
+                task.call_off();
+                return Err(error);
+            }
+        };
         session.lives().begin(&session);
         // One that was suspended is that again.
         let reason = if goes_on { EndReason::Suspended } else { EndReason::Killed };

@@ -53,7 +53,7 @@ use lives::Lives;
 use metrics::Tally;
 pub use metrics::{ProcessUse, SessionMetrics};
 use row::Row;
-pub(crate) use task::{Fork, Task};
+pub(crate) use task::{Fork, Task, sockets};
 use transcript::Transcript;
 pub use turn::{PromptMode, Turn, TurnEnd};
 

@@ -75,20 +75,19 @@ impl Task {
     /// How a session that could not start is ended.
     pub(crate) const FAILED: KillOptions = KillOptions::grace(Duration::from_millis(500));
 
-    /// A task for `session`, whose end of the socket is `socket`, and what tells that the agent is ready.
+    /// A task for `session`, whose end of the socket is `stream`, and what tells that the agent is ready.
     ///
     /// # Errors
-    /// [`Error::InvalidConfig`] if the configuration is too long to be sent; [`Error::System`].
+    /// [`Error::InvalidConfig`] if the configuration is too long to be sent: then nothing was told.
     pub(crate) fn new(
         session: Arc<Session>,
         inlets: Inlets,
         log: Writer,
         launch: Launch,
-        socket: OwnedFd,
+        stream: UnixStream,
         host: ProcessId,
         aftermath: Arc<Aftermath>,
     ) -> Result<(Self, oneshot::Receiver<Result<()>>)> {
-        let stream = watched(socket)?;
         let (enclosure, limits) = (launch.enclosure.clone(), launch.attempt.config.limits.clone());
         let (detach, card, native_files) = (launch.detach.clone(), launch.card(), launch.native_files.clone());
         let (core, ready) = Core::new(session.clone(), log, launch, host, Instant::now())?;
@@ -98,19 +97,18 @@ impl Task {
         Ok((task, ready))
     }
 
-    /// A task for a session that another host started; `socket` is this one's end of a socket for its proxy.
+    /// A task for a session that another host started; `stream` is this one's end of a socket for its proxy.
     ///
     /// # Errors
-    /// [`Error::System`].
+    /// None that is expected.
     pub(crate) fn adopt(
         session: Arc<Session>,
         inlets: Inlets,
         log: Writer,
         adoption: Adoption,
-        socket: OwnedFd,
+        stream: UnixStream,
         aftermath: Arc<Aftermath>,
     ) -> Result<(Self, oneshot::Receiver<Result<()>>)> {
-        let stream = watched(socket)?;
         let (enclosure, limits) = (adoption.enclosure.clone(), adoption.limits.clone());
         let adopts = Some((adoption.proxy, adoption.after_seq));
         let native_files = adoption.native_files.clone();
@@ -119,6 +117,11 @@ impl Task {
         let task =
             Self { session, core, inlets, stream, enclosure, limits, detach, card, adopts, aftermath, native_files };
         Ok((task, ready))
+    }
+
+    /// It is not run: see [`Core::call_off`].
+    pub(crate) fn call_off(mut self) {
+        self.core.call_off();
     }
 
     /// Runs the session to its end.
@@ -189,13 +192,19 @@ async fn prepare(aftermath: &Arc<Aftermath>, attempt: Box<Attempt>) -> Result<(B
         aftermath.write(&attempt).map(|()| attempt)
     });
     let attempt = prepared.await??;
-    let (ours, theirs) = packet::stream_pair().map_err(|error| Error::system("making a proxy's socket", &error))?;
-    Ok((attempt, watched(ours)?, theirs))
+    let (ours, theirs) = sockets()?;
+    Ok((attempt, ours, theirs))
 }
 
-fn watched(socket: OwnedFd) -> Result<UnixStream> {
-    UnixStream::from_std(StdUnixStream::from(socket))
-        .map_err(|error| Error::system("watching a proxy's socket", &error))
+/// Both ends of a socket: the session's, and its proxy's.
+///
+/// # Errors
+/// [`Error::System`].
+pub(crate) fn sockets() -> Result<(UnixStream, OwnedFd)> {
+    let (ours, theirs) = packet::stream_pair().map_err(|error| Error::system("making a proxy's socket", &error))?;
+    let ours = UnixStream::from_std(StdUnixStream::from(ours))
+        .map_err(|error| Error::system("watching a proxy's socket", &error))?;
+    Ok((ours, theirs))
 }
 
 /// Sees to the session until it is over, or to be started once more. `order` has a proxy forked, or handed over.

@@ -179,8 +179,17 @@ impl Core {
         };
         let phase = Phase::Starting { ready, deadline: now.checked_add(start) };
         let mut core = Self::assemble(session, log, phase, parts);
-        core.begin(attempt)?;
+        if let Err(error) = core.begin(attempt) {
+            core.call_off();
+            return Err(error);
+        }
         Ok((core, is_ready))
+    }
+
+    /// It does not begin: nothing is told of this life, and a session that was suspended still is.
+    pub(crate) fn call_off(&mut self) {
+        self.log.call_off();
+        self.phase = Phase::Over;
     }
 
     fn assemble(session: Arc<Session>, log: Writer, phase: Phase, parts: Parts) -> Self {

@@ -25,7 +25,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{Fork, PromptMode, Session, SessionHandle, SessionState, Task};
+use super::{Fork, PromptMode, Session, SessionHandle, SessionState, Task, sockets};
 use crate::{
     Deadlines, Error, HistoryLimits,
     directory::Directory,
@@ -212,12 +212,12 @@ async fn launched(launch: Launch, deadlines: Deadlines, limits: HistoryLimits) -
 type Ready = tokio::sync::oneshot::Receiver<crate::Result<()>>;
 
 /// Runs what `task` makes of the session's end of a socket.
-fn run(session: &Arc<Session>, task: impl FnOnce(OwnedFd) -> (Task, Ready)) -> (Ready, FakeForkServer) {
+fn run(session: &Arc<Session>, task: impl FnOnce(UnixStream) -> (Task, Ready)) -> (Ready, FakeForkServer) {
     let (ours, theirs) = packet::packet_pair().expect("a pair");
     let (server, _hello) = ForkServer::connect(None, HOST, ours, pending()).expect("watched");
     let socket = watched::watch(theirs, Interest::READABLE | Interest::WRITABLE).expect("watched");
     let directory = Arc::new(Directory::new(10));
-    let (ours, theirs) = packet::stream_pair().expect("a pair");
+    let (ours, theirs) = sockets().expect("a pair");
     let (task, ready) = task(ours);
     let serial = directory.insert(session).expect("free");
     tokio::spawn(task.run(directory, serial, Fork { server, socket: theirs }));
