@@ -595,25 +595,114 @@ async fn a_resume_that_nobody_waits_for_leaves_it_suspended() {
     place.manager.shutdown().await;
 }
 
-#[tokio::test]
-async fn a_kill_ends_what_is_about_to_be_resumed() {
+/// A suspended session, and another one that has the only place.
+async fn crowded() -> (Place, SessionHandle, SessionHandle) {
     let scratch = tempfile::tempdir().expect("a directory");
     fs::create_dir(scratch.path().join("home")).expect("made");
-    let builder = Place::builder(&scratch).max_sessions(1).queue(1, std::time::Duration::from_secs(60));
+    let builder = Place::builder(&scratch).max_sessions(1).queue(1, Duration::from_secs(60));
     let place = Place { manager: builder.build().await.expect("built"), scratch };
     let session = place.start(Lifecycle::default()).await;
     place.manager.suspend_session(session.id(), KillOptions::NOW).await.expect("suspended");
     let other = place.start(Lifecycle::default()).await;
-    let (manager, id) = (place.manager.clone(), session.id().clone());
-    let mut resume = Box::pin(manager.resume_session(&id));
-    // It waits for a place.
+    (place, session, other)
+}
+
+/// Has `resume` wait for a place.
+async fn waits(manager: &ProxyManager, resume: &mut (impl Future<Output = Result<SessionHandle, Error>> + Unpin)) {
     while manager.occupancy().waiting == 0 {
         tokio::select! {
             biased;
-            resumed = &mut resume => panic!("there is no room: {resumed:?}"),
+            resumed = &mut *resume => panic!("there is no room: {resumed:?}"),
             () = tokio::task::yield_now() => {}
         }
     }
+}
+
+#[tokio::test]
+async fn a_resume_gives_up_for_who_wants_it_suspended() {
+    let (place, session, other) = crowded().await;
+    let (manager, id) = (place.manager.clone(), session.id().clone());
+    let last = place.info(&session).last_offset;
+    for hands_over in [false, true] {
+        let mut resume = Box::pin(manager.resume_session(&id));
+        waits(&manager, &mut resume).await;
+        let suspend = async {
+            if hands_over {
+                manager.hand_over(&id, KillOptions::NOW).await.map(drop)
+            } else {
+                manager
+                    .suspend_session(&id, KillOptions::NOW)
+                    .await
+                    .map(|snapshot| assert_eq!(snapshot.last_offset, last))
+            }
+        };
+        let both = async { tokio::join!(suspend, resume) };
+        let (suspended, resumed) = soon("both", both).await;
+        suspended.expect("suspended");
+        assert!(matches!(resumed, Err(Error::Suspended { .. })), "{resumed:?}");
+        let info = place.info(&session);
+        assert!(is_suspended(&info) && info.last_offset == last && info.handed_over == hands_over, "{info:?}");
+        assert_eq!(manager.occupancy().waiting, 0);
+    }
+    other.kill(KillOptions::NOW).await.expect("killed");
+    manager.take_back(&id).await.expect("resumed");
+    assert_eq!(place.ask(&session, "history").await, "0 before");
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn one_that_is_suspended_before_it_is_started_again_stays_suspended() {
+    let place = Place::new().await;
+    let restart = Restart::OnCrash { max: 2, backoff_ms: 1000 };
+    let start = || place.start(Lifecycle { restart, ..Lifecycle::default() });
+    let (left, gone_on_with, last) = (start().await, start().await, start().await);
+    for session in [&left, &gone_on_with, &last] {
+        let mut events = session.subscribe();
+        idle(&mut events).await;
+        kill(place.info(session).agent_process);
+        assert_eq!(suspended(&mut events).await, EndReason::AgentExited(Some(ExitStatus::Signal(9))));
+        let id = session.id();
+        if id == gone_on_with.id() {
+            place.manager.resume_session(id).await.expect("resumed");
+        }
+        if id != last.id() {
+            place.manager.suspend_session(id, KillOptions::NOW).await.expect("suspended");
+        }
+    }
+    // This one's pause began after theirs.
+    let mut events = place.manager.subscribe(last.id()).expect("known");
+    assert_eq!(resumed(&mut events).await, "restart");
+    idle(&mut events).await;
+    for session in [&left, &gone_on_with] {
+        let info = place.info(session);
+        assert!(is_suspended(&info), "{info:?}");
+    }
+    place.manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn one_of_an_earlier_manager_is_suspended_already() {
+    let mut place = Place::new().await;
+    let (suspended, shut_down) = (place.start(Lifecycle::default()).await, place.start(Lifecycle::default()).await);
+    place.manager.suspend_session(suspended.id(), KillOptions::NOW).await.expect("suspended");
+    place.again().await;
+    for session in [&suspended, &shut_down] {
+        let snapshot = place.manager.suspend_session(session.id(), KillOptions::NOW).await.expect("it is");
+        assert!(is_suspended(&place.info(session)) && snapshot.receipt.is_none());
+        // It is not this manager that was shut down.
+        let refused = place.manager.steer(session.id(), "say x").await;
+        assert!(matches!(refused, Err(Error::Suspended { .. })), "{refused:?}");
+    }
+    place.manager.hand_over(shut_down.id(), KillOptions::NOW).await.expect("handed over");
+    place.manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_kill_ends_what_is_about_to_be_resumed() {
+    let (place, session, other) = crowded().await;
+    let (manager, id) = (place.manager.clone(), session.id().clone());
+    let mut resume = Box::pin(manager.resume_session(&id));
+    waits(&manager, &mut resume).await;
     let (killed, resumed) = tokio::join!(place.manager.kill_session(&id, KillOptions::NOW), resume);
     assert!(killed.expect("a receipt").is_empty());
     assert!(matches!(resumed, Err(Error::Ended { .. })), "{resumed:?}");

@@ -99,29 +99,37 @@ pub(super) struct Before<'a> {
 
 impl ProxyManager {
     /// Ends the processes of a session and keeps its conversation; a running turn is ended too. A session that is suspended
-    /// already stays as it is.
+    /// already stays so: a resume that is under way is given up, and fails with [`Error::Suspended`], and so is a restart that is
+    /// to come.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if it has no conversation to go on with (yet), [`Error::Ended`] if it is over,
     /// [`Error::Survivors`] if something outlived the kill, [`Error::Deadline`]. Else as [`ProxyManager`] says.
     pub async fn suspend_session(&self, session: &SessionId, options: KillOptions) -> Result<Snapshot> {
         self.open()?;
-        let session = self.inner.directory.get(session)?;
+        self.suspend(session, options, false).await
+    }
+
+    async fn suspend(&self, id: &SessionId, options: KillOptions, hand_over: bool) -> Result<Snapshot> {
+        let session = self.inner.directory.get(id)?;
         if session.native_session_id().is_none() {
             return Err(no_conversation(&session));
         }
-        session.kill(options, EndReason::Suspended).await?;
+        session.suspend(options, hand_over).await?;
+        // That may have been a later life.
+        let session = self.inner.directory.get(id)?;
         session.published().await?;
         // Its record says so too.
         session.settled().await?;
-        if session.is_suspended() { Snapshot::of(&session) } else { Err(session.over()) }
+        Snapshot::of(&session)
     }
 
     /// Goes on with a suspended session: its agent is started again with the conversation, and its events go on where they
     /// ended.
     ///
     /// # Errors
-    /// [`Error::NotSuspended`], [`Error::HandedOver`]; [`Error::SecretsMissing`] for one of an earlier manager that had some: see
+    /// [`Error::NotSuspended`], [`Error::HandedOver`]; [`Error::Suspended`] if somebody has it suspended before its agent is ready;
+    /// [`Error::SecretsMissing`] for one of an earlier manager that had some: see
     /// [`ProxyManager::resume_session_with`]; what [`ProxyManager::start_session`] says. It is suspended still then.
     pub async fn resume_session(&self, session: &SessionId) -> Result<SessionHandle> {
         self.resume_session_with(session, ResumeOptions::default()).await
@@ -142,10 +150,7 @@ impl ProxyManager {
     /// As [`ProxyManager::suspend_session`], [`Error::Unsupported`] also if the agent has no such command.
     pub async fn hand_over(&self, session: &SessionId, options: KillOptions) -> Result<Vec<String>> {
         let command = self.attach_command(session)?;
-        self.suspend_session(session, options).await?;
-        let session = self.inner.directory.get(session)?;
-        session.show(|view| view.handed_over = true);
-        session.note();
+        self.suspend(session, options, true).await?;
         Ok(command)
     }
 
@@ -238,10 +243,10 @@ impl ProxyManager {
         tokio::select! {
             biased;
             // Nothing was started for it yet. Later the kill ends what was.
-            () = lives.unwanted(&before) => {
-                let reason = EndReason::Killed.to_string();
-                Err(Error::Ended { session: id.clone(), reason })
-            }
+            reason = lives.unwanted(&before) => Err(match reason {
+                EndReason::Suspended => Error::Suspended { session: id.clone() },
+                reason => Error::Ended { session: id.clone(), reason: reason.to_string() },
+            }),
             begun = begun => begun,
         }
     }
@@ -273,6 +278,10 @@ impl ProxyManager {
             let Some(pause) = session.restart_after() else { return };
             tracing::info!(session = %session.id(), ?pause, "it crashed, and is started again");
             tokio::time::sleep(pause).await;
+            // Somebody has it stay suspended, or has gone on with it.
+            if session.restart_after().is_none() || !session.lives().is_latest(&session) {
+                return;
+            }
             let Some(inner) = manager.upgrade() else { return };
             restart(Self { inner }, session.id().clone()).await;
         }
@@ -283,8 +292,15 @@ impl ProxyManager {
 fn restart(manager: ProxyManager, session: SessionId) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
     Box::pin(async move {
         match manager.resume(&session, "restart", false, ResumeOptions::default()).await {
-            // Resumed, killed or deleted by somebody meanwhile.
-            Ok(_) | Err(Error::NotSuspended { .. } | Error::UnknownSession { .. } | Error::ShutDown) => {}
+            // Resumed, suspended, killed or deleted by somebody meanwhile.
+            Ok(_)
+            | Err(
+                Error::NotSuspended { .. }
+                | Error::Suspended { .. }
+                | Error::Ended { .. }
+                | Error::UnknownSession { .. }
+                | Error::ShutDown,
+            ) => {}
             Err(error) => tracing::warn!(%session, %error, "a session that crashed could not be started again"),
         }
     })

@@ -156,45 +156,75 @@ impl Session {
     }
 
     /// Ends the session, whichever of its lives this was, and says what was ended. On an ended session: what was ended then.
-    /// One that is suspended, or is about to be, is over afterwards, unless it is to be suspended.
+    /// One that is suspended, or is about to be, is over afterwards.
     pub(crate) async fn kill(&self, options: KillOptions, reason: EndReason) -> Result<Receipt> {
-        let after = self.longest_kill(options);
-        if reason == EndReason::Suspended {
-            if self.ended().is_none() {
-                self.demand_end(options, reason);
+        let end = |latest: &Self| {
+            if latest.is_suspended() {
+                latest.end_at_rest(&reason);
             }
-            return self.end_within(after).await;
-        }
-        let _wanted = self.lives.want_end();
-        within(after, self.end_latest(options, reason)).await.unwrap_or_else(|| Err(self.late_kill(after)))
+            latest.what_was_ended()
+        };
+        self.end_latest(options, &reason, end).await
     }
 
-    async fn end_latest(&self, options: KillOptions, reason: EndReason) -> Result<Receipt> {
-        loop {
-            let later = self.lives.after(self)?;
-            let latest = later.as_deref().unwrap_or(self);
-            if latest.ended().is_none() {
-                latest.demand_end(options, reason.clone());
-                latest.rests().await;
-            }
+    /// Ends its processes, whichever of its lives this was, and keeps its conversation, perhaps for somebody else to use it. A
+    /// resume that is under way is given up for it, and so is a restart that is to come.
+    pub(crate) async fn suspend(&self, options: KillOptions, hand_over: bool) -> Result<()> {
+        let keep = |latest: &Self| {
             if !latest.is_suspended() {
-                return latest.what_was_ended();
+                return Err(latest.over());
             }
-            // Its last writer is gone then.
-            latest.settled().await?;
-            // Who resumes it has the lock, and gives up for this, or the session goes on and is to be ended as others are.
-            tokio::select! {
-                _not_resumed = self.lives.alone() => latest.end_at_rest(&reason),
-                () = self.lives.goes_on_after(latest) => {}
+            if let Some((_, Some(receipt))) = latest.ended() {
+                proven(*receipt)?;
             }
-        }
+            latest.show(|view| {
+                view.restart_after = None;
+                view.handed_over |= hand_over;
+            });
+            latest.note();
+            Ok(())
+        };
+        self.end_latest(options, &EndReason::Suspended, keep).await
+    }
+
+    /// Ends the processes of its latest life, and has `then` done with that: if it is suspended, while nobody else is at it.
+    async fn end_latest<T>(
+        &self,
+        options: KillOptions,
+        reason: &EndReason,
+        then: impl Fn(&Self) -> Result<T>,
+    ) -> Result<T> {
+        let after = self.longest_kill(options);
+        let _wanted = self.lives.want_end(reason.clone());
+        let ended = async {
+            loop {
+                let later = self.lives.after(self)?;
+                let latest = later.as_deref().unwrap_or(self);
+                if latest.ended().is_none() {
+                    latest.demand_end(options, reason.clone());
+                    latest.rests().await;
+                }
+                if !latest.is_suspended() {
+                    return then(latest);
+                }
+                // Its last writer is gone then.
+                latest.settled().await?;
+                // Who resumes it has the lock, and gives up for this, or the session goes on and is to be ended as others are.
+                tokio::select! {
+                    _not_resumed = self.lives.alone() => {
+                        if self.lives.is_latest(latest) {
+                            return then(latest);
+                        }
+                    }
+                    () = self.lives.goes_on_after(latest) => {}
+                }
+            }
+        };
+        within(after, ended).await.unwrap_or_else(|| Err(self.late_kill(after)))
     }
 
     /// Ends a suspended session, which nobody else is at: it has no processes, and no task.
     fn end_at_rest(&self, reason: &EndReason) {
-        if !self.is_suspended() || !self.lives.is_latest(self) {
-            return;
-        }
         let receipt = self.ended().and_then(|(_, receipt)| receipt);
         let mut log = self.history().reopen();
         log.push(0, Event::SessionEnded { reason: reason.clone(), receipt: receipt.clone() });
@@ -283,7 +313,14 @@ impl Session {
     /// Why a call to a session without processes fails.
     pub(crate) fn over(&self) -> Error {
         let session = self.id().clone();
-        if let Some((EndReason::Shutdown, _)) = self.ended() {
+        let is_manager_gone = || {
+            let directory = self.directory.get().and_then(|(directory, _)| directory.upgrade());
+            directory.is_none_or(|directory| directory.is_closed())
+        };
+        // An earlier manager may have suspended it as it was shut down.
+        if let Some((EndReason::Shutdown, _)) = self.ended()
+            && is_manager_gone()
+        {
             return Error::ShutDown;
         }
         if self.is_handed_over() {

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
+use ipc_protocol::EndReason;
 use tokio::sync::{Mutex, MutexGuard, watch};
 
 use super::Session;
@@ -18,8 +19,8 @@ pub(crate) struct Lives {
 struct Now {
     /// `None` in its first life.
     latest: Option<Weak<Session>>,
-    /// Who wants it to end.
-    kills: usize,
+    /// For what each of those who want it to end, or suspended, wants that.
+    wanted: Vec<EndReason>,
 }
 
 impl Now {
@@ -28,12 +29,16 @@ impl Now {
     }
 }
 
-/// Somebody wants the session to end: until this is dropped it is not resumed.
-pub(super) struct Wanted<'a>(&'a Lives);
+/// Somebody wants the session to end, or suspended: until this is dropped it is not resumed.
+pub(super) struct Wanted<'a>(&'a Lives, EndReason);
 
 impl Drop for Wanted<'_> {
     fn drop(&mut self) {
-        self.0.now.send_modify(|now| now.kills -= 1);
+        self.0.now.send_modify(|now| {
+            if let Some(at) = now.wanted.iter().position(|reason| *reason == self.1) {
+                now.wanted.swap_remove(at);
+            }
+        });
     }
 }
 
@@ -54,7 +59,7 @@ impl Lives {
     }
 
     /// Whether `session` is its latest life.
-    pub(super) fn is_latest(&self, session: &Session) -> bool {
+    pub(crate) fn is_latest(&self, session: &Session) -> bool {
         self.now.borrow().is(session)
     }
 
@@ -78,14 +83,20 @@ impl Lives {
         let _ = self.now.subscribe().wait_for(|now| !now.is(session)).await;
     }
 
-    /// From now on it is to end.
-    pub(super) fn want_end(&self) -> Wanted<'_> {
-        self.now.send_modify(|now| now.kills += 1);
-        Wanted(self)
+    /// From now on it is to end, or to be suspended.
+    pub(super) fn want_end(&self, reason: EndReason) -> Wanted<'_> {
+        self.now.send_modify(|now| now.wanted.push(reason.clone()));
+        Wanted(self, reason)
     }
 
-    /// Resolves when somebody wants it to end, and `session` is its latest life.
-    pub(crate) async fn unwanted(&self, session: &Session) {
-        let _ = self.now.subscribe().wait_for(|now| now.kills > 0 && now.is(session)).await;
+    /// Resolves when somebody wants it to end, or suspended, and `session` is its latest life. Says for what.
+    pub(crate) async fn unwanted(&self, session: &Session) -> EndReason {
+        let mut now = self.now.subscribe();
+        // It fails only without this.
+        let found = now.wait_for(|now| !now.wanted.is_empty() && now.is(session)).await;
+        let reasons = found.iter().flat_map(|now| &now.wanted);
+        // Whoever wants it suspended is content with its end.
+        let ends = reasons.clone().find(|reason| **reason != EndReason::Suspended);
+        ends.cloned().unwrap_or(EndReason::Suspended)
     }
 }

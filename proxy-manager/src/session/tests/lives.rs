@@ -73,7 +73,7 @@ async fn a_kill_waits_for_a_resume_that_gives_up_for_it() {
     tokio::select! {
         biased;
         killed = &mut kill => panic!("it is being resumed: {killed:?}"),
-        () = soon(session.lives().unwanted(&session)) => {}
+        reason = soon(session.lives().unwanted(&session)) => assert_eq!(reason, EndReason::Killed),
     }
     assert!(session.is_suspended());
     drop(resuming);
