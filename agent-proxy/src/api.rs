@@ -6,6 +6,7 @@ use proxy_manager::{
     AbortPolicy, EndReason, Json, PermissionAnswer, ProcessId, Prompt, PromptMode, PromptPart, Receipt, SessionId,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// Media type of a stream of JSON lines.
 pub(crate) const NDJSON: &str = "application/x-ndjson";
@@ -26,6 +27,11 @@ pub(crate) struct PromptRequest {
     /// Whether to answer with the turn's events, to its end, as JSON lines; else with [`Accepted`] at once.
     #[serde(default)]
     pub(crate) wait: bool,
+    /// Of an ask: whether to answer with the calls of a stream handler, as JSON lines; else with the answer alone. The lines are
+    /// `{"call":"start",…}`, `{"call":"chunk",…}` and, last, `{"call":"complete","answer":{…}}` or
+    /// `{"call":"failed","error":{…}}`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) stream: bool,
 }
 
 impl PromptRequest {
@@ -33,6 +39,12 @@ impl PromptRequest {
     pub(crate) fn prompt(self) -> Prompt {
         said(self.text, self.parts)
     }
+}
+
+/// A call of a stream handler, as a line has it.
+pub(crate) fn call(name: &str, mut what: Value) -> Value {
+    what["call"] = name.into();
+    what
 }
 
 /// Answer to a prompt that is not waited for.

@@ -206,7 +206,8 @@ impl Lines {
             while let Some(len) = self.buffer[self.at..].iter().position(|byte| *byte == b'\n') {
                 let value: Value = serde_json::from_slice(&self.buffer[self.at..self.at + len])
                     .map_err(|error| Problem::failed(format!("the daemon sent a line that is no JSON: {error}")))?;
-                if value.get("eventStreamId").is_none() {
+                // A problem is neither an event nor a call.
+                if value.get("eventStreamId").or(value.get("call")).is_none() {
                     if values.is_empty() {
                         return Err(serde_json::from_value(value)
                             .unwrap_or_else(|_| Problem::failed("the daemon sent a line that is no event")));

@@ -10,7 +10,7 @@ use super::{AttachmentArgs, session::AgentArgs};
     agent-proxy ask 'what does this project do?'\n  \
     agent-proxy ask --json --permission read-only 'list the public types' | jq -r .reply\n  \
     agent-proxy ask --handler 'jq -r --unbuffered .text' 'explain main.rs'\n  \
-    agent-proxy ask s-1 'and in French?'            a session of the daemon\n\n\
+    agent-proxy ask s-1 'and in French?'            a session of the daemon; --handler goes with it too\n\n\
     With one word more than the prompt, the first is the id of a session of the daemon; it goes on\n\
     afterwards. Else a session is started for the question, and ended with all that it left running.\n\
     Permission requests that no rule and no mode answers are rejected, and that is told.\n\n\

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use proxy_manager::{Answer, Child, Error, ProxyManager, SessionId, StopReason, StreamOptions};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{config, handler::Handler, interrupts::Interrupts};
+use super::{config, goes_on, handler::Handler, interrupts::Interrupts};
 use crate::{
-    api::PromptRequest,
+    api::{PromptRequest, call},
     args::AskArgs,
     client::Client,
     configuration::Configuration,
@@ -46,20 +46,92 @@ pub(super) async fn alone(child: Child, args: AskArgs, directory: Option<&Path>,
 
 /// Asks a session of the daemon's.
 pub(super) async fn daemon(client: &Client, args: AskArgs, as_json: bool) -> Result<(), Failure> {
+    let (id, request) = question(&args)?;
+    let answer: Value = client.post(&path(&id), &request).await?;
+    tell_of(&answer, as_json)
+}
+
+/// The same, with a handler: it runs here, and what it is told comes from the daemon.
+pub(super) async fn told(child: Child, client: &Client, args: AskArgs, as_json: bool) -> Result<(), Failure> {
+    let (id, request) = question(&args)?;
+    let request = PromptRequest { stream: true, ..request };
+    let mut interrupts = Interrupts::new()?;
+    let manager = ProxyManager::builder(child).base_env(environment::base()).build().await?;
+    let done = async {
+        let mut handler = Handler::start(&manager, args.handler.as_deref()).await?;
+        let asked = tokio::select! {
+            asked = pass_on(client, &id, &request, &mut handler) => asked,
+            _ = interrupts.next() => {
+                term::note(goes_on(id.as_str()));
+                return Err(Failure::Exit(Exit::Interrupted));
+            }
+        };
+        let told = match asked {
+            Ok(answer) => tell_of(&answer, as_json),
+            Err(problem) => {
+                handler.line(&call("failed", json!({ "error": problem }))).await;
+                Err(problem.into())
+            }
+        };
+        let finished = handler.finish().await;
+        told.and(finished)
+    };
+    let done = done.await;
+    manager.shutdown().await;
+    done
+}
+
+fn question(args: &AskArgs) -> Result<(SessionId, PromptRequest), Problem> {
     let id = args.session().unwrap_or_default();
-    let id: SessionId = id.parse().map_err(|error| Problem::usage(format!("{id:?}: {error}")))?;
-    if args.handler.is_some() {
-        return Err(Problem::usage("--handler is for a session of one's own: leave the id out").into());
-    }
+    let id = id.parse().map_err(|error| Problem::usage(format!("{id:?}: {error}")))?;
     let parts = saying::prompt(args.prompt(), &args.attachments)?.parts;
-    let request = PromptRequest { text: String::new(), parts, ..PromptRequest::default() };
-    let answer: Value = client.post(&format!("/v1/sessions/{id}/ask"), &request).await?;
-    if as_json {
-        return term::json(&answer);
+    Ok((id, PromptRequest { text: String::new(), parts, ..PromptRequest::default() }))
+}
+
+fn path(session: &SessionId) -> String {
+    format!("/v1/sessions/{session}/ask")
+}
+
+/// Tells the handler what the daemon says, up to the answer.
+async fn pass_on(
+    client: &Client,
+    session: &SessionId,
+    request: &PromptRequest,
+    handler: &mut Handler,
+) -> Result<Value, Problem> {
+    let mut lines = client.post_lines(&path(session), request).await?;
+    while let Some(batch) = lines.next_batch().await? {
+        for mut line in batch {
+            if line["call"] == "failed" {
+                let problem = serde_json::from_value(line["error"].take());
+                return Err(
+                    problem.unwrap_or_else(|_| Problem::failed("the turn failed, and the daemon does not say why"))
+                );
+            }
+            handler.line(&line).await;
+            if line["call"] == "complete" {
+                return Ok(line["answer"].take());
+            }
+        }
     }
-    let count = |field: &str| answer[field].as_u64().unwrap_or_default();
-    warn(count("missedEvents"), count("cutBytes"));
-    reply(answer["reply"].as_str().unwrap_or_default())
+    Err(Problem::new(
+        "no-daemon",
+        "the daemon has said no answer to its end: has it ended? `agent-proxy events` has what came",
+    ))
+}
+
+/// What the daemon has of an answer.
+fn tell_of(answer: &Value, as_json: bool) -> Result<(), Failure> {
+    if as_json {
+        term::json(answer)?;
+    } else {
+        let count = |field: &str| answer[field].as_u64().unwrap_or_default();
+        warn(count("missedEvents"), count("cutBytes"));
+        reply(answer["reply"].as_str().unwrap_or_default())?;
+    }
+    // A newer daemon may know other reasons.
+    let reason: Option<StopReason> = serde_json::from_value(answer["stopReason"].clone()).unwrap_or_default();
+    judge(answer["handlerStopped"].as_str(), reason.as_ref())
 }
 
 fn tell(asked: proxy_manager::Result<Answer>, as_json: bool) -> Result<(), Failure> {
@@ -83,10 +155,15 @@ fn tell(asked: proxy_manager::Result<Answer>, as_json: bool) -> Result<(), Failu
         warn(answer.missed_events, answer.cut_bytes);
         reply(&answer.reply)?;
     }
-    if let Some(why) = &answer.handler_stopped {
+    judge(answer.handler_stopped.as_deref(), answer.stop_reason.as_ref())
+}
+
+/// Whether the answer is what was asked for.
+fn judge(handler_stopped: Option<&str>, stop_reason: Option<&StopReason>) -> Result<(), Failure> {
+    if let Some(why) = handler_stopped {
         return Err(Problem::failed(format!("the handler was not told all: {why}")).into());
     }
-    match &answer.stop_reason {
+    match stop_reason {
         None | Some(StopReason::EndTurn) => Ok(()),
         Some(StopReason::Cancelled) => Err(Failure::Exit(Exit::Interrupted)),
         Some(reason) => Err(Problem::failed(format!("the turn ended early: {}", stop(reason))).into()),

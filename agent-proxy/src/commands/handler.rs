@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::{
+    api::call,
     environment,
     problem::{Failure, Problem},
     term,
@@ -51,7 +52,8 @@ impl Handler {
         Ok(Self(Some(Running { session, output, stopped: None })))
     }
 
-    async fn line(&mut self, line: &Value) {
+    /// Tells it of a call. One that does not listen any more hears nothing.
+    pub(super) async fn line(&mut self, line: &Value) {
         let Some(Running { session, stopped: stopped @ None, .. }) = &mut self.0 else { return };
         if let Err(error) = session.prompt(line.to_string(), PromptMode::Refuse).await {
             // One that has heard enough may leave.
@@ -86,27 +88,22 @@ impl Handler {
 
 impl StreamHandler for Handler {
     async fn on_stream_start(&mut self, stream: &StreamInfo) {
-        self.line(&with("start", json!(stream))).await;
+        self.line(&call("start", json!(stream))).await;
     }
 
     async fn on_chunk(&mut self, chunk: &Chunk<'_>) {
         if self.0.is_some() {
-            self.line(&with("chunk", json!(chunk))).await;
+            self.line(&call("chunk", json!(chunk))).await;
         }
     }
 
     async fn on_complete(&mut self, answer: &Answer) {
-        self.line(&json!({ "call": "complete", "answer": answer })).await;
+        self.line(&call("complete", json!({ "answer": answer }))).await;
     }
 
     async fn on_failed(&mut self, error: &Error) {
-        self.line(&json!({ "call": "failed", "error": Problem::from(error.clone()) })).await;
+        self.line(&call("failed", json!({ "error": Problem::from(error.clone()) }))).await;
     }
-}
-
-fn with(call: &str, mut value: Value) -> Value {
-    value["call"] = call.into();
-    value
 }
 
 /// What the command prints, to its end.

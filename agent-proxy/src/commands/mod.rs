@@ -53,6 +53,9 @@ pub(crate) async fn run(cli: Cli, token: ChildToken) -> Result<(), Failure> {
         Command::Ask(args) if args.session().is_none() => {
             ask::alone(child, args, global.config_dir.as_deref(), global.json).await
         }
+        Command::Ask(args) if args.handler.is_some() => {
+            ask::told(child, &Client::new(socket(&global)?), args, global.json).await
+        }
         Command::Agents(args) => agents::run(child, &args, global.config_dir.as_deref(), global.json).await,
         Command::Profiles(args) => profiles::run(args, global.config_dir.as_deref(), global.json),
         Command::Models(args) => models::run(args, global.config_dir.as_deref(), global.json),
@@ -65,18 +68,16 @@ pub(crate) async fn run(cli: Cli, token: ChildToken) -> Result<(), Failure> {
         Command::Completions(args) => completions::run(&args),
         other => {
             let client = Client::new(socket(&global)?);
-            let goes_on = match &other {
-                Command::Ask(args) => {
-                    args.session().map(|id| format!("the turn goes on: `agent-proxy abort {id}` cancels it"))
-                }
-                Command::Prompt(args) => Some(format!("the turn goes on: `agent-proxy abort {}` cancels it", args.id)),
+            let note = match &other {
+                Command::Ask(args) => args.session().map(goes_on),
+                Command::Prompt(args) => Some(goes_on(args.id.as_str())),
                 _ => None,
             };
             // Nothing is half done here when we leave: the daemon goes on with what it was asked.
             tokio::select! {
                 done = run_client(other, &client, global.json) => done,
                 _ = tokio::signal::ctrl_c() => {
-                    goes_on.inspect(|text| term::note(text));
+                    note.inspect(|text| term::note(text));
                     Err(Failure::Exit(Exit::Interrupted))
                 }
             }
@@ -127,6 +128,11 @@ async fn run_client(command: Command, client: &Client, as_json: bool) -> Result<
         | Command::Doctor
         | Command::Completions(_) => Err(Problem::failed("this command has no client").into()),
     }
+}
+
+/// What is left behind by who does not wait for a turn.
+fn goes_on(session: &str) -> String {
+    format!("the turn goes on: `agent-proxy abort {session}` cancels it")
 }
 
 fn socket(global: &Global) -> Result<SocketPath, Problem> {

@@ -27,6 +27,7 @@ pub(super) async fn run(client: &Client, args: PromptArgs, as_json: bool) -> Res
         parts: saying::prompt(&args.text, &args.attachments)?.parts,
         mode,
         wait: !args.no_wait,
+        stream: false,
     };
     let path = format!("/v1/sessions/{}/prompt", args.id);
     if args.no_wait {

@@ -208,16 +208,20 @@ async fn prompt(
     Ok((StatusCode::ACCEPTED, Json(Accepted { turn: turn.number() })).into_response())
 }
 
-/// Waits for the answer. The turn goes on if the client leaves. Of the body's fields `wait` means nothing here.
+/// Waits for the answer, or tells of it as it grows. The turn goes on if the client leaves. Of the body's fields `wait` means
+/// nothing here.
 async fn ask(
     State(manager): State<ProxyManager>,
     Path(id): Path<String>,
     body: Result<Bytes, BytesRejection>,
-) -> Answer<Json<proxy_manager::Answer>> {
+) -> Answer<Response> {
     let request: PromptRequest = parse(body)?;
     let options = StreamOptions { mode: request.mode, ..StreamOptions::default() };
     let session = manager.awake(&session_id(&id)?).await?;
-    Ok(Json(session.stream_with(request.prompt(), &mut Quiet, options).await?))
+    if request.stream {
+        return Ok(stream::calls(session, request.prompt(), options));
+    }
+    Ok(Json(session.stream_with(request.prompt(), &mut Quiet, options).await?).into_response())
 }
 
 async fn steer(

@@ -8,10 +8,17 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use hyper::body::Frame;
-use proxy_manager::{Envelope, Subscription, TurnStep, TurnStream};
+use proxy_manager::{
+    Chunk, Envelope, Prompt, SessionHandle, StreamHandler, StreamInfo, StreamOptions, Subscription, TurnStep,
+    TurnStream,
+};
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::{api::NDJSON, problem::Problem};
+use crate::{
+    api::{NDJSON, call},
+    problem::Problem,
+};
 
 /// Chunks that wait for a slow client. Behind them the subscription waits, which holds up nobody.
 const CHUNKS: usize = 4;
@@ -68,6 +75,42 @@ pub(super) fn turn(mut turn: TurnStream) -> Response {
         }
     });
     response
+}
+
+/// What a stream handler is told of one answer; how it went is the last line. The turn goes on if the client leaves.
+pub(super) fn calls(session: SessionHandle, prompt: Prompt, options: StreamOptions) -> Response {
+    let (sender, response) = response();
+    tokio::spawn(async move {
+        let mut calls = Calls(sender);
+        let last = match session.stream_with(prompt, &mut calls, options).await {
+            Ok(answer) => call("complete", json!({ "answer": answer })),
+            Err(error) => call("failed", json!({ "error": Problem::from(error) })),
+        };
+        calls.line(&last).await;
+    });
+    response
+}
+
+/// Sends each call as a line. The last one is not sent here: a client that is too slow for the others gets it all the same.
+struct Calls(Sender);
+
+impl Calls {
+    async fn line(&mut self, line: &Value) {
+        let mut text = serde_json::to_vec(line).unwrap_or_default();
+        text.push(b'\n');
+        // It fails for a client that has left.
+        let _ = self.0.send(text.into()).await;
+    }
+}
+
+impl StreamHandler for Calls {
+    async fn on_stream_start(&mut self, stream: &StreamInfo) {
+        self.line(&call("start", json!(stream))).await;
+    }
+
+    async fn on_chunk(&mut self, chunk: &Chunk<'_>) {
+        self.line(&call("chunk", json!(chunk))).await;
+    }
 }
 
 fn response() -> (Sender, Response) {
