@@ -5,8 +5,8 @@ mod chat;
 use std::{path::Path, sync::Arc};
 
 use proxy_manager::{
-    AbortPolicy, Child, EndReason, Envelope, Error, Event, ExitStatus, KillOptions, Prompt, PromptMode, ProxyManager,
-    Receipt, SessionHandle, SessionState, Subscription, Turn, TurnEnd,
+    AbortPolicy, BudgetAction, Child, EndReason, Envelope, Error, Event, ExitStatus, KillOptions, Prompt, PromptMode,
+    ProxyManager, Receipt, SessionHandle, SessionState, Subscription, TimeoutAction, Turn, TurnEnd,
 };
 
 use super::{
@@ -38,6 +38,7 @@ pub(super) async fn run(child: Child, args: RunArgs, directory: Option<&Path>, a
     };
     let row = configuration.catalog.rows().iter().find(|row| row.id == full.agent);
     let has_turns = row.is_none_or(|row| row.protocol != "command");
+    let resumes = config.lifecycle.resume_on_prompt;
     let asker = Asker::of(&full, prompt.is_none())?;
     let mut interrupts = Interrupts::new()?;
     let builder = ProxyManager::builder(child).base_env(environment::base());
@@ -49,7 +50,20 @@ pub(super) async fn run(child: Child, args: RunArgs, directory: Option<&Path>, a
     };
     let done = match started {
         Ok(session) => {
-            let foreground = Foreground::new(session, interrupts, asker, has_turns, as_json);
+            let foreground = Foreground {
+                manager: manager.clone(),
+                events: session.subscribe(),
+                session,
+                seen: 0,
+                rest: None,
+                ends: false,
+                has_turns,
+                resumes,
+                interrupts,
+                asker,
+                live: (!as_json).then(Live::new),
+                outcome: Outcome::default(),
+            };
             match prompt {
                 Some(prompt) => foreground.run(prompt).await,
                 None => foreground.chat().await,
@@ -63,17 +77,32 @@ pub(super) async fn run(child: Child, args: RunArgs, directory: Option<&Path>, a
 
 /// The session in this terminal.
 struct Foreground {
+    manager: ProxyManager,
+    /// Its latest life that is known.
     session: SessionHandle,
     events: Subscription,
     /// Offset of the last event printed.
     seen: u64,
+    /// It has no processes any more, as the events say.
+    rest: Option<Rest>,
+    /// It has used up a budget, or a time, that ends it.
+    ends: bool,
     /// Whether its agent has turns.
     has_turns: bool,
+    /// Whether a prompt resumes it.
+    resumes: bool,
     interrupts: Interrupts,
     /// For the permission requests that nobody else answers.
     asker: Asker,
     live: Option<Live>,
     outcome: Outcome,
+}
+
+/// How a session came to have no processes.
+struct Rest {
+    reason: EndReason,
+    /// Whether it is over; else it is suspended.
+    is_end: bool,
 }
 
 /// Why there is nothing to wait for any more.
@@ -85,21 +114,9 @@ enum Over {
 }
 
 impl Foreground {
-    fn new(session: SessionHandle, interrupts: Interrupts, asker: Asker, has_turns: bool, as_json: bool) -> Self {
-        Self {
-            events: session.subscribe(),
-            session,
-            seen: 0,
-            has_turns,
-            interrupts,
-            asker,
-            live: (!as_json).then(Live::new),
-            outcome: Outcome::default(),
-        }
-    }
-
     async fn run(mut self, prompt: Prompt) -> Result<(), Failure> {
-        let turn = match self.session.prompt(prompt, PromptMode::Refuse).await {
+        // One that was idle for too long by then is resumed.
+        let turn = match self.manager.send_prompt(self.session.id(), prompt, PromptMode::Refuse).await {
             Ok(turn) => self.follow(turn).await,
             Err(error) if self.is_done(&error) => {
                 self.print_up_to(u64::MAX).await?;
@@ -177,14 +194,23 @@ impl Foreground {
 
     /// The session ended by itself: well, if its agent exited with 0.
     fn session_over(&self) -> Result<Over, Failure> {
-        match self.session.info().state {
-            SessionState::Ended { reason: EndReason::AgentExited(Some(ExitStatus::Code(0))), .. } => Ok(Over::Done),
+        match &self.rest {
+            Some(Rest { reason: EndReason::AgentExited(Some(ExitStatus::Code(0))), is_end: true }) => Ok(Over::Done),
             // The first Ctrl-C is a SIGINT to an agent without turns: what it ends was interrupted, not broken.
-            SessionState::Ended { .. } if self.interrupts.seen() => Ok(Over::Interrupted),
-            SessionState::Ended { reason, .. } => {
-                Err(Problem::new("agent-died", format!("the session ended: {reason}")).into())
+            Some(Rest { is_end: true, .. }) if self.interrupts.seen() => Ok(Over::Interrupted),
+            Some(Rest { reason, is_end: true }) => {
+                let info = self.session.info();
+                // A home of its own goes with us.
+                let conversation = info.native_session_id.filter(|_| info.home.is_none());
+                Err(over(reason, conversation.as_deref()).into())
             }
-            _ => Err(Error::ShutDown.into()),
+            Some(Rest { reason, is_end: false }) => {
+                let why = if *reason == EndReason::Suspended { "it was idle".to_owned() } else { reason.to_string() };
+                let problem =
+                    format!("the session is suspended ({why}) and takes no prompt: leave --no-resume-on-prompt out");
+                Err(Problem::new("suspended", problem).into())
+            }
+            None => Err(Error::ShutDown.into()),
         }
     }
 
@@ -224,6 +250,14 @@ impl Foreground {
                 None => term::json(&envelope.to_json().unwrap_or_default())?,
             }
             match &envelope.event {
+                Event::SessionEnded { reason, .. } => self.rest = Some(Rest { reason: reason.clone(), is_end: true }),
+                Event::SessionSuspended { reason, .. } => self.suspended(reason),
+                Event::BudgetExceeded(spent) => self.ends |= spent.action == BudgetAction::EndSession,
+                Event::TimeoutFired { action: TimeoutAction::KillSession, .. } => self.ends = true,
+                Event::SessionResumed { .. } => {
+                    (self.rest, self.ends) = (None, false);
+                    self.session = self.manager.session(self.session.id())?;
+                }
                 Event::PermissionRequested(request) if asked => {
                     if let Some(answer) = self.asker.ask(request) {
                         self.session.respond_permission(&request.id, answer).await?;
@@ -234,6 +268,21 @@ impl Foreground {
             }
         }
         Ok(())
+    }
+
+    fn suspended(&mut self, reason: &EndReason) {
+        self.rest = Some(Rest { reason: reason.clone(), is_end: false });
+        // Who asked for JSON reads the events.
+        let Some(live) = &mut self.live else { return };
+        live.line_start();
+        let why = if *reason == EndReason::Suspended { "it was idle".to_owned() } else { reason.to_string() };
+        let next = match reason {
+            _ if !self.resumes => "",
+            // As it was being resumed.
+            EndReason::Failed(_) => "; the next prompt tries again",
+            _ => "; the next prompt resumes it",
+        };
+        term::note(Style::stderr().dim(format_args!("- suspended: {why}{next}")));
     }
 
     /// Ends the session. One more Ctrl-C meanwhile ends the grace.
@@ -260,6 +309,25 @@ impl Foreground {
             term::note(style.dim(format_args!("session ended: {}", render::receipt::summary(receipt, style))));
         }
     }
+}
+
+/// Why a session is over that nobody has ended, and what to do about it.
+fn over(reason: &EndReason, conversation: Option<&str>) -> Problem {
+    let (kind, flags) = match reason {
+        EndReason::LimitExceeded(_) => ("ended", "; see --limit and --on-limit"),
+        EndReason::BudgetExceeded(_) => ("budget-exceeded", "; see --on-budget"),
+        EndReason::TimedOut(_) => ("deadline", "; see --timeout"),
+        EndReason::AgentExited(_) => ("agent-died", ""),
+        EndReason::ProxyDied(_) | EndReason::Unresponsive(_) => ("proxy-died", ""),
+        EndReason::ForkServerDied => ("fork-server-died", ""),
+        EndReason::Killed | EndReason::Failed(_) | EndReason::HostDied | EndReason::Shutdown | EndReason::Suspended => {
+            ("ended", "")
+        }
+    };
+    let next = conversation.map_or_else(String::new, |id| {
+        format!("; --resume {id} goes on with its conversation, if the agent has kept it")
+    });
+    Problem::new(kind, format!("the session ended: {reason}{flags}{next}"))
 }
 
 fn turn_over(end: proxy_manager::Result<TurnEnd>) -> Result<Over, Failure> {

@@ -11,7 +11,7 @@ use std::{
 use ipc_protocol::Event;
 use nix::{pty::openpty, sys::signal::Signal};
 
-use crate::harness::{DEADLINE, PROGRAM, Place, Running};
+use crate::harness::{DEADLINE, PROGRAM, Place, Running, envelope};
 
 fn chat(place: &Place, flags: &[&str]) -> Running {
     let mut command = place.command(&[&["run", "--agent", "acp"], flags, &["--", PROGRAM, "fake-agent"]].concat());
@@ -106,6 +106,106 @@ fn what_ends_the_session_ends_the_talk() {
     let ran = running.end().exits(1);
     assert!(ran.stderr.contains("error:"), "{}", ran.stderr);
     place.run(&["run", "--agent", "acp", "--file", "/etc/hostname", "--", PROGRAM, "fake-agent"]).exits(2);
+}
+
+/// The fake agent with a store: its conversations can be gone on with.
+fn keeper(place: &Place, flags: &[&str]) -> Running {
+    let store = place.directory.join("chats");
+    let store = store.to_str().expect("UTF-8");
+    let agent = ["--", PROGRAM, "fake-agent", "--store", store];
+    let mut command = place.command(&[&["run", "--agent", "acp"], flags, &agent].concat());
+    command.stdin(Stdio::piped());
+    Running::new(command)
+}
+
+#[test]
+fn a_prompt_resumes_what_was_idle_for_too_long() {
+    let place = Place::new();
+    for as_json in [false, true] {
+        let flags: &[&str] =
+            if as_json { &["--idle-suspend", "100ms", "--json"] } else { &["--idle-suspend", "100ms"] };
+        let mut running = keeper(&place, flags);
+        let mut stdin = running.stdin();
+        if as_json {
+            running.until(|e| matches!(e.event, Event::SessionSuspended { .. }).then_some(()));
+            say(&mut stdin, "say on");
+            running.until(|e| matches!(&e.event, Event::Text { text } if text == "on\n").then_some(()));
+        } else {
+            let mut stderr = running.stderr();
+            assert!(stderr.until("suspended: it was idle; the next prompt resumes it"));
+            say(&mut stdin, "say on");
+            assert_eq!(running.line().as_deref(), Some("on"));
+            say(&mut stdin, "history");
+            assert_eq!(running.line().as_deref(), Some("1 before"));
+        }
+        drop(stdin);
+        running.end().exits(0);
+    }
+}
+
+#[test]
+fn what_is_suspended_and_takes_no_prompt_says_so() {
+    let place = Place::new();
+    let mut running = keeper(&place, &["--idle-suspend", "100ms", "--no-resume-on-prompt"]);
+    let _stdin = running.stdin();
+    let ran = running.end().exits(8);
+    assert!(ran.stderr.contains("is suspended (it was idle)") && !ran.stderr.contains("shut down"), "{}", ran.stderr);
+}
+
+#[test]
+fn an_agent_that_crashes_is_started_again_and_the_talk_goes_on() {
+    let place = Place::new();
+    let mut running = keeper(&place, &["--restart", "on-crash"]);
+    let mut stdin = running.stdin();
+    let mut stderr = running.stderr();
+    say(&mut stdin, "say one");
+    assert_eq!(running.line().as_deref(), Some("one"));
+    say(&mut stdin, "exit 3");
+    assert!(stderr.until("suspended: the agent exited (exit code 3); the next prompt resumes it"));
+    assert!(stderr.until("has died: the agent exited (exit code 3)"));
+    say(&mut stdin, "say on");
+    assert_eq!(running.line().as_deref(), Some("on"));
+    drop(stdin);
+    running.end().exits(0);
+}
+
+/// Whatever else comes at the same moment.
+#[test]
+fn what_ends_the_session_is_told_once_and_has_its_exit_code() {
+    let place = Place::new();
+    let limit = ["--limit", "wall-clock=1s"];
+    let budget = ["--max-tokens", "10", "--on-budget", "end-session"];
+    let late = ["--timeout", "turn=200ms,action=kill"];
+    for (flags, prompts, code, kind, why) in [
+        (&[][..], "exit 3\nsay more\n", 1, "agent-died", "exit code 3"),
+        (&[], "crash\n", 1, "agent-died", "the agent exited (signal 6)"),
+        (&limit, "wait\nsay more\n", 8, "ended", "its limit on wall-clock; see --limit"),
+        (&budget, "tokens 7 8\nsay more\n", 8, "budget-exceeded", "its budget of tokens; see --on-budget"),
+        (&late, "wait\nsay more\n", 7, "deadline", "its turn took too long; see --timeout"),
+    ] {
+        let mut running = chat(&place, &[flags, &["--json"]].concat());
+        let mut stdin = running.stdin();
+        // It may be gone by the second line.
+        let _ = stdin.write_all(prompts.as_bytes());
+        drop(stdin);
+        let ran = running.end().exits(code);
+        let problem = ran.problem();
+        let detail = problem["detail"].as_str().expect("text");
+        assert!(problem["type"] == kind && detail.contains(why), "{flags:?}: {}", ran.stderr);
+        assert_eq!(ran.stderr.lines().count(), 1, "{flags:?}: {}", ran.stderr);
+        let last = ran.stdout.lines().last().map(envelope).expect("some");
+        assert!(matches!(last.event, Event::SessionEnded { .. }), "{flags:?}: {last:?}");
+    }
+    // Between two turns, and without turns.
+    for argv in [&[PROGRAM, "fake-agent"][..], &["cat"]] {
+        let agent = if argv == ["cat"] { "command" } else { "acp" };
+        let mut command = place.command(&[&["run", "--agent", agent], &limit[..], &["--"], argv].concat());
+        command.stdin(Stdio::piped());
+        let mut running = Running::new(command);
+        let _stdin = running.stdin();
+        let ran = running.end().exits(8);
+        assert!(ran.stderr.contains("its limit on wall-clock; see --limit"), "{}", ran.stderr);
+    }
 }
 
 /// Reads from the terminal until `wanted` comes.

@@ -1,13 +1,13 @@
 //! `run` without a prompt: one turn after the other, as they are typed.
 
-use proxy_manager::{Error, KillOptions, PromptMode};
+use proxy_manager::{EndReason, Error, KillOptions, PromptMode};
 use serde_json::json;
 
 use super::{Foreground, Over};
 use crate::{
     commands::{interrupts::Urgency, lines::Typed},
     exit::Exit,
-    problem::Failure,
+    problem::{Failure, Problem},
     term,
 };
 
@@ -24,9 +24,20 @@ impl Foreground {
         if let Some(live) = &mut self.live {
             live.finish()?;
         }
-        let receipt = killed?;
-        self.tell(&receipt, false);
-        match talked? {
+        let over = match (talked, killed) {
+            (talked, Ok(receipt)) => {
+                self.tell(&receipt, false);
+                talked?
+            }
+            (_, Err(error @ Error::Survivors(_))) | (Ok(_), Err(error)) => return Err(error.into()),
+            // Why it ended by itself says more.
+            (Err(failure), Err(_)) => return Err(failure),
+        };
+        match over {
+            // It may have ended by itself while nothing more was typed.
+            Over::Done if self.rest.as_ref().is_some_and(|rest| rest.reason != EndReason::Killed) => {
+                self.session_over().map(drop)
+            }
             Over::Done => Ok(()),
             Over::Interrupted => Err(Failure::Exit(Exit::Interrupted)),
         }
@@ -53,8 +64,16 @@ impl Foreground {
             match self.turn(&text).await {
                 Ok(Over::Done) => {}
                 Ok(Over::Interrupted) => return Ok(Over::Interrupted),
-                // The next turn may go better.
-                Err(Failure::Problem(problem)) if self.lives() => {
+                Err(Failure::Problem(problem)) => {
+                    if self.ends || ends(&problem) {
+                        self.print_to_rest().await?;
+                    }
+                    if !self.lives() {
+                        // An agent that leaves in the middle of a turn is not done, whatever it says.
+                        let over = self.session_over()?;
+                        return if matches!(over, Over::Done) { Err(Failure::Problem(problem)) } else { Ok(over) };
+                    }
+                    // The next turn may go better.
                     self.line_start();
                     term::problem(&problem, self.live.is_none());
                 }
@@ -68,8 +87,19 @@ impl Foreground {
         }
     }
 
+    /// Whether it takes prompts, if only once it is resumed.
     fn lives(&self) -> bool {
-        self.session.info().state.at_rest().is_none()
+        self.rest.as_ref().is_none_or(|rest| !rest.is_end && self.resumes)
+    }
+
+    /// Prints what there is up to the end of its processes, which has begun.
+    async fn print_to_rest(&mut self) -> Result<(), Failure> {
+        let mut batch = Vec::new();
+        while self.rest.is_none() && self.events.next_batch(&mut batch).await {
+            self.print(&batch).await?;
+            batch.clear();
+        }
+        Ok(())
     }
 
     fn line_start(&mut self) {
@@ -79,7 +109,16 @@ impl Foreground {
     /// One turn to its end. An agent without turns is told, and what it says comes when it comes.
     async fn turn(&mut self, text: &str) -> Result<Over, Failure> {
         self.outcome = Default::default();
-        let turn = match self.session.prompt(text, PromptMode::Refuse).await {
+        let id = self.session.id().clone();
+        self.session = tokio::select! {
+            awake = self.manager.awake(&id) => awake?,
+            // Who does not wait for it leaves it suspended.
+            urgency = self.interrupts.next() => return match urgency {
+                Urgency::Stop => Err(Failure::Exit(Exit::Interrupted)),
+                Urgency::End => Ok(Over::Interrupted),
+            },
+        };
+        let turn = match self.manager.send_prompt(&id, text, PromptMode::Refuse).await {
             Ok(turn) if turn.number().is_none() => return Ok(Over::Done),
             Ok(turn) => turn,
             // Its end comes with the events.
@@ -137,6 +176,14 @@ impl Foreground {
             }
         }
     }
+}
+
+/// Whether the session's processes end, or have ended, where a turn fails like that.
+fn ends(problem: &Problem) -> bool {
+    matches!(
+        problem.kind.as_str(),
+        "agent-died" | "proxy-died" | "fork-server-died" | "ended" | "suspended" | "protocol"
+    )
 }
 
 /// What the user, or the session, has to say between two turns.
