@@ -131,6 +131,36 @@ fn a_path_alone_allows_no_command() {
     assert_eq!(decision(&deny, &run("execute", Some("ls"))), Deny, "a rule that denies is about all that is said");
 }
 
+/// One answer is for all of it.
+#[test]
+fn what_asks_for_several_things_is_allowed_where_each_is_and_denied_where_one_is() {
+    let files = request("requestPermissions", "fetch+other", None, &["/etc", "unknown://network"]);
+    let command = request("network", "fetch+execute", Some("curl a"), &[]);
+    let allowed = |rules: &[PermissionRule], request| decision(&policy(rules, PermissionMode::Ask), request);
+    for (request, rules, expected) in [
+        (&files, vec![rule("fetch", "", "", Allow)], Ask),
+        (&files, vec![rule("other", "", "", Allow)], Ask),
+        (&files, vec![rule("fetch", "", "", Allow), rule("other", "", "/etc", Allow)], Ask),
+        (&files, vec![rule("fetch", "", "", Allow), rule("other", "", "", Allow)], Allow),
+        (&files, vec![rule("requestPermissions", "", "", Allow)], Allow),
+        (&files, vec![rule("fetch", "", "", Allow), rule("other", "", "", Deny)], Deny),
+        (&files, vec![rule("other", "", "", Allow), rule("fetch", "", "", Deny)], Deny),
+        (&command, vec![rule("fetch", "", "", Allow)], Ask),
+        (&command, vec![rule("execute", "", "", Allow)], Ask),
+        (&command, vec![rule("", "curl *", "", Allow)], Ask),
+        (&command, vec![rule("fetch", "", "", Allow), rule("", "curl *", "", Allow)], Allow),
+        (&command, vec![rule("fetch", "", "", Allow), rule("", "curl *", "", Deny)], Deny),
+        (&command, vec![rule("execute", "", "", Allow), rule("fetch", "", "", Deny)], Deny),
+    ] {
+        assert_eq!(allowed(&rules, request), expected, "{rules:?}");
+    }
+    for mode in MODES {
+        let policy = policy(&[rule("fetch", "", "", Allow)], mode);
+        let expected = decision(&policy, &request("x", "execute", Some("curl a"), &[]));
+        assert_eq!(decision(&policy, &command), expected, "{mode:?}");
+    }
+}
+
 #[test]
 fn a_question_is_never_allowed_unseen() {
     let question = request("AskUserQuestion", "question", None, &[]);

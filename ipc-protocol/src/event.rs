@@ -210,7 +210,8 @@ pub struct PermissionRequest {
     pub title: String,
     /// The tool's machine name, where the agent gives one; else the kind.
     pub tool: String,
-    /// What it would do: `read`, `edit`, `delete`, `move`, `search`, `execute`, `fetch`, `question`, `other`, …
+    /// What it would do: `read`, `edit`, `delete`, `move`, `search`, `execute`, `fetch`, `question`, `other`, …; with `+`
+    /// between them where one answer is for several things (`fetch+other`).
     pub kind: String,
     /// The command line, where it would run one.
     pub command: Option<String>,

@@ -29,7 +29,8 @@ pub enum Decision {
     Deny,
 }
 
-/// A rule: what is given has to match, all of it. The first rule that matches decides.
+/// A rule: what is given has to match, all of it. The first rule that matches decides. Of a request that asks for several things
+/// (`fetch+other`) each is decided: it is denied where one of them is, and allowed where all are.
 ///
 /// `*` matches anything within a tool's name or a command; in a path `*` stays within a directory and `**` does not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -229,15 +229,24 @@ fn command(params: &Value) -> Asked {
     let host = &params["networkApprovalContext"]["host"];
     let command = params["command"].as_str().map(items::script);
     let reason = params["reason"].as_str();
-    let request = match (host.as_str(), text(params, "kind")) {
-        (Some(host), _) => request("network", "fetch", &format!("connect to {host}"), params),
+    let (tool, mut kinds, title) = match (host.as_str(), text(params, "kind")) {
+        (Some(host), _) => ("network", vec!["fetch"], format!("connect to {host}")),
         (None, "writeStdin") => {
-            request("writeStdin", "execute", reason.unwrap_or("write to a running command"), params)
+            ("writeStdin", vec!["execute"], reason.unwrap_or("write to a running command").to_owned())
         }
-        _ => request("commandExecution", "execute", command.as_deref().or(reason).unwrap_or("run a command"), params),
+        _ => {
+            let title = command.as_deref().or(reason).unwrap_or("run a command").to_owned();
+            ("commandExecution", vec!["execute"], title)
+        }
     };
+    if command.is_some() && !kinds.contains(&"execute") {
+        kinds.push("execute");
+    }
+    // What the command may do beyond its sandbox is granted with it.
+    let (more, paths) = permitted(&params["additionalPermissions"]);
+    kinds.extend(more.into_iter().filter(|kind| host.is_null() || *kind != "fetch"));
     Asked {
-        request: PermissionRequest { command, ..request },
+        request: PermissionRequest { command, paths, ..request(tool, &kinds.join("+"), &title, params) },
         choices,
         cancelled: json!({ "decision": "cancel" }),
         input: Input::None,
@@ -284,11 +293,11 @@ fn permissions(params: &Value) -> Asked {
         json!({ "permissions": given, "scope": scope })
     };
     let none = json!({ "permissions": {}, "scope": "turn" });
-    let paths = permitted(&params["permissions"]);
-    let kind = if params["permissions"]["network"].is_object() { "fetch" } else { "other" };
+    let (kinds, paths) = permitted(&params["permissions"]);
+    let kind = if kinds.is_empty() { "other".to_owned() } else { kinds.join("+") };
     let title = params["reason"].as_str().unwrap_or("more permissions");
     Asked {
-        request: PermissionRequest { paths, ..request("requestPermissions", kind, title, &params["permissions"]) },
+        request: PermissionRequest { paths, ..request("requestPermissions", &kind, title, &params["permissions"]) },
         choices: vec![
             way("accept", "Yes, for this turn", Kind::AllowOnce, granted("turn")),
             way("acceptForSession", "Yes, for the whole session", Kind::AllowAlways, granted("session")),
@@ -299,11 +308,12 @@ fn permissions(params: &Value) -> Asked {
     }
 }
 
-/// The paths of the files that `permissions` would open. All of it is granted at once, so what else is in it, or is not
-/// understood, stands there as a path of which nobody knows which one it is: no rule allows that one, and any rule on paths that
-/// denies is about it.
-fn permitted(permissions: &Value) -> Vec<String> {
+/// The kinds of what `permissions` would open (`fetch` for the network, `other` for anything else), and the paths of the files.
+/// All of it is granted at once, so what else is in it, or is not understood, stands there as a path of which nobody knows which
+/// one it is: no rule on paths allows that one, and any that denies is about it.
+fn permitted(permissions: &Value) -> (Vec<&'static str>, Vec<String>) {
     let unknown = |what: &str| format!("unknown://{what}");
+    let asked: Vec<_> = permissions.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null()).collect();
     let mut paths = Vec::new();
     for (key, files) in permissions["fileSystem"].as_object().into_iter().flatten() {
         match (key.as_str(), files) {
@@ -320,15 +330,21 @@ fn permitted(permissions: &Value) -> Vec<String> {
             _ => paths.push(unknown(key)),
         }
     }
-    for (key, value) in permissions.as_object().into_iter().flatten() {
+    for (key, value) in &asked {
         match (key.as_str(), value) {
-            (_, Value::Null) | ("fileSystem", Value::Object(_)) => {}
+            ("fileSystem", Value::Object(_)) => {}
             // By itself it is about no files.
             ("network", _) if paths.is_empty() => {}
             _ => paths.push(unknown(key)),
         }
     }
-    paths
+    if !permissions.is_object() && !permissions.is_null() {
+        return (vec!["other"], vec![unknown("permissions")]);
+    }
+    let mut kinds: Vec<_> = asked.iter().map(|(key, _)| if *key == "network" { "fetch" } else { "other" }).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    (kinds, paths)
 }
 
 /// A question has options of its own where it is the only one. More are answered with input: `{"answers": {ID: {"answers":
@@ -426,11 +442,43 @@ mod tests {
             (json!({ "network": { "enabled": true } }), vec![]),
             (json!({ "fileSystem": "all" }), vec!["unknown://fileSystem"]),
             (json!({ "later": {} }), vec!["unknown://later"]),
+            (json!("all"), vec!["unknown://permissions"]),
         ] {
-            let mut found = permitted(&permissions);
+            let (_, mut found) = permitted(&permissions);
             found.sort();
             assert_eq!(found, paths, "{permissions}");
         }
+    }
+
+    #[test]
+    fn each_kind_of_what_would_be_granted_is_said() {
+        let (files, network) = (json!({ "write": ["/a"] }), json!({ "enabled": true }));
+        for (asked, kind) in [
+            (json!({ "network": network }), "fetch"),
+            (json!({ "fileSystem": files, "network": null }), "other"),
+            (json!({ "fileSystem": files, "network": network }), "fetch+other"),
+            (json!({ "later": {}, "fileSystem": files, "network": network }), "fetch+other"),
+            (json!({}), "other"),
+        ] {
+            assert_eq!(permissions(&json!({ "permissions": asked })).request.kind, kind, "{asked}");
+        }
+        let host = json!({ "host": "a.example" });
+        for (params, kind) in [
+            (json!({ "command": "ls" }), "execute"),
+            (json!({ "networkApprovalContext": host }), "fetch"),
+            (json!({ "networkApprovalContext": host, "command": "ls" }), "fetch+execute"),
+            (json!({ "command": "ls", "additionalPermissions": null }), "execute"),
+            (json!({ "command": "ls", "additionalPermissions": { "network": network } }), "execute+fetch"),
+            (
+                json!({ "command": "ls", "additionalPermissions": { "network": network, "fileSystem": files } }),
+                "execute+fetch+other",
+            ),
+            (json!({ "networkApprovalContext": host, "additionalPermissions": { "network": network } }), "fetch"),
+        ] {
+            assert_eq!(command(&params).request.kind, kind, "{params}");
+        }
+        let beside = command(&json!({ "command": "ls", "additionalPermissions": { "fileSystem": files } })).request;
+        assert_eq!(beside.paths, ["/a"]);
     }
 
     #[test]

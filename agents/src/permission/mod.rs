@@ -31,6 +31,8 @@ const READING: [&str; 3] = ["read", "search", "think"];
 const QUESTION: &str = "question";
 /// The kind of a request that would run a command, whatever the agent calls it.
 const EXECUTE: &str = "execute";
+/// Between the kinds of a request that asks for several things at once.
+const AND: char = '+';
 
 /// What is to become of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +85,15 @@ struct Rule {
     decision: Decision,
 }
 
+/// One of the things that a request asks for; nearly always all of it.
+#[derive(Debug)]
+struct Part<'a> {
+    tool: &'a str,
+    kind: &'a str,
+    command: Option<&'a str>,
+    paths: &'a [String],
+}
+
 /// A session's policy, ready to decide.
 #[derive(Debug)]
 pub struct Policy {
@@ -104,32 +115,46 @@ impl Policy {
         Ok(Self { rules: rules.collect::<Result<_, _>>()?, mode, cwd: cwd.to_owned() })
     }
 
-    /// What is to become of `request`: the first rule that matches decides, else the mode.
+    /// What is to become of `request`: the first rule that matches decides, else the mode. Of one that asks for several things
+    /// at once each is decided: it is denied where one of them is, and allowed where all are.
     ///
     /// A question is never allowed without somebody's having seen it: there would be no answer to it.
     pub fn decide(&self, request: &PermissionRequest) -> Verdict {
-        let rule = self.rules.iter().enumerate().find(|(_, rule)| rule.matches(request, &self.cwd));
+        let strictness = |verdict: &Verdict| match verdict {
+            Verdict::Allow(_) => 0,
+            Verdict::Ask => 1,
+            Verdict::Deny(_) => 2,
+        };
+        let parts = request.kind.split(AND).map(|kind| self.decide_part(request, kind));
+        let strictest = parts.reduce(|a, b| if strictness(&b) > strictness(&a) { b } else { a });
+        strictest.unwrap_or(Verdict::Ask)
+    }
+
+    /// What is to become of the part of `request` that is of this kind.
+    fn decide_part(&self, request: &PermissionRequest, kind: &str) -> Verdict {
+        // A command that is asked for beside other things is a part of its own.
+        let command = request.command.as_deref().filter(|_| kind == request.kind || kind == EXECUTE);
+        let part = Part { tool: &request.tool, kind, command, paths: &request.paths };
+        let rule = self.rules.iter().enumerate().find(|(_, rule)| rule.matches(&part, &self.cwd));
         let (decision, by) = match rule {
             Some((at, rule)) => (rule.decision, ResolvedBy::Rule { index: u32::try_from(at).unwrap_or(u32::MAX) }),
-            None => (self.by_mode(request), ResolvedBy::Mode(self.mode)),
+            None => (self.by_mode(&part), ResolvedBy::Mode(self.mode)),
         };
         match decision {
             Decision::Ask => Verdict::Ask,
-            Decision::Allow if request.kind == QUESTION => Verdict::Ask,
+            Decision::Allow if kind == QUESTION => Verdict::Ask,
             Decision::Allow => Verdict::Allow(by),
             Decision::Deny => Verdict::Deny(by),
         }
     }
 
-    fn by_mode(&self, request: &PermissionRequest) -> Decision {
+    fn by_mode(&self, part: &Part<'_>) -> Decision {
         match self.mode {
             PermissionMode::Ask => Decision::Ask,
             PermissionMode::Allow => Decision::Allow,
-            PermissionMode::ReadOnly if request.kind == QUESTION => Decision::Ask,
+            PermissionMode::ReadOnly if part.kind == QUESTION => Decision::Ask,
             // Some agents say `read` of a command that they think reads.
-            PermissionMode::ReadOnly if request.command.is_none() && READING.contains(&request.kind.as_str()) => {
-                Decision::Allow
-            }
+            PermissionMode::ReadOnly if part.command.is_none() && READING.contains(&part.kind) => Decision::Allow,
             PermissionMode::Deny | PermissionMode::ReadOnly => Decision::Deny,
         }
     }
@@ -178,27 +203,27 @@ impl Rule {
         })
     }
 
-    /// Whether the rule is about `request`: where there is doubt, a rule that allows is not, and one that does not is.
-    fn matches(&self, request: &PermissionRequest, cwd: &str) -> bool {
+    /// Whether the rule is about `part`: where there is doubt, a rule that allows is not, and one that does not is.
+    fn matches(&self, part: &Part<'_>, cwd: &str) -> bool {
         let allows = self.decision == Decision::Allow;
         let tool = self.tool.as_ref().is_none_or(|glob| {
             // What runs a command is no `read`, whatever the agent thinks that the command does.
-            let runs = request.command.is_some() && glob.is_match(EXECUTE);
-            let is_kind = (!allows || request.command.is_none()) && glob.is_match(&request.kind);
-            glob.is_match(&request.tool) || is_kind || runs
+            let runs = part.command.is_some() && glob.is_match(EXECUTE);
+            let is_kind = (!allows || part.command.is_none()) && glob.is_match(part.kind);
+            glob.is_match(part.tool) || is_kind || runs
         });
         let command = self.command.as_ref().is_none_or(|glob| {
-            request.command.as_ref().is_some_and(|line| if allows { glob.allows(line) } else { glob.concerns(line) })
+            part.command.is_some_and(|line| if allows { glob.allows(line) } else { glob.concerns(line) })
         });
-        let is_command = request.command.is_some() || request.kind == EXECUTE;
+        let is_command = part.command.is_some() || part.kind == EXECUTE;
         let path = self.path.as_ref().is_none_or(|glob| {
             if allows && is_command && self.command.is_none() {
                 // Which files a command touches nobody knows beforehand.
                 return false;
             }
-            let mut paths = request.paths.iter().map(|path| path::absolute(path, cwd));
+            let mut paths = part.paths.iter().map(|path| path::absolute(path, cwd));
             if allows {
-                !request.paths.is_empty() && paths.all(|path| path.is_some_and(|path| glob.allows(&path)))
+                !part.paths.is_empty() && paths.all(|path| path.is_some_and(|path| glob.allows(&path)))
             } else {
                 paths.any(|path| path.is_none_or(|path| glob.concerns(&path)))
             }

@@ -1,6 +1,9 @@
 //! What no recording has: single messages, and what the adapter makes of them.
 
-use agents::{Action, codex};
+use agents::{
+    Action, codex,
+    permission::{Policy, Verdict},
+};
 use ipc_protocol::{
     AgentSessionConfig, Decision, EnvVars, Event, Json, McpServer, McpTransport, NativeResume, Operation,
     PermissionAnswer, PermissionMode, PermissionPolicy, PermissionRule, Prompt, PromptPart, ResolvedBy, StopReason,
@@ -261,6 +264,50 @@ fn more_permissions_are_granted_as_asked_or_not_at_all() {
         assert_eq!(request.paths, ["/etc"]);
         replay.step(&Step::Permission(request.id.clone(), answer)).expect("open");
         assert_eq!(last_write(&replay), json!({"id": 7, "result": expected}));
+    }
+}
+
+/// One answer grants all of it.
+#[test]
+fn a_rule_on_one_thing_that_is_asked_for_does_not_allow_the_others() {
+    let allow =
+        |tool: &str| PermissionRule { tool: Some(tool.into()), command: None, path: None, decision: Decision::Allow };
+    let more = json!({"network": {"enabled": true}, "fileSystem": {"write": ["/etc"]}});
+    for (method, params, parts) in [
+        ("item/permissions/requestApproval", json!({"permissions": more}), vec!["fetch", "other"]),
+        (
+            "item/commandExecution/requestApproval",
+            json!({"command": "make", "additionalPermissions": more}),
+            vec!["execute", "fetch", "other"],
+        ),
+        (
+            "item/commandExecution/requestApproval",
+            json!({"command": "make", "networkApprovalContext": {"host": "a.example"}}),
+            vec!["execute", "fetch"],
+        ),
+    ] {
+        let mut replay = in_turn();
+        let mut request = notification(method, params);
+        request["id"] = json!(7);
+        replay.says(&request);
+        let [Event::PermissionRequested(request)] = &events(&replay.actions)[..] else {
+            panic!("{:?}", replay.actions)
+        };
+        let verdict = |rules: Vec<PermissionRule>| {
+            let policy = PermissionPolicy { rules, ..PermissionPolicy::default() };
+            Policy::new(&policy, PermissionMode::Ask, "/").expect("a policy").decide(request)
+        };
+        for missing in &parts {
+            let rest = parts.iter().filter(|part| *part != missing);
+            assert_eq!(verdict(rest.map(|part| allow(part)).collect()), Verdict::Ask, "all but {missing}: {request:?}");
+        }
+        let all = verdict(parts.iter().map(|part| allow(part)).collect());
+        assert!(matches!(all, Verdict::Allow(_)), "{all:?}");
+        for part in &parts {
+            let deny = PermissionRule { decision: Decision::Deny, ..allow(part) };
+            let denied = verdict(vec![deny, allow("*")]);
+            assert!(matches!(denied, Verdict::Deny(_)), "{part}: {denied:?}");
+        }
     }
 }
 
