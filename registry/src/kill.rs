@@ -422,6 +422,16 @@ impl Kill {
         }
     }
 
+    /// The receipt of this kill where another one, whose receipt is `whole`, has meanwhile ended everything that there was.
+    pub fn overtaken(&self, registry: &ProcessRegistry, whole: &Receipt) -> Receipt {
+        Receipt {
+            rounds: self.rounds + whole.rounds,
+            cgroup_empty: whole.cgroup_empty,
+            unmarked: whole.unmarked,
+            ..self.receipt(registry, whole.proof)
+        }
+    }
+
     fn done(&self, registry: &ProcessRegistry, proof: Proof) -> KillStep {
         KillStep::Done(Box::new(self.receipt(registry, proof)))
     }

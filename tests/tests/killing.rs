@@ -232,6 +232,37 @@ async fn a_receipt_names_what_died_before_the_proxy_did_in_the_middle_of_a_kill(
     manager.shutdown().await;
 }
 
+/// What ends a session overtakes the kills that are under way.
+#[tokio::test]
+async fn a_receipt_names_what_died_before_the_agent_did_in_the_middle_of_a_kill() {
+    let manager = manager().await;
+    let (below, above) = (unique_seconds(), unique_seconds());
+    // SIGTERM ends the lower one. The upper one stays until the session ends, which it does when the shell has read a line.
+    let script = format!("(sleep {below} & trap '' TERM; exec sleep {above}) & read line");
+    let session = manager.start_session(shell(&script)).await.expect("started");
+    let mut events = session.subscribe();
+    let (below, above) = (asleep(&below, 1)[0], asleep(&above, 1)[0]);
+    // What is not seen cannot be told.
+    soon("a list", session.processes()).await.expect("listed");
+    let kill = tokio::spawn({
+        let session = session.clone();
+        async move { session.kill_tree(above, KillOptions::grace(std::time::Duration::from_secs(100))).await }
+    });
+    let is_over = |envelope: &Envelope| match &envelope.event {
+        Event::ProcessExited { process, .. } => (process.pid == below).then_some(()),
+        _ => None,
+    };
+    event(&mut events, "the lower one's end", is_over).await;
+    soon("a list", session.processes()).await.expect("listed");
+    soon("a line", session.prompt("go", PromptMode::Refuse)).await.expect("taken");
+    let receipt = soon("the kill", kill).await.expect("no panic").expect("proven");
+    let mut both = [below, above];
+    both.sort_unstable();
+    assert_eq!(pids(&receipt), both, "{receipt:#?}");
+    assert_eq!((receipt.cause, receipt.is_empty()), (KillCause::KillProcess, true), "{receipt:#?}");
+    manager.shutdown().await;
+}
+
 /// Sends a signal to the proxy of a session.
 fn signal_proxy(session: &SessionHandle, signal: Signal) {
     let proxy = session.info().proxy.expect("it has one");

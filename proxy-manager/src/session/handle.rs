@@ -206,7 +206,7 @@ impl SessionHandle {
         self.session.kill(options, EndReason::Killed).await
     }
 
-    /// Ends everything the agent started, but not the agent.
+    /// Ends everything the agent started, but not the agent. Where that ends by itself meanwhile, this goes on to its receipt.
     ///
     /// # Errors
     /// [`Error::Survivors`] with the receipt. Else see [`SessionHandle`].

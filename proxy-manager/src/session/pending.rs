@@ -150,6 +150,11 @@ impl Pending {
         self.waiting.values().any(|waiting| matches!(waiting, Waiting::Prompt { .. } | Waiting::Ticket { .. }))
     }
 
+    /// Takes out the kills: their answers are the proxy's, with or without the agent.
+    pub(crate) fn take_kills(&mut self) -> Vec<(RequestId, Waiting)> {
+        self.waiting.extract_if(|_, waiting| matches!(waiting, Waiting::Receipt(_))).collect()
+    }
+
     /// Everything fails with the same error.
     pub(crate) fn fail_all(&mut self, error: &Error) {
         for (_, waiting) in self.waiting.drain() {

@@ -99,7 +99,7 @@ impl Session<'_> {
         for active in std::mem::take(&mut self.kills) {
             // Whatever these were to end has ended too.
             if let Some(request) = active.request {
-                let receipt = Box::new(Receipt { cause: active.kill.cause(), ..receipt.clone() });
+                let receipt = Box::new(active.kill.overtaken(&self.registry, &receipt));
                 link.send(&FromProxy::Receipt { request, receipt });
             }
         }

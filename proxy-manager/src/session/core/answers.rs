@@ -238,7 +238,11 @@ impl Core {
         let reason = EndReason::AgentExited(Some(exit));
         let error = self.error_of(&reason);
         if !kept {
-            return self.stop(error);
+            // What a kill was to end may have been what the agent waited for: its receipt is still to come.
+            let kills = self.pending.take_kills();
+            self.stop(error);
+            kills.into_iter().for_each(|(request, waiting)| self.pending.insert(request, waiting));
+            return;
         }
         let busy = match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Idle => None,

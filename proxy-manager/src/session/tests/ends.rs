@@ -167,6 +167,19 @@ async fn a_dead_agent_fails_pending_calls_and_ends_the_session() {
     assert!(matches!(handle.info().state, SessionState::Ended { reason: ended, .. } if ended == reason));
 }
 
+/// The agent may have waited for nothing but what is killed.
+#[tokio::test]
+async fn a_kill_is_answered_though_the_agent_ends_in_the_middle_of_it() {
+    let Running { handle, mut proxy, fork_server: _alive } = running().await;
+    let (killed, ()) = tokio::join!(soon(handle.kill_all(KillOptions::NOW)), async {
+        let Some(ToProxy::KillAll { request, .. }) = proxy.receive().await else { panic!("no kill") };
+        proxy.send(FromProxy::AgentExited { exit: ExitStatus::Code(0), kept: false }).await;
+        proxy.send(FromProxy::Receipt { request, receipt: Box::new(receipt(handle.id())) }).await;
+    });
+    assert_eq!(killed.expect("proven").proof, Proof::NoChildren);
+    assert!(matches!(soon(handle.ping()).await, Err(Error::AgentDied { .. })));
+}
+
 #[tokio::test]
 async fn a_dead_fork_server_fails_pending_calls_and_waits_for_the_proxys_word() {
     let Running { handle, mut proxy, fork_server } = running().await;
