@@ -5,8 +5,8 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use ipc_protocol::ProcessInfo;
-use registry::{Look, ProcFs};
+use ipc_protocol::{Pid, ProcessInfo};
+use registry::Look;
 
 /// Time between looks while a turn runs, or something has just happened.
 pub(crate) const FAST: Duration = Duration::from_millis(10);
@@ -14,19 +14,21 @@ pub(crate) const FAST: Duration = Duration::from_millis(10);
 const RARE: Duration = Duration::from_secs(10);
 /// How long after a prompt or a start an agent without turns counts as working.
 const AFTERGLOW: Duration = Duration::from_secs(2);
+/// Processes on their way to an exec at once: each is looked at again whenever the proxy wakes.
+const MAX_HELD: usize = 16;
 
 /// When to look, and what was seen too early to be told.
 pub(crate) struct Polling {
     next: Instant,
     working_until: Instant,
-    /// Seen after its fork and before its exec: what it will run is not known yet.
-    held: Option<Box<ProcessInfo>>,
+    /// Seen after their fork and before their exec: what they will run is not known yet. In the order in which they were seen.
+    held: Vec<ProcessInfo>,
 }
 
 impl Polling {
     pub(crate) fn new() -> Self {
         let now = Instant::now();
-        Self { next: now, working_until: now, held: None }
+        Self { next: now, working_until: now, held: Vec::new() }
     }
 
     /// When the next look is due.
@@ -55,51 +57,196 @@ impl Polling {
     pub(crate) fn is_due(&mut self, now: Instant, has_turn: bool) -> bool {
         let is_due = now >= self.next;
         if is_due {
-            let is_working = self.is_working(now, has_turn) || self.held.is_some();
+            let is_working = self.is_working(now, has_turn) || !self.held.is_empty();
             self.next = now + if is_working { FAST } else { RARE };
         }
         is_due
     }
 
-    /// Takes a process that was seen. Gives it back with what it runs, unless it is about to execute something: then this is
-    /// asked again at the next look, and what was seen later waits.
-    pub(crate) fn ready(&mut self, info: Box<ProcessInfo>, may_wait: bool) -> Option<Box<ProcessInfo>> {
-        let mut info = info;
-        // What we started ourselves is known from that.
-        if info.tracked {
-            return Some(info);
+    /// Whether another process that was seen may be taken. Where not, it waits where it is.
+    pub(crate) fn has_room(&self) -> bool {
+        self.held.len() < MAX_HELD
+    }
+
+    /// Takes a process that was seen, and says what is to be told now: this one, its parent before it; or nothing yet, if it is
+    /// about to execute something.
+    pub(crate) fn seen(&mut self, info: ProcessInfo, may_wait: bool, look: &mut impl Look) -> Vec<ProcessInfo> {
+        let mut told = Vec::new();
+        if may_wait && is_on_its_way(&info, look) {
+            self.held.push(info);
+            self.next = self.next.min(Instant::now() + FAST);
+        } else {
+            self.release(info.ppid, look, &mut told);
+            told.push(as_it_is(info, look));
         }
-        let Ok(seen) = ProcFs.see(info.id.pid) else { return Some(info) };
-        if seen.start_time != info.id.start_time || seen.is_dead {
-            return Some(info);
+        told
+    }
+
+    /// Looks again at those that were about to execute something, and says which are to be told now. All, unless they `may_wait`.
+    pub(crate) fn ready(&mut self, may_wait: bool, look: &mut impl Look) -> Vec<ProcessInfo> {
+        let due = self.held.iter().filter(|info| !may_wait || !is_on_its_way(info, look)).map(|info| info.id.pid);
+        let due: Vec<_> = due.collect();
+        let mut told = Vec::new();
+        due.into_iter().for_each(|pid| self.release(pid, look, &mut told));
+        told
+    }
+
+    /// The process with this pid has ended: says what is to be told before that.
+    pub(crate) fn ended(&mut self, pid: Pid, look: &mut impl Look) -> Vec<ProcessInfo> {
+        let mut told = Vec::new();
+        self.release(pid, look, &mut told);
+        told
+    }
+
+    /// The process with this pid waits no longer, nor does its parent, which comes before it.
+    fn release(&mut self, pid: Pid, look: &mut impl Look, told: &mut Vec<ProcessInfo>) {
+        if let Some(at) = self.held.iter().position(|info| info.id.pid == pid) {
+            let info = self.held.remove(at);
+            self.release(info.ppid, look, told);
+            told.push(as_it_is(info, look));
         }
-        let age = SystemTime::now().duration_since(info.started_at).unwrap_or_default();
-        if !seen.has_execed && !seen.has_had_its_time(age) && may_wait {
-            self.held = Some(info);
-            return None;
-        }
-        let mut words = ProcFs.command_line(info.id.pid).into_iter();
+    }
+}
+
+/// Whether a process is about to execute something.
+fn is_on_its_way(info: &ProcessInfo, look: &mut impl Look) -> bool {
+    let age = SystemTime::now().duration_since(info.started_at).unwrap_or_default();
+    // What we started ourselves is known from that.
+    !info.tracked
+        && look.see(info.id.pid).is_ok_and(|seen| {
+            let is_it = seen.start_time == info.id.start_time && !seen.is_dead;
+            is_it && !seen.has_execed && !seen.has_had_its_time(age)
+        })
+}
+
+/// With what the process runs now, if it is still there.
+fn as_it_is(mut info: ProcessInfo, look: &mut impl Look) -> ProcessInfo {
+    let is_it = |seen: registry::Sight| seen.start_time == info.id.start_time && !seen.is_dead;
+    if !info.tracked && look.see(info.id.pid).is_ok_and(is_it) {
+        let mut words = look.command_line(info.id.pid).into_iter();
         if let Some(command) = words.next() {
             (info.command, info.args) = (Some(command), words.collect());
-            info.cwd = ProcFs.cwd(info.id.pid).or(info.cwd);
+            info.cwd = look.cwd(info.id.pid).or(info.cwd);
         }
-        Some(info)
     }
-
-    /// Keeps a process for the next look.
-    pub(crate) fn hold(&mut self, info: Box<ProcessInfo>) {
-        self.held = Some(info);
-    }
-
-    /// What was not ready.
-    pub(crate) fn take_held(&mut self) -> Option<Box<ProcessInfo>> {
-        self.held.take()
-    }
+    info
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{collections::BTreeMap, io};
+
+    use ipc_protocol::{ProcessId, ProcessStatus};
+    use registry::Sight;
+
     use super::*;
+
+    /// A `/proc` that says what it is told to: whether a process has executed something, and whether it wants to run.
+    #[derive(Default)]
+    struct Fake(BTreeMap<Pid, (bool, bool)>);
+
+    impl Look for Fake {
+        fn see(&mut self, pid: Pid) -> io::Result<Sight> {
+            let (has_execed, is_runnable) = *self.0.get(&pid).ok_or(io::ErrorKind::NotFound)?;
+            Ok(Sight {
+                parent: 1,
+                pgid: pid,
+                sid: pid,
+                start_time: 7,
+                has_execed,
+                is_runnable,
+                cpu_time: Duration::ZERO,
+                leader_is_dead: false,
+                is_dead: false,
+            })
+        }
+
+        fn command_line(&mut self, pid: Pid) -> Vec<String> {
+            vec![format!("runs-{pid}")]
+        }
+
+        fn cwd(&mut self, _: Pid) -> Option<String> {
+            None
+        }
+
+        fn children(&mut self, _: Pid) -> Vec<Pid> {
+            Vec::new()
+        }
+
+        fn threads(&mut self, _: Pid) -> Vec<Pid> {
+            Vec::new()
+        }
+    }
+
+    /// A process that was forked just now.
+    fn forked(pid: Pid, ppid: Pid) -> ProcessInfo {
+        ProcessInfo {
+            id: ProcessId { pid, start_time: 7 },
+            ppid,
+            pgid: pid,
+            sid: pid,
+            session_id: "s-1".parse().expect("an id"),
+            command: None,
+            args: Vec::new(),
+            cwd: None,
+            started_at: SystemTime::now(),
+            status: ProcessStatus::Running,
+            exit: None,
+            cpu_percent: None,
+            rss_bytes: None,
+            tracked: false,
+        }
+    }
+
+    fn commands(told: &[ProcessInfo]) -> Vec<&str> {
+        told.iter().filter_map(|info| info.command.as_deref()).collect()
+    }
+
+    /// One that hangs in the kernel before its exec (for the disk, in a vfork) is waited for for seconds.
+    #[test]
+    fn one_that_is_on_its_way_to_its_exec_holds_up_no_other() {
+        let (mut polling, mut proc) = (Polling::new(), Fake::default());
+        proc.0.insert(10, (false, true));
+        assert!(polling.is_due(Instant::now(), false) && polling.next() > Instant::now() + FAST);
+        assert!(polling.seen(forked(10, 1), true, &mut proc).is_empty());
+        assert!(polling.next() <= Instant::now() + FAST, "it is looked at again soon");
+        proc.0.insert(11, (true, false));
+        assert_eq!(commands(&polling.seen(forked(11, 1), true, &mut proc)), ["runs-11"]);
+        assert!(polling.ended(11, &mut proc).is_empty() && polling.ready(true, &mut proc).is_empty());
+        proc.0.insert(10, (true, true));
+        assert_eq!(commands(&polling.ready(true, &mut proc)), ["runs-10"]);
+    }
+
+    #[test]
+    fn a_parent_is_told_of_before_its_child_and_an_end_after_its_process() {
+        let (mut polling, mut proc) = (Polling::new(), Fake::default());
+        proc.0.extend([(10, (false, true)), (11, (false, true)), (12, (false, true))]);
+        for (pid, ppid) in [(10, 1), (11, 10), (12, 11)] {
+            assert!(polling.seen(forked(pid, ppid), true, &mut proc).is_empty());
+        }
+        proc.0.insert(11, (true, true));
+        assert_eq!(commands(&polling.ready(true, &mut proc)), ["runs-10", "runs-11"]);
+        proc.0.insert(13, (true, true));
+        assert_eq!(commands(&polling.seen(forked(13, 12), true, &mut proc)), ["runs-12", "runs-13"]);
+        proc.0.insert(14, (false, true));
+        assert!(polling.seen(forked(14, 1), true, &mut proc).is_empty());
+        assert_eq!(polling.ended(14, &mut proc).len(), 1);
+        assert!(polling.ready(false, &mut proc).is_empty());
+    }
+
+    #[test]
+    fn only_so_many_are_held() {
+        let (mut polling, mut proc) = (Polling::new(), Fake::default());
+        for pid in 1000.. {
+            if !polling.has_room() {
+                break;
+            }
+            proc.0.insert(pid, (false, true));
+            assert!(polling.seen(forked(pid, 1), true, &mut proc).is_empty());
+        }
+        assert_eq!(polling.ready(false, &mut proc).len(), MAX_HELD);
+        assert!(polling.has_room());
+    }
 
     #[test]
     fn a_working_session_is_looked_at_often_and_an_idle_one_when_nudged() {

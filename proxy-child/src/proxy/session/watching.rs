@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use ipc_protocol::{EndReason, Event, ExitStatus, LimitAction, Signal, message::FromProxy};
-use registry::{RegistryEvent, Verdict};
+use ipc_protocol::{EndReason, Event, ExitStatus, LimitAction, ProcessInfo, Signal, message::FromProxy};
+use registry::{ProcFs, RegistryEvent, Verdict};
 
 use super::Session;
 use crate::proxy::link::Link;
@@ -56,19 +56,31 @@ impl Session<'_> {
         let turn = self.turn.unwrap_or(0);
         // What is about to be killed may never come to its exec.
         let may_wait = high_water < usize::MAX && self.kills.is_empty();
-        let mut waiting = self.polling.take_held().map(RegistryEvent::Spawned);
+        let spawned = |told: Vec<ProcessInfo>, link: &mut Link| {
+            for info in told {
+                link.send(&FromProxy::Event { turn, event: Event::ProcessSpawned(Box::new(info)) });
+            }
+        };
+        if link.unsent() < high_water {
+            spawned(self.polling.ready(may_wait, &mut ProcFs), link);
+        }
         while link.unsent() < high_water
-            && let Some(event) = waiting.take().or_else(|| self.registry.next_event())
+            && self.polling.has_room()
+            && let Some(event) = self.registry.next_event()
         {
             let event = match event {
                 RegistryEvent::Error { operation, error } => Event::ActionFailed { action: operation, error },
                 _ if self.observed => continue,
-                RegistryEvent::Spawned(info) => match self.polling.ready(info, may_wait) {
-                    Some(info) => Event::ProcessSpawned(info),
-                    None => return,
-                },
-                RegistryEvent::Exited { process, command, exit } => Event::ProcessExited { process, command, exit },
+                RegistryEvent::Spawned(info) => {
+                    spawned(self.polling.seen(*info, may_wait, &mut ProcFs), link);
+                    continue;
+                }
+                RegistryEvent::Exited { process, command, exit } => {
+                    spawned(self.polling.ended(process.pid, &mut ProcFs), link);
+                    Event::ProcessExited { process, command, exit }
+                }
                 RegistryEvent::Killed { process, command, signal } => {
+                    spawned(self.polling.ended(process.pid, &mut ProcFs), link);
                     let exit = ExitStatus::Signal(signal);
                     // Where the fork server observes, the host sees every end, and judges it.
                     let limiter = self.limiter.as_mut().filter(|_| !self.observed && self.ending.is_none());
@@ -82,9 +94,6 @@ impl Session<'_> {
                 }
             };
             link.send(&FromProxy::Event { turn, event });
-        }
-        if let Some(RegistryEvent::Spawned(info)) = waiting {
-            self.polling.hold(info);
         }
     }
 }
