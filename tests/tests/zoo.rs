@@ -112,10 +112,15 @@ fn pass_inside(args: &[String]) -> bool {
 
 fn pass(place: Place, arguments: &Arguments) -> ExitCode {
     let mut layers = Vec::new();
+    let mut failed = false;
     for layer in LAYERS {
         match runtime().block_on(arms::probe(CHILD, layer)) {
-            Ok(()) => layers.push(layer),
-            Err(reason) => say(&format!("NOT RUN: zoo {}::{layer}: {reason}", place.name())),
+            Ok(Verdict::Passed) => layers.push(layer),
+            Ok(Verdict::NotRun(reason)) => say(&format!("NOT RUN: zoo {}::{layer}: {reason}", place.name())),
+            Err(failure) => {
+                say(&format!("FAILED: zoo {}::{layer}: {failure:?}", place.name()));
+                failed = true;
+            }
         }
     }
     let counts = Arc::new(Counts::default());
@@ -131,7 +136,7 @@ fn pass(place: Place, arguments: &Arguments) -> ExitCode {
         number(&counts.wrong),
         number(&counts.not_run),
     ));
-    conclusion.exit_code()
+    if failed { ExitCode::from(101) } else { conclusion.exit_code() }
 }
 
 fn trials(place: Place, layers: &[Containment], counts: &Arc<Counts>) -> Vec<Trial> {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use proxy_manager::{
-    Builder, Child, Containment, Deadlines, EndReason, Event, KillOptions, Layer, OnAgentExit, ProcessId,
+    Builder, Child, Containment, Deadlines, EndReason, Error, Event, KillOptions, Layer, OnAgentExit, ProcessId,
     ProcessStatus, ProxyManager, Receipt, Recovered, SessionHandle, Signal, Subscription,
 };
 use registry::PidFd;
@@ -108,20 +108,29 @@ pub fn builder(child: &str) -> Builder {
         .deadlines(deadlines)
 }
 
-/// Whether sessions can be held so.
+/// Whether sessions can be held so here.
 ///
 /// # Errors
-/// Why not, in the manager's own words.
-pub async fn probe(child: &str, containment: Containment) -> Result<(), String> {
-    let manager = builder(child).build().await.map_err(|error| error.to_string())?;
+/// Whatever is not the machine's lack of a layer: it is none to pass over.
+pub async fn probe(child: &str, containment: Containment) -> Checked<Verdict> {
+    let manager = builder(child).build().await.map_err(|error| wrong(format!("building a manager: {error}")))?;
     let config = proxy_manager::AgentSessionConfig { containment: Some(containment), ..crate::sessions::shell("cat") };
-    let session = manager.start_session(config).await.map_err(|error| error.to_string())?;
-    let receipt = session.kill(KillOptions::NOW).await.map_err(|error| error.to_string())?;
+    let session = match manager.start_session(config).await {
+        Ok(session) => session,
+        // Every machine has the baseline.
+        Err(error @ Error::ContainmentUnavailable { .. }) if layer_of(containment) != Layer::Baseline => {
+            manager.shutdown().await;
+            return Ok(Verdict::NotRun(error.to_string()));
+        }
+        Err(error) => return Err(Failure::NotStarted(format!("a first session: {error}"))),
+    };
+    let killed = session.kill(KillOptions::NOW).await;
+    let receipt = killed.map_err(|error| wrong(format!("killing a first session: {error}")))?;
     manager.shutdown().await;
-    match layer_of(containment) {
-        layer if receipt.layers.contains(&layer) => Ok(()),
-        _ => Err("the manager takes it and does not do it".into()),
+    if !receipt.layers.contains(&layer_of(containment)) {
+        return Err(wrong(format!("a session with {containment} was taken, and held by something else: {receipt}")));
     }
+    Ok(Verdict::Passed)
 }
 
 fn layer_of(containment: Containment) -> Layer {
