@@ -1,8 +1,10 @@
 //! Who answers a permission request: rules, the mode, a deadline, a user. All of it in the proxy, as it happens to sessions.
 
-use agent_proxy_tests::sessions::{self, event, fake, soon};
+use std::sync::Arc;
+
+use agent_proxy_tests::sessions::{self, all, event, fake, soon};
 use proxy_manager::{
-    AgentSessionConfig, Decision, Event, KillOptions, PermissionAnswer, PermissionMode, PermissionPolicy,
+    AgentSessionConfig, Decision, Envelope, Event, KillOptions, PermissionAnswer, PermissionMode, PermissionPolicy,
     PermissionRule, PromptMode, ProxyManager, ResolvedBy, SessionHandle, Subscription,
 };
 use serde_json::{Value, json};
@@ -21,19 +23,27 @@ fn config(mode: PermissionMode, policy: PermissionPolicy) -> AgentSessionConfig 
     AgentSessionConfig { cwd: Some("/".into()), permission_mode: mode, permissions: policy, ..fake() }
 }
 
-/// A prompt that has the agent ask for this tool call, and wait for ever.
-fn asks(call: &Value) -> String {
+/// What an agent asks with for this tool call.
+fn request(id: u64, call: &Value) -> Value {
     let options = json!([
         {"optionId": "yes", "name": "Yes", "kind": "allow_once"},
         {"optionId": "no", "name": "No", "kind": "reject_once"},
     ]);
     let params = json!({"sessionId": "fake-session", "toolCall": call, "options": options});
-    let request = json!({"jsonrpc": "2.0", "id": 1000, "method": "session/request_permission", "params": params});
-    format!("raw {request}\nwait")
+    json!({"jsonrpc": "2.0", "id": id, "method": "session/request_permission", "params": params})
+}
+
+/// A prompt that has the agent ask for this tool call, and wait for ever.
+fn asks(call: &Value) -> String {
+    format!("raw {}\nwait", request(1000, call))
+}
+
+fn call(command: &str) -> Value {
+    json!({"toolCallId": "c", "title": "t", "kind": "execute", "rawInput": {"command": command}})
 }
 
 fn runs(command: &str) -> String {
-    asks(&json!({"toolCallId": "c", "title": "t", "kind": "execute", "rawInput": {"command": command}}))
+    asks(&call(command))
 }
 
 fn edits(path: &str) -> String {
@@ -116,13 +126,30 @@ async fn a_request_waits_until_its_deadline() {
         let late = session.respond_permission(&id, PermissionAnswer::Allow).await;
         assert!(matches!(late, Err(proxy_manager::Error::UnknownPermission { .. })), "{late:?}");
     }
-    // One that was answered in time is not answered again.
-    let policy = PermissionPolicy { deadline_ms: Some(200), ..PermissionPolicy::default() };
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_was_answered_in_time_is_not_answered_again() {
+    let manager = manager().await;
+    let policy = PermissionPolicy { deadline_ms: Some(2000), ..PermissionPolicy::default() };
     let session = manager.start_session(config(PermissionMode::Ask, policy)).await.expect("started");
-    let mut events = prompted(&session, runs("ls")).await;
-    let id = requested(&mut events).await;
-    session.respond_permission(&id, PermissionAnswer::Allow).await.expect("answered");
-    assert_eq!(resolved(&mut events).await.1, ResolvedBy::User { name: None });
+    // The deadline of the second, which nobody answers, is not before the first one's.
+    let [first, second] = [request(1000, &call("first")), request(1001, &call("second"))];
+    let mut events = prompted(&session, format!("raw {first}\nraw {second}\nwait")).await;
+    let [first, second] = [requested(&mut events).await, requested(&mut events).await];
+    session.respond_permission(&first, PermissionAnswer::Allow).await.expect("answered");
+    let by_deadline = |envelope: &Envelope| {
+        matches!(&envelope.event, Event::PermissionResolved { by: ResolvedBy::Deadline, .. }).then_some(())
+    };
+    event(&mut events, "the deadline", by_deadline).await;
+    session.kill(KillOptions::NOW).await.expect("killed");
+    let resolved = |envelope: Arc<Envelope>| match &envelope.event {
+        Event::PermissionResolved { id, by, .. } => Some((id.clone(), by.clone())),
+        _ => None,
+    };
+    let resolved: Vec<_> = all(&mut session.subscribe()).await.into_iter().filter_map(resolved).collect();
+    assert_eq!(resolved, [(first, ResolvedBy::User { name: None }), (second, ResolvedBy::Deadline)]);
     manager.shutdown().await;
 }
 

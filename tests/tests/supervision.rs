@@ -182,16 +182,17 @@ async fn a_turn_that_uses_up_its_budget_is_aborted_or_ends_the_session_or_is_war
         manager.start_session(AgentSessionConfig { budget, ..fake() })
     };
     let session = start(BudgetAction::EndTurn).await.expect("started");
+    let directory = tempfile::tempdir().expect("a directory");
+    let go = directory.path().join("go");
     let waiting = async {
         let mut events = session.subscribe();
         event(&mut events, "the turn", |envelope| matches!(envelope.event, Event::SessionBusy {}).then_some(())).await;
         let turn = session.prompt("say queued", PromptMode::Queue).await.expect("queued");
+        std::fs::write(&go, "").expect("written");
         turn.wait().await
     };
-    let (asked, queued) = soon("the end of the turn", async {
-        tokio::join!(session.ask("sleep 100ms\ncost 40\ncost 70\nwait"), waiting)
-    })
-    .await;
+    let script = format!("run while ! test -e {}; do :; done\ncost 40\ncost 70\nwait", go.display());
+    let (asked, queued) = soon("the end of the turn", async { tokio::join!(session.ask(script), waiting) }).await;
     let Err(Error::TurnFailed { answer, .. }) = asked else { panic!("{asked:?}") };
     assert_eq!((answer.over_budget, answer.stop_reason), (Some(BudgetKind::Cost), Some(StopReason::Cancelled)));
     assert!(matches!(queued, Err(Error::BudgetExceeded { .. })), "{queued:?}");
