@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::Write as _,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -14,6 +15,12 @@ use ipc_protocol::{ProcessId, Signal};
 
 /// How long a test waits for what must happen.
 pub const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Says what this machine or this user cannot have, past the capture of what tests print.
+pub fn not_run(what: impl std::fmt::Display) {
+    // Lost only with the terminal itself.
+    let _ = writeln!(std::io::stdout(), "NOT RUN: {what}");
+}
 
 /// Looks again and again until `found` is satisfied; panics with `what` after [`DEADLINE`].
 pub fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {

@@ -19,7 +19,6 @@ const MEMORY: u64 = 256 * MIB;
 const PROCESSES: u64 = 40;
 
 /// Says what is not run, where the controller is not to be had.
-#[expect(clippy::print_stdout, reason = "part of a test")]
 fn has(what: &str, has: impl Fn(Controllers) -> bool) -> bool {
     let own = registry::identify(std::process::id()).expect("alive");
     let why = match registry::Groups::create(None, own) {
@@ -27,7 +26,7 @@ fn has(what: &str, has: impl Fn(Controllers) -> bool) -> bool {
         Ok(groups) => format!("{} has no {what} controller to hand out", groups.path().display()),
         Err(unavailable) => unavailable.to_string(),
     };
-    println!("NOT RUN: a limit enforced by the {what} controller: {why}");
+    system::not_run(format_args!("a limit enforced by the {what} controller: {why}"));
     false
 }
 

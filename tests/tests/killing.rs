@@ -2,7 +2,7 @@
 
 use agent_proxy_tests::{
     sessions::{builder, event, fake, said, shell, soon},
-    system::{is_alive, sleeping, unique_seconds, until},
+    system::{self, is_alive, sleeping, unique_seconds, until},
 };
 use proxy_manager::{
     AbortPolicy, AgentSessionConfig, Containment, Envelope, Error, Event, ExitStatus, KillCause, KillOptions, Observer,
@@ -172,7 +172,7 @@ async fn how_a_process_ended_is_told_though_its_own_parent_reaped_it() {
     })
     .await;
     if observer != Observer::Connector {
-        println!("NOT RUN: the end of a process that its own parent reaps: no proc connector here");
+        system::not_run("the end of a process that its own parent reaps: no proc connector here");
         manager.shutdown().await;
         return;
     }
@@ -298,14 +298,14 @@ async fn a_strict_session_whose_proxy_is_stopped_shows_its_own_processes_only() 
     let session = match manager.start_session(config).await {
         Ok(session) => session,
         Err(error @ Error::ContainmentUnavailable { .. }) => {
-            println!("NOT RUN: a strict session: {error}");
+            system::not_run(format_args!("a strict session: {error}"));
             return;
         }
         Err(error) => panic!("{error}"),
     };
     let mut both = asleep(&seconds, 2);
     both.sort_unstable();
-    let _stopped = agent_proxy_tests::system::Stopper::new(session.info().proxy.expect("it has one"));
+    let _stopped = system::Stopper::new(session.info().proxy.expect("it has one"));
     let mut listed: Vec<_> =
         soon("the list", session.processes()).await.expect("listed").iter().map(|info| info.id.pid).collect();
     listed.sort_unstable();

@@ -156,10 +156,7 @@ async fn memory() {
         assert!(exceeded.measured > LIMIT && exceeded.process.is_some_and(|it| it.pid == pid), "{exceeded:?}");
         assert_eq!(exceeded.form, LimitForm::Watchdog);
         match action {
-            LimitAction::Warn => {
-                scene.both_work().await;
-                assert!(system::is_alive(pid));
-            }
+            LimitAction::Warn => scene.both_work().await,
             LimitAction::KillProcess => {
                 scene.killed(pid).await;
                 scene.both_work().await;
@@ -222,7 +219,7 @@ async fn file_size() {
         let mut scene = Scene::new(with(action, Limits { file_size_bytes: Some(LIMIT), ..Limits::default() })).await;
         if action != LimitAction::Warn && scene.observer().await == Observer::Polling {
             // The kernel ends the writer, and its parent takes the status before anybody can look.
-            println!("NOT RUN: the end of a writer at its limit ({action}): no proc connector here");
+            system::not_run(format_args!("the end of a writer at its limit ({action}): no proc connector here"));
             scene.close().await;
             continue;
         }
@@ -294,7 +291,7 @@ async fn a_writer_that_its_own_parent_reaps_is_seen_by_the_connector() {
         assert_eq!((exceeded.limit, exceeded.value, exceeded.measured), (LimitKind::FileSize, MIB, MIB));
         assert!(exceeded.process.is_some(), "{exceeded:?}");
     } else {
-        println!("NOT RUN: an event for a writer that its own parent reaps: the proc connector is not available");
+        system::not_run("an event for a writer that its own parent reaps: no proc connector here");
     }
     // It was stopped in either case, and its shell goes on.
     until("the shell goes on", || (system::sleeping(&seconds).len() == 1).then_some(()));
@@ -393,8 +390,14 @@ async fn open_files() {
         assert_eq!((exceeded.measured, exceeded.form), (LIMIT, LimitForm::Rlimit));
         assert!(exceeded.process.is_some_and(|it| it.pid == pid), "{exceeded:?}");
         // Beyond that the kernel lets nobody.
-        let output = std::fs::read_to_string(&report).expect("readable");
-        assert!(output.is_empty() || output == "opened 21, then: Too many open files (os error 24)\n", "{output}");
+        let output = || std::fs::read_to_string(&report).expect("readable");
+        let output = match action {
+            LimitAction::Warn => until("its line", || Some(output()).filter(|output| output.ends_with('\n'))),
+            _ => output(),
+        };
+        // One that is ended may not have come to its line.
+        let is_cut = output.is_empty() && action != LimitAction::Warn;
+        assert!(is_cut || output == "opened 21, then: Too many open files (os error 24)\n", "{output}");
         match action {
             LimitAction::Warn => scene.both_work().await,
             LimitAction::KillProcess => {
@@ -542,7 +545,7 @@ fn in_pid_namespace(name: &str) {
             command
         }
         None => {
-            println!("NOT RUN: {name} in a PID namespace, which cannot be had here; it runs outside one");
+            system::not_run(format_args!("{name} in a PID namespace, which cannot be had here; it runs outside one"));
             std::process::Command::new(test)
         }
     };

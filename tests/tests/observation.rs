@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    io::{Read, Write},
+    io::Read,
     os::fd::OwnedFd,
     sync::Arc,
     time::{Duration, Instant},
@@ -11,7 +11,7 @@ use std::{
 
 use agent_proxy_tests::{
     sessions::{self, all, event, shell, soon},
-    system::{DEADLINE, is_alive, sleeping, unique_seconds, until},
+    system::{DEADLINE, is_alive, not_run, sleeping, unique_seconds, until},
 };
 use proxy_manager::{
     AgentSessionConfig, Containment, Envelope, Event, ExitStatus, KillOptions, Observer, ProcessId, ProcessInfo,
@@ -30,8 +30,7 @@ async fn observing() -> Option<ProxyManager> {
     match tokio::task::spawn_blocking(Connector::probe).await.expect("no panic") {
         Ok(()) => Some(builder().build().await.expect("built")),
         Err(error) => {
-            // Past the capture of what tests print.
-            writeln!(std::io::stdout(), "NOT RUN: {error}").expect("printed");
+            not_run(error);
             None
         }
     }
@@ -214,7 +213,7 @@ async fn a_process_that_stays_without_an_exec_is_told_of_while_it_lives() {
 async fn a_strict_session_is_told_of_in_host_pids_and_without_its_init() {
     let Some(manager) = observing().await else { return };
     if let Err(missing) = registry::strict_is_available() {
-        writeln!(std::io::stdout(), "NOT RUN: {missing}").expect("printed");
+        not_run(missing);
         return;
     }
     let seconds = unique_seconds();
@@ -378,7 +377,7 @@ fn without_the_connector_there_is_polling() {
     let unshare = [&["/usr/bin/unshare"], user, &["--pid", "--fork", "--mount-proc", "--kill-child"]].concat();
     let (possible, why) = outcome(&[&unshare[..], &["/bin/true"]].concat());
     if !possible {
-        writeln!(std::io::stdout(), "NOT RUN: no PID namespace to be had: {}", why.trim()).expect("printed");
+        not_run(format_args!("no PID namespace to be had: {}", why.trim()));
         return;
     }
     let exe = std::env::current_exe().expect("its path");

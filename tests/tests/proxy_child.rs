@@ -109,7 +109,7 @@ fn a_proxy_has_only_its_descriptors_and_its_title() {
         let pidfds = fds_of(second_process.id().pid, 3..1024).iter().filter(|to| to.contains("pidfd")).count();
         assert_eq!(pidfds, 2, "its guard and its agent");
     } else {
-        println!("NOT RUN: only root can see the descriptors of a proxy");
+        system::not_run("only root can see the descriptors of a proxy");
     }
     let title = fs::read_to_string(format!("/proc/{}/cmdline", second_process.id().pid)).expect("readable");
     assert_eq!(title.trim_end_matches('\0'), format!("agent-proxy: session {second}"));

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     fs::{self, File},
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader},
     path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
 };
@@ -14,7 +14,7 @@ use agent_proxy_tests::{
 };
 use proxy_manager::{
     AgentSessionConfig, Builder, Containment, Error, Event, KillCause, KillOptions, Layer, MARKER, ProcessId,
-    ProxyManager, ReapedBy, Receipt, Recovered, Recovery, Signal, Unavailable,
+    ProxyManager, ReapedBy, Receipt, Recovered, Recovery, Signal,
 };
 use registry::{Input, Output, PidFd, Spawn, Spawned};
 
@@ -377,11 +377,6 @@ async fn a_session_goes_on_where_nothing_can_be_written_down() {
     manager.shutdown().await;
 }
 
-/// Past the test harness, which shows nothing of a test that passes.
-fn not_run(test: &str, missing: &Unavailable) {
-    writeln!(std::io::stdout(), "NOT RUN: {test}: {missing}").expect("written");
-}
-
 /// A directory for the groups of this test alone: other managers sweep what they find beside theirs.
 struct CgroupParent(PathBuf);
 
@@ -394,7 +389,7 @@ impl CgroupParent {
         manager.shutdown().await;
         match cgroup {
             Err(missing) => {
-                not_run(test, &missing);
+                system::not_run(format_args!("{test}: {missing}"));
                 None
             }
             Ok(path) => {
@@ -493,7 +488,7 @@ async fn nothing_of_a_strict_session_outlives_its_supervisors() {
     let strict = manager.capabilities().await.expect("tried").strict;
     manager.shutdown().await;
     if let Err(missing) = strict {
-        return not_run("strict sessions after the death of all supervisors", &missing);
+        return system::not_run(format_args!("strict sessions after the death of all supervisors: {missing}"));
     }
     let state = Scratch::new();
     let host = Host::start(2, Some(&state.0), Containment::Strict, None);
