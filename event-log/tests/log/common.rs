@@ -1,6 +1,7 @@
 //! What the tests of a log share.
 
 use std::{
+    io::Write as _,
     sync::{Arc, mpsc},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -10,6 +11,12 @@ use ipc_protocol::{Envelope, Event, SessionId};
 
 /// Longer than anything takes that works.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Says what this machine or this user cannot have, past the capture of what tests print.
+pub(crate) fn not_run(what: &str) {
+    // Lost only with the terminal itself.
+    let _ = writeln!(std::io::stdout(), "NOT RUN: {what}");
+}
 
 pub(crate) fn id(name: &str) -> Arc<SessionId> {
     Arc::new(name.parse().expect("a valid id"))

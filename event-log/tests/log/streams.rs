@@ -1,7 +1,11 @@
 //! Appending, reading, closing, deleting, retention; in memory and in a file.
 
 use std::{
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     time::{Duration, UNIX_EPOCH},
 };
 
@@ -364,17 +368,26 @@ fn a_callback_that_panics_or_holds_the_last_handle_harms_nobody() {
     assert_eq!(read_all(&log, &a, 0).len(), 3);
 }
 
+/// Sets its flag when it goes, if by a panic: else who looks at it would go on for ever.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn readers_see_no_hole_while_others_append_and_remove() {
     let dir = tempfile::tempdir().expect("a directory");
     let log = open(&dir);
     let a = id("a");
     append(&log, batch(&a, 1, 3)).expect("appended");
-    let over = std::sync::atomic::AtomicBool::new(false);
+    let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let read = || {
             let mut pages = 0_u64;
-            while !over.load(std::sync::atomic::Ordering::Relaxed) || pages == 0 {
+            while !over.load(Ordering::Relaxed) || pages == 0 {
                 let page = log.read(&a, 0, Limit { events: 50, bytes: 1 << 20 }).expect("a page");
                 let Some(first) = page.events.first().map(|event| event.offset) else {
                     // Everything was removed that there was when the reading began.
@@ -390,6 +403,7 @@ fn readers_see_no_hole_while_others_append_and_remove() {
             }
         };
         let readers = [scope.spawn(read), scope.spawn(read)];
+        let appending = Over(&over);
         for first in (4..3000).step_by(3) {
             log.append(batch(&a, first, 3), Box::new(|result| result.expect("appended"))).expect("room");
             if first % 5 == 0 {
@@ -397,7 +411,7 @@ fn readers_see_no_hole_while_others_append_and_remove() {
                 done(|done| log.retain(keep, done)).expect("a pass");
             }
         }
-        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        drop(appending);
         readers.into_iter().for_each(|reader| reader.join().expect("a reader without a complaint"));
     });
     log.flush(DEADLINE).expect("flushed");
