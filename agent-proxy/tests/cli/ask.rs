@@ -35,7 +35,7 @@ fn json_is_the_whole_answer() {
 #[test]
 fn what_goes_wrong_has_its_exit_code() {
     let place = Place::new();
-    let ran = place.run(&args(&["--timeout", "turn=200ms"], "say up\nwait")).exits(7);
+    let ran = place.run(&args(&["--timeout", "turn=2s"], "say up\nwait")).exits(7);
     assert_eq!(ran.stdout, "up\n", "what there was");
     assert_eq!(place.run(&args(&["--json"], "exit 3")).exits(1).problem()["type"], "agent-died");
     let ran = place.run(&args(&[], "ask May I?")).exits(0);

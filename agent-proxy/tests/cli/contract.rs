@@ -2,7 +2,7 @@
 
 use ipc_protocol::LimitKind;
 
-use crate::harness::Place;
+use crate::harness::{Place, not_run};
 
 #[test]
 fn without_a_daemon_clients_exit_4_and_name_serve() {
@@ -196,7 +196,8 @@ fn a_layer_that_cannot_be_had_is_refused_and_one_that_can_is_shown() {
         let start = ["start", "--json", "--id", layer, "--agent", "command", "--containment", layer, "--", "cat"];
         let ran = daemon.run(&start);
         if !available(layer) {
-            println!("NOT RUN: layer {layer}");
+            assert_eq!(ran.exits(6).problem()["type"], "containment-unavailable");
+            not_run(format_args!("layer {layer}"));
             continue;
         }
         ran.exits(0);
@@ -235,7 +236,7 @@ fn doctor_finds_the_baseline_without_a_daemon() {
     for name in names.into_iter().chain(limits.iter().map(String::as_str)) {
         match verdict(name).as_str() {
             Some("ok" | "note") => {}
-            Some("missing") => println!("NOT RUN: {name}"),
+            Some("missing") => not_run(name),
             other => panic!("{name}: {other:?}"),
         }
     }

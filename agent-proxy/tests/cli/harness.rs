@@ -3,8 +3,8 @@
 use std::{
     collections::BTreeSet,
     fs,
-    io::{BufRead, BufReader, Lines, Read},
-    os::unix::process::ExitStatusExt,
+    io::{BufRead, BufReader, Lines, Read, Write as _},
+    os::unix::{net::UnixStream, process::ExitStatusExt},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
@@ -312,6 +312,19 @@ impl Daemon<'_> {
         self.spawn(&["events", id, "--follow", "--json"])
     }
 
+    /// How many starts wait for a place.
+    #[track_caller]
+    pub(crate) fn waiting(&self) -> u64 {
+        let mut stream = UnixStream::connect(self.place.socket()).expect("it listens");
+        let request = b"GET /v1/health HTTP/1.1\r\nHost: agent-proxy\r\nConnection: close\r\n\r\n";
+        stream.write_all(request).expect("written");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("answered");
+        let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
+        let health: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"));
+        health["waiting"].as_u64().unwrap_or_else(|| panic!("{health}"))
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.running.as_ref().expect("it runs").pid()
     }
@@ -380,6 +393,12 @@ pub(crate) fn is_there(id: ProcessId) -> bool {
 /// Whether a run ended by a signal.
 pub(crate) fn signalled(ran: &Ran) -> Option<i32> {
     ran.status.signal()
+}
+
+/// Says what this machine or this user cannot have, past the capture of what tests print.
+pub(crate) fn not_run(what: impl std::fmt::Display) {
+    // Lost only with the terminal itself.
+    let _ = writeln!(std::io::stdout(), "NOT RUN: {what}");
 }
 
 /// Names in a directory.

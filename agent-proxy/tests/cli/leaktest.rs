@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::harness::{Place, Ran, is_there};
+use crate::harness::{Place, Ran, is_there, not_run};
 
 fn leaktest(place: &Place, flags: &[&str], script: &str) -> Ran {
     place.run(&[&["leaktest"], flags, &["--", "sh", "-c", script]].concat())
@@ -61,7 +61,7 @@ fn a_leak_is_named_with_how_it_got_away() {
 #[test]
 fn the_init_of_a_namespace_is_no_leak() {
     if let Err(why) = registry::strict_is_available() {
-        return println!("NOT RUN: {why}");
+        return not_run(why);
     }
     let place = Place::new();
     let strict = ["--json", "--containment", "strict"];

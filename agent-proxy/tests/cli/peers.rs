@@ -2,7 +2,7 @@
 
 use ipc_protocol::Event;
 
-use crate::harness::{Daemon, PROGRAM, Place, Running};
+use crate::harness::{Daemon, PROGRAM, Place, Running, not_run};
 
 /// An agent that asks its own daemon for the sessions, twice: as its child, and from a POSIX session of its own whose
 /// parent is gone.
@@ -29,7 +29,7 @@ fn a_session_cannot_drive_its_own_manager() {
 fn nor_can_one_in_a_namespace_of_its_own() {
     match registry::strict_is_available() {
         Ok(()) => is_refused(&["--containment", "strict"]),
-        Err(why) => println!("NOT RUN: {why}"),
+        Err(why) => not_run(why),
     }
 }
 

@@ -76,7 +76,7 @@ fn an_agent_without_turns_runs_until_it_exits() {
 #[test]
 fn a_limit_that_ends_the_session_is_told_and_is_a_refusal() {
     let place = Place::new();
-    let ran = place.run(&args(&["--limit", "wall-clock=300ms"], "say up\nwait")).exits(8);
+    let ran = place.run(&args(&["--limit", "wall-clock=2s"], "say up\nwait")).exits(8);
     assert_eq!(ran.stdout, "up\n");
     for part in ["! limit: wall-clock", "kill_session", "session ended: 0 survivors", "its limit on wall-clock"] {
         assert!(ran.stderr.contains(part), "{part} in {}", ran.stderr);

@@ -1,9 +1,11 @@
 //! A daemon that keeps its sessions within bounds.
 
+use std::time::Instant;
+
 use ipc_protocol::Event;
 use nix::sys::signal::Signal;
 
-use crate::harness::{Daemon, PROGRAM, Place};
+use crate::harness::{DEADLINE, Daemon, PROGRAM, Place};
 
 fn start<'a>(id: &'a str, user: &'a str) -> [&'a str; 9] {
     ["start", "--json", "--id", id, "--agent", "command", "--user", user, "--"]
@@ -34,6 +36,11 @@ fn a_start_waits_for_a_place() {
     let daemon = place.serve_with(&["--max-per-agent", "1", "--queue", "1", "--queue-wait", "50s"]);
     daemon.run(&[&start("a", "alice")[..], &["cat"]].concat()).exits(0);
     let waiting = daemon.spawn(&[&start("b", "bob")[..], &["cat"]].concat());
+    let begin = Instant::now();
+    while daemon.waiting() == 0 {
+        assert!(begin.elapsed() < DEADLINE, "it does not wait");
+        std::thread::yield_now();
+    }
     daemon.run(&["kill", "a"]).exits(0);
     waiting.end().exits(0);
     daemon.run(&["kill", "b"]).exits(0);
