@@ -6,7 +6,7 @@ use super::*;
 
 #[tokio::test]
 async fn a_silent_proxy_means_a_deadline() {
-    let deadlines = Deadlines { control: Duration::from_millis(20), ..quick() };
+    let deadlines = Deadlines { control: Duration::from_millis(20), ..patient() };
     let config = AgentSessionConfig::new("acp");
     let Running { handle, mut proxy, fork_server: _alive } =
         running_with(config, deadlines, HistoryLimits::default(), true).await;
@@ -24,7 +24,7 @@ async fn a_silent_proxy_means_a_deadline() {
 
 #[tokio::test]
 async fn the_start_has_a_deadline_and_leaves_nothing() {
-    let deadlines = Deadlines { start: Duration::from_millis(20), ..quick() };
+    let deadlines = Deadlines { start: Duration::from_millis(20), ..patient() };
     let config = AgentSessionConfig::new("acp");
     let Starting { handle, ready, mut proxy, fork_server } =
         starting(config, deadlines, HistoryLimits::default()).await;
@@ -42,7 +42,8 @@ async fn the_start_has_a_deadline_and_leaves_nothing() {
 #[tokio::test]
 async fn a_kill_works_while_the_agent_starts() {
     let config = AgentSessionConfig::new("acp");
-    let Starting { handle, ready, mut proxy, fork_server } = starting(config, quick(), HistoryLimits::default()).await;
+    let Starting { handle, ready, mut proxy, fork_server } =
+        starting(config, patient(), HistoryLimits::default()).await;
     let caller = handle.clone();
     let kill = tokio::spawn(async move { caller.kill(KillOptions::NOW).await });
     proxy.hello().await;
@@ -89,7 +90,8 @@ async fn concurrent_kills_get_one_receipt_and_pending_calls_fail() {
 
 #[tokio::test]
 async fn a_wedged_proxy_is_ended_by_the_fork_server() {
-    let Running { handle, mut proxy, mut fork_server } = running().await;
+    let Running { handle, mut proxy, mut fork_server } =
+        running_with(AgentSessionConfig::new("acp"), quick(), HistoryLimits::default(), true).await;
     let caller = handle.clone();
     let options = KillOptions::grace(Duration::from_millis(10));
     let kill = tokio::spawn(async move { caller.kill(options).await });
@@ -104,7 +106,11 @@ async fn a_wedged_proxy_is_ended_by_the_fork_server() {
 
 #[tokio::test]
 async fn when_nobody_ends_it_the_kill_says_so_and_can_be_asked_again() {
-    let Running { handle, mut proxy, mut fork_server } = running().await;
+    let config = AgentSessionConfig::new("acp");
+    // Nobody ends it in this time; who ends it later has as long.
+    let deadlines = Deadlines { kill: Duration::from_secs(2), ..quick() };
+    let Running { handle, mut proxy, mut fork_server } =
+        running_with(config, deadlines, HistoryLimits::default(), true).await;
     let late = soon(handle.kill(KillOptions::NOW)).await;
     assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
     assert!(matches!(proxy.receive().await, Some(ToProxy::Shutdown { .. })));
@@ -211,7 +217,7 @@ async fn nonsense_ends_the_session_through_the_fork_server() {
     for early in [true, false] {
         let config = AgentSessionConfig::new("acp");
         let Starting { handle, ready, mut proxy, mut fork_server } =
-            starting(config, quick(), HistoryLimits::default()).await;
+            starting(config, patient(), HistoryLimits::default()).await;
         if early {
             proxy.send(FromProxy::TurnEnded { turn: 1 }).await;
         } else {
@@ -229,7 +235,8 @@ async fn nonsense_ends_the_session_through_the_fork_server() {
 #[tokio::test]
 async fn a_proxy_of_another_build_is_refused() {
     let config = AgentSessionConfig::new("acp");
-    let Starting { ready, mut proxy, mut fork_server, .. } = starting(config, quick(), HistoryLimits::default()).await;
+    let Starting { ready, mut proxy, mut fork_server, .. } =
+        starting(config, patient(), HistoryLimits::default()).await;
     proxy.send(FromProxy::Hello(Hello { version: VERSION + 1, process: PROXY })).await;
     assert!(matches!(soon(ready).await, Ok(Err(Error::VersionMismatch { .. }))));
     assert!(matches!(fork_server.receive().await.0, ToForkServer::Kill { .. }));

@@ -87,7 +87,7 @@ async fn without_a_conversation_an_idle_session_waits_for_what_comes() {
     config.lifecycle.idle_suspend_ms = Some(1);
     let launch = plan(config, &Arc::default()).expect("valid");
     let (session, _inlets, log) =
-        Session::new(launch.id().clone(), launch.labels.clone(), quick(), &Streams::default());
+        Session::new(launch.id().clone(), launch.labels.clone(), patient(), &Streams::default());
     let now = tokio::time::Instant::now();
     let (mut core, _ready) = crate::session::core::Core::new(session.clone(), log, launch, HOST, now).expect("a core");
     core.message(FromProxy::Hello(Hello { version: VERSION, process: PROXY }), now);

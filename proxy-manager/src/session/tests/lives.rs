@@ -7,8 +7,8 @@ async fn kept(before: Option<&Session>) -> (Arc<Session>, FakeProxy, FakeForkSer
     let launch = plan(AgentSessionConfig::new("acp"), &Arc::default()).expect("valid");
     let (id, labels) = (launch.id().clone(), launch.labels.clone());
     let (session, inlets, log) = match before {
-        None => Session::new(id, labels, quick(), &Streams::default()),
-        Some(before) => Session::again(before, labels, quick()),
+        None => Session::new(id, labels, patient(), &Streams::default()),
+        Some(before) => Session::again(before, labels, patient()),
     };
     let task = |ours| Task::new(session.clone(), inlets, log, launch, ours, HOST, Arc::default()).expect("a task");
     let (ready, mut fork_server) = run(&session, task);

@@ -180,13 +180,14 @@ struct Running {
     fork_server: FakeForkServer,
 }
 
+/// Nobody is late.
+fn patient() -> Deadlines {
+    Deadlines { wedged: PATIENCE, kill: PATIENCE, health: None, ..Deadlines::default() }
+}
+
+/// A proxy that does not answer is soon given up.
 fn quick() -> Deadlines {
-    Deadlines {
-        wedged: Duration::from_millis(30),
-        kill: Duration::from_millis(300),
-        health: None,
-        ..Deadlines::default()
-    }
+    Deadlines { wedged: Duration::from_millis(30), ..patient() }
 }
 
 fn plan(config: AgentSessionConfig, leases: &Arc<Leases>) -> crate::Result<Launch> {
@@ -232,7 +233,7 @@ async fn running_with(config: AgentSessionConfig, deadlines: Deadlines, limits: 
 }
 
 async fn running() -> Running {
-    running_with(AgentSessionConfig::new("acp"), quick(), HistoryLimits::default(), true).await
+    running_with(AgentSessionConfig::new("acp"), patient(), HistoryLimits::default(), true).await
 }
 
 fn receipt(session: &SessionId) -> Receipt {

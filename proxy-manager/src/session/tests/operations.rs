@@ -84,7 +84,7 @@ async fn an_agent_that_starts_or_is_silent_answers_nothing() {
         control: Duration::from_millis(5),
         operation: Duration::from_millis(10),
         compact: Duration::from_millis(20),
-        ..quick()
+        ..patient()
     };
     let Starting { handle, ready: _ready, mut proxy, fork_server: _alive } =
         starting(AgentSessionConfig::new("acp"), deadlines, HistoryLimits::default()).await;

@@ -51,7 +51,8 @@ impl FakeProxy {
 #[tokio::test]
 async fn what_cannot_be_gone_on_with_is_begun_anew_in_the_same_session() {
     let config = resuming(native("n-1"), OnMissing::Inject { history: "User: hi".into() });
-    let Starting { handle, ready, proxy, mut fork_server } = starting(config, quick(), HistoryLimits::default()).await;
+    let Starting { handle, ready, proxy, mut fork_server } =
+        starting(config, patient(), HistoryLimits::default()).await;
     let queued = handle.prompt("first", PromptMode::Queue).await.expect("queued");
     proxy.refuse(&handle, missing()).await;
     fork_server.gone(handle.id(), guard_receipt(handle.id()));
@@ -81,7 +82,7 @@ async fn what_cannot_be_gone_on_with_is_begun_anew_in_the_same_session() {
 #[tokio::test]
 async fn without_a_word_about_it_the_start_fails() {
     let config = resuming(native("n-1"), OnMissing::Fail);
-    let Starting { handle, ready, proxy, fork_server } = starting(config, quick(), HistoryLimits::default()).await;
+    let Starting { handle, ready, proxy, fork_server } = starting(config, patient(), HistoryLimits::default()).await;
     proxy.refuse(&handle, missing()).await;
     assert!(matches!(soon(ready).await, Ok(Err(Error::NativeSessionMissing { .. }))));
     fork_server.gone(handle.id(), guard_receipt(handle.id()));
@@ -93,7 +94,8 @@ async fn without_a_word_about_it_the_start_fails() {
 async fn there_is_no_second_try_beside_what_is_left_of_the_first_or_against_a_kill() {
     for killed in [false, true] {
         let config = resuming(native("n-1"), OnMissing::StartAnew);
-        let Starting { handle, ready, proxy, fork_server } = starting(config, quick(), HistoryLimits::default()).await;
+        let Starting { handle, ready, proxy, fork_server } =
+            starting(config, patient(), HistoryLimits::default()).await;
         proxy.refuse(&handle, missing()).await;
         let left = if killed {
             let caller = handle.clone();
@@ -116,7 +118,7 @@ async fn a_conversation_has_one_living_process() {
     let leases = Arc::new(Leases::default());
     let new = plan(AgentSessionConfig::new("acp"), &leases).expect("valid");
     let Starting { handle, ready, mut proxy, fork_server: _alive } =
-        launched(new, quick(), HistoryLimits::default()).await;
+        launched(new, patient(), HistoryLimits::default()).await;
     proxy.start_as("n-1").await;
     soon(ready).await.expect("an answer").expect("ready");
     // Named at the start.
@@ -128,7 +130,7 @@ async fn a_conversation_has_one_living_process() {
     // Known when the agent is ready.
     let recent = plan(resuming(ResumeFrom::MostRecent, OnMissing::StartAnew), &leases).expect("who knows which");
     let Starting { handle: second, ready, mut proxy, fork_server } =
-        launched(recent, quick(), HistoryLimits::default()).await;
+        launched(recent, patient(), HistoryLimits::default()).await;
     proxy.start_as("n-1").await;
     assert!(matches!(soon(ready).await, Ok(Err(Error::NativeSessionBusy { .. }))));
     drop(proxy);
@@ -137,7 +139,7 @@ async fn a_conversation_has_one_living_process() {
     // Gone over to later.
     let other = plan(AgentSessionConfig::new("acp"), &leases).expect("valid");
     let Starting { handle: third, ready, mut proxy, fork_server: _alive } =
-        launched(other, quick(), HistoryLimits::default()).await;
+        launched(other, patient(), HistoryLimits::default()).await;
     proxy.start_as("n-3").await;
     soon(ready).await.expect("an answer").expect("ready");
     proxy.send(FromProxy::NativeSession { id: "n-4".into() }).await;
@@ -155,7 +157,7 @@ async fn a_conversation_has_one_living_process() {
 async fn a_conversation_is_free_when_its_session_is_over() {
     let leases = Arc::new(Leases::default());
     let new = plan(resuming(native("n-1"), OnMissing::Fail), &leases).expect("free");
-    let Starting { handle, ready, mut proxy, fork_server } = launched(new, quick(), HistoryLimits::default()).await;
+    let Starting { handle, ready, mut proxy, fork_server } = launched(new, patient(), HistoryLimits::default()).await;
     proxy.start_as("n-1").await;
     soon(ready).await.expect("an answer").expect("ready");
     assert!(plan(resuming(native("n-1"), OnMissing::Fail), &leases).is_err());
@@ -173,7 +175,7 @@ async fn a_conversation_is_free_when_its_session_is_over() {
 async fn what_takes_no_prompts_is_told_nothing_before_them() {
     let config = AgentSessionConfig { runtime_context: true, ..AgentSessionConfig::new("command") };
     let Starting { ready, mut proxy, fork_server: _alive, .. } =
-        starting(config, quick(), HistoryLimits::default()).await;
+        starting(config, patient(), HistoryLimits::default()).await;
     proxy.start(false).await;
     assert!(matches!(soon(ready).await, Ok(Err(Error::Unsupported { .. }))));
 }

@@ -17,7 +17,7 @@ async fn what_is_taken_over_is_looked_after_as_what_was_started() {
     let health = Some(Health { interval: 2 * SECOND, misses: 1, ends: true });
     let launch = plan(AgentSessionConfig::new("acp"), &Arc::default()).expect("valid");
     for turn in [None, Some(3)] {
-        let deadlines = Deadlines { health, ..quick() };
+        let deadlines = Deadlines { health, ..patient() };
         let id = launch.id().clone();
         let (session, _inlets, log) = Session::new(id.clone(), launch.labels.clone(), deadlines, &Streams::default());
         let claim = Claim { user: None, agent: "acp".to_owned() };

@@ -53,7 +53,7 @@ async fn the_queue_is_bounded() {
 async fn steering_and_max_turns() {
     let config = AgentSessionConfig { max_turns: Some(1), ..AgentSessionConfig::new("acp") };
     let Running { handle, mut proxy, fork_server: _alive } =
-        running_with(config, quick(), HistoryLimits::default(), true).await;
+        running_with(config, patient(), HistoryLimits::default(), true).await;
     assert!(matches!(handle.steer("left").await, Err(Error::Unsupported { .. })), "no turn runs");
     // With no turn to steer, the prompt begins one.
     let (first, _) = tokio::join!(handle.prompt("go", PromptMode::Steer), proxy.take_prompt("go"));
@@ -104,7 +104,7 @@ async fn a_prompt_that_is_not_taken_leaves_the_session_idle() {
 async fn an_agent_without_turns_is_always_idle() {
     let config = AgentSessionConfig::new("command");
     let Running { handle, mut proxy, fork_server: _alive } =
-        running_with(config, quick(), HistoryLimits::default(), false).await;
+        running_with(config, patient(), HistoryLimits::default(), false).await;
     for text in ["one", "two"] {
         let (turn, number) = tokio::join!(handle.prompt(text, PromptMode::Refuse), proxy.take_prompt(text));
         let turn = turn.expect("taken");
@@ -142,7 +142,7 @@ async fn an_abort_overtakes_nothing_it_is_meant_for() {
 async fn a_slow_subscriber_gets_a_gap_and_holds_up_nobody() {
     let limits = HistoryLimits { events: 10, ..HistoryLimits::default() };
     let Running { handle, mut proxy, fork_server: _alive } =
-        running_with(AgentSessionConfig::new("acp"), quick(), limits, true).await;
+        running_with(AgentSessionConfig::new("acp"), patient(), limits, true).await;
     let mut slow = handle.subscribe();
     assert_eq!(soon(slow.next()).await.expect("started").offset, 1);
     let mut quick = handle.subscribe();
