@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 const MAX_UNATTRIBUTED: usize = 1024;
 
 enum Stage {
-    /// The proxy lives (stopped, wedged): its tree is killed first, while it is still clear whose it is.
+    /// The proxy lives (wedged), and is kept stopped: its tree is killed first, while it is still clear whose it is.
     Below { proxy: Pid, until: Instant },
     /// The proxy was sent SIGKILL.
     Dying { proxy: Pid },
@@ -166,12 +166,18 @@ impl Guard {
     pub(crate) fn step<'p>(&mut self, proxy: impl FnOnce(Pid) -> Option<&'p PidFd>) {
         match self.stage {
             Stage::Below { proxy: pid, until } => {
+                let proxy = proxy(pid);
+                if let Some(proxy) = proxy {
+                    // What it reaped now nobody would hear of: how its processes end is seen here, when it is dead. It fails
+                    // only for one that is.
+                    let _ = proxy.signal(Signal::Stop);
+                }
                 self.registry.set_roots_below(pid);
                 let step = self.kill.step(&mut self.registry);
                 let quiet = matches!(step, KillStep::Done(_));
                 if quiet || Instant::now() >= until {
-                    if let Some(proxy) = proxy(pid) {
-                        // It can only fail for a proxy that is dead, and then SIGCHLD tells.
+                    if let Some(proxy) = proxy {
+                        // SIGCHLD tells of its end.
                         let _ = proxy.signal(Signal::Kill);
                     }
                     self.stage = Stage::Dying { proxy: pid };
