@@ -1,7 +1,8 @@
 //! Any command as an agent: lines in, lines out, no turns.
 
 use ipc_protocol::{
-    Event, Json, Operation, PermissionAnswer, Prompt, PromptPart, ResolvedBy, Signal, WireError, message::RequestId,
+    Event, Json, Operation, PermissionAnswer, PermissionMode, Prompt, PromptPart, ResolvedBy, Signal, WireError,
+    message::RequestId,
 };
 
 use serde_json::json;
@@ -19,7 +20,8 @@ struct Command {
 /// Makes the adapter.
 ///
 /// # Errors
-/// [`WireError::Unsupported`] for a model, a system prompt, tools or MCP servers: a plain command has no place for them.
+/// [`WireError::Unsupported`] for a model, a system prompt, tools or MCP servers: a plain command has no place for them. And for
+/// permission rules, and a mode that refuses: it asks for nothing, so they would hold nothing back.
 pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>, WireError> {
     let AdapterSetup { config, agent, .. } = setup;
     let refused = [
@@ -30,6 +32,11 @@ pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>, WireError> {
         (config.mode.is_some(), "take a mode"),
         (config.thinking.is_some(), "think"),
         (config.resume.is_some(), "go on with a conversation"),
+        (!config.permissions.rules.is_empty(), "be held to permission rules: it asks for nothing"),
+        (
+            matches!(config.permission_mode, PermissionMode::Deny | PermissionMode::ReadOnly),
+            "be held to a permission mode that refuses: it asks for nothing",
+        ),
     ];
     if let Some((_, operation)) = refused.iter().find(|(asked, _)| *asked) {
         return Err(WireError::Unsupported { agent, operation: (*operation).to_owned() });

@@ -268,8 +268,9 @@ fn a_request_in_a_cancelled_turn_is_cancelled_at_once() {
     assert_eq!(events.last(), Some(&complete(StopReason::Cancelled)));
 }
 
+/// As OpenCode and the wrapper of Claude Code do.
 #[test]
-fn a_steered_turn_ends_when_every_prompt_is_answered() {
+fn trap_each_prompt_of_a_steered_turn_is_answered() {
     let mut live = Live::ready(config(), &[]);
     live.prompt("say begun\nask more?");
     let id = live.asked();

@@ -116,7 +116,7 @@ fn the_most_recent_conversation_is_the_one_last_updated() {
 
 /// What the agent tells of a conversation that it loads was said before.
 #[test]
-fn history_is_no_news() {
+fn trap_load_tells_the_history_again() {
     let mut replay = initialized(config(), Some((Some("s"), false)), "x", &json!({"loadSession": true}));
     replay.clear();
     let old = |text: &str| {

@@ -316,3 +316,53 @@ fn an_error_after_an_abort_is_the_abort() {
     let complete = Event::Complete { stop_reason: StopReason::Cancelled, usage: None };
     assert_eq!(events(&replay.actions), [complete]);
 }
+
+/// It takes any word for the name of a model, and says so only when the model is asked: the name is passed on as it stands,
+/// whatever its list says, and the state tells it.
+#[test]
+fn trap_gemini_set_model_accepts_any_string() {
+    let mut setup =
+        setup(AgentSessionConfig { model: Some("no such model".into()), ..AgentSessionConfig::new("agent") });
+    setup.config.cwd = Some("/w".into());
+    let mut replay = Replay::new(acp::make(setup).expect("an adapter"));
+    let result = json!({"protocolVersion": 1, "agentInfo": {"name": "gemini-cli", "version": "1"}});
+    replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 1, "result": result})));
+    let models = json!({"currentModelId": "a", "availableModels": [{"modelId": "a", "name": ""}]});
+    replay.clear();
+    replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 2, "result": {"sessionId": "s", "models": models}})));
+    let [set] = &writes(&replay.actions)[..] else { panic!("{:?}", replay.actions) };
+    assert_eq!((&set["method"], &set["params"]["modelId"]), (&json!("session/set_model"), &json!("no such model")));
+    replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 3, "result": {}})));
+    assert!(matches!(replay.actions.last(), Some(Action::Ready { .. })), "{:?}", replay.actions);
+}
+
+/// With some agents a reject is the end of the turn, and not of their making: nobody has aborted.
+#[test]
+fn trap_a_reject_may_end_the_turn() {
+    for (name, reason, told) in
+        [("OpenCode", "end_turn", StopReason::EndTurn), ("codex-acp", "cancelled", StopReason::Cancelled)]
+    {
+        let mut replay = in_turn(name, json!({}));
+        replay.stdout(&ask(0, &json!({"toolCallId": "a", "title": "make", "kind": "execute", "status": "pending"})));
+        replay.adapter.permission("permission-1", &PermissionAnswer::Deny, USER, &mut replay.actions).expect("open");
+        replay.clear();
+        replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 3, "result": {"stopReason": reason}})));
+        assert_eq!(replay.actions.last(), Some(&Action::TurnEnded), "{name}");
+        let events = events(&replay.actions);
+        let complete = Event::Complete { stop_reason: told, usage: None };
+        assert_eq!(events.last(), Some(&complete), "{name}: {events:?}");
+        replay.adapter.prompt(&"next".into(), &mut replay.actions).expect("ready again");
+    }
+}
+
+/// Some answer a line that is no JSON with an error that names no request: it ends nothing.
+#[test]
+fn trap_an_error_without_an_id_is_no_answer() {
+    let mut replay = in_turn("codex-acp", json!({}));
+    let error = json!({"code": -32700, "message": "Parse error"});
+    replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": null, "error": error})));
+    assert_eq!(kinds(&replay.actions), ["log"]);
+    replay.clear();
+    replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 3, "result": {"stopReason": "end_turn"}})));
+    assert_eq!(replay.actions.last(), Some(&Action::TurnEnded));
+}

@@ -211,6 +211,96 @@ fn the_schema_has_every_field_and_no_other() {
     assert_eq!(schema["$defs"]["AgentSpec"]["required"], json!(["id", "protocol"]));
 }
 
+/// What of `value`, at `path`, does not fit `schema`: the part of JSON Schema that ours is written in.
+fn misfits(root: &Value, schema: &Value, value: &Value, path: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (keyword, said) in schema.as_object().into_iter().flatten() {
+        let list = || said.as_array().into_iter().flatten();
+        let fits_one = || list().any(|one| misfits(root, one, value, path).is_empty());
+        let fits = match keyword.as_str() {
+            "$ref" => {
+                let pointer = said.as_str().and_then(|to| to.strip_prefix('#')).expect("a pointer");
+                wrong.extend(misfits(root, root.pointer(pointer).expect("it is there"), value, path));
+                true
+            }
+            "anyOf" | "oneOf" => fits_one(),
+            "const" => value == said,
+            "enum" => list().any(|one| one == value),
+            "type" if said.is_array() => list().any(|kind| is_of(value, kind)),
+            "type" => is_of(value, said),
+            "minimum" => value.as_f64().is_none_or(|number| number >= said.as_f64().unwrap_or(f64::MAX)),
+            "required" => {
+                !value.is_object() || list().all(|name| value.get(name.as_str().unwrap_or_default()).is_some())
+            }
+            "items" => {
+                for (at, item) in value.as_array().into_iter().flatten().enumerate() {
+                    wrong.extend(misfits(root, said, item, &format!("{path}/{at}")));
+                }
+                true
+            }
+            "properties" => {
+                for (name, member) in value.as_object().into_iter().flatten() {
+                    match (said.get(name), schema.get("additionalProperties")) {
+                        (Some(said), _) => wrong.extend(misfits(root, said, member, &format!("{path}/{name}"))),
+                        (None, Some(Value::Bool(false))) => wrong.push(format!("{path}/{name}: unknown")),
+                        (None, _) => {}
+                    }
+                }
+                true
+            }
+            "additionalProperties" if said.is_object() => {
+                for (name, member) in value.as_object().into_iter().flatten() {
+                    wrong.extend(misfits(root, said, member, &format!("{path}/{name}")));
+                }
+                true
+            }
+            _ => true,
+        };
+        if !fits {
+            wrong.push(format!("{path}: {value} is not {keyword} {said}"));
+        }
+    }
+    wrong
+}
+
+fn is_of(value: &Value, kind: &Value) -> bool {
+    match kind.as_str() {
+        Some("object") => value.is_object(),
+        Some("array") => value.is_array(),
+        Some("string") => value.is_string(),
+        Some("boolean") => value.is_boolean(),
+        Some("integer") => value.is_u64() || value.is_i64(),
+        Some("number") => value.is_number(),
+        Some("null") => value.is_null(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// An editor that is given the schema has nothing to say against what is loaded, and something against what is not.
+#[test]
+fn what_is_loaded_fits_the_schema() {
+    let schema = schema();
+    let misfits = |value: &Value| misfits(&schema, &schema, value, "");
+    let sample: Value = serde_json::from_str(SAMPLE).expect("JSON");
+    let builtin: Value = toml::from_str(include_str!("../../src/catalog/builtin.toml")).expect("TOML");
+    for rows in [&sample, &builtin["agents"]] {
+        let rows = rows.get("agents").unwrap_or(rows);
+        for row in rows.as_array().map_or(std::slice::from_ref(rows), Vec::as_slice) {
+            assert_eq!(misfits(row), [""; 0]);
+        }
+    }
+    for wrong in [
+        json!({ "cmd": "mine" }),
+        json!({ "unheard-of": 1 }),
+        json!({ "discovery": { "supports_mcp": "yes" } }),
+        json!({ "resource_limits": { "memory_mb": -1 } }),
+    ] {
+        assert!(load(&row(wrong.clone()).to_string(), Format::Json).is_err(), "{wrong}");
+        assert_ne!(misfits(&row(wrong.clone())), [""; 0], "{wrong}");
+    }
+    assert_ne!(misfits(&json!({ "id": "mine" })), [""; 0]);
+}
+
 proptest! {
     #[test]
     fn any_text_is_rows_or_an_error(text in "\\PC{0,200}") {

@@ -170,6 +170,22 @@ fn the_key_is_in_a_file_and_nowhere_else() {
     }
 }
 
+/// It puts `/v1` behind what it is given itself; other agents want it there.
+#[test]
+fn trap_the_base_url_is_without_v1() {
+    for agent in ["claude-code", "claude-agent-acp"] {
+        for url in ["http://h:1", "http://h:1/", "http://h:1/v1", "http://h:1/v1/"] {
+            let model = ModelConfig { base_url: Some(url.to_owned()), ..model() };
+            let asked = Asked { agent, model: Some(model), home: true, ..Asked::of(|_| ()) };
+            assert_eq!(
+                asked.provision().expect("supported").env.0["ANTHROPIC_BASE_URL"],
+                "http://h:1",
+                "{agent} {url}"
+            );
+        }
+    }
+}
+
 #[test]
 fn what_runs_it_gets_none_of_its_arguments() {
     let asked = Asked { agent: "claude-agent-acp", model: Some(model()), home: true, ..Asked::of(|_| ()) };

@@ -433,6 +433,9 @@ fn what_is_not_understood_is_logged_and_what_is_not_ours_is_not() {
         assert_eq!(events(&replay.actions), [Event::Log { stream: "stdout".into(), text: text.into() }]);
     }
     replay.clear();
+    replay.adapter.stderr(b"warning\n", &mut replay.actions);
+    assert_eq!(events(&replay.actions), [Event::Log { stream: "stderr".into(), text: "warning\n".into() }]);
+    replay.clear();
     replay.stdout(b"\n  \r\n");
     replay.says(&json!({"method": "skills/changed", "params": {}}));
     replay.says(

@@ -5,6 +5,7 @@ use ipc_protocol::{Event, Operation, PermissionAnswer, ResolvedBy, StopReason, T
 use serde_json::{Value, json};
 
 use crate::{
+    TRANSCRIPTS,
     behaviour::{completed, in_turn, notification, ready},
     recorded::{Step, events, kinds, replayed, writes},
     transcript,
@@ -314,4 +315,44 @@ fn trap_a_mode_takes_model_and_effort_with_it() {
         *mode,
         json!({"mode": "plan", "settings": {"model": "big", "reasoning_effort": "high", "developer_instructions": null}})
     );
+}
+
+/// `cancel` would interrupt the turn: who denies a command says `decline`, and the turn goes on.
+#[test]
+fn trap_cancel_interrupts_the_turn() {
+    let mut replay = in_turn();
+    let decisions = json!(["accept", "decline", "cancel"]);
+    let mut ask = notification(
+        "item/commandExecution/requestApproval",
+        json!({"itemId": "c", "command": "ls", "availableDecisions": decisions}),
+    );
+    ask["id"] = json!(0);
+    replay.says(&ask);
+    replay.clear();
+    replay.step(&Step::Permission("permission-1".into(), PermissionAnswer::Deny)).expect("open");
+    assert_eq!(writes(&replay.actions), [json!({"id": 0, "result": {"decision": "decline"}})]);
+    assert!(!replay.actions.contains(&Action::TurnEnded));
+}
+
+/// What is no JSON it complains of on its standard error, and nobody would hear: each line that it gets is one message.
+#[test]
+fn trap_bad_json_gets_no_reply() {
+    let mut replay = ready();
+    replay.step(&Step::Prompt("two\nlines, \u{2028} and \" and \0".into())).expect("ready");
+    let [prompt] = &writes(&replay.actions)[..] else { panic!("not one line: {:?}", replay.actions) };
+    assert_eq!(prompt["params"]["input"][0]["text"], "two\nlines, \u{2028} and \" and \0");
+    replay.clear();
+    replay.adapter.stderr(b"Failed to deserialize JSONRPCMessage\n", &mut replay.actions);
+    let log = Event::Log { stream: "stderr".into(), text: "Failed to deserialize JSONRPCMessage\n".into() };
+    assert_eq!(events(&replay.actions), [log]);
+}
+
+/// It leaves the member out, and so do we.
+#[test]
+fn trap_messages_have_no_jsonrpc_member() {
+    for (name, transcript) in TRANSCRIPTS {
+        let written = writes(&replayed(codex::make, transcript));
+        assert!(!written.is_empty() && written.iter().all(|message| message.get("jsonrpc").is_none()), "{name}");
+        assert!(!transcript.contains(r#"\"jsonrpc\":"#), "{name}");
+    }
 }

@@ -29,12 +29,16 @@ fn body_of(replay: &Replay, method: &str, path: &str) -> Value {
     found.unwrap_or_else(|| panic!("no {method} {path}: {all:?}")).2.clone()
 }
 
+/// What is asked for before `server.connected` would be answered without its events.
 #[test]
-fn it_waits_for_the_address_and_then_for_the_events() {
+fn trap_nothing_is_asked_for_before_server_connected() {
     let mut replay = Replay::new(setup(config()));
     assert_eq!(replay.actions, []);
     replay.stdout(b"Warning: something\nopencode server listening on http://127.0");
     assert!(matches!(&replay.actions[..], [Action::Event(Event::Log { stream, .. })] if stream == "stdout"));
+    replay.adapter.stderr(b"a warning\n", &mut replay.actions);
+    let warning = Event::Log { stream: "stderr".into(), text: "a warning\n".into() };
+    assert_eq!(replay.actions.pop(), Some(Action::Event(warning)));
     replay.stdout(b".0.1:4096\n");
     let Some(Action::Connect(endpoint)) = replay.actions.get(1) else { panic!("{:?}", replay.actions) };
     let url = Some("http://127.0.0.1:4096".to_owned());
@@ -61,7 +65,7 @@ fn a_server_that_runs_already_is_connected_to() {
 }
 
 #[test]
-fn a_wrong_password_fails_with_a_hint() {
+fn trap_without_the_password_it_answers_401() {
     let mut replay = Replay::new(setup(config()));
     replay.stdout(LISTENING);
     let stream = replay.stream.expect("a stream");

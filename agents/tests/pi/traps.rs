@@ -289,3 +289,14 @@ fn trap_permissions_come_from_an_extension() {
     assert_eq!(request.kind, "question");
     replay.step(&Step::Permission(request.id, PermissionAnswer::Deny)).expect("open");
 }
+
+/// It says nothing by itself: it is asked for its state, and is ready when it answers.
+#[test]
+fn trap_without_a_handshake_it_is_probed() {
+    let mut replay = Replay::new(pi::make, setup(AgentSessionConfig::new("pi")));
+    assert_eq!(writes(&replay.actions), [json!({"id": "1", "type": "get_state"})]);
+    assert_eq!(replay.actions.len(), 1, "not ready yet: {:?}", replay.actions);
+    replay.clear();
+    replay.says(&state("1", &json!({})));
+    assert_eq!(replay.actions, [Action::Ready { native_session_id: Some("s-1".into()) }]);
+}
