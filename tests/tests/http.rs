@@ -1,6 +1,11 @@
 //! Sessions whose agent is a server: what the proxy's HTTP client does for them.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::PathBuf,
+    process::Stdio,
+};
 
 use agent_proxy_tests::{
     sessions::{all, soon},
@@ -18,6 +23,42 @@ impl Drop for Log {
     fn drop(&mut self) {
         // Where the agent never started there is none.
         let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// A server that nobody's session has started.
+struct Running {
+    process: std::process::Child,
+    address: String,
+    _log: Log,
+}
+
+impl Running {
+    #[expect(clippy::disallowed_methods, reason = "it is no part of a session")]
+    fn start() -> Self {
+        let log = Log(std::env::temp_dir().join(format!("agent-proxy-http-{}", SessionId::mint())));
+        let mut server = std::process::Command::new(env!("CARGO_BIN_EXE_fake-server"))
+            .env_clear()
+            .envs([("OPENCODE_SERVER_PASSWORD", "secret".as_ref()), ("FAKE_LOG", log.0.as_os_str())])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("started");
+        let mut line = String::new();
+        BufReader::new(server.stdout.take().expect("its output")).read_line(&mut line).expect("its address");
+        let address = line.trim().split("http://").nth(1).expect("an address").to_owned();
+        Self { process: server, address, _log: log }
+    }
+
+    fn endpoint(&self) -> String {
+        format!("http://opencode:secret@{}", self.address)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 
@@ -130,6 +171,40 @@ async fn no_tool_has_the_password_of_the_server() {
     soon("the kill", session.kill(KillOptions::NOW)).await.expect("killed");
     let gone = move || until("the folder goes", || (!shell.exists()).then_some(()));
     tokio::task::spawn_blocking(gone).await.expect("gone");
+}
+
+/// A server that runs already: it is spoken with, and goes on when the session is over.
+#[tokio::test]
+async fn a_server_that_runs_already_outlives_its_session() {
+    let server = Running::start();
+    let manager = manager().await;
+    let (config, _log) = config();
+    let config = AgentSessionConfig { endpoint: Some(server.endpoint()), ..config };
+    let session = soon("the start", manager.start_session(config)).await.expect("started");
+    let mut events = session.subscribe();
+    for prompt in ["words one two", "cut one three"] {
+        let turn = session.prompt(prompt, PromptMode::Refuse).await.expect("prompted");
+        let end = soon("the turn", turn.wait()).await.expect("ended");
+        assert_eq!((end.stop_reason, end.error), (Some(StopReason::EndTurn), None));
+    }
+    assert_eq!(session.info().native_session_id.as_deref(), Some("ses_1"));
+    let receipt = soon("the kill", session.kill(KillOptions::NOW)).await.expect("killed");
+    assert!(receipt.is_empty(), "{receipt}");
+    assert!(
+        receipt.processes.iter().all(|entry| entry.id.pid != server.process.id()),
+        "the server is none of its: {receipt}"
+    );
+    let events = all(&mut events).await;
+    assert_eq!(text(events.iter().map(|envelope| &envelope.event)), "one twoone three");
+    assert_eq!(with_marker(session.id().as_str()), [0; 0]);
+    // It still answers.
+    let (config, _log) = self::config();
+    let config = AgentSessionConfig { endpoint: Some(server.endpoint()), ..config };
+    let session = soon("the start", manager.start_session(config)).await.expect("started again");
+    let turn = session.prompt("words four", PromptMode::Refuse).await.expect("prompted");
+    let end = soon("the turn", turn.wait()).await.expect("ended");
+    assert_eq!((end.stop_reason, end.error), (Some(StopReason::EndTurn), None));
+    assert!(soon("the kill", session.kill(KillOptions::NOW)).await.expect("killed").is_empty());
 }
 
 /// What a server said last is on its way when it is seen dead.
