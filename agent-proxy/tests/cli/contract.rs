@@ -164,6 +164,8 @@ fn what_the_daemon_refuses_has_the_code_of_its_kind() {
         (&["start", "--agent", "command", "--cwd", "/no/such/place", "--", "cat"], 1, "cwd-missing"),
         (&["start", "--agent", "command"], 2, "invalid-config"),
         (&["start", "--agent", "command", "--model", "m", "--", "cat"], 6, "unsupported"),
+        (&["start", "--agent", "command", "--permission", "deny", "--", "cat"], 6, "unsupported"),
+        (&["start", "--agent", "command", "--deny", "tool=bash", "--", "cat"], 6, "unsupported"),
         (&["ps", "nope"], 3, "unknown-session"),
         (&["prompt", "nope", "hi"], 3, "unknown-session"),
         (&["events", "nope"], 3, "unknown-session"),
