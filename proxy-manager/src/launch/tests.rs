@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use agents::{ModelConfig, Profile, Profiles};
+use agents::{ModelConfig, Profile, Profiles, ResourceLimits};
 use ipc_protocol::{Limits, Resume, ResumeFrom, Timeouts};
 
 use super::*;
@@ -87,6 +87,22 @@ fn what_makes_no_sense_is_refused_with_the_field() {
     };
     let permissions = ipc_protocol::PermissionPolicy { rules: vec![rule], ..Default::default() };
     assert_eq!(field(AgentSessionConfig { permissions, ..cat() }), "permissions");
+}
+
+/// What a row limits holds for its sessions, where they say nothing of their own.
+#[test]
+fn the_limits_of_a_row_are_those_of_its_sessions() {
+    let mut kit = kit();
+    let mut spec = AgentSpec::new("small", "command", &["cat"]);
+    spec.resource_limits =
+        ResourceLimits { memory_mb: Some(64), timeout_seconds: Some(5), ..ResourceLimits::default() };
+    kit.catalog.add(spec);
+    let limits = |config| plan_with(&kit, config).expect("valid").attempt.config.limits;
+    let row = limits(AgentSessionConfig::new("small"));
+    assert_eq!((row.memory_bytes, row.wall_clock_ms), (Some(64 << 20), Some(5000)));
+    let own = Limits { memory_bytes: Some(1 << 30), ..Limits::default() };
+    let own = limits(AgentSessionConfig { limits: own, ..AgentSessionConfig::new("small") });
+    assert_eq!((own.memory_bytes, own.wall_clock_ms), (Some(1 << 30), Some(5000)));
 }
 
 #[test]
