@@ -218,7 +218,7 @@ pub enum Error {
         /// What the agent said.
         reason: String,
     },
-    /// Another session has that conversation open.
+    /// Another session of this manager has that conversation open. Of other managers' sessions it does not know.
     #[error("conversation {id:?} of agent {agent:?} is open in session {session}: end that first, or fork it")]
     NativeSessionBusy {
         /// Its catalog id.
