@@ -23,14 +23,24 @@ pub struct Agent {
     pub set_model: [&'static str; 2],
     /// The modes that a session begins in and is changed to.
     pub modes: [&'static str; 2],
+    /// What it tells the model of each of them, and not of the other.
+    pub modes_told: [&'static str; 2],
     /// Tokens of one answer of the mock's, as the agent counts them; `None` where it does not tell.
     pub usage: Option<Counted>,
+    /// Whether it tells what a turn costs.
+    pub tells_cost: bool,
+    /// Whether it tells how full the context window is.
+    pub tells_window: bool,
     /// Whether it tells what a tool is given and what it says.
     pub tells_tools: bool,
     /// What it does with an error of the model's.
     pub retries: Retries,
     /// Whether its turn goes on after a permission was denied.
     pub goes_on_after_deny: bool,
+    /// Whether it asks for all calls of an answer at once, and not for one after the other.
+    pub asks_at_once: bool,
+    /// Whether a tool runs for as long as anything has its output.
+    pub waits_for_output: bool,
     /// An id of a conversation that is not there, in its own form where that is no UUID.
     pub absent: Option<&'static str>,
     /// The name of a tool of its own that is no shell.
@@ -56,13 +66,15 @@ pub struct Retries {
     pub rate_limit: bool,
     /// Whether it asks again after a connection that broke.
     pub cut: bool,
+    /// Whether it does so for ever.
+    pub for_ever: bool,
     /// Whether it tells that it does.
     pub told: bool,
     /// Whether what it says of an error shows if that may go away.
     pub judged: bool,
 }
 
-const RETRIES: Retries = Retries { rate_limit: true, cut: true, told: true, judged: true };
+const RETRIES: Retries = Retries { rate_limit: true, cut: true, for_ever: false, told: true, judged: true };
 
 /// Codex asks 30 times in 25 s by default.
 const CODEX: &[&str] =
@@ -77,10 +89,15 @@ pub const AGENTS: &[Agent] = &[
         models: ["mock-model", "mock-model-2"],
         set_model: ["mock-model", "mock-model"],
         modes: ["plan", "build"],
+        modes_told: ["Plan mode is active", "You have exited plan mode"],
         usage: Some(Counted(Some(101), Some(23), Some(1009), Some(307))),
+        tells_cost: true,
+        tells_window: true,
         tells_tools: true,
         retries: RETRIES,
         goes_on_after_deny: true,
+        asks_at_once: false,
+        waits_for_output: false,
         absent: None,
         tool: "Read",
         args: &[],
@@ -95,10 +112,15 @@ pub const AGENTS: &[Agent] = &[
         models: ["mock-model", "mock-model-2"],
         set_model: ["mock-model", "mock-model"],
         modes: ["plan", "build"],
+        modes_told: ["# Plan Mode", "# Collaboration Mode: Default"],
         usage: Some(Counted(Some(1110), Some(23), Some(1009), Some(0))),
+        tells_cost: false,
+        tells_window: true,
         tells_tools: true,
         retries: Retries { rate_limit: false, ..RETRIES },
         goes_on_after_deny: true,
+        asks_at_once: true,
+        waits_for_output: false,
         absent: None,
         tool: "",
         args: CODEX,
@@ -113,10 +135,15 @@ pub const AGENTS: &[Agent] = &[
         models: ["mock-model", "mock-model-2"],
         set_model: ["mock/mock-model", "mock-model"],
         modes: ["plan", "build"],
+        modes_told: ["# Plan Mode - System Reminder", "has changed from plan to build"],
         usage: Some(Counted(Some(101), Some(23), Some(1009), Some(0))),
+        tells_cost: false,
+        tells_window: false,
         tells_tools: true,
-        retries: RETRIES,
+        retries: Retries { for_ever: true, ..RETRIES },
         goes_on_after_deny: false,
+        asks_at_once: true,
+        waits_for_output: true,
         absent: Some("ses_e0039582effefTjZ3q6Xxsmt9g"),
         tool: "read",
         args: &[],
@@ -131,10 +158,15 @@ pub const AGENTS: &[Agent] = &[
         models: ["mock-model", "mock-model-2"],
         set_model: ["session/mock-model", "mock-model"],
         modes: ["plan", "build"],
+        modes_told: ["", ""],
         usage: Some(Counted(Some(101), Some(23), Some(1009), Some(0))),
+        tells_cost: false,
+        tells_window: true,
         tells_tools: true,
         retries: RETRIES,
         goes_on_after_deny: true,
+        asks_at_once: false,
+        waits_for_output: false,
         absent: None,
         tool: "read",
         // Its settings are the project's, which it has to trust.
@@ -150,10 +182,15 @@ pub const AGENTS: &[Agent] = &[
         models: ["gemini-2.5-flash", "gemini-2.5-pro"],
         set_model: ["gemini-2.5-flash", "gemini-2.5-flash"],
         modes: ["plan", "build"],
+        modes_told: ["ONLY FOR PLANS", "To run a command in the background, set"],
         usage: Some(Counted(Some(1110), Some(23), None, None)),
+        tells_cost: false,
+        tells_window: false,
         tells_tools: false,
         retries: Retries { cut: false, told: false, ..RETRIES },
         goes_on_after_deny: true,
+        asks_at_once: false,
+        waits_for_output: false,
         absent: None,
         tool: "read_file",
         args: &[],
@@ -175,10 +212,15 @@ pub const AGENTS: &[Agent] = &[
         models: ["mock-model", "mock-model-2"],
         set_model: ["mock/mock-model", "mock-model"],
         modes: ["plan", "build"],
+        modes_told: ["# Plan Mode - System Reminder", "has changed from plan to build"],
         usage: Some(Counted(Some(101), Some(23), Some(1009), None)),
+        tells_cost: false,
+        tells_window: false,
         tells_tools: true,
-        retries: Retries { told: false, judged: false, ..RETRIES },
+        retries: Retries { for_ever: true, told: false, judged: false, ..RETRIES },
         goes_on_after_deny: false,
+        asks_at_once: false,
+        waits_for_output: true,
         absent: Some("ses_e0039582effefTjZ3q6Xxsmt9g"),
         tool: "read",
         args: &[],
@@ -196,10 +238,15 @@ pub const AGENTS: &[Agent] = &[
         models: ["mock-model", "mock-model-2"],
         set_model: ["haiku", "haiku"],
         modes: ["plan", "build"],
+        modes_told: ["Plan mode is active", "You have exited plan mode"],
         usage: Some(Counted(Some(101), Some(23), Some(1009), Some(307))),
+        tells_cost: true,
+        tells_window: true,
         tells_tools: true,
         retries: Retries { told: false, ..RETRIES },
         goes_on_after_deny: true,
+        asks_at_once: false,
+        waits_for_output: false,
         absent: None,
         tool: "Read",
         args: &[],
@@ -214,10 +261,15 @@ pub const AGENTS: &[Agent] = &[
         models: ["mock-model", "mock-model-2"],
         set_model: ["gpt-5.4", "gpt-5.4"],
         modes: ["read-only", "auto"],
+        modes_told: ["is `read-only`", "is `workspace-write`"],
         usage: None,
+        tells_cost: false,
+        tells_window: false,
         tells_tools: true,
         retries: Retries { rate_limit: false, told: false, judged: false, ..RETRIES },
         goes_on_after_deny: false,
+        asks_at_once: false,
+        waits_for_output: false,
         absent: None,
         tool: "",
         args: CODEX,

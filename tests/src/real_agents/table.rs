@@ -116,3 +116,39 @@ fn word(outcome: &Outcome) -> &'static str {
         Outcome::Fail(_) => "FAIL",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{BEGIN, END};
+    use crate::real_agents::{AGENTS, SCENARIOS};
+
+    /// The README's table has each scenario and each agent that there is, in their order, and no other.
+    #[test]
+    fn the_readme_has_every_cell() {
+        let readme = include_str!("../../../README.md");
+        let (_, table) = readme.split_once(BEGIN).expect("its beginning");
+        let (table, _) = table.split_once(END).expect("its end");
+        let rows: Vec<Vec<&str>> = table
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix('|')?.strip_suffix('|'))
+            .map(|row| row.split('|').map(str::trim).collect())
+            .collect();
+        let agents: Vec<&str> = AGENTS.iter().map(|agent| agent.id).collect();
+        assert_eq!(rows[0][1..], agents);
+        let named: Vec<&str> = rows[2..].iter().map(|row| row[0]).collect();
+        let scenarios: Vec<&str> = SCENARIOS.iter().map(|scenario| scenario.name).collect();
+        assert_eq!(named, scenarios, "tests/real-agents/run --readme prints it anew");
+        for row in &rows[2..] {
+            for (agent, cell) in AGENTS.iter().zip(&row[1..]) {
+                let cannot = agent.cannot(row[0]).is_some();
+                assert!(
+                    *cell == "\u{2713}" && !cannot || cell.starts_with("\u{2013} ("),
+                    "{} {}: {cell}",
+                    row[0],
+                    agent.id
+                );
+            }
+            assert_eq!(row.len(), 1 + AGENTS.len(), "{}", row[0]);
+        }
+    }
+}

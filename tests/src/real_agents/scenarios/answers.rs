@@ -53,6 +53,12 @@ pub(super) async fn usage(stage: Arc<Stage>) -> Ran {
         let counted =
             Counted(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens);
         ensure!(counted == expected, "turn {}: {counted:?} and not {expected:?}", turn + 1);
+        let costs = usage.cost_usd.is_some_and(|cost| cost > 0.0);
+        ensure!(costs == stage.agent.tells_cost, "whether it tells what it costs: {usage:?}");
+        if turn == 0 {
+            let full = told.window.is_some_and(|(used, size)| 0 < used && used < size);
+            ensure!(full == stage.agent.tells_window, "whether it tells how full the window is: {:?}", told.window);
+        }
     }
     Ok(Verdict::Pass)
 }

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use ipc_protocol::StopReason;
+use proxy_manager::AbortPolicy;
+
 use super::{Ran, answers::ended_well, ensure};
 use crate::{
-    mock_model::Outcome,
-    real_agents::{Failure, Session, Stage, Told, Verdict},
+    mock_model::{Outcome, Request},
+    real_agents::{Failure, Session, Stage, Told, Verdict, session::within},
 };
 
 /// How often the model refused with this status.
@@ -75,6 +78,31 @@ pub(super) async fn rate_limited_once(stage: Arc<Stage>) -> Ran {
 
 pub(super) async fn cut(stage: Arc<Stage>) -> Ran {
     once(&stage, "cut once", stage.agent.retries.cut, "it does not ask again when an answer breaks off").await
+}
+
+/// Each answer breaks off. An agent that asks again for ever is stopped.
+pub(super) async fn cut_for_good(stage: Arc<Stage>) -> Ran {
+    let mut session = stage.session().await?;
+    session.begin("cut").await?;
+    if !stage.agent.retries.for_ever {
+        let told = session.finish().await?;
+        failed(&mut session, &told).await?;
+        return Ok(Verdict::Pass);
+    }
+    let cut = |requests: &[Request]| requests.iter().filter(|request| request.outcome == Outcome::Cut).count() > 2;
+    within("it is asked for again and again", stage.model.until(cut)).await?;
+    within("the agent is told to abort", session.handle.abort(AbortPolicy::LeaveProcesses)).await??;
+    let told = session.finish().await?;
+    let next = session.ask("good morning").await?;
+    ensure!(next.text.contains("good morning"), "the next turn: {next:?}");
+    ended_well(&next)?;
+    match told.end.stop_reason {
+        Some(StopReason::Cancelled) => Ok(Verdict::Pass),
+        Some(StopReason::EndTurn) if !stage.agent.retries.told => {
+            Ok(Verdict::Lacks("aborted while it asks again, it calls the turn done".into()))
+        }
+        _ => Err(Failure::Wrong(format!("another end: {told:?}"))),
+    }
 }
 
 /// Something that goes wrong once.

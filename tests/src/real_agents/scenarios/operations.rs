@@ -1,6 +1,6 @@
 //! What is asked of an agent beside prompts.
 
-use std::sync::Arc;
+use std::{cmp::Ordering, sync::Arc};
 
 use proxy_manager::{AgentSessionConfig, Json};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     mock_model::says,
-    real_agents::{Failure, Session, Stage, Verdict, session::within},
+    real_agents::{Failure, Stage, Verdict, session::within},
 };
 
 pub(super) async fn set_model(stage: Arc<Stage>) -> Ran {
@@ -61,7 +61,14 @@ fn effort(stage: &Stage, prompt: &str) -> Result<Vec<Value>, Failure> {
 pub(super) async fn state(stage: Arc<Stage>) -> Ran {
     let session = stage.session().await?;
     let state = within("its state", session.handle.state()).await??.value();
-    ensure!(state.as_object().is_some_and(|state| !state.is_empty()), "it tells nothing: {state}");
+    // Each in its own words: which conversation it is; or, of Claude Code, how much there is room for.
+    let native = session.handle.info().native_session_id;
+    let Some(native) = native else { return Err(session.wrong("the agent's id of the conversation is not known")) };
+    let told = match stage.agent.id {
+        "claude-code" => state["maxTokens"].as_u64().is_some_and(|most| most > 0),
+        _ => says(&state, &native),
+    };
+    ensure!(told, "the conversation {native} is not in it: {state}");
     Ok(Verdict::Pass)
 }
 
@@ -93,26 +100,41 @@ pub(super) async fn mode(stage: Arc<Stage>) -> Ran {
     let [first, other] = stage.agent.modes;
     let config = AgentSessionConfig { mode: Some(first.into()), ..stage.config() };
     let mut session = stage.start(config).await?;
-    let is = |session: &Session, mode| session.handle.info().mode.as_deref() == Some(mode);
-    ensure!(is(&session, first), "{:?}", session.handle.info());
-    ended_well(&session.ask("remember the plum").await?)?;
-    within("the mode is set", session.handle.set_mode(other)).await??;
-    ensure!(is(&session, other), "{:?}", session.handle.info());
-    ended_well(&session.ask("and the pear").await?)?;
-    within("the mode is set", session.handle.set_mode(first)).await??;
-    ended_well(&session.ask("and the peach").await?)?;
-    ensure!(is(&session, first), "{:?}", session.handle.info());
+    for (mode, prompt) in [(first, "remember the plum"), (other, "and the pear"), (first, "and the peach")] {
+        if prompt != "remember the plum" {
+            within("the mode is set", session.handle.set_mode(mode)).await??;
+        }
+        ensure!(session.handle.info().mode.as_deref() == Some(mode), "{:?}", session.handle.info());
+        ended_well(&session.ask(prompt).await?)?;
+        ensure!(session.handle.info().mode.as_deref() == Some(mode), "{:?}", session.handle.info());
+        let told = mode_told(&stage, prompt)?;
+        ensure!(told == Some(mode), "in mode {mode} the model was told of {told:?}");
+    }
     Ok(Verdict::Pass)
+}
+
+/// The mode that the request of `prompt` tells the model last.
+fn mode_told(stage: &Stage, prompt: &str) -> Result<Option<&'static str>, Failure> {
+    let body = request(stage, prompt)?.body.to_string();
+    let [first, other] = stage.agent.modes_told.map(|words| body.rfind(words));
+    let [first_mode, other_mode] = stage.agent.modes;
+    Ok(match first.cmp(&other) {
+        Ordering::Greater => Some(first_mode),
+        Ordering::Less => Some(other_mode),
+        Ordering::Equal => None,
+    })
 }
 
 /// A message of each protocol, and a member that its reply has.
 pub(super) async fn native(stage: Arc<Stage>) -> Ran {
     let (message, pointer) = match stage.agent.id {
-        "claude-code" => (json!({ "type": "control_request", "request": { "subtype": "mcp_status" } }), ""),
+        "claude-code" => {
+            (json!({ "type": "control_request", "request": { "subtype": "mcp_status" } }), "/response/mcpServers")
+        }
         "codex" => (json!({ "method": "model/list", "params": {} }), "/result/data"),
-        "opencode" => (json!({ "method": "GET", "path": "/path" }), ""),
-        "pi" => (json!({ "type": "get_session_stats" }), ""),
-        _ => (json!({ "method": "authenticate", "params": { "methodId": "no-such-method" } }), ""),
+        "opencode" => (json!({ "method": "GET", "path": "/path" }), "/body/directory"),
+        "pi" => (json!({ "type": "get_session_stats" }), "/data/sessionId"),
+        _ => (json!({ "method": "authenticate", "params": { "methodId": "no-such-method" } }), "/error/code"),
     };
     let session = stage.session().await?;
     let reply = within("the reply", session.handle.native(Json::from(&message))).await??;

@@ -1,6 +1,6 @@
 //! Conversations that go on in a new process, and those that do not.
 
-use std::sync::Arc;
+use std::{fs, sync::Arc};
 
 use ipc_protocol::{Resume, ResumeFrom};
 use proxy_manager::{AgentSessionConfig, Error, Event, KillOptions, OnMissing};
@@ -56,6 +56,37 @@ pub(super) async fn resume(stage: Arc<Stage>) -> Ran {
     // What was before is not told again as if it were new.
     let repeated = after.seen.iter().any(|seen| matches!(&seen.event, Event::Text { text } if text.contains("plum")));
     ensure!(!repeated, "the old answer is in the new stream");
+    Ok(Verdict::Pass)
+}
+
+/// The files of the conversation hold garbage: that is said, or what was before is told to the model all the same.
+pub(super) async fn broken(stage: Arc<Stage>) -> Ran {
+    let (before, native) = ended(&stage).await?;
+    let info = before.handle.info();
+    let Some(file) = &info.native_session_file else {
+        return Err(before.wrong("the file of the conversation is not known"));
+    };
+    let garbage = "this is no conversation\n".repeat(1000);
+    // A database has its newest pages in a file beside it.
+    for ending in ["", "-wal", "-shm"] {
+        let path = format!("{file}{ending}");
+        if ending.is_empty() || fs::exists(&path).map_err(|error| error.to_string())? {
+            fs::write(&path, &garbage).map_err(|error| format!("{path}: {error}"))?;
+        }
+    }
+    let resume = from(ResumeFrom::Session { id: before.handle.id().clone() });
+    let mut after = match stage.try_start(AgentSessionConfig { resume, ..stage.config() }).await? {
+        Err(Error::NativeSessionMissing { id, reason, .. }) => {
+            ensure!(id == native && !reason.is_empty(), "{id} {reason}");
+            return Ok(Verdict::Pass);
+        }
+        // The last words of OpenCode, which keeps all conversations in one.
+        Err(Error::AgentDied { reason, .. }) if reason.contains("not a database") => return Ok(Verdict::Pass),
+        Err(error) => return Err(Failure::Wrong(format!("{error}: {error:?}"))),
+        Ok(session) => session,
+    };
+    let told = after.ask("and the pear").await?;
+    ensure!(remembers(&stage, "remember the plum", "and the pear"), "a fresh conversation, without a word: {told:?}");
     Ok(Verdict::Pass)
 }
 

@@ -62,7 +62,7 @@ pub(super) async fn key(stage: Arc<Stage>) -> Ran {
     ensure!(!logged.is_empty() && logged.len() < MOST, "{} bytes of logs were kept", logged.len());
     look("the logs".into(), &logged);
     let mut files = Vec::new();
-    walk(&stage.state(), &mut files).map_err(|error| error.to_string())?;
+    walk(stage.folder(), &stage.state().join("homes"), &mut files).map_err(|error| error.to_string())?;
     for file in files {
         look(file.display().to_string(), &fs::read(&file).unwrap_or_default());
     }
@@ -94,15 +94,16 @@ fn pids() -> Vec<u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The files below `directory`, without those of sessions' homes.
-fn walk(directory: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
+/// The files below `directory`, but for those below `homes`. What goes meanwhile is not there.
+fn walk(directory: &Path, homes: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            if entry.file_name() != "homes" {
-                walk(&entry.path(), files)?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            if entry.path() != homes {
+                walk(&entry.path(), homes, files)?;
             }
-        } else {
+        } else if kind.is_file() {
             files.push(entry.path());
         }
     }

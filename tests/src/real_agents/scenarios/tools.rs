@@ -130,3 +130,56 @@ pub(super) async fn deny(stage: Arc<Stage>) -> Ran {
     ensure!(requested == 1, "asked {requested} times");
     Ok(Verdict::Pass)
 }
+
+pub(super) async fn policy_deny(stage: Arc<Stage>) -> Ran {
+    policy(&stage, PermissionMode::Deny).await
+}
+
+pub(super) async fn policy_read_only(stage: Arc<Stage>) -> Ran {
+    policy(&stage, PermissionMode::ReadOnly).await
+}
+
+/// A mode that refuses what a tool does to a file.
+async fn policy(stage: &Stage, mode: PermissionMode) -> Ran {
+    let config = AgentSessionConfig { permission_mode: mode, ..stage.config() };
+    let mut session = stage.start(config).await?;
+    let told = session.ask("shell: touch made && echo made").await?;
+    ensure!(!stage.work().join("made").exists(), "it was refused and ran: {told:?}");
+    let by: Vec<&ResolvedBy> = told.answered.iter().map(|(_, by)| by).collect();
+    ensure!(told.asked.len() == 1 && by == [&ResolvedBy::Mode(mode)], "who answered: {told:?}");
+    for call in &told.calls {
+        let status = call.end.as_ref().map(|end| end.status);
+        ensure!(status == Some(ToolStatus::Failed), "a call that was refused did not fail: {told:?}");
+    }
+    let next = session.ask("good morning").await?;
+    ensure!(next.text.contains("you said: good morning"), "the next turn: {next:?}");
+    ended_well(&next)?;
+    ensure!(!stage.work().join("made").exists(), "it was refused and ran later");
+    Ok(Verdict::Pass)
+}
+
+/// Two calls of one answer, each with a request of its own: where both wait at once they are answered in reverse.
+pub(super) async fn several(stage: Arc<Stage>) -> Ran {
+    let config = AgentSessionConfig { permission_mode: PermissionMode::Ask, ..stage.config() };
+    let mut session = stage.start(config).await?;
+    session.begin("parallel: touch one && echo one || touch two && echo two").await?;
+    let of = |request: &PermissionRequest| request.command.clone().unwrap_or_default();
+    let first = session.permission().await?;
+    if !stage.agent.asks_at_once {
+        answer(&session, &first, PermissionAnswer::Allow).await?;
+    }
+    let second = session.permission().await?;
+    ensure!(first.id != second.id && of(&first) != of(&second), "one request for both: {first:?} {second:?}");
+    answer(&session, &second, PermissionAnswer::Allow).await?;
+    if stage.agent.asks_at_once {
+        answer(&session, &first, PermissionAnswer::Allow).await?;
+    }
+    let told = session.finish().await?;
+    ensure!(told.asked.len() == 2 && told.answered.len() == 2, "asked and answered twice: {told:?}");
+    for name in ["one", "two"] {
+        ensure!(stage.work().join(name).exists(), "{name} was allowed and did not run: {told:?}");
+        ensure!(told.text.contains(name), "the model was not told of {name}: {told:?}");
+    }
+    ended_well(&told)?;
+    Ok(Verdict::Pass)
+}

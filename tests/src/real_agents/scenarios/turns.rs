@@ -43,9 +43,34 @@ pub(super) async fn abort_tool(stage: Arc<Stage>) -> Ran {
     let (background, foreground) = (naps.nap(), naps.nap());
     session.begin(format!("shell: ./nap {background} & ./nap {foreground}")).await?;
     naps.all_sleep().await?;
-    cancel(&mut session, AbortPolicy::KillTurnProcesses).await?;
+    // What Codex leaves running its adapter has it end: that is shown where nothing else does.
+    let policy = match stage.agent.id {
+        "codex" => AbortPolicy::LeaveProcesses,
+        _ => AbortPolicy::KillTurnProcesses,
+    };
+    cancel(&mut session, policy).await?;
     for seconds in [background, foreground] {
         ensure!(sleeping(&seconds).is_empty() && with_word(&seconds).is_empty(), "sleep {seconds} is left");
+    }
+    next_works(&mut session).await?;
+    Ok(Verdict::Pass)
+}
+
+/// A tool that is over while a process of it still has its output: its turn ends; or it hangs, and an abort ends both.
+pub(super) async fn held_output(stage: Arc<Stage>) -> Ran {
+    let mut session = stage.session().await?;
+    let mut naps = Naps::new(&stage)?;
+    let seconds = naps.nap();
+    session.begin(format!("shell: ./nap {seconds} & until [ -e {seconds} ]; do :; done; echo left behind")).await?;
+    naps.all_sleep().await?;
+    if stage.agent.waits_for_output {
+        ensure!(!sleeping(&seconds).is_empty(), "sleep {seconds} does not sleep before the abort");
+        cancel(&mut session, AbortPolicy::KillTurnProcesses).await?;
+        ensure!(sleeping(&seconds).is_empty() && with_word(&seconds).is_empty(), "sleep {seconds} is left");
+    } else {
+        let told = session.finish().await?;
+        ensure!(told.text.contains("done: "), "the model was not told: {told:?}");
+        ended_well(&told)?;
     }
     next_works(&mut session).await?;
     Ok(Verdict::Pass)
