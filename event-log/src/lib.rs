@@ -124,7 +124,8 @@ impl EventLog {
         self.store.streams()
     }
 
-    /// Nothing can be appended to the stream any more. `done` gets [`LogError::Unknown`] for no such stream.
+    /// Nothing can be appended to the stream any more, behind what was appended before; also where too much waits for anything else.
+    /// `done` gets [`LogError::Unknown`] for no such stream.
     pub fn close(&self, session: &SessionId, done: Done) {
         self.store.change(Change::Close(session.clone()), done);
     }
@@ -134,12 +135,14 @@ impl EventLog {
         self.store.change(Change::Delete(session.clone()), done);
     }
 
-    /// Stores a session's record, in the place of an older one. It has nothing to do with the stream of that name.
+    /// Stores a session's record, in the place of an older one. It has nothing to do with the stream of that name. Where too much
+    /// waits, the newest of each session is kept until there is room: then it is stored behind what was appended before, and for
+    /// those that it took the place of `done` is told too. Of more than 64 of these the first get [`LogError::Busy`].
     pub fn put_session(&self, id: &SessionId, record: String, done: Done) {
         self.store.change(Change::PutSession(id.clone(), record), done);
     }
 
-    /// Deletes a session's record, if there is one.
+    /// Deletes a session's record, if there is one; where too much waits, as [`EventLog::put_session`].
     pub fn delete_session(&self, id: &SessionId, done: Done) {
         self.store.change(Change::DeleteSession(id.clone()), done);
     }

@@ -104,7 +104,12 @@ impl Sqlite {
 
 impl Sqlite {
     fn push(&self, job: Job) {
-        if let Some(job) = self.shared.queue.push(job) {
+        self.take_back(self.shared.queue.push(job));
+    }
+
+    /// Tells of what the writer will not do any more.
+    fn take_back(&self, job: Option<Job>) {
+        if let Some(job) = job {
             job.tell(Err(self.shared.ended()));
         }
     }
@@ -138,10 +143,20 @@ impl Store for Sqlite {
     }
 
     fn change(&self, change: Change, done: Done) {
-        if self.shared.queue.is_crowded() {
-            return done(Err(LogError::Busy { bytes: self.shared.queue.bytes() }));
+        let row = match &change {
+            Change::PutSession(session, _) | Change::DeleteSession(session) => Some(session.clone()),
+            // There is one for each stream, and who reads to its end waits for it.
+            Change::Close(_) => None,
+            _ if self.shared.queue.is_crowded() => {
+                return done(Err(LogError::Busy { bytes: self.shared.queue.bytes() }));
+            }
+            _ => None,
+        };
+        let job = Job::new(Work::Change(change), done);
+        match row {
+            Some(session) => self.take_back(self.shared.queue.push_row(&session, job)),
+            None => self.push(job),
         }
-        self.push(Job::new(Work::Change(change), done));
     }
 
     fn read(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Page, LogError> {

@@ -1,11 +1,13 @@
 //! What waits for the writer: bounded in bytes.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     fmt,
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
+
+use ipc_protocol::SessionId;
 
 use super::rows::Entry;
 use crate::{
@@ -18,6 +20,8 @@ const JOB_BYTES: usize = 256;
 /// What one transaction takes at most; one job more, of any size.
 const GROUP_BYTES: usize = 4 * 1024 * 1024;
 const GROUP_JOBS: usize = 8192;
+/// Who waits for one row that has no room yet, at most.
+const MOST_TOLD: usize = 64;
 
 /// One thing to do.
 #[derive(Debug)]
@@ -29,7 +33,9 @@ pub(super) enum Work {
 /// One thing to do, and whom to tell.
 pub(super) struct Job {
     pub(super) work: Work,
-    pub(super) done: Done,
+    done: Done,
+    /// Of rows that this one took the place of: they are told the same.
+    also: VecDeque<Done>,
     bytes: usize,
 }
 
@@ -46,10 +52,11 @@ impl Job {
             Work::Change(Change::PutSession(_, record)) => record.len(),
             Work::Change(_) => 0,
         };
-        Self { work, done, bytes: own.saturating_add(JOB_BYTES) }
+        Self { work, done, also: VecDeque::new(), bytes: own.saturating_add(JOB_BYTES) }
     }
 
     pub(super) fn tell(self, result: Result<(), LogError>) {
+        self.also.into_iter().for_each(|done| tell(done, result.clone()));
         tell(self.done, result);
     }
 }
@@ -76,6 +83,9 @@ impl fmt::Debug for Asked {
 #[derive(Debug, Default)]
 struct State {
     jobs: VecDeque<Job>,
+    /// What the rows of sessions are to be, for which there is no room among the jobs: the newest of each. None, unless the queue
+    /// is crowded.
+    rows: BTreeMap<SessionId, Job>,
     /// Of the jobs, and of the group that is being committed.
     bytes: usize,
     retention: Option<Asked>,
@@ -124,7 +134,10 @@ impl Queue {
 
     /// Adds a job, however much waits. Gives it back where the writer has ended.
     pub(super) fn push(&self, job: Job) -> Option<Job> {
-        let mut state = self.state();
+        self.add(self.state(), job)
+    }
+
+    fn add(&self, mut state: MutexGuard<'_, State>, job: Job) -> Option<Job> {
         if state.ended {
             return Some(job);
         }
@@ -135,16 +148,44 @@ impl Queue {
         None
     }
 
+    /// Adds a session's row; where the queue is crowded it is kept until there is room, in the place of one that is kept already.
+    /// Gives it back where the writer has ended.
+    pub(super) fn push_row(&self, session: &SessionId, mut job: Job) -> Option<Job> {
+        let mut state = self.state();
+        if state.ended || state.bytes < self.crowd() {
+            return self.add(state, job);
+        }
+        let bytes = state.bytes;
+        if let Some(before) = state.rows.remove(session) {
+            job.also = before.also;
+            job.also.push_back(before.done);
+        }
+        let late = if job.also.len() > MOST_TOLD { job.also.pop_front() } else { None };
+        state.rows.insert(session.clone(), job);
+        drop(state);
+        if let Some(done) = late {
+            tell(done, Err(LogError::Busy { bytes }));
+        }
+        None
+    }
+
     /// Whether even small things that are no batches have to stay out.
     pub(super) fn is_crowded(&self) -> bool {
-        self.bytes() >= self.limit.saturating_mul(2)
+        self.state().bytes >= self.crowd()
+    }
+
+    fn crowd(&self) -> usize {
+        self.limit.saturating_mul(2).max(1)
     }
 
     /// The writer has ended. Gives what it leaves undone.
     pub(super) fn end(&self) -> VecDeque<Job> {
         let mut state = self.state();
         (state.ended, state.bytes, state.retention) = (true, 0, None);
-        std::mem::take(&mut state.jobs)
+        let rows = std::mem::take(&mut state.rows);
+        let mut jobs = std::mem::take(&mut state.jobs);
+        jobs.extend(rows.into_values());
+        jobs
     }
 
     /// Asks for a pass of retention. It takes the place of one that has not begun yet.
@@ -182,13 +223,19 @@ impl Queue {
             group.bytes += job.bytes;
             group.jobs.push(job);
         }
-        group.last = state.stopping && state.jobs.is_empty();
+        group.last = state.stopping && state.jobs.is_empty() && state.rows.is_empty();
         group
     }
 
-    /// A group is done with.
+    /// A group is done with. Rows that wait get the room.
     pub(super) fn finished(&self, bytes: usize) {
         let mut state = self.state();
         state.bytes = state.bytes.saturating_sub(bytes);
+        while state.bytes < self.crowd()
+            && let Some((_, job)) = state.rows.pop_first()
+        {
+            state.bytes = state.bytes.saturating_add(job.bytes);
+            state.jobs.push_back(job);
+        }
     }
 }

@@ -338,6 +338,105 @@ fn a_full_queue_gives_the_batch_back() {
     assert_eq!((log.metrics().queue_bytes, read_all(&log, &b, 0).len() as u64), (0, next + 19));
 }
 
+/// Has the log's queue take nothing more: its writer stands still until what comes back is told, or dropped.
+fn crowded(log: &EventLog) -> mpsc::Sender<()> {
+    let (release, held) = mpsc::channel();
+    let (tell, told) = mpsc::channel();
+    let hold = move |_| {
+        tell.send(()).expect("told");
+        let _ = held.recv_timeout(DEADLINE);
+    };
+    log.put_beat(beat(), Box::new(hold));
+    told.recv_timeout(DEADLINE).expect("it stands still");
+    let (tell, refused) = mpsc::channel();
+    for n in 0.. {
+        let tell = tell.clone();
+        log.put_beat(beat(), Box::new(move |result| _ = result.map_err(|error| tell.send(error))));
+        match refused.try_recv() {
+            Ok(LogError::Busy { .. }) => break,
+            Ok(error) => panic!("{error}"),
+            Err(_) => assert!(n < 10_000, "the queue has no bound"),
+        }
+    }
+    release
+}
+
+fn beat() -> Beat {
+    Beat { host: "h".into(), at: UNIX_EPOCH }
+}
+
+#[test]
+fn a_stream_is_closed_behind_what_waits_however_much_that_is() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = Options { queue_bytes: 10_000, ..Options::default() };
+    let log = EventLog::open(dir.path().join("log.sqlite"), options).expect("a log");
+    let a = id("a");
+    append(&log, batch(&a, 1, 1)).expect("appended");
+    let release = crowded(&log);
+    let (tell, told) = mpsc::channel();
+    log.close(&a, Box::new(move |result| tell.send(result).expect("told")));
+    assert!(told.try_recv().is_err(), "it waits with the rest");
+    release.send(()).expect("it waits");
+    told.recv_timeout(DEADLINE).expect("told").expect("closed");
+    assert!(log.head(&a).expect("a stream").closed);
+}
+
+#[test]
+fn the_newest_record_of_a_session_is_stored_however_much_waits() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = Options { queue_bytes: 10_000, ..Options::default() };
+    let log = EventLog::open(dir.path().join("log.sqlite"), options).expect("a log");
+    let (a, b, c) = (id("a"), id("b"), id("c"));
+    for (session, record) in [(&a, "old"), (&b, "old"), (&c, "old")] {
+        done(|done| log.put_session(session, record.into(), done)).expect("stored");
+    }
+    let release = crowded(&log);
+    let queued = log.metrics().queue_bytes;
+    let (tell, told) = mpsc::channel();
+    let done = |n: usize| -> event_log::Done {
+        let tell = tell.clone();
+        Box::new(move |result| tell.send((n, result)).expect("told"))
+    };
+    // The first of those that one takes the place of does not wait for ever.
+    for n in 0..66 {
+        log.put_session(&a, format!("a {n}"), done(n));
+    }
+    let (first, refused) = told.try_recv().expect("one is one too many");
+    assert!(first == 0 && matches!(refused, Err(LogError::Busy { .. })), "{first}: {refused:?}");
+    log.put_session(&b, "b".into(), done(100));
+    log.delete_session(&b, done(101));
+    log.delete_session(&c, done(102));
+    log.put_session(&c, "c".into(), done(103));
+    assert!(told.try_recv().is_err(), "they wait");
+    assert_eq!(log.metrics().queue_bytes, queued, "and not in the queue");
+    release.send(()).expect("it waits");
+    let mut all: Vec<_> = (0..69)
+        .map(|_| {
+            let (n, result) = told.recv_timeout(DEADLINE).expect("told");
+            result.expect("stored");
+            n
+        })
+        .collect();
+    all.sort_unstable();
+    assert_eq!(all, (1..66).chain(100..104).collect::<Vec<_>>());
+    let records: Vec<_> =
+        log.sessions().expect("records").into_iter().map(|(id, text)| (id.to_string(), text)).collect();
+    assert_eq!(records, [("a".to_owned(), "a 65".to_owned()), ("c".to_owned(), "c".to_owned())]);
+    log.flush(DEADLINE).expect("there is room again");
+}
+
+#[test]
+fn what_waits_for_room_is_stored_by_a_log_that_is_closed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = Options { queue_bytes: 10_000, ..Options::default() };
+    let log = EventLog::open(dir.path().join("log.sqlite"), options).expect("a log");
+    let release = crowded(&log);
+    log.put_session(&id("a"), "new".into(), Box::new(|result| result.expect("stored")));
+    release.send(()).expect("it waits");
+    drop(log);
+    assert_eq!(open(&dir).session(&id("a")).expect("readable").as_deref(), Some("new"));
+}
+
 #[test]
 fn a_callback_that_panics_or_holds_the_last_handle_harms_nobody() {
     let dir = tempfile::tempdir().expect("a directory");
