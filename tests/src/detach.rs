@@ -69,9 +69,14 @@ impl Host {
         writeln!(self.stdin, "{todo}").expect("it reads");
     }
 
+    /// Has it begin to start a session.
+    pub fn begin(&mut self, config: &AgentSessionConfig) {
+        self.say(&json!({ "start": config }));
+    }
+
     /// Has it start a session; its proxy's pid.
     pub fn session(&mut self, config: &AgentSessionConfig) -> Pid {
-        self.say(&json!({ "start": config }));
+        self.begin(config);
         let id = config.session_id.as_str();
         let proxy = self.line("a session", |line| (line["started"] == id).then(|| line["proxy"].as_u64()).flatten());
         proxy.try_into().expect("a pid")

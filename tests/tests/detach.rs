@@ -1,6 +1,9 @@
 //! Sessions that outlive their hosts: each host is killed with SIGKILL, and another one goes on.
 
-use std::time::Instant;
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use agent_proxy_tests::{
     detach::{Host, State, claim_all},
@@ -10,8 +13,8 @@ use agent_proxy_tests::{
 use event_log::{Batch, EventLog};
 use ipc_protocol::{Json, message::VERSION, reattach::Verdict};
 use proxy_manager::{
-    AgentSessionConfig, EndReason, Envelope, Event, HistoryLimits, HostDeath, PermissionAnswer, PromptMode,
-    ProxyManager, Recovery, SessionHandle, SessionState,
+    AgentSessionConfig, Deadlines, EndReason, Envelope, Event, HistoryLimits, HostDeath, PermissionAnswer, PromptMode,
+    ProxyManager, Recovery, SessionHandle, SessionId, SessionState,
 };
 use registry::PidFd;
 use serde_json::Value;
@@ -24,7 +27,12 @@ fn host(state: &State) -> Host {
 
 /// The next host of the sessions in `state`.
 async fn next(state: &State) -> ProxyManager {
+    next_of(state, Deadlines::default()).await
+}
+
+async fn next_of(state: &State, deadlines: Deadlines) -> ProxyManager {
     let builder = sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), env!("CARGO_BIN_EXE_fake-agent"));
+    let builder = builder.deadlines(deadlines);
     let all = HistoryLimits { events: 1 << 20, bytes: 1 << 30 };
     let builder = builder.state_dir(state.path()).history(all);
     soon("the state directory is free", async {
@@ -149,22 +157,59 @@ async fn what_a_dead_host_had_no_time_for_is_done_by_the_next() {
     let id = config.session_id.to_string();
     host.session(&config);
     host.kill();
-    // It was durable when the host died.
+    asked(&state, &config.session_id, "say late");
+    let manager = next(&state).await;
+    let mut events = only(&manager).subscribe();
+    event_of_turn(&mut events, "late").await;
+    manager.shutdown().await;
+    state.nothing_left(&id, &[]);
+}
+
+/// A dead host was asked for a prompt: that was durable when it died.
+fn asked(state: &State, session: &SessionId, text: &str) {
     let log = EventLog::open(state.path().join("log.sqlite"), event_log::Options::default()).expect("a log");
-    let head = log.head(&config.session_id).expect("a stream");
-    let session = std::sync::Arc::new(config.session_id);
-    let payload = Json::from(&serde_json::json!({"content": "say late"}));
+    let last = log.head(session).map_or(0, |head| head.last);
+    let session = std::sync::Arc::new(session.clone());
+    let payload = Json::from(&serde_json::json!({ "content": text }));
     let event = Event::External { kind: "agent:action:prompt:called".into(), version: 1, payload };
-    let (offset, created_at) = (head.last + 1, std::time::SystemTime::now());
+    let (offset, created_at) = (last + 1, std::time::SystemTime::now());
     let asked = std::sync::Arc::new(Envelope { offset, created_at, session: session.clone(), turn: None, event });
     let batch = Batch { session, created_at, first: offset, events: vec![asked], source: 0, cursor: None };
     let (done, stored) = std::sync::mpsc::channel();
     log.append(batch, Box::new(move |result| _ = done.send(result))).expect("room");
     stored.recv().expect("told").expect("stored");
-    drop(log);
-    let manager = next(&state).await;
-    let mut events = only(&manager).subscribe();
+}
+
+/// A session of the fake agent, which does not start before the file `go` is there.
+fn late(go: &Path) -> AgentSessionConfig {
+    let script = format!("while ! test -e {}; do :; done; exec {}", go.display(), env!("CARGO_BIN_EXE_fake-agent"));
+    let command = ["/bin/sh".to_owned(), "-c".to_owned(), script].into();
+    detached(AgentSessionConfig { command, ..AgentSessionConfig::new("acp") })
+}
+
+#[tokio::test]
+async fn it_is_done_also_where_the_manager_is_built_before_the_agent_is_ready() {
+    let state = State::new();
+    let mut host = host(&state);
+    let go = state.path().join("go");
+    let config = late(&go);
+    let id = config.session_id.to_string();
+    host.begin(&config);
+    until("the agent is about to start", || (!system::with_marker(&id).is_empty()).then_some(()));
+    host.kill();
+    asked(&state, &config.session_id, "say late");
+    let deadlines = Deadlines { control: Duration::from_secs(2), ..Deadlines::default() };
+    let manager = next_of(&state, deadlines).await;
+    assert_eq!(manager.reattached(), [], "it was not waited for");
+    let session = manager.session(&config.session_id).expect("it is there");
+    let mut events = session.subscribe();
+    // What is asked for now is done after it.
+    let payload = Json::from(&serde_json::json!({ "content": "say later" }));
+    manager.append_event(session.id(), "agent:action:prompt:called", 1, payload).await.expect("appended");
+    std::fs::write(&go, "").expect("written");
     event_of_turn(&mut events, "late").await;
+    event_of_turn(&mut events, "later").await;
+    assert_eq!(manager.reattached(), [config.session_id]);
     manager.shutdown().await;
     state.nothing_left(&id, &[]);
 }

@@ -121,21 +121,24 @@ impl ProxyManager {
         }
     }
 
-    /// Does what the last manager was asked for and had no time for, before anything that this one is asked for.
-    pub(super) async fn act_on_missed(&self, id: SessionId) {
+    /// Does what the last manager was asked for in a session at rest, and had no time for, before anything that this one is asked
+    /// for.
+    pub(super) async fn wake_for_missed(&self, id: SessionId) {
         let head = self.inner.streams.log.get().and_then(|log| log.head(&id));
         let (Some(head), Ok(session)) = (head, self.inner.directory.get(&id)) else { return };
         let manager = Arc::downgrade(&self.inner);
-        let act = async move {
-            if let Err(error) = do_missed(&manager, &id, head.last).await {
-                tracing::warn!(session = %id, %error, "actions may be missed");
-            }
-        };
-        session.row().begin_with(act).await;
+        session.row().begin_with(async move { act_on_missed(&manager, &id, head.last).await }).await;
     }
 }
 
-/// Does what is asked for in a session's events up to `last`, a page of them at a time.
+/// Does what an earlier manager was asked for in a session's events up to `last`, and had no time for.
+pub(super) async fn act_on_missed(manager: &Weak<Inner>, id: &SessionId, last: u64) {
+    if let Err(error) = do_missed(manager, id, last).await {
+        tracing::warn!(session = %id, %error, "actions may be missed");
+    }
+}
+
+/// The same, a page of them at a time.
 async fn do_missed(manager: &Weak<Inner>, id: &SessionId, last: u64) -> Result<()> {
     let mut from = last.saturating_sub(LOOK_BACK);
     while from < last {

@@ -3,8 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
+    sync::{Arc, PoisonError},
 };
 
 use ipc_protocol::{
@@ -13,7 +12,7 @@ use ipc_protocol::{
 };
 use tokio::{sync::oneshot, time::timeout};
 
-use super::{Inner, ProxyManager};
+use super::{Inner, ProxyManager, append::act_on_missed};
 use crate::{
     Error, Recovered, Result,
     fork_server::ForkServer,
@@ -25,9 +24,6 @@ use crate::{
     },
     supervision::Claim,
 };
-
-/// How long the sessions that are taken over may take, all together, before the manager is built all the same.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What an earlier host left that lives.
 #[derive(Debug, Default)]
@@ -94,7 +90,13 @@ impl Outlived {
 }
 
 /// One that is on its way.
-type Coming = (Arc<Session>, Arc<Aftermath>, oneshot::Receiver<Result<()>>);
+struct Coming {
+    session: Arc<Session>,
+    aftermath: Arc<Aftermath>,
+    ready: oneshot::Receiver<Result<()>>,
+    /// Offset of the last event that earlier hosts appended.
+    last: u64,
+}
 
 impl ProxyManager {
     /// Goes on with the sessions that were found. One that cannot be had is left as it is, for a later manager.
@@ -112,33 +114,51 @@ impl ProxyManager {
             for detached in sessions {
                 let (id, journal) = (detached.session.clone(), journals.remove(&detached.session));
                 match self.take_over(&server, detached, journal) {
-                    Ok(session) => coming.push(session),
+                    Ok(session) => coming.push(self.welcome(session).await),
                     Err(error) => tracing::warn!(session = %id, %error, "a detached session cannot be taken over"),
                 }
             }
-            self.inner.adopted.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(server);
+            self.inner.adopted.lock().unwrap_or_else(PoisonError::into_inner).push(server);
         }
-        self.await_all(coming).await;
-    }
-
-    async fn await_all(&self, coming: Vec<Coming>) {
         let all = async {
-            let mut reattached = Vec::new();
-            for (session, aftermath, ready) in coming {
-                match ready.await {
-                    Ok(Ok(())) => {
-                        aftermath.started(&session).await;
-                        reattached.push(session.id().clone());
-                    }
-                    Ok(Err(error)) => tracing::warn!(session = %session.id(), %error, "a detached session has ended"),
-                    Err(_) => tracing::warn!(session = %session.id(), "a detached session has ended"),
-                }
-                *self.inner.reattached.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = reattached.clone();
+            for came in coming {
+                // One that has ended is not waited for.
+                let _ = came.await;
             }
         };
-        if timeout(PATIENCE, all).await.is_err() {
-            tracing::warn!("not all detached sessions could be taken over within {PATIENCE:?}: the rest may come yet");
+        let patience = self.inner.deadlines.control;
+        if timeout(patience, all).await.is_err() {
+            tracing::warn!("not all detached sessions could be taken over within {patience:?}: the rest may come yet");
         }
+    }
+
+    /// Sees to a session once it is ready, however long that takes, and then does what its last host had no time for: that comes
+    /// before anything that this one is asked for. What is given back resolves in between, or when it has ended.
+    async fn welcome(&self, Coming { session, aftermath, ready, last }: Coming) -> oneshot::Receiver<()> {
+        let (tell, came) = oneshot::channel();
+        let manager = Arc::downgrade(&self.inner);
+        let row = session.clone();
+        let welcome = async move {
+            match ready.await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    return tracing::warn!(session = %session.id(), %error, "a detached session has ended");
+                }
+                Err(_) => return tracing::warn!(session = %session.id(), "a detached session has ended"),
+            }
+            aftermath.started(&session).await;
+            let id = session.id().clone();
+            // Its task has it: one that is let go of meanwhile is not held here.
+            drop(session);
+            let Some(inner) = manager.upgrade() else { return };
+            inner.reattached.lock().unwrap_or_else(PoisonError::into_inner).push(id.clone());
+            drop(inner);
+            // The build may have gone on without it.
+            let _ = tell.send(());
+            act_on_missed(&manager, &id, last).await;
+        };
+        row.row().begin_with(welcome).await;
+        came
     }
 
     fn take_over(
@@ -153,7 +173,7 @@ impl ProxyManager {
         let _reserved = directory.reserve(&id)?;
         let home = card.labels.home.as_deref().map(PathBuf::from);
         let (ours, theirs) = sockets()?;
-        let source = streams.log.get().and_then(|log| log.head(&id)).map_or(0, |head| head.source);
+        let head = streams.log.get().and_then(|log| log.head(&id)).unwrap_or_default();
         let (mut session, inlets, log) = Session::new(id.clone(), card.labels.clone(), *deadlines, streams);
         let record = streams.roster.get(&id);
         session.started_at(record.as_ref().map_or(card.started_at(), |record| record.created_at));
@@ -170,7 +190,7 @@ impl ProxyManager {
             native_files: card.native_files.clone(),
             proxy,
             host: server.host(),
-            after_seq: source.saturating_sub(card.source_base),
+            after_seq: head.source.saturating_sub(card.source_base),
             wire: server.wire(),
             started_at: card.started_at(),
             limits: card.limits,
@@ -193,14 +213,14 @@ impl ProxyManager {
         let serial = directory.insert(&session)?;
         let life = task.run(directory.clone(), serial, Fork { server: server.clone(), socket: theirs });
         tokio::spawn(self.lives(life, &session));
-        Ok((session, aftermath, ready))
+        Ok(Coming { session, aftermath, ready, last: head.last })
     }
 
     /// What a session needs that is to outlive this host, if it is to.
     pub(super) fn detach_of(&self, config: &AgentSessionConfig) -> Result<Option<Box<Detach>>> {
         let HostDeath::Detach { fetch_within_ms, spool_bytes } = config.on_host_death else { return Ok(None) };
         let refused = |reason: &str| Error::InvalidConfig { field: "onHostDeath", reason: reason.to_owned() };
-        let state = self.inner.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let state = self.inner.state.lock().unwrap_or_else(PoisonError::into_inner);
         let state = state.as_ref().ok_or_else(|| {
             refused("a session can only outlive its host where the manager has a state directory: give it one")
         })?;
@@ -210,9 +230,9 @@ impl ProxyManager {
         Ok(Some(Box::new(Detach { directory, fetch_within_ms, spool_bytes })))
     }
 
-    /// The sessions that an earlier manager with this state directory started (`on_host_death`), and this one went on with when
-    /// it was built.
+    /// The sessions that an earlier manager with this state directory started (`on_host_death`), and this one goes on with. Those
+    /// that take longer than [`Deadlines::control`](crate::Deadlines::control) come after it was built.
     pub fn reattached(&self) -> Vec<SessionId> {
-        self.inner.reattached.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        self.inner.reattached.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

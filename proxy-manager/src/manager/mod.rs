@@ -143,8 +143,8 @@ impl ProxyManager {
         manager.flush_log().await;
         let host = manager.inner.fork_server.host();
         manager.reattach(outlived, host).await;
-        for session in interrupted.into_iter().chain(manager.reattached()) {
-            manager.act_on_missed(session).await;
+        for session in interrupted {
+            manager.wake_for_missed(session).await;
         }
         Ok(manager)
     }
