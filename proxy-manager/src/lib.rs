@@ -71,6 +71,8 @@ pub use manager::{DrainProgress, ProxyManager, ResumeOptions, Snapshot};
 pub use proxy_child::ChildToken;
 pub use registry::{Controllers, Unavailable};
 pub use roster::{SessionFilter, SessionRecord, SessionStatus};
-pub use session::{ProcessUse, PromptMode, SessionHandle, SessionInfo, SessionMetrics, SessionState, Turn, TurnEnd};
+pub use session::{
+    ProcessUse, PromptMode, SessionHandle, SessionInfo, SessionMetrics, SessionState, Turn, TurnEnd, TurnUsage,
+};
 pub use state::{Recovered, Recovery};
 pub use supervision::{Occupancy, SessionBound};

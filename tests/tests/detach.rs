@@ -214,6 +214,52 @@ async fn it_is_done_also_where_the_manager_is_built_before_the_agent_is_ready() 
     state.nothing_left(&id, &[]);
 }
 
+#[tokio::test]
+async fn a_turn_is_counted_once_however_many_hosts_see_it() {
+    let state = State::new();
+    let go = state.path().join("go");
+    let manager = next(&state).await;
+    let session = manager.start_session(detached(sessions::fake())).await.expect("started");
+    let (id, proxy) = (session.id().clone(), session.info().proxy.expect("it runs").pid);
+    let mut events = session.subscribe();
+    let turn = session.prompt("cost 10\ntokens 1 2", PromptMode::Refuse).await.expect("prompted");
+    soon("the first turn's end", turn.wait()).await.expect("ended");
+    let script = format!("say so\ncost 25\nrun while ! test -e {}; do :; done\ncost 5\ntokens 30 4", go.display());
+    session.prompt(script.as_str(), PromptMode::Refuse).await.expect("prompted");
+    event(&mut events, "what the second turn cost", |envelope| {
+        (matches!(envelope.event, Event::Usage(_)) && envelope.turn == Some(2)).then_some(())
+    })
+    .await;
+    let taken = |session: &SessionHandle| {
+        let metrics = session.info().metrics;
+        let cents = metrics.usage.cost_usd.map(|cost| (cost * 100.0).round() as u32);
+        (cents, metrics.usage.input_tokens, metrics.messages)
+    };
+    let seen = taken(&session);
+    assert_eq!(seen, (Some(35), Some(1), 3));
+    drop((events, session, manager));
+    // The first of them finds a record of before that, the second one that was written in the middle of the turn.
+    for host in 0..2 {
+        let manager = next(&state).await;
+        assert_eq!(taken(&only(&manager)), seen, "host {host}");
+    }
+    let manager = next(&state).await;
+    let session = only(&manager);
+    let mut events = session.subscribe_from(session.info().last_offset);
+    std::fs::write(&go, "").expect("written");
+    event(&mut events, "the turn's end", |envelope| {
+        (envelope.event == Event::SessionIdle {} && envelope.turn == Some(2)).then_some(())
+    })
+    .await;
+    let (cents, tokens, _) = taken(&session);
+    assert_eq!((cents, tokens), (Some(40), Some(31)));
+    manager.shutdown().await;
+    let manager = next(&state).await;
+    assert_eq!(manager.record(&id).expect("a record").usage.input_tokens, Some(31));
+    manager.shutdown().await;
+    state.nothing_left(id.as_str(), &[proxy]);
+}
+
 /// Waits until the agent says this.
 async fn event_of_turn(events: &mut proxy_manager::Subscription, wanted: &str) {
     event(events, wanted, |envelope| match &envelope.event {

@@ -12,18 +12,23 @@ use ipc_protocol::{
 };
 use tokio::{sync::oneshot, time::timeout};
 
-use super::{Inner, ProxyManager, append::act_on_missed};
+use super::{Inner, ProxyManager, append::act_on_missed, roster::log_of};
 use crate::{
-    Error, Recovered, Result,
+    Error, Recovered, Result, SessionRecord,
+    blocking::blocking,
     fork_server::ForkServer,
     launch::{Aftermath, Card, Conversation},
-    session::{Adoption, Fork, Session, Task, sockets},
+    session::{Adoption, Count, Fork, Session, Task, sockets},
     state::{
         self, Header, Journal, Record, StateDir,
         detached::{self, Found, Search},
     },
     supervision::Claim,
 };
+
+/// How much of what a host appended after a session's last record is counted: its newest events. A record is written at the beginning
+/// and the end of a turn.
+const COUNTED: u64 = 10_000;
 
 /// What an earlier host left that lives.
 #[derive(Debug, Default)]
@@ -113,7 +118,8 @@ impl ProxyManager {
             };
             for detached in sessions {
                 let (id, journal) = (detached.session.clone(), journals.remove(&detached.session));
-                match self.take_over(&server, detached, journal) {
+                let before = self.counted(&id).await;
+                match self.take_over(&server, detached, journal, before) {
                     Ok(session) => coming.push(self.welcome(session).await),
                     Err(error) => tracing::warn!(session = %id, %error, "a detached session cannot be taken over"),
                 }
@@ -161,11 +167,42 @@ impl ProxyManager {
         came
     }
 
+    /// The record of a session, and what it did by that and by what was appended after it.
+    async fn counted(&self, id: &SessionId) -> Option<(SessionRecord, Count)> {
+        let Inner { streams, .. } = &*self.inner;
+        let record = streams.roster.get(id)?;
+        let mut count = Count::going_on(&record);
+        let Some(log) = streams.log.get() else { return Some((record, count)) };
+        let (id, recorded) = (id.clone(), record.last_offset);
+        let counting = move || {
+            let last = log.head(&id).map_or(0, |head| head.last);
+            for envelope in log_of(&log, &id, recorded.max(last.saturating_sub(COUNTED))) {
+                match envelope {
+                    Ok(envelope) => count.note(&envelope),
+                    Err(error) => {
+                        tracing::warn!(session = %id, %error, "what a session did last is not counted");
+                        break;
+                    }
+                }
+            }
+            count
+        };
+        match blocking("counting what a session did", counting).await {
+            Ok(counted) => Some((record, counted)),
+            Err(error) => {
+                tracing::warn!(session = %record.session_id, %error, "what a session did last is not counted");
+                let count = Count::going_on(&record);
+                Some((record, count))
+            }
+        }
+    }
+
     fn take_over(
         &self,
         server: &Arc<ForkServer>,
         detached: DetachedSession,
         journal: Option<Journal>,
+        before: Option<(SessionRecord, Count)>,
     ) -> Result<Coming> {
         let Inner { directory, deadlines, streams, homes, records, leases, .. } = &*self.inner;
         let DetachedSession { session: id, process: proxy, card } = detached;
@@ -175,10 +212,9 @@ impl ProxyManager {
         let (ours, theirs) = sockets()?;
         let head = streams.log.get().and_then(|log| log.head(&id)).unwrap_or_default();
         let (mut session, inlets, log) = Session::new(id.clone(), card.labels.clone(), *deadlines, streams);
-        let record = streams.roster.get(&id);
-        session.started_at(record.as_ref().map_or(card.started_at(), |record| record.created_at));
-        record.iter().for_each(|record| session.took_before(record));
-        let config = record.map(|record| Arc::new(record.config));
+        session.started_at(before.as_ref().map_or(card.started_at(), |(record, _)| record.created_at));
+        before.iter().for_each(|(record, count)| session.took_before(record, count));
+        let config = before.map(|(record, _)| Arc::new(record.config));
         let lifecycle = config.as_ref().map(|config| config.lifecycle.clone()).unwrap_or_default();
         let budget = config.as_ref().map(|config| config.budget).unwrap_or_default();
         config.into_iter().for_each(|config| session.keep_config(config));

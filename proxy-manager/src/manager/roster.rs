@@ -57,7 +57,7 @@ impl ProxyManager {
         })?;
         let import = move || {
             let imported = log.import(input)?;
-            let events = log_of(&log, &imported.session);
+            let events = log_of(&log, &imported.session, 0);
             let record = SessionRecord::imported(&imported, events)?;
             Ok::<_, LogError>((imported, record))
         };
@@ -134,12 +134,12 @@ impl ProxyManager {
     }
 }
 
-/// The events of a stream, page by page. Blocks.
-fn log_of<'a>(
+/// The events of a stream after `from`, page by page. Blocks.
+pub(super) fn log_of<'a>(
     log: &'a EventLog,
     session: &'a SessionId,
+    mut from: u64,
 ) -> impl Iterator<Item = std::result::Result<Arc<Envelope>, LogError>> + use<'a> {
-    let mut from = 0;
     let pages = std::iter::from_fn(move || match log.read(session, from, Limit::default()) {
         Ok(page) => {
             from = page.events.last()?.offset;

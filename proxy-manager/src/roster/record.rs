@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     SessionState,
-    session::{Count, Session, SessionInfo},
+    session::{Count, Session, SessionInfo, TurnUsage},
 };
 
 /// Where a session is in its life, in a word.
@@ -97,6 +97,9 @@ pub struct SessionRecord {
     /// Tokens and cost of all turns, as far as the agent tells them.
     #[serde(default)]
     pub usage: Usage,
+    /// What of that is of the turn that was counted last: a host that takes the session over in it is told that once more.
+    #[serde(default)]
+    pub turn_usage: TurnUsage,
     /// Offset of its last event when this was written.
     pub last_offset: u64,
 }
@@ -141,6 +144,7 @@ impl SessionRecord {
             turns: info.turns,
             messages: info.metrics.messages,
             usage: info.metrics.usage,
+            turn_usage: session.turn_usage(),
             // They are on the disk before this is.
             last_offset: session.history().assigned(),
         })
@@ -177,6 +181,7 @@ impl SessionRecord {
             turns: 0,
             messages: 0,
             usage: Usage::default(),
+            turn_usage: TurnUsage::default(),
             last_offset: imported.last,
         };
         let mut count = Count::default();
@@ -317,6 +322,7 @@ pub(super) mod tests {
             turns: 3,
             messages: 6,
             usage: Usage { input_tokens: Some(7), ..Usage::default() },
+            turn_usage: TurnUsage { turn: 3, usage: Usage { input_tokens: Some(2), ..Usage::default() } },
             last_offset: 44,
         }
     }
@@ -331,7 +337,7 @@ pub(super) mod tests {
     #[test]
     fn a_record_of_before_there_were_heartbeats_is_read() {
         let mut old = serde_json::to_value(record()).expect("serializes");
-        for field in ["heartbeat", "nativeSessionFile", "messages", "usage"] {
+        for field in ["heartbeat", "nativeSessionFile", "messages", "usage", "turnUsage"] {
             old.as_object_mut().expect("an object").remove(field).expect("there");
         }
         let mut read: SessionRecord = serde_json::from_value(old).expect("parses");

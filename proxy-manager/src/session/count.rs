@@ -3,6 +3,7 @@
 use ipc_protocol::{Budget, Envelope, Event, Usage};
 
 use super::{meter::Meter, metrics::Tally};
+use crate::roster::SessionRecord;
 
 /// Messages and usage, as a living session counts them.
 pub(crate) struct Count {
@@ -17,12 +18,26 @@ impl Default for Count {
 }
 
 impl Count {
+    /// From what a record says on.
+    pub(crate) fn going_on(record: &SessionRecord) -> Self {
+        let mut tally = Tally::new();
+        (tally.metrics.messages, tally.metrics.usage, tally.turn) = (record.messages, record.usage, record.turn_usage);
+        Self { meter: Meter::going_on(Budget::default(), record.usage, record.turn_usage), tally }
+    }
+
     pub(crate) fn note(&mut self, envelope: &Envelope) {
         if let Event::TurnStarted { .. } = envelope.event {
             self.tally.prompted();
         }
         self.tally.note(&envelope.event);
-        let _ = self.meter.note(envelope.turn.unwrap_or_default(), &envelope.event);
+        if self.meter.note(envelope.turn.unwrap_or_default(), &envelope.event).is_some() {
+            (self.tally.metrics.usage, self.tally.turn) = (self.meter.total(), self.meter.turn());
+        }
+    }
+
+    /// Has a session go on from here.
+    pub(crate) fn tell(&self, tally: &mut Tally) {
+        tally.go_on(&self.tally);
     }
 
     /// Messages, and what was taken of the model.

@@ -4,14 +4,15 @@
 
 use ipc_protocol::{Budget, BudgetAction, BudgetExceeded, BudgetKind, Event, Usage, Usd};
 
+use super::metrics::TurnUsage;
+
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     budget: Budget,
     /// Of the turns before this one.
     past: Usage,
-    /// The turn that is counted, and what it took by now.
-    turn: u64,
-    current: Usage,
+    /// The turn that is counted.
+    now: TurnUsage,
     /// Which were told.
     told: Vec<BudgetKind>,
     /// The first that was used up, where no further prompt is taken since.
@@ -21,7 +22,12 @@ pub(crate) struct Meter {
 impl Meter {
     /// For a session that took this much in its lives before.
     pub(crate) fn new(budget: Budget, past: Usage) -> Self {
-        let mut meter = Self { budget, past, ..Self::default() };
+        Self::going_on(budget, past, TurnUsage::default())
+    }
+
+    /// For a session that took this much, and that much of it in a turn which may go on.
+    pub(crate) fn going_on(budget: Budget, total: Usage, now: TurnUsage) -> Self {
+        let mut meter = Self { budget, past: less(total, now.usage), now, ..Self::default() };
         // What was used up then was told then.
         meter.judge();
         meter
@@ -29,7 +35,12 @@ impl Meter {
 
     /// All that was taken.
     pub(crate) fn total(&self) -> Usage {
-        add(self.past, self.current)
+        add(self.past, self.now.usage)
+    }
+
+    /// What of that is of the turn that is counted.
+    pub(crate) fn turn(&self) -> TurnUsage {
+        self.now
     }
 
     /// Why no prompt is taken any more.
@@ -45,12 +56,12 @@ impl Meter {
             Event::Complete { usage: Some(usage), .. } => usage,
             _ => return None,
         };
-        if turn != self.turn {
+        if turn != self.now.turn {
             self.past = self.total();
-            (self.turn, self.current) = (turn, Usage::default());
+            self.now = TurnUsage { turn, usage: Usage::default() };
         }
         let Usage { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd } = **usage;
-        let now = &mut self.current;
+        let now = &mut self.now.usage;
         for (said, known) in [
             (input_tokens, &mut now.input_tokens),
             (output_tokens, &mut now.output_tokens),
@@ -91,6 +102,20 @@ impl Meter {
             }
         }
         passed
+    }
+}
+
+/// What is left of `a` without its part `b`.
+fn less(a: Usage, b: Usage) -> Usage {
+    fn tokens(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+        a.map(|a| a.saturating_sub(b.unwrap_or_default()))
+    }
+    Usage {
+        input_tokens: tokens(a.input_tokens, b.input_tokens),
+        output_tokens: tokens(a.output_tokens, b.output_tokens),
+        cache_read_tokens: tokens(a.cache_read_tokens, b.cache_read_tokens),
+        cache_write_tokens: tokens(a.cache_write_tokens, b.cache_write_tokens),
+        cost_usd: a.cost_usd.map(|cost| (cost - b.cost_usd.unwrap_or_default()).max(0.0)),
     }
 }
 
@@ -141,6 +166,13 @@ mod tests {
         let total = meter.total();
         assert_eq!((total.input_tokens, total.output_tokens, total.cost_usd), (Some(100), Some(15), Some(0.75)));
         assert_eq!(total.cache_read_tokens, None, "nobody said");
+        // Another host goes on in the middle of the turn, which is told from its beginning.
+        let mut next = Meter::going_on(Budget { total_tokens: Some(200), ..Budget::default() }, total, meter.turn());
+        assert_eq!(next.total(), total);
+        assert_eq!(next.note(2, &usage(Some(70), None, Some(0.75))), Some(vec![]));
+        let total = next.total();
+        assert_eq!((total.input_tokens, total.output_tokens, total.cost_usd), (Some(110), Some(15), Some(1.0)));
+        let total = meter.total();
         // It goes on in another life.
         let mut next = Meter::new(Budget { total_tokens: Some(100), ..Budget::default() }, total);
         assert!(next.closed().is_some());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ipc_protocol::{Event, ProcessInfo, ProcessStatus, ToolStatus, Usage};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 /// What a session did by now.
@@ -57,10 +57,22 @@ impl ProcessUse {
     }
 }
 
+/// What one turn took of the model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TurnUsage {
+    /// Its number; 0 for what is in no turn.
+    pub turn: u64,
+    /// Tokens and cost from its beginning.
+    pub usage: Usage,
+}
+
 /// Counts as it happens.
 #[derive(Debug)]
 pub(crate) struct Tally {
     pub(crate) metrics: SessionMetrics,
+    /// What of the usage is of the turn that was counted last, and is told once more from its beginning.
+    pub(crate) turn: TurnUsage,
     busy: Duration,
     busy_since: Option<Instant>,
     /// The last event was a piece of an answer.
@@ -72,7 +84,14 @@ pub(crate) struct Tally {
 impl Tally {
     pub(crate) fn new() -> Self {
         let metrics = SessionMetrics::default();
-        Self { metrics, busy: Duration::ZERO, busy_since: None, says: false, heard: Instant::now() }
+        let turn = TurnUsage::default();
+        Self { metrics, turn, busy: Duration::ZERO, busy_since: None, says: false, heard: Instant::now() }
+    }
+
+    /// Goes on with what another has counted for the same session: what records keep.
+    pub(crate) fn go_on(&mut self, other: &Self) {
+        (self.metrics.messages, self.metrics.usage) = (other.metrics.messages, other.metrics.usage);
+        (self.turn, self.says) = (other.turn, other.says);
     }
 
     /// Something that the proxy told.

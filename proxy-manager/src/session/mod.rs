@@ -51,7 +51,7 @@ pub use handle::SessionHandle;
 pub use info::{SessionInfo, SessionState};
 use lives::Lives;
 use metrics::Tally;
-pub use metrics::{ProcessUse, SessionMetrics};
+pub use metrics::{ProcessUse, SessionMetrics, TurnUsage};
 use row::Row;
 pub(crate) use task::{Fork, Task, sockets};
 use transcript::Transcript;
@@ -235,6 +235,8 @@ impl Session {
         session.started_at = before.started_at;
         session.crashes = before.crashes.clone();
         session.tally = before.tally.clone();
+        // The next proxy tells nothing of turns before it.
+        session.tally(|tally| tally.turn = TurnUsage::default());
         (session.lives, session.row) = (before.lives.clone(), before.row.clone());
         session.has_been = true;
         let (turns, id, file) = {
@@ -255,7 +257,7 @@ impl Session {
         let (mut session, _) = Self::with_history(id, Labels::of(record), deadlines, history, streams.roster.clone());
         (session.started_at, session.has_been) = (record.created_at, true);
         session.keep_config(Arc::new(record.config.clone()));
-        session.took_before(record);
+        session.took_before(record, &Count::going_on(record));
         session.show(|view| {
             (view.turns, view.ready, view.settled) = (record.turns, true, true);
             view.handed_over = record.handed_over;
@@ -263,9 +265,9 @@ impl Session {
         session
     }
 
-    /// What it did and what is known of its conversation by its record, of an earlier manager.
-    pub(crate) fn took_before(&self, record: &SessionRecord) {
-        self.tally(|tally| (tally.metrics.messages, tally.metrics.usage) = (record.messages, record.usage));
+    /// What is known of its conversation by its record, of an earlier manager, and what it did.
+    pub(crate) fn took_before(&self, record: &SessionRecord, count: &Count) {
+        self.tally(|tally| count.tell(tally));
         self.show(|view| {
             view.native_session_id.clone_from(&record.native_session_id);
             view.native_session_file.clone_from(&record.native_session_file);
@@ -477,6 +479,11 @@ impl Session {
     pub(crate) fn metrics(&self) -> SessionMetrics {
         let events = self.history.last_offset();
         self.tally.lock().unwrap_or_else(PoisonError::into_inner).metrics(events)
+    }
+
+    /// What of its usage is of the turn that was counted last.
+    pub(crate) fn turn_usage(&self) -> TurnUsage {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner).turn
     }
 
     /// Whether it ended without ever being ready.

@@ -19,7 +19,7 @@ use crate::{
     Result,
     history::Writer,
     launch::Conversation,
-    session::{Session, SessionState, TurnEnd},
+    session::{Session, SessionState, TurnEnd, meter::Meter},
     state::Journal,
     supervision::Slot,
 };
@@ -124,6 +124,7 @@ impl Core {
         };
         let phase = Phase::Starting { ready, deadline: now.checked_add(PATIENCE) };
         let mut core = Self::assemble(session, log, phase, parts);
+        core.meter = Meter::going_on(budget, core.session.metrics().usage, core.session.turn_usage());
         // An answer to what the last host asked is none to what this one asks.
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         core.pending.begin_after(u64::try_from(since.as_micros()).unwrap_or(u64::MAX >> 1));

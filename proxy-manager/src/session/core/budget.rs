@@ -9,8 +9,8 @@ use crate::Error;
 impl Core {
     /// The session took something of its model.
     pub(super) fn metered(&mut self, turn: u64, passed: Vec<BudgetExceeded>, turn_is_over: bool, now: Instant) {
-        let total = self.meter.total();
-        self.session.tally(|tally| tally.metrics.usage = total);
+        let (total, of_turn) = (self.meter.total(), self.meter.turn());
+        self.session.tally(|tally| (tally.metrics.usage, tally.turn) = (total, of_turn));
         for passed in passed {
             tracing::debug!(%passed, action = ?passed.action, "a budget is used up");
             self.log.push(turn, Event::BudgetExceeded(Box::new(passed)));
