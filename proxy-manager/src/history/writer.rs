@@ -253,7 +253,7 @@ fn close(log: &EventLog, history: Arc<History>) {
 mod tests {
     use std::sync::mpsc;
 
-    use event_log::{MemoryLimits, Options};
+    use event_log::{Beat, MemoryLimits, Options};
 
     use super::*;
     use crate::history::{Log, Streams, Subscription};
@@ -328,6 +328,43 @@ mod tests {
         }
         assert_eq!(last, Some((pushed + 1, Event::Text { text: "last".into() })));
         drop(events);
+        streams.log.give_back();
+    }
+
+    #[tokio::test]
+    async fn a_stream_ends_behind_its_last_events_however_much_waits_for_the_log() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let options = Options { queue_bytes: 4096, ..Options::default() };
+        let log = EventLog::open(folder.path().join("log.sqlite"), options).expect("a log");
+        let streams = Streams { log: Log::new(Some(log.clone())), ..Streams::default() };
+        let (history, mut writer) = History::new(Arc::new("s".parse().expect("a valid id")), &streams);
+        let (go_on, waits) = mpsc::channel::<()>();
+        let (told, tells) = mpsc::channel();
+        let stall = move |_| {
+            told.send(()).expect("heard");
+            _ = waits.recv();
+        };
+        let beat = || Beat { host: String::new(), at: UNIX_EPOCH };
+        log.put_beat(beat(), Box::new(stall));
+        tells.recv().expect("it stalls");
+        writer.push(0, Event::Text { text: "last".into() });
+        writer.commit();
+        assert!(!writer.is_held(), "it is queued");
+        let (told, refused) = mpsc::channel();
+        while refused.try_recv().is_err() {
+            let told = told.clone();
+            log.put_beat(beat(), Box::new(move |result| _ = result.map_err(|error| told.send(error))));
+        }
+        drop(writer);
+        let mut events = Subscription::one(history, 1);
+        let early = tokio::time::timeout(Duration::ZERO, events.next()).await;
+        assert!(early.is_err(), "what waits is to come: {early:?}");
+        go_on.send(()).expect("heard");
+        let last = events.next().await.map(|last| last.event.clone());
+        assert_eq!(last, Some(Event::Text { text: "last".into() }));
+        assert!(events.next().await.is_none());
+        assert!(log.head(&"s".parse().expect("a valid id")).expect("a stream").closed);
+        drop((events, log));
         streams.log.give_back();
     }
 }
