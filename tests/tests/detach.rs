@@ -14,7 +14,7 @@ use event_log::{Batch, EventLog};
 use ipc_protocol::{Json, message::VERSION, reattach::Verdict};
 use proxy_manager::{
     AgentSessionConfig, Deadlines, EndReason, Envelope, Event, HistoryLimits, HostDeath, PermissionAnswer, PromptMode,
-    ProxyManager, Recovery, SessionHandle, SessionId, SessionState,
+    ProxyManager, Recovery, SessionHandle, SessionId, SessionState, Subscription,
 };
 use registry::PidFd;
 use serde_json::Value;
@@ -214,6 +214,44 @@ async fn it_is_done_also_where_the_manager_is_built_before_the_agent_is_ready() 
     state.nothing_left(&id, &[]);
 }
 
+/// Waits until it was told what a turn took by now.
+async fn usage_of(events: &mut Subscription, turn: u64) {
+    event(events, "what a turn took", |envelope| {
+        (matches!(envelope.event, Event::Usage(_)) && envelope.turn == Some(turn)).then_some(())
+    })
+    .await;
+}
+
+/// What a session has cost, in cents.
+fn cents(session: &SessionHandle) -> Option<u32> {
+    session.info().metrics.usage.cost_usd.map(|cost| (cost * 100.0).round() as u32)
+}
+
+#[tokio::test]
+async fn what_was_written_down_in_the_middle_of_a_turn_is_not_counted_again() {
+    let state = State::new();
+    let go = state.path().join("go");
+    let manager = next(&state).await;
+    let session = manager.start_session(detached(sessions::fake())).await.expect("started");
+    let (id, proxy) = (session.id().clone(), session.info().proxy.expect("it runs").pid);
+    let mut events = session.subscribe();
+    let script = format!("cost 25\nrun while ! test -e {}; do :; done\ncost 5", go.display());
+    session.prompt(script.as_str(), PromptMode::Refuse).await.expect("prompted");
+    usage_of(&mut events, 1).await;
+    // Its record is written at each change.
+    session.set_model("fake-2").await.expect("set");
+    drop((events, session, manager));
+    let manager = next(&state).await;
+    let session = only(&manager);
+    assert_eq!(cents(&session), Some(25));
+    let mut events = session.subscribe_from(session.info().last_offset);
+    std::fs::write(&go, "").expect("written");
+    usage_of(&mut events, 1).await;
+    assert_eq!(cents(&session), Some(30));
+    manager.shutdown().await;
+    state.nothing_left(id.as_str(), &[proxy]);
+}
+
 #[tokio::test]
 async fn a_turn_is_counted_once_however_many_hosts_see_it() {
     let state = State::new();
@@ -226,14 +264,10 @@ async fn a_turn_is_counted_once_however_many_hosts_see_it() {
     soon("the first turn's end", turn.wait()).await.expect("ended");
     let script = format!("say so\ncost 25\nrun while ! test -e {}; do :; done\ncost 5\ntokens 30 4", go.display());
     session.prompt(script.as_str(), PromptMode::Refuse).await.expect("prompted");
-    event(&mut events, "what the second turn cost", |envelope| {
-        (matches!(envelope.event, Event::Usage(_)) && envelope.turn == Some(2)).then_some(())
-    })
-    .await;
+    usage_of(&mut events, 2).await;
     let taken = |session: &SessionHandle| {
         let metrics = session.info().metrics;
-        let cents = metrics.usage.cost_usd.map(|cost| (cost * 100.0).round() as u32);
-        (cents, metrics.usage.input_tokens, metrics.messages)
+        (cents(session), metrics.usage.input_tokens, metrics.messages)
     };
     let seen = taken(&session);
     assert_eq!(seen, (Some(35), Some(1), 3));
@@ -251,8 +285,8 @@ async fn a_turn_is_counted_once_however_many_hosts_see_it() {
         (envelope.event == Event::SessionIdle {} && envelope.turn == Some(2)).then_some(())
     })
     .await;
-    let (cents, tokens, _) = taken(&session);
-    assert_eq!((cents, tokens), (Some(40), Some(31)));
+    let (cost, tokens, _) = taken(&session);
+    assert_eq!((cost, tokens), (Some(40), Some(31)));
     manager.shutdown().await;
     let manager = next(&state).await;
     assert_eq!(manager.record(&id).expect("a record").usage.input_tokens, Some(31));
@@ -261,7 +295,7 @@ async fn a_turn_is_counted_once_however_many_hosts_see_it() {
 }
 
 /// Waits until the agent says this.
-async fn event_of_turn(events: &mut proxy_manager::Subscription, wanted: &str) {
+async fn event_of_turn(events: &mut Subscription, wanted: &str) {
     event(events, wanted, |envelope| match &envelope.event {
         Event::Text { text } if text.trim() == wanted => Some(()),
         _ => None,

@@ -28,7 +28,7 @@ use crate::{
 
 /// How much of what a host appended after a session's last record is counted: its newest events. A record is written at the beginning
 /// and the end of a turn.
-const COUNTED: u64 = 10_000;
+const COUNTED: u64 = 2_000;
 
 /// What an earlier host left that lives.
 #[derive(Debug, Default)]
