@@ -11,8 +11,9 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use event_log::{Batch, EventLog};
 use ipc_protocol::{
-    AgentSessionConfig, Pid,
+    AgentSessionConfig, Envelope, Event, Json, Pid, SessionId,
     packet::{packet_pair, send_packet},
     reattach::{Claim, UNDERSTOOD, Verdict},
 };
@@ -150,6 +151,21 @@ impl State {
             files.is_empty().then_some(())
         });
     }
+}
+
+/// A prompt is asked for in a session's stream while no manager has the state directory: it is durable, and not done.
+pub fn asked_of_nobody(state: &Path, session: &SessionId, prompt: &str) {
+    let log = EventLog::open(state.join("log.sqlite"), event_log::Options::default()).expect("a log");
+    let head = log.head(session).expect("a stream");
+    let session = Arc::new(session.clone());
+    let payload = Json::from(&json!({ "content": prompt }));
+    let event = Event::External { kind: "agent:action:prompt:called".into(), version: 1, payload };
+    let (offset, created_at) = (head.last + 1, std::time::SystemTime::now());
+    let asked = Arc::new(Envelope { offset, created_at, session: session.clone(), turn: None, event });
+    let batch = Batch { session, created_at, first: offset, events: vec![asked], source: 0, cursor: None };
+    let (done, stored) = std::sync::mpsc::channel();
+    log.append(batch, Box::new(move |result| _ = done.send(result))).expect("room");
+    stored.recv().expect("told").expect("stored");
 }
 
 /// Says at each socket in `directory` that this process, of that release, wants to be the host. With each answer comes our end of

@@ -1,9 +1,12 @@
 //! Things asked for on the stream: appended by anyone, done at most once.
 
-use agent_proxy_tests::sessions::{self, all, event, fake, soon};
+use agent_proxy_tests::{
+    detach::asked_of_nobody,
+    sessions::{self, all, event, fake, soon},
+};
 use proxy_manager::{
-    ActionRule, AgentSessionConfig, AgentSpec, Envelope, Error, Event, Json, KillOptions, ProxyManager, SessionHandle,
-    SessionState, Subscription,
+    ActionRule, AgentSessionConfig, AgentSpec, Envelope, Error, Event, Json, KillOptions, PromptMode, ProxyManager,
+    SessionHandle, SessionState, Subscription,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -112,28 +115,114 @@ async fn rules_make_actions_of_what_others_append() {
     manager.shutdown().await;
 }
 
+#[tokio::test]
+async fn who_may_append_may_steer_and_answer() {
+    let manager = builder().build().await.expect("built");
+    let session = manager.start_session(fake()).await.expect("started");
+    let mut events = session.subscribe();
+    append(&manager, &session, "agent:action:prompt:called", json!({"content": "ask may I\nsay there\nwait"})).await;
+    let request = event(&mut events, "a request", |envelope| match &envelope.event {
+        Event::PermissionRequested(request) => Some(request.id.clone()),
+        _ => None,
+    })
+    .await;
+    let answer = json!({"id": request, "answer": "allow"});
+    append(&manager, &session, "agent:action:permission-respond:called", answer).await;
+    text(&mut events, "permission: allow-once").await;
+    text(&mut events, "there").await;
+    append(&manager, &session, "agent:action:steer:called", json!({"content": "left"})).await;
+    text(&mut events, "steered: left").await;
+    manager.shutdown().await;
+}
+
+/// An agent whose conversations last, and a state directory.
+async fn lasting(scratch: &TempDir) -> ProxyManager {
+    let env = [("PATH", "/usr/bin:/bin"), ("HOME", scratch.path().to_str().expect("UTF-8"))].into_iter().collect();
+    let kept = AgentSpec::new("kept", "acp", &[FAKE, "--store", "chats"]);
+    builder().agent(kept).base_env(env).state_dir(scratch.path().join("state")).build().await.expect("built")
+}
+
+async fn start(manager: &ProxyManager) -> SessionHandle {
+    let config = AgentSessionConfig { cwd: Some("/".into()), ..AgentSessionConfig::new("kept") };
+    manager.start_session(config).await.expect("started")
+}
+
+/// What the agent has said since the session began, up to this.
+async fn said_until(manager: &ProxyManager, session: &SessionHandle, last: &str) -> Vec<String> {
+    let mut said = Vec::new();
+    event(&mut manager.subscribe_from(session.id(), 0).expect("known"), last, |envelope| {
+        let Event::Text { text } = &envelope.event else { return None };
+        said.push(text.trim().to_owned());
+        (text.trim() == last).then_some(())
+    })
+    .await;
+    said
+}
+
 /// What was appended to a suspended session resumes it; and is done once, whoever dies.
 #[tokio::test]
 async fn an_action_is_done_once_across_managers() {
     let scratch = tempfile::tempdir().expect("a directory");
-    let build = async |scratch: &TempDir| {
-        let env = [("PATH", "/usr/bin:/bin"), ("HOME", scratch.path().to_str().expect("UTF-8"))].into_iter().collect();
-        let kept = AgentSpec::new("kept", "acp", &[FAKE, "--store", "chats"]);
-        builder().agent(kept).base_env(env).state_dir(scratch.path().join("state")).build().await.expect("built")
-    };
-    let manager = build(&scratch).await;
-    let config = AgentSessionConfig { cwd: Some("/".into()), ..AgentSessionConfig::new("kept") };
-    let session = manager.start_session(config).await.expect("started");
+    let manager = lasting(&scratch).await;
+    let session = start(&manager).await;
     manager.suspend_session(session.id(), KillOptions::NOW).await.expect("suspended");
     let mut events = manager.subscribe(session.id()).expect("known");
     append(&manager, &session, "agent:action:prompt:called", json!({"content": "history"})).await;
     text(&mut events, "0 before").await;
     manager.shutdown().await;
-    let manager = build(&scratch).await;
+    let manager = lasting(&scratch).await;
     let info = manager.session(session.id()).expect("kept").info();
     assert!(matches!(info.state, SessionState::Suspended { .. }));
     append(&manager, &session, "agent:action:prompt:called", json!({"content": "history"})).await;
-    let mut events = manager.subscribe(session.id()).expect("known");
-    text(&mut events, "1 before").await;
+    assert_eq!(said_until(&manager, &session, "1 before").await, ["0 before", "1 before"]);
+    manager.shutdown().await;
+}
+
+/// Asked of a session at rest, by whoever died before it was done.
+#[tokio::test]
+async fn what_is_asked_of_a_session_at_rest_is_done_by_the_next_manager_and_once() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let manager = lasting(&scratch).await;
+    let session = start(&manager).await;
+    manager.suspend_session(session.id(), KillOptions::NOW).await.expect("suspended");
+    manager.shutdown().await;
+    asked_of_nobody(&scratch.path().join("state"), session.id(), "history");
+    let manager = lasting(&scratch).await;
+    said_until(&manager, &session, "0 before").await;
+    manager.shutdown().await;
+    let manager = lasting(&scratch).await;
+    append(&manager, &session, "agent:action:prompt:called", json!({"content": "history"})).await;
+    assert_eq!(said_until(&manager, &session, "1 before").await, ["0 before", "1 before"]);
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_waits_at_a_shutdown_is_done_by_the_next_manager() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let manager = lasting(&scratch).await;
+    let session = start(&manager).await;
+    // This test has one thread: nothing is done between the append and the beginning of the shutdown.
+    append(&manager, &session, "agent:action:prompt:called", json!({"content": "history"})).await;
+    manager.shutdown().await;
+    let manager = lasting(&scratch).await;
+    assert_eq!(said_until(&manager, &session, "0 before").await, ["0 before"]);
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_prompt_that_waits_for_its_turn_in_vain_is_told() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let manager = lasting(&scratch).await;
+    let session = start(&manager).await;
+    let mut events = session.subscribe();
+    session.prompt("say one\nwait", PromptMode::Refuse).await.expect("prompted");
+    text(&mut events, "one").await;
+    let at = append(&manager, &session, "agent:action:prompt:called", json!({"content": "say two"})).await;
+    // What is asked for next is done after it was taken.
+    append(&manager, &session, "agent:action:dance:called", json!({})).await;
+    failure(&mut events).await;
+    manager.suspend_session(session.id(), KillOptions::NOW).await.expect("suspended");
+    let (action, error) = failure(&mut events).await;
+    assert_eq!(action, format!("agent:action:prompt:called at {at:020}"), "{error}");
     manager.shutdown().await;
 }

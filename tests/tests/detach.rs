@@ -6,11 +6,10 @@ use std::{
 };
 
 use agent_proxy_tests::{
-    detach::{Host, State, claim_all},
+    detach::{Host, State, asked_of_nobody, claim_all},
     sessions::{self, event, said, soon},
     system::{self, until},
 };
-use event_log::{Batch, EventLog};
 use ipc_protocol::{Json, message::VERSION, reattach::Verdict};
 use proxy_manager::{
     AgentSessionConfig, Deadlines, EndReason, Envelope, Event, HistoryLimits, HostDeath, PermissionAnswer, PromptMode,
@@ -150,34 +149,33 @@ async fn an_idle_session_goes_on() {
 }
 
 #[tokio::test]
-async fn what_a_dead_host_had_no_time_for_is_done_by_the_next() {
+async fn what_a_dead_host_had_no_time_for_is_done_by_the_next_and_once() {
     let state = State::new();
-    let mut host = host(&state);
+    let mut first = host(&state);
     let config = detached(sessions::fake());
     let id = config.session_id.to_string();
-    host.session(&config);
-    host.kill();
-    asked(&state, &config.session_id, "say late");
+    first.session(&config);
+    first.kill();
+    asked_of_nobody(&state.path(), &config.session_id, "say late");
+    let second = host(&state);
+    second.line("late", |line| (line["payload"]["text"].as_str()?.trim() == "late").then_some(()));
+    second.line("its end", |line| (line["type"] == "session:idle" && line["metadata"]["turn"] == 1).then_some(()));
+    second.kill();
+    // The third does what it is asked for after what it finds undone.
     let manager = next(&state).await;
+    let payload = Json::from(&serde_json::json!({"content": "say after"}));
+    manager.append_event(&config.session_id, "agent:action:prompt:called", 1, payload).await.expect("appended");
     let mut events = only(&manager).subscribe();
-    event_of_turn(&mut events, "late").await;
+    let mut said = Vec::new();
+    event(&mut events, "after", |envelope| {
+        let Event::Text { text } = &envelope.event else { return None };
+        said.push(text.trim().to_owned());
+        (text.trim() == "after").then_some(())
+    })
+    .await;
+    assert_eq!(said, ["late", "after"]);
     manager.shutdown().await;
     state.nothing_left(&id, &[]);
-}
-
-/// A dead host was asked for a prompt: that was durable when it died.
-fn asked(state: &State, session: &SessionId, text: &str) {
-    let log = EventLog::open(state.path().join("log.sqlite"), event_log::Options::default()).expect("a log");
-    let last = log.head(session).map_or(0, |head| head.last);
-    let session = std::sync::Arc::new(session.clone());
-    let payload = Json::from(&serde_json::json!({ "content": text }));
-    let event = Event::External { kind: "agent:action:prompt:called".into(), version: 1, payload };
-    let (offset, created_at) = (last + 1, std::time::SystemTime::now());
-    let asked = std::sync::Arc::new(Envelope { offset, created_at, session: session.clone(), turn: None, event });
-    let batch = Batch { session, created_at, first: offset, events: vec![asked], source: 0, cursor: None };
-    let (done, stored) = std::sync::mpsc::channel();
-    log.append(batch, Box::new(move |result| _ = done.send(result))).expect("room");
-    stored.recv().expect("told").expect("stored");
 }
 
 /// A session of the fake agent, which does not start before the file `go` is there.
@@ -197,7 +195,7 @@ async fn it_is_done_also_where_the_manager_is_built_before_the_agent_is_ready() 
     host.begin(&config);
     until("the agent is about to start", || (!system::with_marker(&id).is_empty()).then_some(()));
     host.kill();
-    asked(&state, &config.session_id, "say late");
+    asked_of_nobody(&state.path(), &config.session_id, "say late");
     let deadlines = Deadlines { control: Duration::from_secs(2), ..Deadlines::default() };
     let manager = next_of(&state, deadlines).await;
     assert_eq!(manager.reattached(), [], "it was not waited for");

@@ -7,13 +7,14 @@ use std::{
 
 use event_log::Limit;
 use ipc_protocol::{AbortPolicy, Event, Json, SessionId};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 use super::{Inner, ProxyManager};
 use crate::{
     Error, Result,
     actions::{self, Action, Verb},
     blocking::blocking,
+    session::Session,
 };
 
 /// Longest type of an event, and longest payload, in bytes.
@@ -23,6 +24,8 @@ const LONGEST_PAYLOAD: usize = 1024 * 1024;
 const CONSUMER: &str = "actions";
 /// How far back a manager looks for actions that its predecessor had no time for, in events.
 const LOOK_BACK: u64 = 10_000;
+/// How many sessions are looked through at a time: there may be thousands, and each read is a thread.
+static LOOKING: Semaphore = Semaphore::const_new(4);
 
 impl ProxyManager {
     /// Appends an event of somebody else's to a session's stream, and says its offset: with a state directory it is durable
@@ -70,21 +73,20 @@ impl ProxyManager {
         }
     }
 
-    /// Does what was asked for, or tells why not.
+    /// Does what was asked for, or tells why not. While the manager is shut down it does nothing: what was not claimed is done by the
+    /// next one.
     async fn act_once(&self, id: &SessionId, offset: u64, kind: &str, action: Result<Action, String>) {
+        let Ok(session) = self.open().and_then(|()| self.inner.directory.get(id)) else { return };
+        let name = format!("{kind} at {offset:020}");
         let done = match self.claim(id, offset).await {
             Ok(()) => match action {
-                Ok(action) => self.act(id, action).await.map_err(|error| error.to_string()),
+                Ok(action) => self.act(id, &name, action).await.map_err(|error| error.to_string()),
                 Err(why) => Err(why),
             },
             Err(error) => Err(error.to_string()),
         };
         if let Err(error) = done {
-            let event = Event::ActionFailed { action: format!("{kind} at {offset:020}"), error };
-            let told = async { self.inner.directory.get(id)?.append(event).await };
-            if let Err(error) = told.await {
-                tracing::warn!(session = %id, kind, %error, "an action failed, and nobody can be told");
-            }
+            tell_failed(&session, name, error).await;
         }
     }
 
@@ -96,7 +98,7 @@ impl ProxyManager {
         claimed.await.unwrap_or(Ok(())).map_err(Error::from)
     }
 
-    async fn act(&self, id: &SessionId, Action { agent, verb }: Action) -> Result<()> {
+    async fn act(&self, id: &SessionId, name: &str, Action { agent, verb }: Action) -> Result<()> {
         let session = self.inner.directory.get(id)?;
         if let Some(agent) = agent
             && agent != session.labels().agent
@@ -105,7 +107,16 @@ impl ProxyManager {
             return Err(Error::InvalidConfig { field: "type", reason });
         }
         match verb {
-            Verb::Prompt { text, mode } => self.send_prompt(id, text, mode).await.map(drop),
+            Verb::Prompt { text, mode } => {
+                let (turn, name) = (self.send_prompt(id, text, mode).await?, name.to_owned());
+                // One that waits for its turn may wait in vain.
+                tokio::spawn(async move {
+                    if let Err(error) = turn.wait().await {
+                        tell_failed(&session, name, error.to_string()).await;
+                    }
+                });
+                Ok(())
+            }
             Verb::Steer { text } => self.steer(id, text).await,
             Verb::Abort { kill } => {
                 let policy = if kill { AbortPolicy::KillTurnProcesses } else { AbortPolicy::LeaveProcesses };
@@ -131,6 +142,22 @@ impl ProxyManager {
     }
 }
 
+/// Says in a session's stream that an action failed, if it has one still.
+async fn tell_failed(session: &Session, action: String, error: String) {
+    let event = Event::ActionFailed { action, error };
+    let told = match session.append(event.clone()).await {
+        // It is about to rest.
+        Err(error) if !matches!(error, Error::Deadline { .. }) => match session.settled().await {
+            Ok(()) => session.append(event).await,
+            Err(error) => Err(error),
+        },
+        told => told,
+    };
+    if let Err(error) = told {
+        tracing::warn!(session = %session.id(), %error, "an action failed, and nobody can be told");
+    }
+}
+
 /// Does what an earlier manager was asked for in a session's events up to `last`, and had no time for.
 pub(super) async fn act_on_missed(manager: &Weak<Inner>, id: &SessionId, last: u64) {
     if let Err(error) = do_missed(manager, id, last).await {
@@ -141,6 +168,7 @@ pub(super) async fn act_on_missed(manager: &Weak<Inner>, id: &SessionId, last: u
 /// The same, a page of them at a time.
 async fn do_missed(manager: &Weak<Inner>, id: &SessionId, last: u64) -> Result<()> {
     let mut from = last.saturating_sub(LOOK_BACK);
+    let began = from;
     while from < last {
         let Some(log) = manager.upgrade().and_then(|inner| inner.streams.log.get()) else { return Ok(()) };
         let of = id.clone();
@@ -149,7 +177,11 @@ async fn do_missed(manager: &Weak<Inner>, id: &SessionId, last: u64) -> Result<(
             let from = from.max(log.cursor(CONSUMER, &of)?);
             log.read(&of, from, Limit::default())
         };
-        let page = blocking("looking for what was asked for", read).await??;
+        let page = {
+            // It is never closed.
+            let _turn = LOOKING.acquire().await;
+            blocking("looking for what was asked for", read).await??
+        };
         let Some(end) = page.events.last() else { return Ok(()) };
         from = end.offset;
         for envelope in page.events.iter().filter(|envelope| envelope.offset <= last) {
@@ -161,7 +193,11 @@ async fn do_missed(manager: &Weak<Inner>, id: &SessionId, last: u64) -> Result<(
             }
         }
     }
-    Ok(())
+    // What was looked through is not looked through again, by any manager. After a shutdown there may be some that were not done.
+    match manager.upgrade().map(|inner| ProxyManager { inner }) {
+        Some(manager) if manager.open().is_ok() && began < last => manager.claim(id, last).await,
+        _ => Ok(()),
+    }
 }
 
 fn check(kind: &str, payload: &Json) -> Result<()> {

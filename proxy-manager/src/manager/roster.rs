@@ -153,9 +153,9 @@ pub(super) fn log_of<'a>(
 impl Inner {
     /// Brings back the sessions of earlier managers: what a dead one left running is suspended now, where its conversation
     /// can be gone on with, and over else. Their processes have been ended, but for those that it is said of that they live. Says
-    /// which of them are suspended by that.
+    /// which of them rest: what was asked of them may not have been done.
     pub(super) fn restore(&self, lives: &dyn Fn(&SessionId) -> bool) -> Vec<SessionId> {
-        let mut interrupted = Vec::new();
+        let mut resting = Vec::new();
         for record in self.streams.roster.list(&SessionFilter { archived: true, ..SessionFilter::default() }) {
             if lives(&record.session_id) {
                 continue;
@@ -199,11 +199,11 @@ impl Inner {
             if was_live {
                 session.note();
             }
-            if was_live && rests {
-                interrupted.push(record.session_id);
+            if rests {
+                resting.push(record.session_id);
             }
         }
-        interrupted
+        resting
     }
 
     /// Forgets what is kept of a session; says whether there was anything.
