@@ -283,15 +283,36 @@ async fn a_start_that_is_refused_before_it_begins_leaves_its_id_free() {
 
 #[tokio::test]
 async fn what_is_handed_over_takes_no_prompt_until_it_is_taken_back() {
-    let place = Place::new().await;
+    let mut place = Place::new().await;
     let session = place.start(Lifecycle::default()).await;
-    let command = place.manager.hand_over(session.id(), KillOptions::NOW).await.expect("handed over");
+    let mut events = session.subscribe();
+    // Somebody prompts it as soon as it is suspended.
+    let at_once = async {
+        suspended(&mut events).await;
+        place.manager.send_prompt(session.id(), "history", PromptMode::Refuse).await
+    };
+    let (command, prompted) = tokio::join!(place.manager.hand_over(session.id(), KillOptions::NOW), at_once);
+    let command = command.expect("handed over");
+    // What a SIGKILL would leave now.
+    let left = tempfile::tempdir().expect("a directory");
+    for file in ["log.sqlite", "log.sqlite-wal"] {
+        fs::copy(place.scratch.path().join("state").join(file), left.path().join(file)).expect("copied");
+    }
+    let log = event_log::EventLog::open(left.path().join("log.sqlite"), event_log::Options::default()).expect("a log");
+    let record = log.session(session.id()).expect("read").expect("a record");
+    assert!(record.contains(r#""handedOver":true"#), "{record}");
+    drop(log);
+    assert!(matches!(prompted, Err(Error::HandedOver { .. })), "{prompted:?}");
     let info = place.info(&session);
     assert_eq!(command, ["kept", "--resume", info.native_session_id.as_deref().expect("known")]);
     assert!(info.handed_over && is_suspended(&info));
     let refused = place.manager.send_prompt(session.id(), "history", PromptMode::Refuse).await;
     assert!(matches!(refused, Err(Error::HandedOver { .. })), "{refused:?}");
     assert!(matches!(place.manager.resume_session(session.id()).await, Err(Error::HandedOver { .. })));
+    // A later manager keeps it so.
+    place.again().await;
+    let refused = place.manager.send_prompt(session.id(), "history", PromptMode::Refuse).await;
+    assert!(matches!(refused, Err(Error::HandedOver { .. })), "{refused:?}");
     place.manager.take_back(session.id()).await.expect("taken back");
     assert!(!place.info(&session).handed_over);
     assert_eq!(place.ask(&session, "history").await, "0 before");

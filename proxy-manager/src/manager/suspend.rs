@@ -7,6 +7,7 @@ use ipc_protocol::{
     SessionId,
 };
 use serde::{Deserialize, Serialize};
+use tokio::{sync::oneshot, time::timeout};
 
 use super::ProxyManager;
 use crate::{Error, Result, SessionHandle, session::Session};
@@ -144,14 +145,26 @@ impl ProxyManager {
     }
 
     /// Suspends a session for somebody to go on with it by the agent itself: the command for that. Until it is taken back
-    /// ([`ProxyManager::take_back`]) it takes no prompt.
+    /// ([`ProxyManager::take_back`]) it takes no prompt; with a state directory no later manager lets it have one either.
     ///
     /// # Errors
     /// As [`ProxyManager::suspend_session`], [`Error::Unsupported`] also if the agent has no such command.
     pub async fn hand_over(&self, session: &SessionId, options: KillOptions) -> Result<Vec<String>> {
         let command = self.attach_command(session)?;
         self.suspend(session, options, true).await?;
-        Ok(command)
+        let session = self.inner.directory.get(session)?;
+        let (then, written) = oneshot::channel();
+        // Nobody waits any more: then nobody is told.
+        session.note_and(move || _ = then.send(()));
+        let after = self.inner.deadlines.control;
+        match timeout(after, written).await {
+            // It fails only where nothing is written any more.
+            Ok(_) => Ok(command),
+            Err(_) => {
+                let operation = format!("writing down that session {} is handed over", session.id());
+                Err(Error::Deadline { operation, after })
+            }
+        }
     }
 
     /// Goes on with a session that was handed over.
