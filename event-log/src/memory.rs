@@ -252,15 +252,19 @@ impl Store for Memory {
         let mut state = self.state();
         let now = SystemTime::now();
         let mut removed: u64 = state.streams.values_mut().map(|stream| stream.retain(retention, now)).sum();
-        if let Some(max) = retention.max_bytes_total {
-            let mut total: u64 = state.streams.values().map(|stream| stream.bytes as u64).sum();
-            while total > max {
+        if retention.max_events_total.is_some() || retention.max_bytes_total.is_some() {
+            let mut events: u64 = state.streams.values().map(|stream| stream.events.len() as u64).sum();
+            let mut bytes: u64 = state.streams.values().map(|stream| stream.bytes as u64).sum();
+            while retention.max_events_total.is_some_and(|max| events > max)
+                || retention.max_bytes_total.is_some_and(|max| bytes > max)
+            {
                 let with_events = state.streams.values_mut().filter(|stream| !stream.events.is_empty());
                 let oldest = with_events.min_by_key(|stream| stream.events.front().map(|event| event.created_at));
                 let Some(oldest) = oldest else { break };
                 let before = oldest.bytes;
                 oldest.drop_oldest();
-                total -= (before - oldest.bytes) as u64;
+                bytes -= (before - oldest.bytes) as u64;
+                events -= 1;
                 removed += 1;
             }
         }

@@ -128,7 +128,9 @@ pub struct Retention {
     pub max_events_per_session: Option<u64>,
     /// Bytes of each stream. Its newest batch stays.
     pub max_bytes_per_session: Option<u64>,
-    /// Bytes of all streams together.
+    /// Events of all streams together: the oldest batch goes first, whichever stream it is of.
+    pub max_events_total: Option<u64>,
+    /// Bytes of all streams together, in the same way.
     pub max_bytes_total: Option<u64>,
 }
 

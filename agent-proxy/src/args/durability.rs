@@ -29,6 +29,9 @@ pub(crate) struct DurabilityArgs {
     /// Keep about so much of each session's events, as in 64MiB; with --state-dir
     #[arg(long, value_name = "SIZE", value_parser = measures::size, requires = "state_dir")]
     retention_bytes: Option<u64>,
+    /// Keep about so many events of all sessions together, the newest; with --state-dir
+    #[arg(long, value_name = "N", requires = "state_dir")]
+    retention_total_events: Option<u64>,
     /// Keep about so much of all sessions' events, as in 2GiB; with --state-dir
     #[arg(long, value_name = "SIZE", value_parser = measures::size, requires = "state_dir")]
     retention_total: Option<u64>,
@@ -60,6 +63,7 @@ impl DurabilityArgs {
             max_age: self.retention_age,
             max_events_per_session: self.retention_events,
             max_bytes_per_session: self.retention_bytes,
+            max_events_total: self.retention_total_events,
             max_bytes_total: self.retention_total,
         };
         Ok(builder.retention(retention).log_failure(self.on_log_failure.map_or(LogFailure::Degrade, Into::into)))
@@ -134,6 +138,7 @@ mod tests {
             "--retention-events 1000",
             "--retention-bytes 64MiB",
             "--retention-total 2GiB",
+            "--retention-total-events 1000000",
             "--on-log-failure end",
         ] {
             assert!(durability(flag).is_none(), "{flag}");

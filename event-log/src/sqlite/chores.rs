@@ -213,6 +213,20 @@ fn bury(conn: &Connection, id: i64, slice: &mut Slice) -> rusqlite::Result<bool>
     Ok(false)
 }
 
+/// What all streams have together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Total {
+    events: u64,
+    bytes: u64,
+}
+
+impl Total {
+    fn with(self, stream: &Stream) -> Self {
+        let events = (stream.head.last + 1).saturating_sub(stream.head.first);
+        Self { events: self.events.saturating_add(events), bytes: self.bytes.saturating_add(stream.head.bytes) }
+    }
+}
+
 impl Pass {
     /// Says whether it is over.
     fn go_on(&mut self, conn: &Connection, heads: &RwLock<Heads>, slice: &mut Slice) -> rusqlite::Result<bool> {
@@ -255,18 +269,18 @@ impl Pass {
         heads: &RwLock<Heads>,
         slice: &mut Slice,
     ) -> rusqlite::Result<bool> {
-        let Some(max) = self.retention.max_bytes_total else { return Ok(true) };
-        let changed: i128 = slice
-            .heads
-            .iter()
-            .filter_map(|(session, stream)| {
-                let before = read_lock(heads).get(Target::Stream, session)?;
-                Some(i128::from(before.head.bytes) - i128::from(stream.head.bytes))
-            })
-            .sum();
-        let all: i128 = read_lock(heads).iter().map(|(_, stream)| i128::from(stream.head.bytes)).sum();
-        let mut total = all - changed;
-        while total > i128::from(max) {
+        let Retention { max_events_total, max_bytes_total, .. } = self.retention;
+        if max_events_total.is_none() && max_bytes_total.is_none() {
+            return Ok(true);
+        }
+        let mut total = {
+            let heads = read_lock(heads);
+            let now = |(session, stream)| slice.heads.get(session).unwrap_or(stream);
+            heads.iter().map(now).fold(Total::default(), Total::with)
+        };
+        while max_events_total.is_some_and(|max| total.events > max)
+            || max_bytes_total.is_some_and(|max| total.bytes > max)
+        {
             if slice.is_full() {
                 return Ok(false);
             }
@@ -280,8 +294,10 @@ impl Pass {
             let Some(stream) = slice.stream(heads, session).filter(|stream| stream.id == oldest.stream) else {
                 continue;
             };
+            let before = slice.removed;
             slice.remove(conn, session, stream, &oldest)?;
-            total -= i128::from(oldest.bytes);
+            total.events = total.events.saturating_sub(slice.removed - before);
+            total.bytes = total.bytes.saturating_sub(oldest.bytes);
         }
         Ok(true)
     }

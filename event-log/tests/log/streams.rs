@@ -245,6 +245,65 @@ fn retention_removes_the_oldest_batches() {
 }
 
 #[test]
+fn a_bound_on_all_events_together_takes_the_oldest_whosever_they_are() {
+    on_both(|log| {
+        let ids = ["a", "b", "c"].map(id);
+        for first in (1..=100).step_by(5) {
+            for (session, minutes) in ids.iter().zip(0..) {
+                let mut batch = batch(session, first, 5);
+                batch.created_at += Duration::from_secs(3600 * first + 60 * minutes);
+                let at = |event: &Arc<ipc_protocol::Envelope>| {
+                    Arc::new(ipc_protocol::Envelope { created_at: batch.created_at, ..(**event).clone() })
+                };
+                batch.events = batch.events.iter().map(at).collect();
+                append(log, batch).expect("appended");
+            }
+        }
+        let retain = |max| {
+            let retention = Retention { max_events_total: Some(max), ..Retention::default() };
+            done(|done| log.retain(retention, done)).expect("a pass");
+        };
+        let kept = |session: &Arc<ipc_protocol::SessionId>| log.head(session).map(|head| head.last + 1 - head.first);
+        retain(300);
+        assert_eq!(ids.each_ref().map(kept), [Some(100); 3], "it is not too much");
+        // 20 of each, and of the first its next batch.
+        retain(235);
+        assert_eq!(ids.each_ref().map(kept), [Some(75), Some(80), Some(80)]);
+        retain(15);
+        assert_eq!(ids.each_ref().map(kept), [Some(5); 3]);
+        assert_eq!(log.metrics().removed, 285);
+    });
+}
+
+/// The order in which events of all streams were acknowledged is that of the file.
+#[test]
+fn streams_have_one_order_together() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = open(&dir);
+    let ids = ["a", "b", "c"].map(id);
+    let (told, acknowledged) = mpsc::channel();
+    // Some wait together, and are committed together.
+    for n in 1..=60_u32 {
+        for session in &ids {
+            let (told, name) = (told.clone(), session.to_string());
+            let done = Box::new(move |result: Result<(), LogError>| {
+                result.expect("stored");
+                told.send((name, n)).expect("heard");
+            });
+            log.append(batch(session, n.into(), 1), done).expect("room");
+        }
+    }
+    let acknowledged: Vec<_> = (0..180).map(|_| acknowledged.recv_timeout(DEADLINE).expect("acknowledged")).collect();
+    drop(log);
+    let file = rusqlite::Connection::open(dir.path().join("log.sqlite")).expect("opened");
+    let sql = "SELECT streams.name, batches.first FROM batches JOIN streams ON streams.id = stream ORDER BY gid";
+    let mut query = file.prepare(sql).expect("prepared");
+    let rows = query.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)?))).expect("queried");
+    let stored: Vec<_> = rows.collect::<Result<_, _>>().expect("read");
+    assert_eq!(stored, acknowledged);
+}
+
+#[test]
 fn old_batches_go_and_the_offsets_go_on() {
     on_both(|log| {
         let a = id("a");
