@@ -7,9 +7,9 @@ use agent_proxy_tests::{
     system::is_alive,
 };
 use proxy_manager::{
-    AgentSessionConfig, AgentSpec, Builder, EndReason, EnvVars, Envelope, Error, Event, ExitStatus, Home, KillOptions,
-    Lifecycle, ModelConfig, PromptMode, ProxyManager, Restart, ResumeOptions, Retention, SessionFilter, SessionHandle,
-    SessionInfo, SessionState, SessionStatus, Signal, Subscription,
+    AgentSessionConfig, AgentSpec, Budget, Builder, EndReason, EnvVars, Envelope, Error, Event, ExitStatus, Home,
+    KillOptions, Lifecycle, ModelConfig, PromptMode, ProxyManager, Restart, ResumeOptions, Retention, SessionFilter,
+    SessionHandle, SessionInfo, SessionState, SessionStatus, Signal, Snapshot, Subscription,
 };
 use tempfile::TempDir;
 
@@ -153,6 +153,7 @@ async fn a_prompt_resumes_a_session_that_was_idle_for_too_long() {
     let session = place.start(Lifecycle { idle_suspend_ms: Some(1), ..Lifecycle::default() }).await;
     let mut events = session.subscribe();
     assert_eq!(suspended(&mut events).await, EndReason::Suspended);
+    assert!(!is_alive(agent(&place.info(&session))), "it is there no more");
     // As often as it is suspended; two at once get one agent.
     let (one, two) = tokio::join!(
         place.manager.send_prompt(session.id(), "history", PromptMode::Queue),
@@ -293,15 +294,8 @@ async fn what_is_handed_over_takes_no_prompt_until_it_is_taken_back() {
     };
     let (command, prompted) = tokio::join!(place.manager.hand_over(session.id(), KillOptions::NOW), at_once);
     let command = command.expect("handed over");
-    // What a SIGKILL would leave now.
-    let left = tempfile::tempdir().expect("a directory");
-    for file in ["log.sqlite", "log.sqlite-wal"] {
-        fs::copy(place.scratch.path().join("state").join(file), left.path().join(file)).expect("copied");
-    }
-    let log = event_log::EventLog::open(left.path().join("log.sqlite"), event_log::Options::default()).expect("a log");
-    let record = log.session(session.id()).expect("read").expect("a record");
-    assert!(record.contains(r#""handedOver":true"#), "{record}");
-    drop(log);
+    let record = place.left_of(&session);
+    assert!(record["handedOver"] == true, "{record}");
     assert!(matches!(prompted, Err(Error::HandedOver { .. })), "{prompted:?}");
     let info = place.info(&session);
     assert_eq!(command, ["kept", "--resume", info.native_session_id.as_deref().expect("known")]);
@@ -352,6 +346,17 @@ async fn a_session_that_crashes_is_started_again_until_it_crashes_too_often() {
 }
 
 impl Place {
+    /// What a SIGKILL would leave now of a session's record.
+    fn left_of(&self, session: &SessionHandle) -> serde_json::Value {
+        let left = tempfile::tempdir().expect("a directory");
+        for file in ["log.sqlite", "log.sqlite-wal"] {
+            fs::copy(self.scratch.path().join("state").join(file), left.path().join(file)).expect("copied");
+        }
+        let log = event_log::EventLog::open(left.path().join("log.sqlite"), event_log::Options::default());
+        let record = log.expect("a log").session(session.id()).expect("read").expect("a record");
+        serde_json::from_str(&record).expect("JSON")
+    }
+
     /// Another manager with the same directories.
     async fn again(&mut self) {
         self.manager.shutdown().await;
@@ -366,6 +371,69 @@ fn key(key: &str) -> Lifecycle {
 async fn keyed(manager: &ProxyManager, name: &str) -> SessionHandle {
     let config = AgentSessionConfig { cwd: Some("/".into()), lifecycle: key(name), ..AgentSessionConfig::new("kept") };
     manager.start_session(config).await.expect("started")
+}
+
+#[tokio::test]
+async fn a_budget_is_counted_over_managers() {
+    let mut place = Place::new().await;
+    let budget = Budget { total_tokens: Some(100), ..Budget::default() };
+    let config = AgentSessionConfig { cwd: Some("/".into()), budget, ..AgentSessionConfig::new("kept") };
+    let session = place.manager.start_session(config).await.expect("started");
+    place.ask(&session, "say one\ntokens 40 20").await;
+    place.again().await;
+    place.ask(&session, "say two\ntokens 30 10").await;
+    for _ in 0..2 {
+        let refused = place.manager.send_prompt(session.id(), "history", PromptMode::Refuse).await;
+        let Err(Error::BudgetExceeded { exceeded, .. }) = &refused else { panic!("{refused:?}") };
+        assert_eq!((exceeded.value, exceeded.measured), (100, 100));
+        // Nor by the next one.
+        place.again().await;
+    }
+    place.manager.shutdown().await;
+}
+
+/// Two managers that see the same files, each with a state directory of its own.
+#[tokio::test]
+async fn a_snapshot_goes_on_in_another_manager() {
+    let place = Place::new().await;
+    let state = place.scratch.path().join("other");
+    let other = Place::builder(&place.scratch).state_dir(state.clone()).build().await.expect("built");
+    for home in [None, Some(Home::Own)] {
+        let env = [("API_KEY", "hunter2")].into_iter().collect();
+        let config = AgentSessionConfig { cwd: Some("/".into()), home, env, ..AgentSessionConfig::new("kept") };
+        let first = place.manager.start_session(config).await.expect("started");
+        assert_eq!(place.ask(&first, "history").await, "0 before");
+        let snapshot = place.manager.suspend_session(first.id(), KillOptions::NOW).await.expect("suspended");
+        let text = serde_json::to_string(&snapshot).expect("JSON");
+        assert!(!text.contains("hunter2") && snapshot.secrets == ["API_KEY"], "{text}");
+        let snapshot: Snapshot = serde_json::from_str(&text).expect("a snapshot");
+        let missing = other.resume_snapshot(snapshot.clone(), ResumeOptions::default()).await;
+        assert!(matches!(missing, Err(Error::SecretsMissing { .. })), "{missing:?}");
+        let env = [("API_KEY", "hunter3")].into_iter().collect();
+        let options = ResumeOptions { env, ..ResumeOptions::default() };
+        let second = other.resume_snapshot(snapshot.clone(), options).await.expect("resumed");
+        let info = second.info();
+        assert_eq!((second.id(), info.turns, info.home), (first.id(), 1, snapshot.home.clone()));
+        let mut events = second.subscribe();
+        assert_eq!(resumed(&mut events).await, "resume");
+        let turn = second.prompt("history", PromptMode::Refuse).await.expect("prompted");
+        assert_eq!(said(&mut events, "").await.trim(), "1 before");
+        assert_eq!(soon("the turn's end", turn.wait()).await.expect("ended").turn, Some(2));
+        let again = other.resume_snapshot(snapshot.clone(), ResumeOptions::default()).await;
+        assert!(matches!(again, Err(Error::NotSuspended { .. })), "{again:?}");
+        // Whoever writes snapshots does not name what is removed with a session.
+        let mut forged = snapshot;
+        forged.config.session_id = "forged".parse().expect("an id");
+        forged.home = Some(place.scratch.path().to_str().expect("UTF-8").to_owned());
+        let refused = other.resume_snapshot(forged, ResumeOptions::default()).await;
+        assert!(matches!(refused, Err(Error::InvalidConfig { field: "home", .. })), "{refused:?}");
+    }
+    other.shutdown().await;
+    // It is the other one's, over its end too.
+    let other = Place::builder(&place.scratch).state_dir(state).build().await.expect("built");
+    assert_eq!(other.records(&SessionFilter::default()).len(), 2);
+    other.shutdown().await;
+    place.manager.shutdown().await;
 }
 
 #[tokio::test]
@@ -412,7 +480,7 @@ async fn secrets_are_given_again_to_a_later_manager_or_it_says_which_are_missing
     place.manager.suspend_session(id, KillOptions::NOW).await.expect("suspended");
     assert_eq!(place.env(&session).await, "hunter2 red");
     place.again().await;
-    place.manager.tag_session(id, &["kept".into()], &[]).expect("tagged");
+    place.manager.tag_session(id, &["kept".into()], &[]).await.expect("tagged");
     let secrets = ["API_KEY", "OTHER_TOKEN"].map(str::to_owned).to_vec();
     assert_eq!(place.manager.record(id).expect("kept").secrets, secrets);
     let is_missing = |error: Error, expected: &[String]| {
@@ -515,6 +583,13 @@ async fn a_record_says_where_the_conversation_is_and_what_the_session_took() {
     let id = session.id();
     let ready = place.manager.record(id).expect("kept");
     assert_eq!((ready.native_session_file, ready.messages), (None, 0), "it is made with the first prompt");
+    let info = place.info(&session);
+    assert!(info.proxy.is_some() && info.agent_process.is_some(), "{info:?}");
+    assert_eq!(
+        (ready.status, ready.proxy, ready.agent_process),
+        (SessionStatus::Running, info.proxy, info.agent_process)
+    );
+    assert!(!ready.host_execution_id.is_empty());
     place.ask(&session, "say one\ntokens 7 3").await;
     place.manager.suspend_session(id, KillOptions::NOW).await.expect("suspended");
     let record = place.manager.record(id).expect("kept");
@@ -524,6 +599,7 @@ async fn a_record_says_where_the_conversation_is_and_what_the_session_took() {
     assert_eq!(record.native_session_file.as_deref(), file.to_str());
     assert_eq!(place.info(&session).native_session_file, record.native_session_file);
     assert_eq!((record.turns, record.messages), (1, 2));
+    assert_eq!((record.status, record.proxy, record.agent_process), (SessionStatus::Suspended, None, None));
     assert_eq!((record.usage.input_tokens, record.usage.output_tokens), (Some(7), Some(3)));
     assert!(record.heartbeat >= ready.heartbeat && record.heartbeat <= record.updated_at);
     place.again().await;
@@ -536,6 +612,7 @@ async fn a_record_says_where_the_conversation_is_and_what_the_session_took() {
     place.manager.suspend_session(id, KillOptions::NOW).await.expect("suspended");
     let record = place.manager.record(id).expect("kept");
     assert_eq!((record.turns, record.messages, record.usage.input_tokens), (2, 4, Some(14)));
+    assert_ne!(record.host_execution_id, ready.host_execution_id, "another run has it");
     assert!(record.heartbeat > later.heartbeat);
     place.manager.shutdown().await;
 }
@@ -545,10 +622,12 @@ async fn sessions_are_named_tagged_put_aside_and_found() {
     let mut place = Place::new().await;
     let red = place.start(Lifecycle { tags: vec!["red".into()], ..Lifecycle::default() }).await;
     let blue = place.start(Lifecycle { title: Some("Blue".into()), ..Lifecycle::default() }).await;
-    place.manager.tag_session(blue.id(), &["blue".into()], &[]).expect("tagged");
-    place.manager.tag_session(red.id(), &["warm".into()], &["red".into()]).expect("tagged");
-    place.manager.rename_session(red.id(), Some("Rouge".into())).expect("named");
-    let bad = place.manager.rename_session(red.id(), Some("two\nlines".into()));
+    place.manager.tag_session(blue.id(), &["blue".into()], &[]).await.expect("tagged");
+    place.manager.tag_session(red.id(), &["warm".into()], &["red".into()]).await.expect("tagged");
+    place.manager.rename_session(red.id(), Some("Rouge".into())).await.expect("named");
+    let left = place.left_of(&red);
+    assert_eq!(left["config"]["lifecycle"]["title"], "Rouge", "{left}");
+    let bad = place.manager.rename_session(red.id(), Some("two\nlines".into())).await;
     assert!(matches!(bad, Err(Error::InvalidConfig { field: "title", .. })), "{bad:?}");
     place.ask(&red, "history").await;
     place.again().await;
@@ -560,7 +639,7 @@ async fn sessions_are_named_tagged_put_aside_and_found() {
     assert_eq!(found(SessionFilter { tag: text("warm"), ..Default::default() }), [red.id().clone()]);
     assert_eq!(found(SessionFilter { tag: text("red"), ..Default::default() }), []);
     assert_eq!(found(SessionFilter { tag: text("blue"), ..Default::default() }), [blue.id().clone()]);
-    place.manager.archive_session(blue.id(), true).expect("archived");
+    place.manager.archive_session(blue.id(), true).await.expect("archived");
     assert_eq!(found(SessionFilter::default()), [red.id().clone()]);
     assert_eq!(found(SessionFilter { archived: true, ..Default::default() }).len(), 2);
     place.manager.shutdown().await;

@@ -34,7 +34,7 @@ pub(super) async fn suspend(client: &Client, args: &SuspendArgs, as_json: bool) 
 }
 
 fn summary(id: &SessionId, snapshot: &Snapshot, style: Style) -> String {
-    let Snapshot { config, native_session_id, home, turns, last_offset, receipt } = snapshot;
+    let Snapshot { config, native_session_id, home, turns, last_offset, receipt, secrets: _ } = snapshot;
     let turns = render::count(usize::try_from(*turns).unwrap_or(usize::MAX), "turn", "turns");
     let mut text = format!("{} suspended after {turns}, last event {last_offset}\n", style.bold(id));
     let mut line = |name: &str, value: &str| {
@@ -142,6 +142,7 @@ mod tests {
             home: Some("/state/homes/s-1".into()),
             turns: 1,
             last_offset: 12,
+            secrets: Vec::new(),
             receipt: None,
         };
         let text = summary(&"s-1".parse().expect("valid"), &snapshot, Style::PLAIN);

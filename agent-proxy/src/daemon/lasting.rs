@@ -148,13 +148,13 @@ async fn change(
     let id = session_id(&id)?;
     let RecordChange { title, add_tags, remove_tags, archived } = parse(body)?;
     if let Some(title) = title {
-        manager.rename_session(&id, Some(title).filter(|title| !title.is_empty()))?;
+        manager.rename_session(&id, Some(title).filter(|title| !title.is_empty())).await?;
     }
     if !add_tags.is_empty() || !remove_tags.is_empty() {
-        manager.tag_session(&id, &add_tags, &remove_tags)?;
+        manager.tag_session(&id, &add_tags, &remove_tags).await?;
     }
     if let Some(archived) = archived {
-        manager.archive_session(&id, archived)?;
+        manager.archive_session(&id, archived).await?;
     }
     Ok(Json(manager.record(&id)?))
 }

@@ -69,24 +69,39 @@ impl ProxyManager {
         Ok(imported)
     }
 
+    /// Changes what is kept of a session; durable when it returns.
+    async fn change_record(
+        &self,
+        session: &SessionId,
+        change: impl FnOnce(&mut SessionRecord) -> Result<()>,
+    ) -> Result<SessionRecord> {
+        let (then, written) = oneshot::channel();
+        // Nobody waits any more: then nobody is told.
+        let then = Box::new(move || _ = then.send(()));
+        let record = self.inner.streams.roster.change(session, Some(then), change)?;
+        let _ = written.await;
+        Ok(record)
+    }
+
     /// Gives a session a name for people, or none.
     ///
     /// # Errors
     /// [`Error::UnknownSession`], [`Error::InvalidConfig`].
-    pub fn rename_session(&self, session: &SessionId, title: Option<String>) -> Result<SessionRecord> {
+    pub async fn rename_session(&self, session: &SessionId, title: Option<String>) -> Result<SessionRecord> {
         check_names(None, title.as_deref(), &[])?;
-        self.inner.streams.roster.change(session, |record| {
+        self.change_record(session, |record| {
             record.config.lifecycle.title = title;
             Ok(())
         })
+        .await
     }
 
     /// Adds tags to a session, and takes some from it.
     ///
     /// # Errors
     /// [`Error::UnknownSession`], [`Error::InvalidConfig`].
-    pub fn tag_session(&self, session: &SessionId, add: &[String], remove: &[String]) -> Result<SessionRecord> {
-        self.inner.streams.roster.change(session, |record| {
+    pub async fn tag_session(&self, session: &SessionId, add: &[String], remove: &[String]) -> Result<SessionRecord> {
+        self.change_record(session, |record| {
             let tags = &mut record.config.lifecycle.tags;
             tags.retain(|tag| !remove.contains(tag));
             for tag in add {
@@ -96,17 +111,19 @@ impl ProxyManager {
             }
             check_names(None, None, tags)
         })
+        .await
     }
 
     /// Puts a session aside, or takes it out again. One that runs goes on.
     ///
     /// # Errors
     /// [`Error::UnknownSession`].
-    pub fn archive_session(&self, session: &SessionId, archived: bool) -> Result<SessionRecord> {
-        self.inner.streams.roster.change(session, |record| {
+    pub async fn archive_session(&self, session: &SessionId, archived: bool) -> Result<SessionRecord> {
+        self.change_record(session, |record| {
             record.archived = archived;
             Ok(())
         })
+        .await
     }
 
     /// The session that has the key of `config` goes on: as it is if it runs, resumed if it is suspended, with its conversation

@@ -1,6 +1,6 @@
 //! Sessions whose processes end and whose conversation stays: suspended, resumed, started again, handed over.
 
-use std::{fmt, future::Future, sync::Arc};
+use std::{fmt, future::Future, path::Path, sync::Arc};
 
 use ipc_protocol::{
     AgentSessionConfig, EndReason, EnvVars, Event, KillOptions, McpServer, OnMissing, Receipt, Resume, ResumeFrom,
@@ -9,8 +9,8 @@ use ipc_protocol::{
 use serde::{Deserialize, Serialize};
 use tokio::{sync::oneshot, time::timeout};
 
-use super::ProxyManager;
-use crate::{Error, Result, SessionHandle, session::Session};
+use super::{Inner, ProxyManager};
+use crate::{Error, Result, SessionHandle, SessionRecord, SessionState, blocking::blocking, session::Session};
 
 /// A suspended session: what is needed to go on with it, here or in another manager that sees the same files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -26,12 +26,15 @@ pub struct Snapshot {
     pub turns: u64,
     /// Offset of its last event.
     pub last_offset: u64,
+    /// Names of the secrets that it was started with, as in [`SessionRecord::secrets`](crate::SessionRecord::secrets).
+    #[serde(default)]
+    pub secrets: Vec<String>,
     /// What was ended for it, with the proof.
     pub receipt: Option<Box<Receipt>>,
 }
 
 impl Snapshot {
-    fn of(session: &Session) -> Result<Self> {
+    fn of(session: &Session, secrets: Vec<String>) -> Result<Self> {
         let info = session.info();
         let (Some(config), Some(native_session_id)) = (session.config(), info.native_session_id) else {
             return Err(no_conversation(session));
@@ -43,6 +46,7 @@ impl Snapshot {
             home: info.home,
             turns: info.turns,
             last_offset: info.last_offset,
+            secrets,
             receipt,
         })
     }
@@ -122,7 +126,8 @@ impl ProxyManager {
         session.published().await?;
         // Its record says so too.
         session.settled().await?;
-        Snapshot::of(&session)
+        let secrets = self.inner.streams.roster.get(session.id()).map_or_else(Vec::new, |record| record.secrets);
+        Snapshot::of(&session, secrets)
     }
 
     /// Goes on with a suspended session: its agent is started again with the conversation, and its events go on where they
@@ -142,6 +147,54 @@ impl ProxyManager {
     /// As [`ProxyManager::resume_session`].
     pub async fn resume_session_with(&self, session: &SessionId, options: ResumeOptions) -> Result<SessionHandle> {
         self.resume(session, "resume", false, options).await
+    }
+
+    /// Goes on with a session that was suspended by another manager, which does not go on with it too: both see the same files, and
+    /// have state directories of their own. It has its id, its turns and its own home here; its events begin anew. Once it is taken
+    /// in, it is suspended here if it cannot be resumed. One that this manager has is resumed as it is here.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateSession`] where something else of that id is kept; [`Error::InvalidConfig`] for a home that no manager made;
+    /// [`Error::System`] for one that is not there. Else as [`ProxyManager::resume_session_with`].
+    pub async fn resume_snapshot(&self, snapshot: Snapshot, options: ResumeOptions) -> Result<SessionHandle> {
+        self.open()?;
+        let id = snapshot.config.session_id.clone();
+        if let Err(Error::UnknownSession { .. }) = self.inner.directory.get(&id) {
+            self.take_in(snapshot).await?;
+        }
+        self.resume_session_with(&id, options).await
+    }
+
+    /// A session that was suspended elsewhere is one of ours from now on.
+    async fn take_in(&self, snapshot: Snapshot) -> Result<()> {
+        let Inner { directory, streams, homes, deadlines, .. } = &*self.inner;
+        let Snapshot { config, native_session_id, home, turns, secrets, receipt, .. } = snapshot;
+        let id = config.session_id.clone();
+        let _reserved = directory.reserve(&id)?;
+        if streams.roster.get(&id).is_some() || streams.log.get().is_some_and(|log| log.head(&id).is_some()) {
+            return Err(Error::DuplicateSession { session: id });
+        }
+        if let Some(home) = home.clone() {
+            let (homes, id) = (homes.clone(), id.clone());
+            blocking("looking for a session's home", move || {
+                let home = Path::new(&home);
+                check_home(home)?;
+                homes.share(home, &id).map(|tenancy| tenancy.keep())
+            })
+            .await??;
+        }
+        let record = SessionRecord::suspended(*config, native_session_id, home, turns, secrets)?;
+        let (then, written) = oneshot::channel();
+        // Nobody waits any more: then nobody is told.
+        streams.roster.add(record.clone(), Box::new(move || _ = then.send(())));
+        let _ = written.await;
+        let session = Arc::new(Session::restored(&record, *deadlines, streams));
+        let reason = EndReason::Suspended;
+        let mut log = session.history().reopen();
+        log.push(0, Event::SessionSuspended { reason: reason.clone(), receipt: receipt.clone() });
+        log.leave_open();
+        session.show(|view| view.state = SessionState::Suspended { reason, receipt });
+        directory.insert(&session).map(drop)
     }
 
     /// Suspends a session for somebody to go on with it by the agent itself: the command for that. Until it is taken back
@@ -317,6 +370,16 @@ fn restart(manager: ProxyManager, session: SessionId) -> std::pin::Pin<Box<dyn F
             Err(error) => tracing::warn!(%session, %error, "a session that crashed could not be started again"),
         }
     })
+}
+
+/// A snapshot comes from outside, and a home is removed with its session: one that no manager made is refused.
+fn check_home(home: &Path) -> Result<()> {
+    let is_named_so = home.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("s-"));
+    if home.is_absolute() && is_named_so && home.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+        return Ok(());
+    }
+    let reason = format!("{} is no home that a manager made: a directory by the name of s-ID", home.display());
+    Err(Error::InvalidConfig { field: "home", reason })
 }
 
 fn no_conversation(session: &Session) -> Error {

@@ -158,13 +158,14 @@ impl Roster {
         with_key.max_by_key(|record| (record.status != SessionStatus::Terminated, record.updated_at)).cloned()
     }
 
-    /// Changes a record.
+    /// Changes a record. `then` is called when that is durable, or cannot be made so; not where there is an error.
     ///
     /// # Errors
     /// [`Error::UnknownSession`], and what `change` says.
     pub(crate) fn change(
         &self,
         id: &SessionId,
+        then: Option<Then>,
         change: impl FnOnce(&mut SessionRecord) -> Result<()>,
     ) -> Result<SessionRecord> {
         let mut records = self.records();
@@ -172,13 +173,17 @@ impl Roster {
         let mut record = known.ok_or_else(|| Error::UnknownSession { session: id.clone() })?;
         change(&mut record)?;
         record.updated_at = SystemTime::now();
-        self.put(&mut records, record.clone(), None);
+        let then = self.put(&mut records, record.clone(), then);
+        drop(records);
+        if let Some(then) = then {
+            then();
+        }
         Ok(record)
     }
 
     /// The file in which the agent keeps conversation `native` was found. Of a session that is forgotten meanwhile nothing is written.
     pub(crate) fn found_file(&self, id: &SessionId, native: &str, file: &str) {
-        let found = self.change(id, |record| {
+        let found = self.change(id, None, |record| {
             if record.native_session_id.as_deref() == Some(native) {
                 record.native_session_file = Some(file.to_owned());
             }

@@ -150,6 +150,31 @@ impl SessionRecord {
         })
     }
 
+    /// That of a session which another manager has suspended.
+    ///
+    /// # Errors
+    /// None: those of [`SessionRecord::imported`], of no events.
+    pub(crate) fn suspended(
+        config: AgentSessionConfig,
+        native_session_id: String,
+        home: Option<String>,
+        turns: u64,
+        secrets: Vec<String>,
+    ) -> Result<Self, LogError> {
+        let nothing = Imported { session: config.session_id.clone(), first: 1, last: 0 };
+        Ok(Self {
+            status: SessionStatus::Suspended,
+            reason: Some(EndReason::Suspended),
+            config: AgentSessionConfig { resume: None, ..config },
+            native_session_id: Some(native_session_id),
+            home,
+            turns,
+            secrets,
+            heartbeat: SystemTime::now(),
+            ..Self::imported(&nothing, std::iter::empty())?
+        })
+    }
+
     /// What the events of an imported session say of it.
     ///
     /// # Errors
