@@ -3,7 +3,8 @@
 use std::{fmt::Write as _, path::PathBuf};
 
 use proxy_manager::{
-    AbortPolicy, EndReason, Json, PermissionAnswer, ProcessId, Prompt, PromptMode, PromptPart, Receipt, SessionId,
+    AbortPolicy, EndReason, Json, PermissionAnswer, ProcessId, Prompt, PromptMode, PromptPart, Receipt, ResumeOptions,
+    SessionId, Snapshot,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -119,6 +120,17 @@ pub(crate) struct PermissionReply {
 pub(crate) struct SuspendRequest {
     /// Milliseconds between SIGTERM and SIGKILL; 2000 by default, 0 sends SIGKILL at once.
     pub(crate) grace_ms: Option<u64>,
+}
+
+/// Body of `POST /v1/resume`: a session that another daemon has suspended.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ResumeRequest {
+    /// What `POST /v1/sessions/{id}/suspend` answered there.
+    pub(crate) snapshot: Snapshot,
+    /// What it does not hold.
+    #[serde(default)]
+    pub(crate) options: ResumeOptions,
 }
 
 /// Answer to `GET /v1/sessions/{id}/attach-command` and `POST …/hand-over`.

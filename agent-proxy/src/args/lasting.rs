@@ -18,17 +18,43 @@ pub(crate) struct SuspendArgs {
     pub(crate) grace: Duration,
 }
 
-/// `resume` and `take-back`.
+/// `resume`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy resume s-1\n  \
-    agent-proxy resume s-1 --env API_KEY     # of an earlier daemon: what it was started with and no record keeps\n\n\
+    agent-proxy resume s-1 --env API_KEY     # of an earlier daemon: what it was started with and no record keeps\n  \
+    agent-proxy suspend s-1 --json > s-1.json    # and where another daemon sees the same files:\n  \
+    agent-proxy resume --snapshot s-1.json\n\n\
     Variables whose names sound like a key's, a password's or a token's are in no record, nor are the headers of MCP\n\
     servers and the login in an address. Where a session of an earlier daemon had some, a resume without them is\n\
     refused, and says which. `--env NAME=` does without one.\n")]
-pub(crate) struct GoOnArgs {
+pub(crate) struct ResumeArgs {
+    /// The session's id
+    #[arg(required_unless_present = "snapshot", conflicts_with = "snapshot")]
+    pub(crate) id: Option<SessionId>,
+    /// A session that another daemon has suspended: what `suspend --json` printed there; `-` reads it from standard input.
+    /// Its events begin anew here, and the other daemon must not go on with it too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) snapshot: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) given: GivenAgain,
+}
+
+/// `take-back`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    agent-proxy take-back s-1\n\n\
+    What has to be given again to one of an earlier daemon: see `resume --help`.\n")]
+pub(crate) struct TakeBackArgs {
     /// The session's id
     pub(crate) id: SessionId,
+    #[command(flatten)]
+    pub(crate) given: GivenAgain,
+}
+
+/// What no record keeps.
+#[derive(Debug, Args)]
+pub(crate) struct GivenAgain {
     /// Environment variable of the agent; K alone takes the caller's value. Repeatable
     #[arg(long = "env", value_name = "K=V")]
     pub(crate) env: Vec<String>,

@@ -27,8 +27,8 @@ pub(crate) use catalog::{
 };
 use durability::DurabilityArgs;
 use lasting::{
-    AppendArgs, ArchiveArgs, AttachArgs, ExportArgs, GoOnArgs, ImportArgs, RenameArgs, SessionsArgs, SuspendArgs,
-    TagArgs,
+    AppendArgs, ArchiveArgs, AttachArgs, ExportArgs, ImportArgs, RenameArgs, ResumeArgs, SessionsArgs, SuspendArgs,
+    TagArgs, TakeBackArgs,
 };
 pub(crate) use measures::ContainmentArgs;
 use operations::{NativeArgs, SessionArgs, SetArgs, SteerArgs};
@@ -137,12 +137,12 @@ pub(crate) enum Command {
     /// End a session's processes and keep its conversation, to be gone on with; print what was ended
     Suspend(SuspendArgs),
     /// Go on with a suspended session; prints its id when the agent is ready
-    Resume(GoOnArgs),
+    Resume(ResumeArgs),
     /// Print the command by which the agent itself goes on with a session's conversation
     #[command(name = "attach-command")]
     Attach(AttachArgs),
     /// Go on with a session that was handed over (`attach-command --hand-over`)
-    TakeBack(GoOnArgs),
+    TakeBack(TakeBackArgs),
     /// Append an event of your own to a session's stream; prints its offset
     Append(AppendArgs),
     /// Write a session's events as JSON lines

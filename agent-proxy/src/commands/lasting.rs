@@ -1,15 +1,15 @@
 //! `suspend`, `resume`, `attach-command`, `take-back`, `append`.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use proxy_manager::{Json, ResumeOptions, SessionId, Snapshot};
 use serde_json::Value;
 
 use super::sessions::parse;
 use crate::{
-    api::{AppendRequest, Appended, Attach, SuspendRequest},
+    api::{AppendRequest, Appended, Attach, ResumeRequest, SuspendRequest},
     args::{
-        lasting::{AppendArgs, AttachArgs, GoOnArgs, SuspendArgs},
+        lasting::{AppendArgs, AttachArgs, GivenAgain, ResumeArgs, SuspendArgs, TakeBackArgs},
         mcp,
     },
     client::Client,
@@ -51,13 +51,45 @@ fn summary(id: &SessionId, snapshot: &Snapshot, style: Style) -> String {
     text
 }
 
-/// Goes on with a suspended session, or with one that was handed over; prints its id.
-pub(super) async fn resume(client: &Client, args: GoOnArgs, how: &str, as_json: bool) -> Result<(), Failure> {
-    let GoOnArgs { id, env, mcp, endpoint } = args;
+/// Goes on with a suspended session, of this daemon or of another one; prints its id.
+pub(super) async fn resume(client: &Client, args: ResumeArgs, as_json: bool) -> Result<(), Failure> {
+    let ResumeArgs { id, snapshot, given } = args;
+    let options = options(given)?;
+    let session: Value = match (id, snapshot) {
+        (Some(id), _) => client.post(&format!("/v1/sessions/{id}/resume"), &options).await?,
+        (None, Some(path)) => {
+            client.post("/v1/resume", &ResumeRequest { snapshot: self::snapshot(&path)?, options }).await?
+        }
+        (None, None) => return Err(Problem::usage("name a session, or a snapshot of one".to_owned()).into()),
+    };
+    gone_on(&session, as_json)
+}
+
+/// Goes on with a session that was handed over; prints its id.
+pub(super) async fn take_back(client: &Client, args: TakeBackArgs, as_json: bool) -> Result<(), Failure> {
+    let TakeBackArgs { id, given } = args;
+    let session: Value = client.post(&format!("/v1/sessions/{id}/take-back"), &options(given)?).await?;
+    gone_on(&session, as_json)
+}
+
+fn options(GivenAgain { env, mcp, endpoint }: GivenAgain) -> Result<ResumeOptions, Problem> {
     let mcp_servers = mcp.as_deref().map(mcp::read).transpose()?.unwrap_or_default();
-    let options = ResumeOptions { env: environment::parse(&env)?, mcp_servers, endpoint };
-    let session: Value = client.post(&format!("/v1/sessions/{id}/{how}"), &options).await?;
-    if as_json { term::json(&session) } else { term::line(&id) }
+    Ok(ResumeOptions { env: environment::parse(&env)?, mcp_servers, endpoint })
+}
+
+fn snapshot(path: &Path) -> Result<Snapshot, Problem> {
+    let text = if path == Path::new("-") {
+        saying::from_stdin("the snapshot")?
+    } else {
+        std::fs::read_to_string(path)
+            .map_err(|error| Problem::usage(format!("reading {} failed: {error}", path.display())))?
+    };
+    serde_json::from_str(&text)
+        .map_err(|error| Problem::usage(format!("{} is not what `suspend --json` printed: {error}", path.display())))
+}
+
+fn gone_on(session: &Value, as_json: bool) -> Result<(), Failure> {
+    if as_json { term::json(session) } else { term::line(session["sessionId"].as_str().unwrap_or_default()) }
 }
 
 /// Prints the agent's own command for the session's conversation.

@@ -19,7 +19,7 @@ use proxy_manager::{
 
 use super::routes::{Answer, Daemon, Json, find, parse, session_id, to_the_end};
 use crate::{
-    api::{AppendRequest, Appended, Attach, ImportAnswer, ImportRequest, RecordChange, SuspendRequest},
+    api::{AppendRequest, Appended, Attach, ImportAnswer, ImportRequest, RecordChange, ResumeRequest, SuspendRequest},
     problem::Problem,
 };
 
@@ -32,6 +32,7 @@ pub(super) fn routes() -> Router<Daemon> {
         .route("/v1/sessions/{id}/hand-over", post(hand_over))
         .route("/v1/sessions/{id}/take-back", post(take_back))
         .route("/v1/sessions/{id}/events", post(append))
+        .route("/v1/resume", post(resume_snapshot))
         .route("/v1/import", post(import))
         .route("/v1/records", get(records))
         .route("/v1/records/{id}", get(record).post(change))
@@ -58,6 +59,16 @@ async fn resume(
     let (Daemon { manager, configured }, id, options) = (daemon, session_id(&id)?, parse(body)?);
     configured.refresh(&manager)?;
     let session = to_the_end(async move { manager.resume_session_with(&id, options).await }).await?;
+    Ok(Json(session.info()))
+}
+
+async fn resume_snapshot(
+    State(Daemon { manager, configured }): State<Daemon>,
+    body: Result<Bytes, BytesRejection>,
+) -> Answer<Json<SessionInfo>> {
+    let ResumeRequest { snapshot, options } = parse(body)?;
+    configured.refresh(&manager)?;
+    let session = to_the_end(async move { manager.resume_snapshot(snapshot, options).await }).await?;
     Ok(Json(session.info()))
 }
 

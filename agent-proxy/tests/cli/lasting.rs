@@ -200,6 +200,27 @@ fn what_a_killed_daemon_left_running_is_gone_on_with() {
 }
 
 #[test]
+fn a_snapshot_goes_on_with_another_daemon() {
+    let place = place();
+    let daemon = place.keeping(&[]);
+    daemon.start_kept("s", &[]);
+    assert_eq!(daemon.ask("s", "history"), "0 before\n");
+    let file = place.directory.join("s.json");
+    fs::write(&file, daemon.run(&["suspend", "s", "--json"]).exits(0).stdout).expect("written");
+    let file = file.to_str().expect("UTF-8");
+    daemon.end(Signal::SIGTERM).exits(0);
+    let state = place.directory.join("other");
+    let daemon = place.serve_with(&["--state-dir", state.to_str().expect("UTF-8")]);
+    assert_eq!(daemon.run(&["resume", "--snapshot", file]).exits(0).stdout, "s\n");
+    assert_eq!(daemon.ask("s", "history"), "1 before\n");
+    assert_eq!(daemon.refuses(&["resume", "--snapshot", file], 8), "not-suspended");
+    daemon.run(&["resume", "s", "--snapshot", file]).exits(2);
+    daemon.run(&["resume"]).exits(2);
+    let none = place.directory.join("config");
+    daemon.run(&["resume", "--snapshot", none.to_str().expect("UTF-8")]).exits(2);
+}
+
+#[test]
 fn a_session_is_handed_over_and_taken_back() {
     let place = place();
     let daemon = place.keeping(&[]);
