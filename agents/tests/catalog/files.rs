@@ -320,3 +320,27 @@ proptest! {
         }
     }
 }
+
+/// What a person runs to go on with a conversation: each agent's own program, also where a session runs an ACP wrapper of it.
+#[test]
+fn a_conversation_is_gone_on_with_by_the_agent_s_own_program() {
+    let catalog = Catalog::default();
+    let commands: Vec<_> = catalog
+        .rows()
+        .iter()
+        .map(|row| (row.id.as_str(), row.attach_command("id 1").map(|words| words.join("|"))))
+        .collect();
+    let expected = [
+        ("claude-code", Some("claude|--resume|id 1")),
+        ("codex", Some("codex|resume|id 1")),
+        ("opencode", Some("opencode|--session|id 1")),
+        ("pi", Some("pi|--session|id 1")),
+        ("gemini", Some("gemini|--resume|id 1")),
+        ("opencode-acp", Some("opencode|--session|id 1")),
+        ("claude-agent-acp", Some("claude|--resume|id 1")),
+        ("codex-acp", Some("codex|resume|id 1")),
+        ("acp", None),
+        ("command", None),
+    ];
+    assert_eq!(commands, expected.map(|(id, command)| (id, command.map(str::to_owned))));
+}
