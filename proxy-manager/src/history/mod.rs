@@ -50,10 +50,11 @@ impl Default for HistoryLimits {
 /// What becomes of a session whose events cannot be written to the event log (a full disk, a file that is read-only).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFailure {
-    /// It goes on with a `session:degraded`, and its events are in memory only until the log can be written again.
+    /// It goes on with a `session:degraded`, and its events are in memory only until the log can be written again. A
+    /// `session:gap` stands for them there.
     #[default]
     Degrade,
-    /// It ends.
+    /// It ends, as one that has failed. One that is suspended stays so.
     End,
 }
 
@@ -112,8 +113,8 @@ struct Trouble {
     hole: Option<u64>,
     /// Why, until somebody has asked.
     error: Option<LogError>,
-    /// The last batch failed.
-    lasts: bool,
+    /// Why the last batch failed, if it did.
+    lasts: Option<LogError>,
 }
 
 #[derive(Default)]

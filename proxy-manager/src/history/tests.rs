@@ -188,7 +188,9 @@ fn both_shapes_of_an_event_in_transition_are_appended_the_older_first() {
         writer.push(3, new.clone());
         writer.push(3, text(1));
         writer.push(0, named(2, "{}"));
-        assert_eq!(writer.commit_all(), 4);
+        let (told, tells) = std::sync::mpsc::channel();
+        writer.commit_and(move |kept| told.send(kept).expect("heard"));
+        assert_eq!(tells.recv().expect("told").expect("kept"), 4);
         drop(writer);
         if let Some(log) = streams.log.get() {
             log.flush(Duration::from_secs(20)).expect("written");

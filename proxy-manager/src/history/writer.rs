@@ -18,6 +18,9 @@ const MOST_WAITING: usize = 2 * 1024 * 1024;
 /// Between two tries to append to a log whose queue is full.
 pub(crate) const RETRY: Duration = Duration::from_millis(1);
 
+/// Told once, when a batch is kept, with the offset of its last event; or why it is not.
+type Then = Box<dyn FnOnce(Result<u64, LogError>) + Send>;
+
 /// The one writer of a [`History`]. Dropping it closes the history: subscriptions then end.
 pub(crate) struct Writer {
     history: Arc<History>,
@@ -27,6 +30,8 @@ pub(crate) struct Writer {
     held: VecDeque<Full>,
     /// The proxy's number of what is in the batch.
     source: u64,
+    /// Who waits for the batch.
+    then: Option<Then>,
     leaves_open: bool,
 }
 
@@ -34,7 +39,7 @@ impl Writer {
     pub(super) fn new(history: Arc<History>) -> Self {
         let next = history.assigned.load(Ordering::Acquire) + 1;
         let source = history.source.load(Ordering::Acquire);
-        Self { history, next, batch: Vec::new(), held: VecDeque::new(), source, leaves_open: false }
+        Self { history, next, batch: Vec::new(), held: VecDeque::new(), source, then: None, leaves_open: false }
     }
 
     /// Another writer will come: readers wait for that.
@@ -93,9 +98,11 @@ impl Writer {
         self.history.log_failure == LogFailure::End
     }
 
-    /// Why the log could not take what was appended, once for each time that this begins.
-    pub(crate) fn take_failure(&mut self) -> Option<LogError> {
-        self.history.trouble().error.take()
+    /// If the log cannot take what is appended: why, once for each time that this begins. The batch tells of it then.
+    pub(crate) fn push_failure(&mut self) -> Option<LogError> {
+        let error = self.history.trouble().error.take()?;
+        self.push(0, Event::SessionDegraded { reason: error.to_string() });
+        Some(error)
     }
 
     /// Appends the batch, and wakes the readers once: now, or when the log has it.
@@ -135,7 +142,11 @@ impl Writer {
         self.next += envelopes.len() as u64;
         self.history.assigned.store(self.next - 1, Ordering::Release);
         if !has_log {
-            return self.history.publish(envelopes);
+            self.history.publish(envelopes);
+            if let Some(then) = self.then.take() {
+                then(Ok(self.next - 1));
+            }
+            return;
         }
         let weight = envelopes.iter().map(|event| event.event.weight()).sum::<usize>();
         self.history.waiting.fetch_add(weight, Ordering::AcqRel);
@@ -147,14 +158,14 @@ impl Writer {
             source: self.source,
             cursor: None,
         };
-        let done = done(self.history.clone(), envelopes, first, weight, self.source);
+        let done = done(self.history.clone(), envelopes, first, weight, self.source, self.then.take());
         self.held.push_back(Full { batch, done });
     }
 
-    /// As [`Writer::commit`]; says the offset of the last event.
-    pub(crate) fn commit_all(&mut self) -> u64 {
+    /// As [`Writer::commit`], of a batch that is not empty; `then` is told when it is kept and can be read, or why it is not kept.
+    pub(crate) fn commit_and(&mut self, then: impl FnOnce(Result<u64, LogError>) + Send + 'static) {
+        self.then = Some(Box::new(then));
         self.commit();
-        self.next - 1
     }
 
     /// What the log lacks, up to the marker itself, which gets the next offset. Once for each failure: another one makes it
@@ -166,27 +177,47 @@ impl Writer {
 }
 
 /// What is done when the log has taken a batch, or has failed to: readers get it either way.
-fn done(history: Arc<History>, envelopes: Vec<Arc<Envelope>>, first: u64, weight: usize, source: u64) -> Done {
+fn done(
+    history: Arc<History>,
+    envelopes: Vec<Arc<Envelope>>,
+    first: u64,
+    weight: usize,
+    source: u64,
+    then: Option<Then>,
+) -> Done {
     let last = envelopes.last().map_or(0, |envelope| envelope.offset);
     Box::new(move |result| {
         let mut is_news = false;
-        {
+        let kept = {
             let mut trouble = history.trouble();
-            let lasted = std::mem::replace(&mut trouble.lasts, result.is_err());
+            let before = trouble.lasts.take();
             match result {
-                // The log goes on behind it: what was lacking before, by a batch that failed while this one waited, its marker
-                // tells of.
-                Ok(()) => trouble.hole = trouble.hole.filter(|from| *from > last),
+                Ok(()) => {
+                    // The log goes on behind it: what was lacking before, by a batch that failed while this one waited, its
+                    // marker tells of.
+                    trouble.hole = trouble.hole.filter(|from| *from > last);
+                    Ok(last)
+                }
                 Err(error) => {
                     trouble.hole = Some(trouble.hole.map_or(first, |from| from.min(first)));
-                    if !lasted {
-                        trouble.error = Some(error);
-                        is_news = true;
+                    is_news = before.is_none();
+                    let error = match (error, before) {
+                        // It only fails since the one before it did.
+                        (LogError::Order { .. }, Some(before)) => before,
+                        (error, _) => error,
+                    };
+                    if is_news {
+                        trouble.error = Some(error.clone());
                     }
+                    trouble.lasts = Some(error.clone());
+                    Err(error)
                 }
             }
-        }
+        };
         history.publish(envelopes);
+        if let Some(then) = then {
+            then(kept);
+        }
         let before = history.waiting.fetch_sub(weight, Ordering::AcqRel);
         // What a failed log lacks is told; to have it twice would not help.
         history.kept_source.fetch_max(source, Ordering::AcqRel);
@@ -268,7 +299,7 @@ mod tests {
         let (history, offset) = (writer.history.clone(), writer.next);
         writer.next += 1;
         let envelopes = vec![envelope(&history, offset)];
-        done(history, envelopes, first.unwrap_or(offset), 0, 0)
+        done(history, envelopes, first.unwrap_or(offset), 0, 0, None)
     }
 
     #[test]
@@ -277,13 +308,22 @@ mod tests {
         let session = Arc::new("s".parse().expect("a valid id"));
         let (history, mut writer) = History::new(session, &Streams { log, ..Streams::default() });
         let order = || LogError::Order { session: (*history.session).clone(), expected: 1, found: 2 };
-        let (first, second) = (waits(&mut writer, None), waits(&mut writer, None));
+        let (told, tells) = mpsc::channel();
+        let first = waits(&mut writer, None);
+        let second = {
+            let (history, offset) = (writer.history.clone(), writer.next);
+            writer.next += 1;
+            let then = move |kept| told.send(kept).expect("heard");
+            done(history.clone(), vec![envelope(&history, offset)], offset, 0, 0, Some(Box::new(then)))
+        };
         first(Err(LogError::Closed { session: (*history.session).clone() }));
         let hole = writer.hole().expect("it failed");
         assert_eq!((hole.from, hole.to), (1, 3));
         let marker = waits(&mut writer, Some(hole.from));
         // The log does the two that wait: it is well again.
         second(Err(order()));
+        // Who waits for the second is told what was wrong with the first.
+        assert!(matches!(tells.recv(), Ok(Err(LogError::Closed { .. }))));
         marker(Ok(()));
         assert_eq!(writer.hole(), None);
         // What fails later is one.

@@ -34,7 +34,9 @@ impl ProxyManager {
     ///
     /// # Errors
     /// [`Error::InvalidConfig`] if the type is one of ours, or the event too long; [`Error::Ended`] if the session is over;
-    /// [`Error::Busy`] if it asks for something and 64 things wait to be done already: it is not appended then. Else as [`ProxyManager`] says.
+    /// [`Error::Busy`] if it asks for something and 64 things wait to be done already: it is not appended then. [`Error::Log`] if
+    /// the event log cannot take it: it is not durable then, and nothing that it asks for is done, though who subscribes may
+    /// have seen it. Else as [`ProxyManager`] says.
     pub async fn append_event(&self, session: &SessionId, kind: &str, version: u32, payload: Json) -> Result<u64> {
         check(kind, &payload)?;
         let offset = self.append_and_act(session, kind, version, payload.clone()).await?;

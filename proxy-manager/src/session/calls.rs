@@ -11,8 +11,8 @@ use tokio::{
     time::timeout,
 };
 
-use super::{AbortReply, Control, Demand, PromptMode, Reply, Say, Session, SessionState, Turn};
-use crate::{Deadlines, Error, Result};
+use super::{AbortReply, Control, Demand, PromptMode, Reply, Say, Session, SessionState, Turn, pending::Pending};
+use crate::{Deadlines, Error, Result, history::Writer};
 
 /// How long a proxy may not answer before it is looked whether somebody has stopped it.
 const STOPPED: Duration = Duration::from_millis(500);
@@ -34,7 +34,8 @@ impl Session {
         self.call("an operation of the agent's", extra, &self.say, |reply| Say::Operate { operation, reply }).await
     }
 
-    /// Appends an event that is none of the agent's; says its offset when it can be read.
+    /// Appends an event that is none of the agent's; says its offset when it is kept and can be read. Where it cannot be kept, it
+    /// may be read nonetheless: then the session is degraded.
     pub(crate) async fn append(&self, event: Event) -> Result<u64> {
         const WHAT: &str = "appending an event";
         let later = self.lives.after(self)?;
@@ -43,28 +44,34 @@ impl Session {
             // Its last writer is gone then.
             latest.settled().await?;
         }
-        let offset = match latest.append_at_rest(&event) {
-            Some(offset) => offset,
-            None => latest.call(WHAT, Duration::ZERO, &latest.say, |reply| Say::Append { event, reply }).await?,
+        let (reply, answer) = oneshot::channel();
+        let append = |log: &mut Writer| {
+            log.push(0, event.clone());
+            log.commit_and(|kept| Pending::answer(reply, kept.map_err(Error::from)));
         };
+        if latest.write_at_rest(append).is_none() {
+            return latest.call(WHAT, Duration::ZERO, &latest.say, |reply| Say::Append { event, reply }).await;
+        }
         let after = self.deadlines.control;
-        let operation = || format!("{WHAT} to session {}", self.id);
-        within(after, self.history().reaches(offset))
-            .await
-            .ok_or_else(|| Error::Deadline { operation: operation(), after })?;
-        Ok(offset)
+        let late = || Error::Deadline { operation: format!("{WHAT} to session {}", self.id), after };
+        let kept = within(after, answer).await.ok_or_else(late)?.unwrap_or_else(|_| Err(self.over()));
+        if kept.is_err() {
+            // Nobody else tells. One that is resumed meanwhile tells itself.
+            latest.write_at_rest(|log| drop(log.push_failure()));
+        }
+        kept
     }
 
-    /// Of a suspended session there is no task.
-    fn append_at_rest(&self, event: &Event) -> Option<u64> {
+    /// Of a suspended session there is no task: says `None` of any other.
+    fn write_at_rest(&self, write: impl FnOnce(&mut Writer)) -> Option<()> {
         let _not_resumed = self.lives.alone_now()?;
         if !self.is_suspended() || !self.lives.is_latest(self) {
             return None;
         }
         let mut log = self.history().reopen();
-        log.push(0, event.clone());
         log.leave_open();
-        Some(log.commit_all())
+        write(&mut log);
+        Some(())
     }
 
     pub(crate) async fn abort(&self, policy: AbortPolicy) -> Result<Option<Receipt>> {

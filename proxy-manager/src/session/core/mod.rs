@@ -521,9 +521,8 @@ impl Core {
 
     /// Goes on with what the event log had no room for, and tells if it fails.
     pub(crate) fn look_at_log(&mut self, now: Instant) {
-        if let Some(error) = self.log.take_failure() {
+        if let Some(error) = self.log.push_failure() {
             tracing::error!(%error, "events are not in the log");
-            self.log.push(0, Event::SessionDegraded { reason: error.to_string() });
             if self.log.ends_on_failure() && self.closing.is_none() {
                 self.end(KillOptions::default(), EndReason::Failed(error.to_string()), now);
             }

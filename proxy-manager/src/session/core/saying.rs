@@ -32,14 +32,11 @@ impl Core {
             Say::Steer { prompt, reply } => self.steer(prompt, reply),
             Say::Operate { operation, reply } => self.operate(operation, reply),
             Say::Append { event, reply } => {
-                let answer = match &self.closing {
-                    Some(error) => Err(error.clone()),
-                    None => {
-                        self.log.push(self.turn(), event);
-                        Ok(self.log.commit_all())
-                    }
-                };
-                Pending::answer(reply, answer);
+                if let Some(error) = &self.closing {
+                    return Pending::answer(reply, Err(error.clone()));
+                }
+                self.log.push(self.turn(), event);
+                self.log.commit_and(|kept| Pending::answer(reply, kept.map_err(Error::from)));
             }
         }
     }

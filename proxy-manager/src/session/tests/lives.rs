@@ -19,15 +19,6 @@ async fn kept(before: Option<&Session>) -> (Arc<Session>, FakeProxy, FakeForkSer
     (session, proxy, fork_server)
 }
 
-/// Ends it as it is told to. For what reason that is.
-async fn end(mut proxy: FakeProxy, fork_server: FakeForkServer, id: &SessionId) -> EndReason {
-    let Some(ToProxy::Shutdown { reason, .. }) = proxy.receive().await else { panic!("no shutdown") };
-    proxy.send(FromProxy::Ended { reason: reason.clone(), receipt: Box::new(receipt(id)) }).await;
-    drop(proxy);
-    fork_server.gone(id, guard_receipt(id));
-    reason
-}
-
 async fn suspended() -> Arc<Session> {
     let (session, proxy, fork_server) = kept(None).await;
     session.demand_end(KillOptions::NOW, EndReason::Suspended);

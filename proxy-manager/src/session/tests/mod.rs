@@ -3,6 +3,7 @@
 mod clocks;
 mod ends;
 mod health;
+mod kept;
 mod lives;
 mod operations;
 mod resume;
@@ -202,8 +203,11 @@ async fn starting(config: AgentSessionConfig, deadlines: Deadlines, limits: Hist
 }
 
 async fn launched(launch: Launch, deadlines: Deadlines, limits: HistoryLimits) -> Starting {
-    let streams = Streams { limits, ..Streams::default() };
-    let (session, inlets, log) = Session::new(launch.id().clone(), launch.labels.clone(), deadlines, &streams);
+    launched_in(launch, deadlines, &Streams { limits, ..Streams::default() }).await
+}
+
+async fn launched_in(launch: Launch, deadlines: Deadlines, streams: &Streams) -> Starting {
+    let (session, inlets, log) = Session::new(launch.id().clone(), launch.labels.clone(), deadlines, streams);
     let task = |ours| Task::new(session.clone(), inlets, log, launch, ours, HOST, Arc::default()).expect("a task");
     let (ready, mut fork_server) = run(&session, task);
     let proxy = fork_server.fork().await;
@@ -242,6 +246,15 @@ fn receipt(session: &SessionId) -> Receipt {
 
 fn guard_receipt(session: &SessionId) -> Receipt {
     Receipt { proof: Proof::QuietRounds(3), rounds: 3, ..receipt(session) }
+}
+
+/// Ends it as it is told to. For what reason that is.
+async fn end(mut proxy: FakeProxy, fork_server: FakeForkServer, id: &SessionId) -> EndReason {
+    let Some(ToProxy::Shutdown { reason, .. }) = proxy.receive().await else { panic!("no shutdown") };
+    proxy.send(FromProxy::Ended { reason: reason.clone(), receipt: Box::new(receipt(id)) }).await;
+    drop(proxy);
+    fork_server.gone(id, guard_receipt(id));
+    reason
 }
 
 /// Lets what was sent to the session's task arrive there, by a round trip behind it.

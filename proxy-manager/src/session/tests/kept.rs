@@ -1,0 +1,234 @@
+//! Sessions whose event log fails.
+
+use std::collections::BTreeSet;
+
+use event_log::{Batch, EventLog, Limit, LogError, Options};
+use ipc_protocol::{Envelope, Gap};
+use tokio::sync::oneshot;
+
+use super::*;
+use crate::{LogFailure, Subscription, history::Log};
+
+/// A log in a file.
+struct Place {
+    streams: Streams,
+    log: EventLog,
+    _folder: tempfile::TempDir,
+}
+
+impl Place {
+    fn new(options: Options, log_failure: LogFailure) -> Self {
+        let folder = tempfile::tempdir().expect("a directory");
+        let log = EventLog::open(folder.path().join("log.sqlite"), options).expect("a log");
+        let streams = Streams { log: Log::new(Some(log.clone())), log_failure, ..Streams::default() };
+        Self { streams, log, _folder: folder }
+    }
+
+    /// One with a small disk.
+    fn small(log_failure: LogFailure) -> Self {
+        Self::new(Options { max_pages: Some(100), ..Options::default() }, log_failure)
+    }
+
+    /// A session that is ready, and all of whose events are in the log.
+    async fn running(&self) -> Running {
+        let launch = plan(AgentSessionConfig::new("acp"), &Arc::default()).expect("valid");
+        let Starting { handle, ready, mut proxy, fork_server } = launched_in(launch, quick(), &self.streams).await;
+        proxy.start_as("n-1").await;
+        soon(ready).await.expect("an answer").expect("ready");
+        soon(handle.session().published()).await.expect("in time");
+        Running { handle, proxy, fork_server }
+    }
+
+    /// Another stream takes all the room there is.
+    async fn fill(&self) {
+        let session = Arc::new(other());
+        let mut offset = self.log.head(&session).map_or(1, |head| head.last + 1);
+        for length in [30_000, 1000, 1] {
+            loop {
+                let created_at = std::time::SystemTime::now();
+                let event = Event::Text { text: "x".repeat(length) };
+                let event = Arc::new(Envelope { offset, created_at, session: session.clone(), turn: None, event });
+                let batch = Batch {
+                    session: session.clone(),
+                    created_at,
+                    first: offset,
+                    events: vec![event],
+                    source: 0,
+                    cursor: None,
+                };
+                match told(|done| self.log.append(batch, done).expect("room in the queue")).await {
+                    Ok(()) => offset += 1,
+                    Err(error) => break assert!(matches!(error, LogError::DiskFull { .. }), "{error}"),
+                }
+            }
+        }
+    }
+
+    async fn make_room(&self) {
+        // In one commit with what there is no room for, it fails with that.
+        soon(async { while told(|done| self.log.delete(&other(), done)).await.is_err() {} }).await;
+    }
+
+    /// What the log has of a session: the events, and what it says to lack.
+    fn kept(&self, id: &SessionId) -> (Vec<Arc<Envelope>>, Vec<Gap>) {
+        let (mut events, mut gaps) = (Vec::new(), Vec::new());
+        loop {
+            let from = events.last().map_or(0, |event: &Arc<Envelope>| event.offset);
+            let page = self.log.read(id, from, Limit::default()).expect("read");
+            if page.events.is_empty() {
+                return (events, gaps);
+            }
+            gaps.extend(page.events.iter().filter_map(|event| match &event.event {
+                Event::SessionGap(gap) => Some(*gap),
+                _ => None,
+            }));
+            events.extend(page.events);
+        }
+    }
+}
+
+fn other() -> SessionId {
+    "other".parse().expect("a valid id")
+}
+
+async fn told(start: impl FnOnce(event_log::Done)) -> Result<(), LogError> {
+    let (done, is_done) = oneshot::channel();
+    start(Box::new(move |result| _ = done.send(result)));
+    soon(is_done).await.expect("told")
+}
+
+fn text(n: u64) -> Event {
+    Event::Text { text: format!("{n} {}", "x".repeat(1000)) }
+}
+
+fn number(event: &Event) -> Option<u64> {
+    if let Event::Text { text } = event { text.split(' ').next()?.parse().ok() } else { None }
+}
+
+fn external() -> Event {
+    Event::External { kind: "test:noted".into(), version: 1, payload: ipc_protocol::Json::null() }
+}
+
+/// Appends until that is durable. Its offset.
+async fn append_again(session: &Session) -> u64 {
+    soon(async {
+        loop {
+            match session.append(external()).await {
+                Ok(offset) => return offset,
+                Err(error) => assert!(matches!(error, Error::Log(LogError::DiskFull { .. })), "{error}"),
+            }
+        }
+    })
+    .await
+}
+
+/// The events up to this offset, of a subscriber who may have missed none.
+async fn up_to(events: &mut Subscription, last: u64) -> Vec<Arc<Envelope>> {
+    let mut all: Vec<Arc<Envelope>> = Vec::new();
+    while all.last().is_none_or(|event| event.offset < last) {
+        all.push(soon(events.next()).await.expect("an event"));
+    }
+    assert!(all.iter().map(|event| event.offset).eq(1..=last), "{all:?}");
+    all
+}
+
+fn degraded(events: &[Arc<Envelope>]) -> Vec<&str> {
+    fn reason(event: &Event) -> Option<&str> {
+        if let Event::SessionDegraded { reason } = event { Some(reason) } else { None }
+    }
+    events.iter().filter_map(|event| reason(&event.event)).collect()
+}
+
+/// Each event is in the log, or in what it says to lack.
+fn nothing_is_missing(place: &Place, id: &SessionId, all: &[Arc<Envelope>]) {
+    let (events, gaps) = place.kept(id);
+    assert!(!gaps.is_empty());
+    let offsets = events.iter().map(|event| event.offset).chain(gaps.iter().flat_map(|gap| gap.from..=gap.to));
+    let told: BTreeSet<u64> = offsets.collect();
+    assert!(told.into_iter().eq(1..=all.len() as u64), "{gaps:?}");
+    assert!(events.len() < all.len());
+    for event in &events {
+        let shown = &all[event.offset as usize - 1];
+        assert_eq!((&event.event, event.offset), (&shown.event, shown.offset));
+    }
+}
+
+#[tokio::test]
+async fn without_room_a_session_is_degraded_once_and_its_log_tells_what_it_lacks() {
+    const TEXTS: u64 = 20;
+    let place = Place::small(LogFailure::Degrade);
+    let Running { handle, mut proxy, fork_server: _guard } = place.running().await;
+    let mut events = handle.subscribe_from(0);
+    place.fill().await;
+    for n in 0..TEXTS {
+        proxy.send(FromProxy::Event { turn: 0, event: text(n) }).await;
+        // Each in a commit of its own.
+        round_trip(&handle, &mut proxy).await;
+    }
+    // What is not durable is no success, though it can be read.
+    let error = soon(handle.session().append(external())).await.expect_err("no room");
+    assert!(matches!(error, Error::Log(LogError::DiskFull { .. })), "{error}");
+    assert!(error.to_string().ends_with("the disk is full; make room, then append again"), "{error}");
+    place.make_room().await;
+    let last = append_again(handle.session()).await;
+    let all = up_to(&mut events, last).await;
+    assert!(all.iter().filter_map(|event| number(&event.event)).eq(0..TEXTS), "{all:?}");
+    assert_eq!(degraded(&all).len(), 1, "{all:?}");
+    assert!(degraded(&all)[0].contains("the disk is full"), "{all:?}");
+    nothing_is_missing(&place, handle.id(), &all);
+    assert_eq!(handle.info().state, SessionState::Idle);
+    // It is as before: another failure is told again.
+    soon(async {
+        // What was deleted may give back some more room meanwhile.
+        while handle.session().append(external()).await.is_ok() {
+            place.fill().await;
+        }
+    })
+    .await;
+    soon(async { while !matches!(events.next().await.expect("more").event, Event::SessionDegraded { .. }) {} }).await;
+}
+
+#[tokio::test]
+async fn without_room_a_session_ends_where_that_is_wanted() {
+    let place = Place::small(LogFailure::End);
+    let Running { handle, mut proxy, fork_server } = place.running().await;
+    let mut events = handle.subscribe_from(0);
+    place.fill().await;
+    proxy.send(FromProxy::Event { turn: 0, event: text(0) }).await;
+    let reason = end(proxy, fork_server, handle.id()).await;
+    let EndReason::Failed(why) = &reason else { panic!("{reason}") };
+    assert!(why.contains("the disk is full"), "{why}");
+    let mut all = Vec::new();
+    while let Some(event) = soon(events.next()).await {
+        all.push(event);
+    }
+    assert!(all.iter().any(|event| number(&event.event) == Some(0)), "{all:?}");
+    assert_eq!(degraded(&all), [why], "{all:?}");
+    let Event::SessionEnded { reason: told, .. } = &all.last().expect("some").event else { panic!("{all:?}") };
+    assert_eq!(told, &reason);
+    assert!(matches!(handle.info().state, SessionState::Ended { reason: EndReason::Failed(_), .. }));
+}
+
+#[tokio::test]
+async fn what_is_appended_to_a_suspended_session_is_durable_or_an_error() {
+    for log_failure in [LogFailure::Degrade, LogFailure::End] {
+        let place = Place::small(log_failure);
+        let Running { handle, proxy, fork_server } = place.running().await;
+        let session = handle.session();
+        let mut events = handle.subscribe_from(0);
+        session.demand_end(KillOptions::NOW, EndReason::Suspended);
+        assert_eq!(end(proxy, fork_server, handle.id()).await, EndReason::Suspended);
+        soon(session.settled()).await.expect("settled");
+        place.fill().await;
+        for _ in 0..2 {
+            let error = soon(session.append(external())).await.expect_err("no room");
+            assert!(matches!(error, Error::Log(LogError::DiskFull { .. })), "{error}");
+        }
+        place.make_room().await;
+        let last = append_again(session).await;
+        let all = up_to(&mut events, last).await;
+        assert_eq!(degraded(&all).len(), 1, "{all:?}");
+        nothing_is_missing(&place, handle.id(), &all);
+        assert!(session.is_suspended(), "nothing of it ran, and nothing is to be ended");
+    }
+}
