@@ -1,6 +1,6 @@
-//! Sessions whose event log fails.
+//! Sessions whose event log fails, or stands still.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::mpsc};
 
 use event_log::{Batch, EventLog, Limit, LogError, Options};
 use ipc_protocol::{Envelope, Gap};
@@ -8,6 +8,9 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::{LogFailure, Subscription, history::Log};
+
+/// Turns of the runtime after which nothing more comes of what was written.
+const TURNS: usize = 10_000;
 
 /// A log in a file.
 struct Place {
@@ -231,4 +234,56 @@ async fn what_is_appended_to_a_suspended_session_is_durable_or_an_error() {
         nothing_is_missing(&place, handle.id(), &all);
         assert!(session.is_suspended(), "nothing of it ran, and nothing is to be ended");
     }
+}
+
+#[tokio::test]
+async fn a_log_that_stands_still_holds_up_the_agent_and_nothing_is_lost() {
+    const EVENTS: u64 = 10_000;
+    const MOST: usize = 4 * 1024 * 1024;
+    let place = Place::new(Options::default(), LogFailure::Degrade);
+    let Running { handle, mut proxy, fork_server: _guard } = place.running().await;
+    let mut events = handle.subscribe();
+    // The log's writer stands still in this.
+    let (go_on, waits) = mpsc::channel::<()>();
+    let (told, tells) = oneshot::channel();
+    let stall = move |_| {
+        told.send(()).expect("heard");
+        _ = waits.recv();
+    };
+    place.log.put_session(&other(), String::new(), Box::new(stall));
+    soon(tells).await.expect("it stalls");
+    let mut bytes = Vec::new();
+    for n in 0..EVENTS {
+        codec::encode(&FromProxy::Event { turn: 0, event: text(n) }, &mut bytes).expect("encodes");
+    }
+    assert!(bytes.len() > 2 * MOST);
+    let (mut taken, mut refused) = (0, 0);
+    while refused < TURNS && taken < bytes.len() {
+        match proxy.stream.try_write(&bytes[taken..]) {
+            Ok(written) => (taken, refused) = (taken + written, 0),
+            Err(error) => {
+                assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+                refused += 1;
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+    assert!(taken < MOST, "{taken} bytes of {} were taken", bytes.len());
+    // It is looked after all the same.
+    let last = handle.info().last_offset;
+    go_on.send(()).expect("it waits");
+    // Each event has a deadline.
+    let write = async { proxy.stream.write_all(&bytes[taken..]).await.expect("written") };
+    let read = async {
+        let mut expected = 0;
+        while expected < EVENTS {
+            let event = soon(events.next()).await.expect("an event");
+            if let Some(n) = number(&event.event) {
+                assert_eq!(n, expected);
+                expected += 1;
+            }
+        }
+    };
+    tokio::join!(write, read);
+    assert_eq!(handle.info().last_offset, last + EVENTS);
 }
