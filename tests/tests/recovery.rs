@@ -13,7 +13,7 @@ use agent_proxy_tests::{
     system::{self, until},
 };
 use proxy_manager::{
-    AgentSessionConfig, Builder, Containment, Error, Event, KillCause, KillOptions, Layer, MARKER, ProcessId,
+    AgentSessionConfig, Builder, Containment, Error, Event, KillCause, KillOptions, Layer, LogError, MARKER, ProcessId,
     ProxyManager, ReapedBy, Receipt, Recovered, Recovery, Signal,
 };
 use registry::{Input, Output, PidFd, Spawn, Spawned};
@@ -335,6 +335,26 @@ async fn strangers_with_a_recorded_pid_are_not_touched() {
         assert_eq!(state.journals(), [] as [PathBuf; 0]);
         manager.shutdown().await;
     }
+}
+
+#[tokio::test]
+async fn a_log_that_cannot_be_used_is_told_and_nothing_is_started() {
+    let state = Scratch::new();
+    next_manager(&state).await.shutdown().await;
+    let log = state.0.join("log.sqlite");
+    let whole = fs::read(&log).expect("a log");
+    let mut torn = whole.clone();
+    torn[100..2000].fill(0xa5);
+    for (bytes, says) in [(b"# Notes\n".repeat(400), "it is no event log"), (torn, "move the file away")] {
+        fs::write(&log, &bytes).expect("written");
+        let error = builder().state_dir(state.0.clone()).build().await.expect_err("refused");
+        assert!(matches!(error, Error::Log(LogError::Corrupt { .. })), "{error}");
+        let text = error.to_string();
+        assert!(text.contains(log.to_str().expect("UTF-8")) && text.contains(says), "{text}");
+    }
+    // The directory is free again, and so is what it was good for.
+    fs::write(&log, whole).expect("written");
+    next_manager(&state).await.shutdown().await;
 }
 
 #[tokio::test]
