@@ -17,14 +17,14 @@ use agent_proxy_tests::{
     lasting::{Lasting, Mode, Speaker, WORD},
     mock_model::{MockModel, says},
     sessions::{all, event, soon},
-    system::{is_alive, until, with_marker},
+    system::{self, is_alive, until, with_marker},
 };
 use libtest_mimic::{Arguments, Trial};
 use proxy_manager::{
     AbortPolicy, AgentSessionConfig, EndReason, Envelope, Error, Event, KillOptions, Lifecycle, OnMissing, ProcessId,
     PromptMode, ProxyManager, Restart, Resume, ResumeFrom, SessionHandle, SessionState, SessionStatus, Signal,
 };
-use registry::{Input, Output, PidFd, Spawn};
+use registry::{Input, Output, PidFd, Spawn, Spawned};
 use tempfile::TempDir;
 use tokio::{io::AsyncBufReadExt, net::unix::pipe};
 
@@ -38,6 +38,8 @@ enum Victim {
     Proxy,
     Agent,
 }
+
+const EVERYBODY: &[Victim] = &[Victim::ForkServer, Victim::Proxy, Victim::Agent, Victim::Host];
 
 /// What happens, and what has to come of it.
 #[derive(Clone, Copy)]
@@ -64,14 +66,17 @@ const ROWS: &[(&str, Row, bool, &[Mode])] = &[
     ("the_host_of_a_session_that_outlives_it_dies", Row::Detach, true, ALL),
     ("host_and_proxy_die", Row::Die(&[Victim::Proxy, Victim::Host]), false, ALL),
     ("host_and_fork_server_die", Row::Die(&[Victim::ForkServer, Victim::Host]), false, ALL),
-    ("all_die", Row::Die(&[Victim::ForkServer, Victim::Proxy, Victim::Agent, Victim::Host]), false, ALL),
+    ("all_die", Row::Die(EVERYBODY), false, ALL),
+    ("all_of_a_session_that_outlives_its_host_die", Row::Die(EVERYBODY), true, ALL),
+    ("host_and_proxy_of_a_session_that_outlives_it_die", Row::Die(&[Victim::Proxy, Victim::Host]), true, ALL),
     ("the_proxy_dies", Row::Restart(Victim::Proxy), false, ALL),
     ("the_agent_dies", Row::Restart(Victim::Agent), false, ALL),
     ("the_fork_server_dies", Row::ForkServer, false, ALL),
     ("the_fork_server_of_a_session_that_outlives_its_host_dies", Row::ForkServer, true, ALL),
     ("the_machine_boots_anew", Row::Boot, false, &[Mode::Turn]),
-    ("the_conversation_is_gone", Row::ConversationGone, false, &[Mode::Idle]),
-    ("the_store_is_gone", Row::StoreGone, false, &[Mode::Idle]),
+    ("the_machine_of_a_session_that_outlives_its_host_boots_anew", Row::Boot, true, &[Mode::Turn]),
+    ("the_conversation_is_gone", Row::ConversationGone, false, ALL),
+    ("the_store_is_gone", Row::StoreGone, false, ALL),
 ];
 
 /// The agents that all rows are for: no id is the fake agent.
@@ -215,7 +220,8 @@ impl Stage {
             }
         }
         until("the host's end", || host.process.try_reap().expect("our child"));
-        if !victims.contains(&Victim::ForkServer) && !self.lasting.detaches {
+        let is_over = !self.lasting.detaches || victims.contains(&Victim::Proxy);
+        if !victims.contains(&Victim::ForkServer) && is_over {
             // It ends what the host left, before another manager has to.
             until("the end of its fork server", || (!is_alive(fork_server.pid)).then_some(()));
         }
@@ -366,13 +372,25 @@ impl Stage {
         let session = self.begun(&manager, config).await;
         let info = session.info();
         let mut events = session.subscribe_from(info.last_offset);
-        kill(if victim == Victim::Proxy { info.proxy } else { info.agent_process }.expect("it runs"));
+        let (proxy, agent) = (info.proxy.expect("it runs"), info.agent_process.expect("it runs"));
+        // The agent, and what it has started.
+        let mut of_first = with_marker(self.lasting.id.as_str());
+        of_first.retain(|pid| *pid != proxy.pid);
+        let of_first: Vec<_> = of_first.into_iter().filter_map(|pid| registry::identify(pid).ok()).collect();
+        assert!(of_first.contains(&agent) && (self.lasting.mode != Mode::Tool || of_first.len() > 1), "{of_first:?}");
+        kill(if victim == Victim::Proxy { proxy } else { agent });
         event(&mut events, "a restart", |envelope| {
             matches!(&envelope.event, Event::SessionResumed { by, .. } if by == "restart").then_some(())
         })
         .await;
+        let lives = |process: &&ProcessId| {
+            is_alive(process.pid) && registry::identify(process.pid).is_ok_and(|now| now == **process)
+        };
+        let left: Vec<_> = of_first.iter().filter(lives).collect();
+        assert!(left.is_empty(), "{left:?} of its first life live in its second");
         event(&mut events, "ready", |envelope| (envelope.event == Event::SessionIdle {}).then_some(())).await;
         let session = self.session(&manager);
+        self.has_said(&self.events(&manager).await);
         self.remembers(&session).await;
         self.killed(&session).await;
         manager.shutdown().await;
@@ -402,17 +420,21 @@ impl Stage {
     async fn boots_anew(&self) {
         self.host_dies(&[Victim::ForkServer, Victim::Proxy, Victim::Agent, Victim::Host]).await;
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("readable");
+        let stranger = Stranger::new();
         let mut changed = 0;
         for entry in fs::read_dir(self.lasting.state().join("sessions")).expect("there").flatten() {
             let text = fs::read_to_string(entry.path()).expect("a journal");
             if text.contains(boot.trim()) {
                 let text = text.replace(boot.trim(), "00000000-0000-4000-8000-000000000000");
-                fs::write(entry.path(), text).expect("written");
+                // A number of the session's, which another process has now.
+                let ProcessId { pid, start_time } = stranger.0.id();
+                fs::write(entry.path(), format!("{text}+{pid}@{start_time}\n")).expect("written");
                 changed += 1;
             }
         }
         assert_eq!(changed, 1, "one journal says when the machine was booted");
         self.goes_on().await;
+        assert_eq!(stranger.0.process.try_reap().expect("our child"), None, "a process of nobody's was ended");
     }
 
     async fn conversation_is_gone(&self) {
@@ -452,6 +474,24 @@ impl Stage {
         let ended = all(&mut session.subscribe()).await;
         assert!(ended.iter().map(|envelope| envelope.offset).eq(1..=ended.len() as u64));
         manager.shutdown().await;
+    }
+}
+
+/// A process that is of no session, ended with this.
+struct Stranger(Spawned);
+
+impl Stranger {
+    fn new() -> Self {
+        let argv = vec!["sleep".into(), system::unique_seconds().into()];
+        Self(registry::spawn(Spawn { argv, ..Spawn::new("/bin/sleep") }).expect("started"))
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        if self.0.process.signal(Signal::Kill).is_ok() {
+            until("its end", || self.0.process.try_reap().expect("our child"));
+        }
     }
 }
 
