@@ -65,7 +65,7 @@ pub enum LogError {
         lost: Option<Gap>,
     },
     /// Somebody else has it open.
-    #[error("open the event log {}: {} has it open; end that first, or use another directory", path.display(), owner(*by))]
+    #[error("use the event log {}: {} has it open; end that first, or use another directory", path.display(), owner(*by))]
     Locked {
         /// The log.
         path: PathBuf,

@@ -129,3 +129,30 @@ fn migrate(conn: &mut Connection, found: i64) -> rusqlite::Result<()> {
     transaction.pragma_update(None, "user_version", VERSION)?;
     transaction.commit()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_is_on_the_disk_when_it_is_told() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let path = folder.path().join("log.sqlite");
+        // A new file, and one that is there.
+        for _ in 0..2 {
+            let mut conn = Connection::open(&path).expect("a connection");
+            prepare(&mut conn, &path).expect("prepared");
+            let number = |name| conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).expect("a number");
+            let mode: String = conn.pragma_query_value(None, "journal_mode", |row| row.get(0)).expect("a word");
+            assert_eq!(mode, "wal");
+            // FULL: in WAL mode each commit is an fsync.
+            assert_eq!(number("synchronous"), 2);
+            // INCREMENTAL: freed pages go back to the file system.
+            assert_eq!(number("auto_vacuum"), 2);
+            assert_eq!(number("wal_autocheckpoint"), CHECKPOINT_PAGES);
+            assert_eq!(number("journal_size_limit"), WAL_BYTES);
+            assert_eq!(number("user_version"), VERSION);
+            assert_eq!(number("application_id"), APPLICATION_ID);
+        }
+    }
+}

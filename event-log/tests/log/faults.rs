@@ -175,6 +175,27 @@ fn a_second_owner_is_told_who_the_first_is() {
 }
 
 #[test]
+fn another_program_in_the_file_is_waited_for_and_then_told() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = open(&dir);
+    append(&log, batch(&id("a"), 1, 1)).expect("appended");
+    let other = rusqlite::Connection::open(dir.path().join("log.sqlite")).expect("the file");
+    other.execute_batch("BEGIN EXCLUSIVE").expect("locked");
+    let error = append(&log, batch(&id("a"), 2, 1)).expect_err("refused");
+    assert!(matches!(error, LogError::Locked { by: None, .. }), "{error}");
+    assert!(error.to_string().contains("another process has it open; end that first"), "{error}");
+    assert_eq!(read_all(&log, &id("a"), 0).len(), 1, "it can be read meanwhile");
+    // One that ends soon enough is not noticed.
+    let (tell, told) = std::sync::mpsc::channel();
+    let next = batch(&id("a"), 2, 1);
+    log.append(next, Box::new(move |result| tell.send(result).expect("told"))).expect("room");
+    other.execute_batch("COMMIT").expect("free again");
+    told.recv().expect("an answer").expect("appended");
+    assert_eq!(read_all(&log, &id("a"), 0).len(), 2);
+    assert!(log.metrics().last_error.is_none());
+}
+
+#[test]
 fn a_missing_directory_is_told() {
     let dir = tempfile::tempdir().expect("a directory");
     let error = try_open(&dir.path().join("none/log.sqlite")).expect_err("refused");
