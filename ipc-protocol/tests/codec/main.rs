@@ -3,6 +3,7 @@
 mod hostile;
 mod lanes;
 mod messages;
+mod shapes;
 mod sizes;
 mod values;
 
