@@ -1,15 +1,31 @@
 //! On what machine the figures were taken.
 
-use std::{io::Read, thread::available_parallelism};
+use std::{io::Read, path::Path, thread::available_parallelism};
 
 use crate::programs;
 
-/// One line: kernel, processors, Node.
+/// One line: kernel, processors, Node, and what temporary files are on: the state directories are.
 pub(crate) fn line() -> String {
     let kernel = nix::sys::utsname::uname()
         .map_or("unknown system".into(), |u| format!("{} {}", u.sysname().display(), u.release().display()));
     let cores = available_parallelism().map_or("?".into(), |n| n.to_string());
-    format!("{kernel}, {cores} cores ({}), node {}", processor(), node().unwrap_or_else(|| "not there".into()))
+    let node = node().unwrap_or_else(|| "not there".into());
+    format!("{kernel}, {cores} cores ({}), node {node}, {}", processor(), file_system(&std::env::temp_dir()))
+}
+
+/// The type of the file system that a directory is on, as the kernel names it.
+fn file_system(directory: &Path) -> String {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
+    // 36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw
+    let mounted = mounts.lines().filter_map(|line| {
+        let (mount, kind) = line.split_once(" - ")?;
+        Some((Path::new(mount.split(' ').nth(4)?), kind.split(' ').next()?))
+    });
+    // The longest, and the last of those: it is on top.
+    let found =
+        mounted.filter(|(place, _)| directory.starts_with(place)).max_by_key(|(place, _)| place.as_os_str().len());
+    format!("{} on {}", directory.display(), found.map_or("unknown", |(_, kind)| kind))
 }
 
 fn processor() -> String {
@@ -24,4 +40,14 @@ fn node() -> Option<String> {
     child.stdout.take()?.read_to_string(&mut version).ok()?;
     child.wait().ok()?;
     Some(version.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_system_has_a_name() {
+        assert_eq!(file_system(Path::new("/proc")), "/proc on proc");
+    }
 }

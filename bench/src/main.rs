@@ -28,6 +28,7 @@ mod text;
 use std::{
     ffi::OsString,
     io::{self, Write},
+    path::PathBuf,
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -97,6 +98,18 @@ enum Part {
         /// Which.
         part: durable::Part,
     },
+    /// The host of a session that outlives it.
+    #[command(hide = true)]
+    ReattachHost {
+        /// Its state directory.
+        state: PathBuf,
+    },
+    /// The agent that says when it wrote each line.
+    #[command(hide = true)]
+    Ticks {
+        /// Lines a second.
+        per_second: u64,
+    },
     /// The tree that is killed.
     #[command(hide = true)]
     Tree {
@@ -138,6 +151,8 @@ fn run(args: &Args, token: ChildToken) -> Result<ExitCode> {
         Some(Part::Lines { len }) => lines::serve(len)?,
         Some(Part::Paced { lines, interval_ms }) => lines::serve_paced(lines, Duration::from_millis(interval_ms))?,
         Some(Part::DurableHost { part }) => durable::serve(token, part)?,
+        Some(Part::ReattachHost { state }) => durable::reattach::serve_host(token, &state)?,
+        Some(Part::Ticks { per_second }) => durable::reattach::serve_ticks(per_second)?,
         Some(Part::Durable { parts, rounds }) => return durable::run(args.json, args.check, &parts, rounds),
         Some(Part::Tree { count }) => kill::tree::serve(count)?,
         Some(Part::Kill) => return kill::run(args.json, args.check, args.runtime),

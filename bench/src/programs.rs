@@ -56,6 +56,14 @@ pub(crate) fn paced_argv(lines: u64, interval_ms: u64) -> Result<Vec<String>> {
     own_argv(["paced".into(), lines.to_string(), interval_ms.to_string()])
 }
 
+/// argv of this executable as an agent that writes so many lines a second, and in each when that was.
+///
+/// # Errors
+/// As [`lines_argv`].
+pub(crate) fn ticks_argv(per_second: u64) -> Result<Vec<String>> {
+    own_argv(["ticks".into(), per_second.to_string()])
+}
+
 fn own_argv<const N: usize>(args: [String; N]) -> Result<Vec<String>> {
     let own = own()?.into_os_string().into_string();
     let own = own.map_err(|path| Error::answer(path.display().to_string(), "is a path that is not UTF-8"))?;

@@ -1,6 +1,7 @@
 //! A host with a state directory, and what is looked at in it.
 
 use std::{
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -10,7 +11,7 @@ use std::{
 };
 
 use proxy_child::ChildToken;
-use proxy_manager::{AgentSpec, Child, EnvVars, ProxyManager};
+use proxy_manager::{AgentSpec, Builder, Child, EnvVars, ProxyManager};
 
 use crate::{
     error::{Error, Result},
@@ -32,15 +33,23 @@ impl Host {
     /// When there is no manager to be had.
     pub(super) async fn new(token: ChildToken) -> Result<Self> {
         let state = tempfile::tempdir().map_err(Error::system("making a state directory"))?;
-        let path = std::env::var("PATH").unwrap_or_default();
-        let argv = programs::lines_argv(flood::LINE)?;
-        let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
-        let builder = ProxyManager::builder(Child::Current(token))
-            .base_env([("PATH", path)].into_iter().collect::<EnvVars>())
-            .agent(AgentSpec::new(flood::PROTOCOL, flood::PROTOCOL, &argv))
-            .state_dir(state.path().join("state"));
+        let builder = builder(token, &state.path().join("state"))?;
         Ok(Self { manager: builder.build().await?, _state: state })
     }
+}
+
+/// A manager with this state directory.
+///
+/// # Errors
+/// When its agent is not to be had.
+pub(super) fn builder(token: ChildToken, state: &Path) -> Result<Builder> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let argv = programs::lines_argv(flood::LINE)?;
+    let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
+    Ok(ProxyManager::builder(Child::Current(token))
+        .base_env([("PATH", path)].into_iter().collect::<EnvVars>())
+        .agent(AgentSpec::new(flood::PROTOCOL, flood::PROTOCOL, &argv))
+        .state_dir(state.to_owned()))
 }
 
 /// The greatest memory of this process, from its making on.

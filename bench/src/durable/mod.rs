@@ -5,6 +5,7 @@ mod events;
 mod host;
 mod idle;
 mod readers;
+pub(crate) mod reattach;
 
 use std::{
     ffi::OsString,
@@ -40,6 +41,8 @@ pub(crate) enum Part {
     Readers,
     /// Many sessions that do nothing.
     Idle,
+    /// A session that outlives its host.
+    Reattach,
 }
 
 /// A figure, and what it has to reach.
@@ -55,7 +58,7 @@ const fn metric(part: Part, key: &'static str, title: &'static str, decimals: us
     Metric { part, key, title, decimals, bar }
 }
 
-const METRICS: [Metric; 23] = [
+const METRICS: [Metric; 28] = [
     metric(Part::Crowd, "events_per_s", "64 sessions: events/s, proxy to subscriber", 0, Some(Bar::AtLeast(30e3))),
     metric(Part::Crowd, "flood_p50_ms", "the same: append to subscriber, p50, ms", 0, None),
     metric(Part::Crowd, "flood_p99_ms", "the same: append to subscriber, p99, ms", 0, None),
@@ -79,6 +82,17 @@ const METRICS: [Metric; 23] = [
     metric(Part::Idle, "idle_percent", "the same: processor time, % of a core", 2, Some(Bar::AtMost(1.0))),
     metric(Part::Idle, "fork_server_percent", "of that the fork server, %", 2, None),
     metric(Part::Idle, "machine_forks_per_s", "meanwhile, elsewhere on the machine: forks/s", 0, None),
+    metric(
+        Part::Reattach,
+        "first_new_ms",
+        "host killed: from a new one to a new event, ms",
+        1,
+        Some(Bar::AtMost(300.0)),
+    ),
+    metric(Part::Reattach, "slowest_ms", "the same, at the slowest, ms", 1, None),
+    metric(Part::Reattach, "agent_per_s", "the agent writes meanwhile, lines/s", 0, Some(Bar::AtLeast(9.5e3))),
+    metric(Part::Reattach, "lost", "of its lines are lost", 0, Some(Bar::AtMost(0.0))),
+    metric(Part::Reattach, "doubled", "and doubled", 0, Some(Bar::AtMost(0.0))),
 ];
 
 /// Measures `parts` (all, if none is named), each in a process of its own, `rounds` times, and prints it.
@@ -131,6 +145,7 @@ pub(crate) fn serve(token: ChildToken, part: Part) -> Result<()> {
                 Part::Busy => events::busy(&host).await,
                 Part::Readers => readers::measure(&host).await,
                 Part::Idle => idle::measure(&host).await,
+                Part::Reattach => reattach::measure(token).await,
             }
         };
         let late = |_| Error::Deadline { operation: format!("the part {part:?}"), after: DEADLINE };

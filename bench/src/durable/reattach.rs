@@ -1,0 +1,233 @@
+//! A host dies by SIGKILL while its session speaks, and another one goes on with it.
+
+use std::{
+    io::{self, BufRead, BufReader, Write},
+    path::Path,
+    process::Child,
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use proxy_child::ChildToken;
+use proxy_manager::{AgentSessionConfig, Envelope, Event, HostDeath, KillOptions, SessionHandle};
+
+use super::host;
+use crate::{
+    contestant::Figures,
+    error::{Error, Result},
+    programs,
+    stats::median,
+};
+
+/// Hosts that die, each with a state directory of its own.
+const ROUNDS: u32 = 5;
+/// Lines that the agent writes in a second.
+const PER_SECOND: u64 = 10_000;
+/// Between two looks of the agent at how many lines are due.
+const BEAT: Duration = Duration::from_millis(5);
+/// Lines that the first host has shown when it is killed, at least.
+const BEFORE: u64 = 20_000;
+/// Lines more that the next one has to show.
+const AFTER: u64 = 20_000;
+/// For the next lines to come.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// By itself the session ends soon, should the bench be killed.
+const FETCHED: HostDeath = HostDeath::Detach { fetch_within_ms: 30_000, spool_bytes: 64 << 20 };
+
+/// A line of the agent's.
+#[derive(Clone, Copy)]
+struct Tick {
+    number: u64,
+    /// When it was written, since 1970.
+    at: Duration,
+}
+
+impl Tick {
+    fn of(envelope: &Envelope) -> Option<Self> {
+        let Event::Text { text } = &envelope.event else { return None };
+        let (number, at) = text.trim_end().split_once(' ')?;
+        Some(Self { number: number.parse().ok()?, at: Duration::from_micros(at.parse().ok()?) })
+    }
+}
+
+/// What one death of a host has shown.
+struct Round {
+    first_ms: f64,
+    per_s: f64,
+    lost: u64,
+    doubled: u64,
+}
+
+/// # Errors
+/// When the session is not there, or says nothing more.
+pub(super) async fn measure(token: ChildToken) -> Result<Figures> {
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS {
+        rounds.push(round(token).await?);
+    }
+    let of = |figure: fn(&Round) -> f64| rounds.iter().map(figure).collect::<Vec<_>>();
+    let firsts = of(|round| round.first_ms);
+    let figures = [
+        ("first_new_ms", median(&firsts).unwrap_or(f64::NAN)),
+        ("slowest_ms", firsts.into_iter().fold(f64::NAN, f64::max)),
+        ("lost", of(|round| round.lost as f64).iter().sum()),
+        ("doubled", of(|round| round.doubled as f64).iter().sum()),
+        ("agent_per_s", of(|round| round.per_s).into_iter().fold(f64::NAN, f64::min)),
+    ];
+    Ok(figures.map(|(name, figure)| (name.to_owned(), figure)).into())
+}
+
+async fn round(token: ChildToken) -> Result<Round> {
+    let folder = tempfile::tempdir().map_err(Error::system("making a state directory"))?;
+    let state = folder.path().join("state");
+    let first = {
+        let state = state.clone();
+        tokio::task::spawn_blocking(move || first_host(&state))
+    };
+    let shown = first.await.map_err(Error::system("joining the first host"))??;
+    let killed = since_1970();
+    let builder = host::builder(token, &state)?;
+    let began = Instant::now();
+    let manager = builder.build().await?;
+    // What is written from now on was written with the new host there.
+    let there = since_1970();
+    let missing = || Error::answer("the next host", "has not got the session");
+    let session = manager.session(manager.reattached().first().ok_or_else(missing)?)?;
+    let news = session.info().last_offset;
+    read(&session, news, |_, tick| tick.at >= there).await?;
+    let first_ms = began.elapsed().as_secs_f64() * 1e3;
+    let (mut ticks, until) = (Vec::new(), shown.1 + AFTER);
+    let mut next = 1;
+    let mut in_place = false;
+    read(&session, 0, |offset, tick| {
+        in_place |= (offset, tick.number) == shown;
+        ticks.push(tick);
+        tick.number >= until
+    })
+    .await?;
+    let mut lost = u64::from(!in_place);
+    let mut doubled = 0;
+    for tick in &ticks {
+        lost += (tick.number + 1).saturating_sub(next);
+        doubled += u64::from(tick.number + 1 < next);
+        next = next.max(tick.number + 2);
+    }
+    session.kill(KillOptions::NOW).await?;
+    manager.shutdown().await;
+    let after: Vec<_> = ticks.iter().filter(|tick| tick.at >= killed).collect();
+    let per_s = match (after.first(), after.last()) {
+        (Some(from), Some(to)) => {
+            to.number.saturating_sub(from.number) as f64 / to.at.saturating_sub(from.at).as_secs_f64()
+        }
+        _ => 0.0,
+    };
+    Ok(Round { first_ms, per_s, lost, doubled })
+}
+
+/// Reads a session's lines, with their offsets, until `is_last`. Whatever else there is, its offsets have no holes.
+async fn read(session: &SessionHandle, from: u64, mut is_last: impl FnMut(u64, Tick) -> bool) -> Result<()> {
+    let (mut events, mut batch, mut last) = (session.subscribe_from(from), Vec::new(), from);
+    loop {
+        let late = |_| Error::Deadline { operation: "the next lines".to_owned(), after: PATIENCE };
+        if !tokio::time::timeout(PATIENCE, events.next_batch(&mut batch)).await.map_err(late)? {
+            return Err(Error::answer("the session", "ended"));
+        }
+        for envelope in batch.drain(..) {
+            if envelope.offset != last + 1 || matches!(envelope.event, Event::SessionGap(_)) {
+                return Err(Error::answer("the stream", format!("has {envelope:?} behind offset {last}")));
+            }
+            last = envelope.offset;
+            if Tick::of(&envelope).is_some_and(|tick| is_last(envelope.offset, tick)) {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Has a host start a session, and kills it in the midst of what that says. Offset and number of the last line that it showed.
+fn first_host(state: &Path) -> Result<(u64, u64)> {
+    let args = ["reattach-host".into(), state.as_os_str().to_owned()];
+    let child = programs::start(programs::own()?.as_os_str(), &args).map_err(Error::system("starting a host"))?;
+    let mut child = Killed(child);
+    let mut shown = None;
+    if let Some(stdout) = child.0.stdout.take() {
+        let mut is_killed = false;
+        for line in BufReader::new(stdout).lines() {
+            let line = line.map_err(Error::system("reading what a host shows"))?;
+            let parsed =
+                line.split_once(' ').and_then(|(offset, number)| Some((offset.parse().ok()?, number.parse().ok()?)));
+            // Its last line may be cut off.
+            let Some((offset, number)) = parsed else { continue };
+            shown = Some((offset, number));
+            if number >= BEFORE && !std::mem::replace(&mut is_killed, true) {
+                child.0.kill().map_err(Error::system("killing a host"))?;
+            }
+        }
+    }
+    child.0.wait().map_err(Error::system("waiting for a host"))?;
+    shown.ok_or_else(|| Error::answer("the first host", "has shown nothing"))
+}
+
+/// Killed when this is dropped, and reaped.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It fails only for one that is gone.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The host that is killed: says offset and number of the last line of each batch that it was shown.
+///
+/// # Errors
+/// What failed; when nobody hears it any more.
+pub(crate) fn serve_host(token: ChildToken, state: &Path) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    runtime.map_err(Error::system("making a runtime"))?.block_on(async {
+        let manager = host::builder(token, state)?.build().await?;
+        let command = programs::ticks_argv(PER_SECOND)?;
+        let config = AgentSessionConfig {
+            command,
+            on_host_death: FETCHED,
+            verbatim: Some(false),
+            ..AgentSessionConfig::new("command")
+        };
+        let session = manager.start_session(config).await?;
+        let (mut events, mut batch) = (session.subscribe(), Vec::new());
+        let mut out = io::stdout().lock();
+        while events.next_batch(&mut batch).await {
+            let last =
+                batch.drain(..).filter_map(|envelope| Some((envelope.offset, Tick::of(&envelope)?.number))).last();
+            if let Some((offset, number)) = last {
+                writeln!(out, "{offset} {number}").map_err(Error::system("telling what was shown"))?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// The agent: so many lines a second, each with its number and when it was written. What comes late is made up for. Ends when
+/// nobody reads it.
+///
+/// # Errors
+/// When the output is closed.
+pub(crate) fn serve_ticks(per_second: u64) -> Result<()> {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let (began, mut told) = (Instant::now(), 0);
+    loop {
+        let due = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX).saturating_mul(per_second) / 1_000_000;
+        let at = since_1970().as_micros();
+        for number in told..due {
+            writeln!(out, "{number} {at}").map_err(Error::system("writing lines"))?;
+        }
+        told = due;
+        out.flush().map_err(Error::system("writing lines"))?;
+        thread::sleep(BEAT);
+    }
+}
+
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
