@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use agent_proxy_tests::sessions::{self, shell, soon};
-use proxy_manager::{AgentSessionConfig, Containment, Error, KillOptions};
+use agent_proxy_tests::sessions::{self, event, shell, soon};
+use proxy_manager::{AgentSessionConfig, Containment, Error, Event, KillOptions, Layer};
 
 const FAKE: &str = env!("CARGO_BIN_EXE_fake-agent");
 
@@ -28,6 +28,16 @@ async fn a_host_has_no_child_but_its_fork_server() {
             Ok(session) => drop(session.kill(KillOptions::NOW).await.expect("killed")),
             Err(error) => assert!(matches!(error, Error::ContainmentUnavailable { .. }), "{error}"),
         }
+        // What a session has that asks for nothing: a group where there are groups, and never a namespace.
+        let session = soon("a session", manager.start_session(shell("exec sleep 300"))).await.expect("started");
+        let layers = event(&mut session.subscribe(), "its start", |envelope| match &envelope.event {
+            Event::SessionStarted { measures, .. } => Some(measures.layers.clone()),
+            _ => None,
+        })
+        .await;
+        let expected = [Some(Layer::Baseline), offered.cgroup.is_ok().then_some(Layer::Cgroup)];
+        assert!(layers.iter().eq(expected.iter().flatten()), "{layers:?} of {offered:?}");
+        drop(session.kill(KillOptions::NOW).await.expect("killed"));
         assert_eq!(faults_of_children(), before, "only the fork server is its child, and that runs");
         let strict = sessions::builder(child, FAKE).containment(Containment::Strict);
         let built = soon("the manager", strict.build()).await;
