@@ -251,6 +251,11 @@ pub fn wait_readable(process: &PidFd, at_most: Duration) -> bool {
     poll(&mut fds, timeout.as_ref()).is_ok_and(|ready| ready > 0)
 }
 
+/// The control groups of a session of any manager, in every hierarchy there is, those below first.
+pub fn groups_of(session: &str) -> Vec<PathBuf> {
+    groups_named(&format!("s-{session}"))
+}
+
 /// The control groups of that name, in every hierarchy there is, those below first.
 pub fn groups_named(name: &str) -> Vec<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();

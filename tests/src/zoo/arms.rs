@@ -1,19 +1,19 @@
 //! What is done to a member, and what must be true then.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
 use proxy_manager::{
-    Builder, Child, Containment, Deadlines, EndReason, Error, Event, KillOptions, Layer, OnAgentExit, ProcessId,
-    ProcessStatus, ProxyManager, Receipt, Recovered, SessionHandle, Signal, Subscription,
+    Builder, Child, Containment, Deadlines, EndReason, Error, Event, KillOptions, Layer, Observer, OnAgentExit,
+    ProcessId, ProcessStatus, ProxyManager, Receipt, Recovered, SessionHandle, Signal, Subscription,
 };
 use registry::PidFd;
-use zoo::{Attack, Member};
+use zoo::{Attack, Member, Refusal};
 
 use super::{
-    Agent, Bystander, Run, STARTING, groups_named,
+    Agent, Bystander, Run, STARTING, groups_of,
     host::{Host, Victim},
 };
 use crate::system::DEADLINE;
@@ -117,9 +117,18 @@ pub async fn probe(child: &str, containment: Containment) -> Checked<Verdict> {
     let config = proxy_manager::AgentSessionConfig { containment: Some(containment), ..crate::sessions::shell("cat") };
     let session = match manager.start_session(config).await {
         Ok(session) => session,
-        // Every machine has the baseline.
-        Err(error @ Error::ContainmentUnavailable { .. }) if layer_of(containment) != Layer::Baseline => {
+        Err(error @ Error::ContainmentUnavailable { .. }) => {
+            let offered = manager.capabilities().await.map_err(|error| wrong(format!("what there is: {error}")))?;
             manager.shutdown().await;
+            let is_offered = match layer_of(containment) {
+                // Every machine has it.
+                Layer::Baseline => true,
+                Layer::Cgroup => offered.cgroup.is_ok(),
+                Layer::Strict => offered.strict.is_ok(),
+            };
+            if is_offered {
+                return Err(wrong(format!("the manager says that it offers {containment}, and: {error}")));
+            }
             return Ok(Verdict::NotRun(error.to_string()));
         }
         Err(error) => return Err(Failure::NotStarted(format!("a first session: {error}"))),
@@ -196,14 +205,12 @@ impl Scene {
 
     async fn play(mut self, arm: Arm) -> Checked<Verdict> {
         let mut ended = None;
-        let mut is_stopped = false;
         match self.settle().await? {
-            Settled::Yes => {}
+            Settled::Yes | Settled::ProxyStopped => {}
             Settled::Unavailable(why) => {
                 let _ = self.manager.shutdown().await;
-                return Ok(Verdict::NotRun(why));
+                return refused(self.run.member, why);
             }
-            Settled::ProxyStopped => is_stopped = true,
             Settled::Ended(reason, receipt) => ended = Some((reason, receipt)),
         }
         if self.run.arrived() < self.run.member.least {
@@ -220,7 +227,8 @@ impl Scene {
                 // Dead before the kill begins, so no receipt has it.
                 before.retain(|id| Some(*id) != agent);
             }
-            if matches!(arm, Arm::Kill | Arm::KillNow | Arm::ExitKept) && self.run.member.is_still && !is_stopped {
+            if matches!(arm, Arm::Kill | Arm::KillNow | Arm::ExitKept) && self.run.member.is_still {
+                // Where its proxy stands still the fork server looks.
                 self.check_list(agent).await?;
             }
         }
@@ -244,6 +252,10 @@ impl Scene {
         self.run.nothing_left().map_err(|who| Failure::Survivors(format!("after the receipt ({receipt}) {who}")))?;
         if matches!(arm, Arm::Agent | Arm::Proxy | Arm::ForkServer) {
             self.run.gone_soon(&held, since).map_err(Failure::Survivors)?;
+        }
+        if arm != Arm::ForkServer {
+            // With the fork server goes who sees.
+            self.check_events(&before).await?;
         }
         if arm == Arm::Proxy && self.layer == Layer::Strict {
             // The kernel has ended them with the proxy, before anybody's kill began.
@@ -387,12 +399,47 @@ impl Scene {
         Err(wrong(format!("the receipt names {} processes and misses {missed:?}", named.len())))
     }
 
+    /// Where the kernel tells of processes, each of `before` was told of once, and so was its end.
+    async fn check_events(&self, before: &[ProcessId]) -> Checked {
+        let mut events = self.session.subscribe();
+        let (mut spawned, mut exited) = (BTreeMap::<_, u32>::new(), BTreeMap::<_, u32>::new());
+        let whole = async {
+            while let Some(envelope) = events.next().await {
+                match &envelope.event {
+                    Event::SessionStarted { measures, .. } if measures.observer != Observer::Connector => {
+                        return Ok(false);
+                    }
+                    Event::ProcessSpawned(info) => *spawned.entry(info.id).or_default() += 1,
+                    Event::ProcessExited { process, .. } => *exited.entry(*process).or_default() += 1,
+                    Event::SessionLossy { reason } => {
+                        return Err(wrong(format!("events of processes are lost: {reason}")));
+                    }
+                    Event::SessionEnded { .. } => return Ok(self.run.member.is_still),
+                    _ => {}
+                }
+            }
+            Err(wrong("the stream ended without its last event"))
+        };
+        let is_whole = tokio::time::timeout(DEADLINE, whole).await;
+        if !is_whole.unwrap_or_else(|_| Err(wrong("no event of the session's end")))? {
+            return Ok(());
+        }
+        let times = |told: &BTreeMap<ProcessId, u32>, id: &ProcessId| told.get(id).copied().unwrap_or(0);
+        let told = |id: &&ProcessId| (times(&spawned, id), times(&exited, id)) != (1, 1);
+        let off: Vec<_> = before.iter().filter(told).collect();
+        if off.is_empty() {
+            return Ok(());
+        }
+        let off: Vec<_> = off.iter().map(|id| (id.pid, times(&spawned, *id), times(&exited, *id))).collect();
+        Err(wrong(format!("not told of once, with one end (pid, starts, ends): {off:?}")))
+    }
+
     async fn check_rest(mut self) -> Checked {
         let id = self.session.id().clone();
         let _ = self.manager.shutdown().await;
         drop(self.session);
         self.bystander.is_well().map_err(Failure::Wrong)?;
-        let groups = groups_named(id.as_str());
+        let groups = groups_of(id.as_str());
         if !groups.is_empty() {
             return Err(wrong(format!("control groups of the session are left: {groups:?}")));
         }
@@ -408,6 +455,16 @@ fn sigkill(process: Option<ProcessId>) -> Checked {
     let process = process.ok_or_else(|| wrong("nothing is known of whom to kill"))?;
     let held = PidFd::open(process).map_err(|error| wrong(format!("opening {process}: {error}")))?;
     held.signal(Signal::Kill).map_err(|error| wrong(format!("killing {process}: {error}")))
+}
+
+/// What the machine refused a member: only what may be refused is passed over.
+fn refused(member: &Member, why: String) -> Checked<Verdict> {
+    let allowed = match member.refusal {
+        Refusal::Never => false,
+        Refusal::Users => !rustix::process::geteuid().is_root(),
+        Refusal::Anybody => true,
+    };
+    if allowed { Ok(Verdict::NotRun(why)) } else { Err(Failure::NotStarted(format!("refused: {why}"))) }
 }
 
 /// A host of one session of the member in a process of its own, of which these are killed.
@@ -428,7 +485,7 @@ async fn kill_host(
     match word.map_err(Failure::NotStarted)?.as_str() {
         "settled" => {}
         word => match word.strip_prefix("unavailable: ") {
-            Some(why) => return Ok(Verdict::NotRun(why.to_owned())),
+            Some(why) => return refused(member, why.to_owned()),
             None => return Err(Failure::NotStarted(word.to_owned())),
         },
     }
@@ -447,7 +504,7 @@ async fn kill_host(
         run.gone_soon(&held, since).map_err(Failure::Survivors)?;
     }
     bystander.is_well().map_err(Failure::Wrong)?;
-    let groups = groups_named(host.session());
+    let groups = groups_of(host.session());
     if !groups.is_empty() {
         return Err(wrong(format!("control groups of the session are left: {groups:?}")));
     }

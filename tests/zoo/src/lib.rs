@@ -19,6 +19,17 @@ pub enum Attack {
     Stop,
 }
 
+/// Whom a machine may refuse what a member needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Nobody: every machine has it.
+    Never,
+    /// Everybody but root.
+    Users,
+    /// Root too: not every kernel has it.
+    Anybody,
+}
+
 /// One member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
@@ -30,12 +41,12 @@ pub struct Member {
     pub is_still: bool,
     /// What it does to its proxy.
     pub attack: Attack,
-    /// Whether it may be refused by the machine, or takes root.
-    pub may_be_unavailable: bool,
+    /// Whom the machine may refuse it.
+    pub refusal: Refusal,
 }
 
 const fn still(name: &'static str, least: usize) -> Member {
-    Member { name, least, is_still: true, attack: Attack::None, may_be_unavailable: false }
+    Member { name, least, is_still: true, attack: Attack::None, refusal: Refusal::Never }
 }
 
 const fn moving(name: &'static str, least: usize) -> Member {
@@ -46,8 +57,12 @@ const fn attacking(name: &'static str, least: usize, attack: Attack) -> Member {
     Member { attack, ..still(name, least) }
 }
 
+const fn rooted(name: &'static str, least: usize) -> Member {
+    Member { refusal: Refusal::Users, ..still(name, least) }
+}
+
 const fn optional(name: &'static str, least: usize) -> Member {
-    Member { may_be_unavailable: true, ..still(name, least) }
+    Member { refusal: Refusal::Anybody, ..still(name, least) }
 }
 
 impl Member {
@@ -100,7 +115,7 @@ pub const MEMBERS: &[Member] = &[
     still("wakes-the-other", 2),
     attacking("kills-its-proxy", 2, Attack::Kill),
     attacking("stops-its-proxy", 2, Attack::Stop),
-    optional("terminal", 3),
+    rooted("terminal", 3),
     still("holds-the-streams", 1),
     still("disguised", 1),
     still("mimic", 1),
@@ -108,15 +123,15 @@ pub const MEMBERS: &[Member] = &[
     optional("memory-file", 1),
     still("deleted-file", 1),
     still("undumpable", 1),
-    optional("another-user", 2),
-    optional("another-root", 2),
+    rooted("another-user", 2),
+    rooted("another-root", 2),
     optional("pid-namespace", 3),
     optional("user-pid-namespace", 3),
     optional("nested-pid-namespaces", 5),
     optional("enters-a-namespace", 3),
     optional("hidden-proc", 2),
     optional("every-namespace", 4),
-    optional("leaves-its-group", 2),
+    rooted("leaves-its-group", 2),
     optional("frozen-group", 2),
     optional("frozen-group-v1", 2),
 ];
