@@ -229,13 +229,25 @@ fn doctor_finds_the_baseline_without_a_daemon() {
     for name in ["kernel", "pidfd", "subreaper", "test session", "layer baseline", "observer polling"] {
         assert_eq!(verdict(name), "ok", "{name}");
     }
-    // Each is there whatever came out, and what is missing says what would help.
-    let layers = ["layer cgroup", "layer strict", "observer connector"];
-    let controllers = ["controller memory", "controller pids", "controller cpu"];
-    let limits = LimitKind::ALL.map(|(_, name)| format!("limit {name}"));
-    let hardening = ["undumpable proxy", "landlock scope", "no_new_privs", "core dumps"];
-    let names = [&layers[..], &controllers, &hardening].concat();
-    for name in names.into_iter().chain(limits.iter().map(String::as_str)) {
+    // What the registry finds here, and that only.
+    let own = registry::identify(std::process::id()).expect("alive");
+    let found = [
+        ("layer cgroup", registry::Groups::create(None, own).map(drop)),
+        ("layer strict", registry::strict_is_available()),
+        ("observer connector", registry::Connector::probe()),
+        ("landlock scope", registry::landlock_scope_is_available()),
+    ];
+    for (name, found) in found {
+        assert_eq!(verdict(name), if found.is_ok() { "ok" } else { "missing" }, "{name}: {found:?}");
+    }
+    // Each limit is kept in one way or another.
+    for (_, name) in LimitKind::ALL {
+        assert_eq!(verdict(&format!("limit {name}")), "ok", "{name}");
+    }
+    // Each of these is there whatever came out, and what is missing says what would help.
+    for name in
+        ["controller memory", "controller pids", "controller cpu", "undumpable proxy", "no_new_privs", "core dumps"]
+    {
         match verdict(name).as_str() {
             Some("ok" | "note") => {}
             Some("missing") => not_run(name),
