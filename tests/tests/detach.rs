@@ -13,7 +13,7 @@ use agent_proxy_tests::{
 use ipc_protocol::{Json, message::VERSION, reattach::Verdict};
 use proxy_manager::{
     AgentSessionConfig, Deadlines, EndReason, Envelope, Event, HistoryLimits, HostDeath, PermissionAnswer, PromptMode,
-    ProxyManager, Recovery, SessionHandle, SessionId, SessionState, Subscription,
+    ProxyManager, Recovery, SessionHandle, SessionState, Subscription,
 };
 use registry::PidFd;
 use serde_json::Value;
