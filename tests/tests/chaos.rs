@@ -6,7 +6,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
     time::{Duration, Instant, SystemTime},
 };
@@ -46,7 +46,7 @@ struct TellStep(&'static str);
 impl Drop for TellStep {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            println!("chaos: in step {:?}", self.0);
+            let _ = writeln!(std::io::stderr(), "chaos: in step {:?}", self.0);
         }
     }
 }

@@ -296,7 +296,8 @@ async fn what_is_handed_over_takes_no_prompt_until_it_is_taken_back() {
     let command = command.expect("handed over");
     let record = place.left_of(&session);
     assert!(record["handedOver"] == true, "{record}");
-    assert!(matches!(prompted, Err(Error::HandedOver { .. })), "{prompted:?}");
+    // It came before the mark, or behind it.
+    assert!(matches!(prompted, Err(Error::HandedOver { .. } | Error::Suspended { .. })), "{prompted:?}");
     let info = place.info(&session);
     assert_eq!(command, ["kept", "--resume", info.native_session_id.as_deref().expect("known")]);
     assert!(info.handed_over && is_suspended(&info));

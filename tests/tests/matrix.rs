@@ -211,6 +211,8 @@ impl Stage {
         let ids: Vec<_> = pids.iter().map(|pid| registry::identify(*pid).expect("alive")).collect();
         let &[fork_server, proxy, agent] = ids.as_slice() else { panic!("{line:?}") };
         self.tool_runs().await;
+        // They die at once: it sees none of the others die.
+        host.process.signal(Signal::Stop).expect("signalled");
         for victim in victims {
             match victim {
                 Victim::Host => host.process.signal(Signal::Kill).expect("signalled"),
@@ -373,11 +375,12 @@ impl Stage {
         let info = session.info();
         let mut events = session.subscribe_from(info.last_offset);
         let (proxy, agent) = (info.proxy.expect("it runs"), info.agent_process.expect("it runs"));
-        // The agent, and what it has started.
-        let mut of_first = with_marker(self.lasting.id.as_str());
-        of_first.retain(|pid| *pid != proxy.pid);
-        let of_first: Vec<_> = of_first.into_iter().filter_map(|pid| registry::identify(pid).ok()).collect();
-        assert!(of_first.contains(&agent) && (self.lasting.mode != Mode::Tool || of_first.len() > 1), "{of_first:?}");
+        // The agent, and what it has started: in the midst of an exec it shows no environment.
+        let of_first = until("the agent and its tool", || {
+            let marked = with_marker(self.lasting.id.as_str()).into_iter().filter(|pid| *pid != proxy.pid);
+            let found: Vec<_> = marked.filter_map(|pid| registry::identify(pid).ok()).collect();
+            (found.contains(&agent) && (self.lasting.mode != Mode::Tool || found.len() > 1)).then_some(found)
+        });
         kill(if victim == Victim::Proxy { proxy } else { agent });
         event(&mut events, "a restart", |envelope| {
             matches!(&envelope.event, Event::SessionResumed { by, .. } if by == "restart").then_some(())
@@ -495,8 +498,12 @@ impl Drop for Stranger {
     }
 }
 
+/// One that the death of another has ended already is dead, too.
 fn kill(process: ProcessId) {
-    PidFd::open(process).and_then(|process| process.signal(Signal::Kill)).expect("signalled");
+    match PidFd::open(process).and_then(|process| process.signal(Signal::Kill)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => panic!("{process}: {error}"),
+        _ => {}
+    }
 }
 
 fn text(event: &Event) -> Option<&str> {

@@ -98,23 +98,42 @@ fn claim(directory: &Path, name: &str, process: ProcessId, host: ProcessId) -> R
         }
         let Ok(stream) = connect(directory, name) else { return Ok(None) };
         let (ours, theirs) = packet_pair().map_err(|error| error.to_string())?;
-        match ask(&stream, theirs, host).map_err(|error| format!("it does not answer: {error}"))? {
+        let answer = ask(&stream, theirs, host).and_then(|verdict| match verdict {
             Verdict::Owner { process, described, .. } => {
                 let wire = Wire::described(described);
-                let sessions =
-                    sessions(&ours, wire).map_err(|error| format!("it does not say what it has: {error}"))?;
-                return Ok(Some(Found { process, control: ours, wire, sessions }));
+                let sessions = sessions(&ours, wire)?;
+                Ok(Answer::Found(Found { process, control: ours, wire, sessions }))
             }
+            Verdict::Busy { owner } => Ok(Answer::Busy(owner)),
+            Verdict::Refused { reason } => Ok(Answer::Refused(reason)),
+        });
+        match answer {
+            Ok(Answer::Found(found)) => return Ok(Some(found)),
             // The state directory is ours: its owner is dead or dying.
-            Verdict::Busy { .. } if Instant::now() < until => sleep(INTERVAL),
-            Verdict::Busy { owner } => {
+            Ok(Answer::Busy(_)) if Instant::now() < until => sleep(INTERVAL),
+            // So is it itself, perhaps: a process that was killed is there for a while yet.
+            Err(error) if is_hung_up(&error) && Instant::now() < until => sleep(INTERVAL),
+            Ok(Answer::Busy(owner)) => {
                 return Err(
                     owner.map_or_else(|| "another host has them".to_owned(), |owner| format!("host {owner} has them"))
                 );
             }
-            Verdict::Refused { reason } => return Err(reason),
+            Ok(Answer::Refused(reason)) => return Err(reason),
+            Err(error) => return Err(format!("it does not say what it has: {error}")),
         }
     }
+}
+
+/// What a fork server said to who would be its host.
+enum Answer {
+    Found(Found),
+    Busy(Option<ProcessId>),
+    Refused(String),
+}
+
+fn is_hung_up(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
 }
 
 fn connect(directory: &Path, name: &str) -> io::Result<Stream> {
@@ -251,5 +270,26 @@ fn note(record: EndRecord, found: PathBuf, recovered: &mut Vec<Recovered>) {
 fn remove(path: &Path) {
     if let Err(error) = fs::remove_file(path) {
         tracing::warn!(?path, %error, "a file that is of no more use stays");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    /// As one does that was just killed: it can still be connected to.
+    #[test]
+    fn a_fork_server_that_hangs_up_and_is_gone_is_dead() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let path = scratch.path().join("4194304.1.sock");
+        let listener = UnixListener::bind(&path).expect("bound");
+        let dying = std::thread::spawn(move || drop(listener.accept().expect("a claim")));
+        let host = registry::identify(std::process::id()).expect("alive");
+        let Search { found, others } = find(scratch.path(), host);
+        assert!(found.is_empty() && others.is_empty(), "{found:?} {others:?}");
+        assert!(!path.exists(), "its socket is removed");
+        dying.join().expect("no panic");
     }
 }

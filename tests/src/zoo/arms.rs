@@ -430,7 +430,7 @@ impl Scene {
         if off.is_empty() {
             return Ok(());
         }
-        let off: Vec<_> = off.iter().map(|id| (id.pid, times(&spawned, *id), times(&exited, *id))).collect();
+        let off: Vec<_> = off.iter().map(|id| (id.pid, times(&spawned, id), times(&exited, id))).collect();
         Err(wrong(format!("not told of once, with one end (pid, starts, ends): {off:?}")))
     }
 

@@ -197,6 +197,8 @@ async fn a_dead_fork_server_fails_pending_calls_and_waits_for_the_proxys_word() 
     assert!(matches!(proxy.receive().await, Some(ToProxy::Shutdown { .. })));
     let reason = EndReason::ForkServerDied;
     proxy.send(FromProxy::Ended { reason, receipt: Box::new(receipt(handle.id())) }).await;
+    // It is heard to its end.
+    drop(proxy);
     soon(kill).await.expect("no panic").expect("the proxy's receipt");
     assert!(matches!(handle.info().state, SessionState::Ended { reason: EndReason::ForkServerDied, .. }));
 }
