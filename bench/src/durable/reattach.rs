@@ -199,7 +199,7 @@ pub(crate) fn serve_host(token: ChildToken, state: &Path) -> Result<()> {
         let mut out = io::stdout().lock();
         while events.next_batch(&mut batch).await {
             let last =
-                batch.drain(..).filter_map(|envelope| Some((envelope.offset, Tick::of(&envelope)?.number))).last();
+                batch.drain(..).filter_map(|envelope| Some((envelope.offset, Tick::of(&envelope)?.number))).next_back();
             if let Some((offset, number)) = last {
                 writeln!(out, "{offset} {number}").map_err(Error::system("telling what was shown"))?;
             }
