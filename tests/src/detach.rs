@@ -156,11 +156,12 @@ impl State {
 /// A prompt is asked for in a session's stream while no manager has the state directory: it is durable, and not done.
 pub fn asked_of_nobody(state: &Path, session: &SessionId, prompt: &str) {
     let log = EventLog::open(state.join("log.sqlite"), event_log::Options::default()).expect("a log");
-    let head = log.head(session).expect("a stream");
+    // One that was only begun has said nothing yet.
+    let last = log.head(session).map_or(0, |head| head.last);
     let session = Arc::new(session.clone());
     let payload = Json::from(&json!({ "content": prompt }));
     let event = Event::External { kind: "agent:action:prompt:called".into(), version: 1, payload };
-    let (offset, created_at) = (head.last + 1, std::time::SystemTime::now());
+    let (offset, created_at) = (last + 1, std::time::SystemTime::now());
     let asked = Arc::new(Envelope { offset, created_at, session: session.clone(), turn: None, event });
     let batch = Batch { session, created_at, first: offset, events: vec![asked], source: 0, cursor: None };
     let (done, stored) = std::sync::mpsc::channel();
