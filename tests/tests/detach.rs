@@ -53,8 +53,11 @@ async fn next_of(state: &State, deadlines: Deadlines) -> ProxyManager {
     .await
 }
 
+/// One that a failed test leaves ends itself soon.
+const FETCHED: HostDeath = HostDeath::Detach { fetch_within_ms: 60_000, spool_bytes: 64 << 20 };
+
 fn detached(config: AgentSessionConfig) -> AgentSessionConfig {
-    AgentSessionConfig { on_host_death: HostDeath::DETACH, verbatim: Some(false), ..config }
+    AgentSessionConfig { on_host_death: FETCHED, verbatim: Some(false), ..config }
 }
 
 /// Counts, so many a second.
