@@ -136,14 +136,14 @@ impl ProxyManager {
             idle_suspend_ms,
             shutdown: tokio::sync::Mutex::default(),
         };
-        let interrupted = inner.restore(&|session| outlived.lives(session));
+        let resting = inner.restore(&|session| outlived.lives(session));
         let manager = Self { inner: Arc::new(inner) };
         retention::keep(&manager.inner, retention);
         beats::keep(&manager.inner);
         manager.flush_log().await;
         let host = manager.inner.fork_server.host();
         manager.reattach(outlived, host).await;
-        for session in interrupted {
+        for session in resting {
             manager.wake_for_missed(session).await;
         }
         Ok(manager)

@@ -4,8 +4,8 @@ use std::{io::BufRead, path::Path, sync::Arc};
 
 use ipc_protocol::{AgentSessionConfig, EndReason, Envelope, Event, OnMissing, Resume, ResumeFrom, SessionId};
 
-use event_log::{EventLog, Imported, Limit, LogError};
-use tokio::sync::oneshot;
+use event_log::{Done, EventLog, Imported, Limit, LogError};
+use tokio::{sync::oneshot, time::timeout};
 
 use super::{Inner, ProxyManager};
 use crate::{
@@ -15,6 +15,16 @@ use crate::{
     roster::{MODEL_KEY, check_names},
     session::{Labels, Session, transcript_of},
 };
+
+/// How what is kept of a session was written.
+pub(super) type Written = oneshot::Receiver<std::result::Result<(), LogError>>;
+
+/// Who is told that, and where it comes.
+pub(super) fn written() -> (Done, Written) {
+    let (then, written) = oneshot::channel();
+    // Nobody waits any more: then nobody is told.
+    (Box::new(move |result| _ = then.send(result)), written)
+}
 
 impl ProxyManager {
     /// What is kept of every session that `filter` fits, by id: with a state directory those of earlier managers too.
@@ -62,31 +72,45 @@ impl ProxyManager {
             Ok::<_, LogError>((imported, record))
         };
         let (imported, record) = blocking("importing events", import).await??;
-        let (then, written) = oneshot::channel();
-        // Nobody waits any more: then nobody is told.
-        self.inner.streams.roster.add(record, Box::new(move || _ = then.send(())));
-        let _ = written.await;
+        let (then, written) = written();
+        self.inner.streams.roster.add(record, then);
+        self.await_written(&imported.session, written).await?;
         Ok(imported)
     }
 
+    /// Waits until what is kept of a session is durable, as long as any call may take.
+    pub(super) async fn await_written(&self, session: &SessionId, written: Written) -> Result<()> {
+        let after = self.inner.deadlines.control;
+        match timeout(after, written).await {
+            Ok(Ok(result)) => Ok(result?),
+            // Who would have told is gone.
+            Ok(Err(_)) => Err(Error::ShutDown),
+            Err(_) => {
+                let operation = format!("writing down what is kept of session {session}");
+                Err(Error::Deadline { operation, after })
+            }
+        }
+    }
+
     /// Changes what is kept of a session; durable when it returns.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSession`], what `change` says; [`Error::Log`] or [`Error::Deadline`] where it is changed in memory only.
     async fn change_record(
         &self,
         session: &SessionId,
         change: impl FnOnce(&mut SessionRecord) -> Result<()>,
     ) -> Result<SessionRecord> {
-        let (then, written) = oneshot::channel();
-        // Nobody waits any more: then nobody is told.
-        let then = Box::new(move || _ = then.send(()));
+        let (then, written) = written();
         let record = self.inner.streams.roster.change(session, Some(then), change)?;
-        let _ = written.await;
+        self.await_written(session, written).await?;
         Ok(record)
     }
 
     /// Gives a session a name for people, or none.
     ///
     /// # Errors
-    /// [`Error::UnknownSession`], [`Error::InvalidConfig`].
+    /// [`Error::UnknownSession`], [`Error::InvalidConfig`]; [`Error::Log`] or [`Error::Deadline`] if it is not durable.
     pub async fn rename_session(&self, session: &SessionId, title: Option<String>) -> Result<SessionRecord> {
         check_names(None, title.as_deref(), &[])?;
         self.change_record(session, |record| {
@@ -99,7 +123,7 @@ impl ProxyManager {
     /// Adds tags to a session, and takes some from it.
     ///
     /// # Errors
-    /// [`Error::UnknownSession`], [`Error::InvalidConfig`].
+    /// [`Error::UnknownSession`], [`Error::InvalidConfig`]; [`Error::Log`] or [`Error::Deadline`] if it is not durable.
     pub async fn tag_session(&self, session: &SessionId, add: &[String], remove: &[String]) -> Result<SessionRecord> {
         self.change_record(session, |record| {
             let tags = &mut record.config.lifecycle.tags;
@@ -117,7 +141,7 @@ impl ProxyManager {
     /// Puts a session aside, or takes it out again. One that runs goes on.
     ///
     /// # Errors
-    /// [`Error::UnknownSession`].
+    /// [`Error::UnknownSession`]; [`Error::Log`] or [`Error::Deadline`] if it is not durable.
     pub async fn archive_session(&self, session: &SessionId, archived: bool) -> Result<SessionRecord> {
         self.change_record(session, |record| {
             record.archived = archived;

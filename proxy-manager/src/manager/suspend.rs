@@ -7,9 +7,8 @@ use ipc_protocol::{
     SessionId,
 };
 use serde::{Deserialize, Serialize};
-use tokio::{sync::oneshot, time::timeout};
 
-use super::{Inner, ProxyManager};
+use super::{Inner, ProxyManager, roster::written};
 use crate::{Error, Result, SessionHandle, SessionRecord, SessionState, blocking::blocking, session::Session};
 
 /// A suspended session: what is needed to go on with it, here or in another manager that sees the same files.
@@ -184,10 +183,13 @@ impl ProxyManager {
             .await??;
         }
         let record = SessionRecord::suspended(*config, native_session_id, home, turns, secrets)?;
-        let (then, written) = oneshot::channel();
-        // Nobody waits any more: then nobody is told.
-        streams.roster.add(record.clone(), Box::new(move || _ = then.send(())));
-        let _ = written.await;
+        let (then, written) = written();
+        streams.roster.add(record.clone(), then);
+        if let Err(error) = self.await_written(&id, written).await {
+            // It is not ours then.
+            streams.roster.forget(&id);
+            return Err(error);
+        }
         let session = Arc::new(Session::restored(&record, *deadlines, streams));
         let reason = EndReason::Suspended;
         let mut log = session.history().reopen();
@@ -201,23 +203,16 @@ impl ProxyManager {
     /// ([`ProxyManager::take_back`]) it takes no prompt; with a state directory no later manager lets it have one either.
     ///
     /// # Errors
-    /// As [`ProxyManager::suspend_session`], [`Error::Unsupported`] also if the agent has no such command.
+    /// As [`ProxyManager::suspend_session`], [`Error::Unsupported`] also if the agent has no such command; [`Error::Log`] or
+    /// [`Error::Deadline`] if the mark is not durable: it holds here all the same.
     pub async fn hand_over(&self, session: &SessionId, options: KillOptions) -> Result<Vec<String>> {
         let command = self.attach_command(session)?;
         self.suspend(session, options, true).await?;
         let session = self.inner.directory.get(session)?;
-        let (then, written) = oneshot::channel();
-        // Nobody waits any more: then nobody is told.
-        session.note_and(move || _ = then.send(()));
-        let after = self.inner.deadlines.control;
-        match timeout(after, written).await {
-            // It fails only where nothing is written any more.
-            Ok(_) => Ok(command),
-            Err(_) => {
-                let operation = format!("writing down that session {} is handed over", session.id());
-                Err(Error::Deadline { operation, after })
-            }
-        }
+        let (then, written) = written();
+        session.note_and(then);
+        self.await_written(session.id(), written).await?;
+        Ok(command)
     }
 
     /// Goes on with a session that was handed over.

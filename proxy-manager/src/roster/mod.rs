@@ -21,8 +21,8 @@ const LONGEST: usize = 256;
 /// Tags of a session at most.
 const MOST_TAGS: usize = 64;
 
-/// What is done when something is durable.
-type Then = Box<dyn FnOnce() + Send>;
+/// Told when something is durable, or why it is not.
+type Then = event_log::Done;
 
 /// All records of a manager.
 #[derive(Default)]
@@ -90,7 +90,7 @@ impl Roster {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes down what a session shows of itself. `then` is called when that is done, or cannot be.
+    /// Writes down what a session shows of itself. `then` is told when that is done, or why it is not.
     pub(crate) fn note(&self, session: &Session, then: Option<Then>) {
         let mut records = self.records();
         let record = SessionRecord::of(session, &self.execution, records.get(session.id()));
@@ -100,7 +100,7 @@ impl Roster {
         };
         drop(records);
         if let Some(then) = then {
-            then();
+            then(Ok(()));
         }
     }
 
@@ -113,7 +113,7 @@ impl Roster {
         };
         drop(records);
         if let Some(then) = then {
-            then();
+            then(Ok(()));
         }
     }
 
@@ -158,7 +158,7 @@ impl Roster {
         with_key.max_by_key(|record| (record.status != SessionStatus::Terminated, record.updated_at)).cloned()
     }
 
-    /// Changes a record. `then` is called when that is durable, or cannot be made so; not where there is an error.
+    /// Changes a record. `then` is told when that is durable, or why it is not; it is not called where there is an error.
     ///
     /// # Errors
     /// [`Error::UnknownSession`], and what `change` says.
@@ -176,7 +176,7 @@ impl Roster {
         let then = self.put(&mut records, record.clone(), then);
         drop(records);
         if let Some(then) = then {
-            then();
+            then(Ok(()));
         }
         Ok(record)
     }
@@ -206,11 +206,11 @@ impl Roster {
 fn tell(id: &SessionId, then: Option<Then>) -> event_log::Done {
     let id = id.clone();
     Box::new(move |result| {
-        if let Err(error) = result {
+        if let Err(error) = &result {
             tracing::error!(session = %id, %error, "what is known of a session is not written down");
         }
         if let Some(then) = then {
-            then();
+            then(result);
         }
     })
 }

@@ -29,6 +29,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use event_log::LogError;
 use ipc_protocol::{
     AbortPolicy, AgentSessionConfig, EndReason, Event, Json, KillOptions, Measures, Operation, PermissionAnswer,
     ProcessId, ProcessInfo, Prompt, Receipt, SessionId,
@@ -289,14 +290,14 @@ impl Session {
 
     /// Writes down what it shows.
     pub(crate) fn note(&self) {
-        self.note_and(|| {});
+        self.note_and(drop);
     }
 
-    /// The same; `then` is called when that, and every event before it, is durable, or cannot be made so.
-    pub(crate) fn note_and(&self, then: impl FnOnce() + Send + 'static) {
+    /// The same; `then` is told when that, and every event before it, is durable, or why it is not.
+    pub(crate) fn note_and(&self, then: impl FnOnce(Result<(), LogError>) + Send + 'static) {
         // Its next host may have noted it already.
         if self.view.borrow().let_go {
-            return then();
+            return then(Ok(()));
         }
         self.roster.note(self, Some(Box::new(then)));
     }

@@ -264,7 +264,8 @@ async fn attend(
         let answers = core.take_answers();
         if !answers.is_empty() {
             view.mark_unchanged();
-            session.note_and(|| answers.into_iter().for_each(|answer| answer()));
+            // One that is not durable is answered too: the stream tells of that.
+            session.note_and(|_| answers.into_iter().for_each(|answer| answer()));
         } else if view.has_changed().is_ok_and(|changed| changed) {
             view.mark_unchanged();
             session.note();

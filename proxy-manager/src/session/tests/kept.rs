@@ -7,7 +7,11 @@ use ipc_protocol::{Envelope, Gap};
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::{LogFailure, Subscription, history::Log};
+use crate::{
+    LogFailure, Subscription,
+    history::Log,
+    roster::{Roster, SessionRecord},
+};
 
 /// Turns of the runtime after which nothing more comes of what was written.
 const TURNS: usize = 10_000;
@@ -234,6 +238,31 @@ async fn what_is_appended_to_a_suspended_session_is_durable_or_an_error() {
         nothing_is_missing(&place, handle.id(), &all);
         assert!(session.is_suspended(), "nothing of it ran, and nothing is to be ended");
     }
+}
+
+#[tokio::test]
+async fn a_change_of_a_record_is_durable_or_an_error() {
+    let place = Place::small(LogFailure::Degrade);
+    let open = || Roster::open(place.streams.log.clone()).expect("read");
+    let roster = open();
+    let config = AgentSessionConfig::new("acp");
+    let id = config.session_id.clone();
+    let record = SessionRecord::suspended(config, "n-1".into(), None, 1, Vec::new()).expect("a record");
+    told(|done| roster.add(record, done)).await.expect("written");
+    let title = Some("x".repeat(100_000));
+    let name = |done| {
+        let named = roster.change(&id, Some(done), |record| {
+            record.config.lifecycle.title = title.clone();
+            Ok(())
+        });
+        named.expect("known");
+    };
+    place.fill().await;
+    let error = told(name).await.expect_err("no room");
+    assert!(matches!(error, LogError::DiskFull { .. }), "{error}");
+    place.make_room().await;
+    told(name).await.expect("written");
+    assert_eq!(open().get(&id).expect("kept").config.lifecycle.title, title);
 }
 
 #[tokio::test]
