@@ -209,23 +209,24 @@ impl Chaos {
         self.started(session);
     }
 
-    /// A start either comes to a session, which then ends, or fails.
+    /// A start either comes to a session, which then ends, or fails. It is given the proxy that waits for one: that one dies.
     async fn lose_a_starting_proxy(&mut self) {
         self.gather(true).await;
         let fork_server = self.manager().fork_server().pid;
-        let known = children(fork_server);
-        let start = self.begin_start();
-        let deadline = Instant::now() + LONELY;
-        while !start.is_finished() && Instant::now() < deadline {
-            tokio::task::yield_now().await;
-            let new = children(fork_server).into_iter().find(|pid| !known.contains(pid));
-            if let Some(proxy) = new.and_then(|pid| registry::identify(pid).ok()) {
-                self.ours.push(proxy);
-                self.linger().await;
-                signal(Some(proxy), Signal::Kill);
-                break;
+        let spare = soon("a proxy that waits", async {
+            loop {
+                let spare = children(fork_server).into_iter().find(|pid| is_spare(*pid));
+                if let Some(spare) = spare.and_then(|pid| registry::identify(pid).ok()) {
+                    return spare;
+                }
+                tokio::task::yield_now().await;
             }
-        }
+        });
+        let spare = spare.await;
+        self.ours.push(spare);
+        let start = self.begin_start();
+        self.linger().await;
+        signal(Some(spare), Signal::Kill);
         if let Ok(session) = soon("a start", start).await.expect("no panic") {
             self.started(session);
             let live = self.live.pop().expect("the newest");
@@ -380,6 +381,11 @@ fn begin_kill(live: &Live) -> Killing {
 fn children(pid: u32) -> Vec<u32> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     text.split_whitespace().map(|pid| pid.parse().expect("a pid")).collect()
+}
+
+/// Whether it is a proxy that waits for a session.
+fn is_spare(pid: u32) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|title| title.starts_with(b"agent-proxy: waits for a session"))
 }
 
 /// Whether it is dead: reaped, or about to be.
