@@ -151,6 +151,10 @@ fn what_asks_for_several_things_is_allowed_where_each_is_and_denied_where_one_is
         (&command, vec![rule("fetch", "", "", Allow), rule("", "curl *", "", Allow)], Allow),
         (&command, vec![rule("fetch", "", "", Allow), rule("", "curl *", "", Deny)], Deny),
         (&command, vec![rule("execute", "", "", Allow), rule("fetch", "", "", Deny)], Deny),
+        (&command, vec![rule("fetch", "curl *", "", Deny), rule("*", "", "", Allow)], Deny),
+        (&command, vec![rule("execute", "curl *", "", Deny), rule("*", "", "", Allow)], Deny),
+        (&command, vec![rule("fetch", "curl *", "", Ask), rule("*", "", "", Allow)], Ask),
+        (&command, vec![rule("fetch", "wget *", "", Deny), rule("network", "", "", Allow)], Allow),
     ] {
         assert_eq!(allowed(&rules, request), expected, "{rules:?}");
     }

@@ -88,10 +88,10 @@ struct Rule {
 /// One of the things that a request asks for; nearly always all of it.
 #[derive(Debug)]
 struct Part<'a> {
-    tool: &'a str,
     kind: &'a str,
+    /// `None` where the command is another part.
     command: Option<&'a str>,
-    paths: &'a [String],
+    whole: &'a PermissionRequest,
 }
 
 /// A session's policy, ready to decide.
@@ -134,7 +134,7 @@ impl Policy {
     fn decide_part(&self, request: &PermissionRequest, kind: &str) -> Verdict {
         // A command that is asked for beside other things is a part of its own.
         let command = request.command.as_deref().filter(|_| kind == request.kind || kind == EXECUTE);
-        let part = Part { tool: &request.tool, kind, command, paths: &request.paths };
+        let part = Part { kind, command, whole: request };
         let rule = self.rules.iter().enumerate().find(|(_, rule)| rule.matches(&part, &self.cwd));
         let (decision, by) = match rule {
             Some((at, rule)) => (rule.decision, ResolvedBy::Rule { index: u32::try_from(at).unwrap_or(u32::MAX) }),
@@ -203,27 +203,34 @@ impl Rule {
         })
     }
 
-    /// Whether the rule is about `part`: where there is doubt, a rule that allows is not, and one that does not is.
+    /// Whether the rule is about `part`: where there is doubt, a rule that allows is not, and one that does not is. What else is
+    /// asked for beside it concerns only the latter: one that denies a command to a host denies the host with it.
     fn matches(&self, part: &Part<'_>, cwd: &str) -> bool {
         let allows = self.decision == Decision::Allow;
+        let whole = part.whole;
+        let line = if allows { part.command } else { whole.command.as_deref() };
         let tool = self.tool.as_ref().is_none_or(|glob| {
             // What runs a command is no `read`, whatever the agent thinks that the command does.
-            let runs = part.command.is_some() && glob.is_match(EXECUTE);
-            let is_kind = (!allows || part.command.is_none()) && glob.is_match(part.kind);
-            glob.is_match(part.tool) || is_kind || runs
+            let runs = line.is_some() && glob.is_match(EXECUTE);
+            let is_kind = match allows {
+                true => line.is_none() && glob.is_match(part.kind),
+                false => whole.kind.split(AND).any(|kind| glob.is_match(kind)),
+            };
+            glob.is_match(&whole.tool) || is_kind || runs
         });
-        let command = self.command.as_ref().is_none_or(|glob| {
-            part.command.is_some_and(|line| if allows { glob.allows(line) } else { glob.concerns(line) })
-        });
-        let is_command = part.command.is_some() || part.kind == EXECUTE;
+        let command = self
+            .command
+            .as_ref()
+            .is_none_or(|glob| line.is_some_and(|line| if allows { glob.allows(line) } else { glob.concerns(line) }));
+        let is_command = line.is_some() || part.kind == EXECUTE;
         let path = self.path.as_ref().is_none_or(|glob| {
             if allows && is_command && self.command.is_none() {
                 // Which files a command touches nobody knows beforehand.
                 return false;
             }
-            let mut paths = part.paths.iter().map(|path| path::absolute(path, cwd));
+            let mut paths = whole.paths.iter().map(|path| path::absolute(path, cwd));
             if allows {
-                !part.paths.is_empty() && paths.all(|path| path.is_some_and(|path| glob.allows(&path)))
+                !whole.paths.is_empty() && paths.all(|path| path.is_some_and(|path| glob.allows(&path)))
             } else {
                 paths.any(|path| path.is_none_or(|path| glob.concerns(&path)))
             }
