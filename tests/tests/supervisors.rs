@@ -12,7 +12,7 @@ use agent_proxy_tests::{
 };
 use proxy_manager::{
     EndReason, Error, Event, ExitStatus, KillOptions, ProcessId, PromptMode, Receipt, SessionHandle, SessionState,
-    Subscription,
+    Signal, Subscription,
 };
 use registry::{Input, Output, PidFd, Spawn};
 
@@ -26,7 +26,7 @@ fn builder() -> proxy_manager::Builder {
 fn sigkill(process: ProcessId) -> Instant {
     let process = PidFd::open(process).expect("alive");
     let now = Instant::now();
-    process.signal(proxy_manager::Signal::Kill).expect("signalled");
+    process.signal(Signal::Kill).expect("signalled");
     now
 }
 
@@ -115,6 +115,29 @@ async fn of_the_fork_server() {
     assert!(matches!(session.info().state, SessionState::Ended { .. }));
     let error = manager.start_session(sessions::fake()).await.expect_err("there is no fork server");
     assert!(matches!(error, Error::ForkServerDied), "{error}");
+    manager.shutdown().await;
+}
+
+/// The fork server itself stops a proxy whose session it ends.
+#[tokio::test]
+async fn of_the_fork_server_while_a_proxy_is_stopped() {
+    let manager = builder().build().await.expect("built");
+    let session = manager.start_session(sessions::fake()).await.expect("started");
+    let mut events = session.subscribe();
+    let family = family(&session).await;
+    let proxy = session.info().proxy.expect("it runs");
+    // It would continue the proxy.
+    let fork_server = PidFd::open(manager.fork_server()).expect("alive");
+    fork_server.signal(Signal::Stop).expect("signalled");
+    until("it is stopped", || (system::state(manager.fork_server().pid) == Some('T')).then_some(()));
+    PidFd::open(proxy).expect("alive").signal(Signal::Stop).expect("signalled");
+    until("it is stopped", || (system::state(proxy.pid) == Some('T')).then_some(()));
+    let killed = sigkill(manager.fork_server());
+    let (reason, receipt) = end(&mut events).await;
+    assert_eq!(reason, EndReason::ForkServerDied);
+    let receipt = receipt.expect("a receipt");
+    assert!(receipt.is_empty(), "{receipt:?}");
+    gone(killed, &family.seconds, &[&session]);
     manager.shutdown().await;
 }
 

@@ -66,6 +66,8 @@ pub(crate) fn main(title: Title, fds: Vec<OwnedFd>, adapters: &Adapters) -> u8 {
 fn run(title: Title, fds: Vec<OwnedFd>, adapters: &Adapters) -> std::io::Result<bool> {
     // Who was forked has this from the fork server; not who had to be executed.
     registry::set_dumpable(false)?;
+    // One that is stopped when its guard dies has nobody else to continue it, and a session to end.
+    nix::sys::prctl::set_pdeathsig(Signal::SIGCONT)?;
     title.set("ap spare", "agent-proxy: waits for a session")?;
     // SIGCHLD is read from a descriptor; SIGPIPE shall be an error, and never SIG_IGN, which the agent would inherit.
     let mut mask = SigSet::empty();

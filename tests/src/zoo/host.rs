@@ -162,16 +162,17 @@ impl Host {
         // The fork server continues a proxy that is stopped.
         let mut victims = victims.to_vec();
         victims.sort_by_key(|victim| !matches!(victim, Victim::ForkServer));
+        let stopped = victims.iter().map(|victim| (Signal::Stop, victim));
+        // The fork server's death does so too.
+        let killed = victims.iter().rev().map(|victim| (Signal::Kill, victim));
         // Stopped first: none sees another's death, as if it were at once.
-        for signal in [Signal::Stop, Signal::Kill] {
-            for victim in &victims {
-                let process = match victim {
-                    Victim::Host => &self.host,
-                    Victim::Proxy => proxy,
-                    Victim::ForkServer => &self.fork_server,
-                };
-                process.signal(signal).map_err(|error| format!("SIG{signal} to the {victim:?}: {error}"))?;
-            }
+        for (signal, victim) in stopped.chain(killed) {
+            let process = match victim {
+                Victim::Host => &self.host,
+                Victim::Proxy => proxy,
+                Victim::ForkServer => &self.fork_server,
+            };
+            process.signal(signal).map_err(|error| format!("SIG{signal} to the {victim:?}: {error}"))?;
         }
         Ok(())
     }
