@@ -17,7 +17,7 @@ use std::{
     },
     path::{Path, PathBuf},
     sync::{
-        Mutex, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::SystemTime,
@@ -128,7 +128,7 @@ impl BackupPlan {
                 let copy = backup.directory.join(name);
                 copies.push((path, copy));
             }
-            *backup.copies.lock().unwrap_or_else(PoisonError::into_inner) = Some(copies);
+            *backup.copies() = Some(copies);
             Ok(Some(backup))
         };
         saved().map_err(|error: io::Error| {
@@ -197,14 +197,16 @@ impl Backup {
         self.stays.store(true, Ordering::Relaxed);
     }
 
-    fn take(&self) -> Option<Vec<(PathBuf, PathBuf)>> {
-        self.copies.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// Held while something becomes of them: who comes second finds it done.
+    fn copies(&self) -> MutexGuard<'_, Option<Vec<(PathBuf, PathBuf)>>> {
+        self.copies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Brings back what is gone or emptied, and of a conversation that was named what has become shorter; what the agent made
     /// of that is kept beside it. The rest is not touched. Once. Blocks.
     pub(crate) fn restore(&self) {
-        let Some(copies) = self.take() else { return };
+        let mut open = self.copies();
+        let Some(copies) = open.take() else { return };
         let mut failed = false;
         for (path, copy) in copies {
             match restore(&path, &copy, self.is_named) {
@@ -225,7 +227,8 @@ impl Backup {
 
     /// Nothing has to be brought back. Blocks.
     pub(crate) fn drop_it(&self) {
-        if self.take().is_some() {
+        let mut open = self.copies();
+        if open.take().is_some() {
             self.remove();
         }
     }
@@ -369,7 +372,7 @@ fn contains(haystack: &[u8], needle: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::{os::unix::fs::symlink, sync::Barrier, thread};
 
     use super::*;
 
@@ -506,6 +509,27 @@ mod tests {
         recover(&case.place, |_| false);
         assert_eq!(case.read("session-0f1e2d3c.json").as_deref(), Some("one"));
         assert!(case.is_tidy());
+    }
+
+    /// Whoever ends a session that did not start, and whoever waits for its start, do so at the same time.
+    #[test]
+    fn what_is_destroyed_is_back_for_whoever_comes_second() {
+        for _ in 0..50 {
+            let case = Case::new();
+            let backup = case.save(Some(ID)).expect("something");
+            fs::remove_file(case.chats.join("session-0f1e2d3c.json")).expect("removed");
+            let together = Barrier::new(2);
+            let bring_back = || {
+                together.wait();
+                backup.restore();
+                assert_eq!(case.read("session-0f1e2d3c.json").as_deref(), Some("one"));
+                assert!(case.is_tidy());
+            };
+            thread::scope(|threads| {
+                threads.spawn(bring_back);
+                threads.spawn(bring_back);
+            });
+        }
     }
 
     #[test]
