@@ -7,9 +7,9 @@ use agent_proxy_tests::{
     system::{self, until},
 };
 use proxy_manager::{
-    AbortPolicy, AgentSessionConfig, EndReason, Error, Event, HistoryLimits, KillOptions, Limits, McpServer,
+    AbortPolicy, AgentSessionConfig, EndReason, Error, Event, HistoryLimits, Json, KillOptions, Limits, McpServer,
     McpTransport, OnAgentExit, Outcome, PermissionAnswer, PermissionMode, PermissionRequest, ProcessStatus, PromptMode,
-    Proof, ProxyManager, ResolvedBy, SessionState, StopReason, Subscription,
+    Proof, ProxyManager, ResolvedBy, SessionState, Signal, StopReason, Subscription,
 };
 
 fn builder() -> proxy_manager::Builder {
@@ -403,6 +403,32 @@ async fn a_command_has_lines_and_no_turns() {
     };
     assert_eq!(*reason, EndReason::AgentExited(Some(proxy_manager::ExitStatus::Code(4))));
     assert!(receipt.as_ref().is_some_and(|receipt| receipt.is_empty()));
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_command_that_does_not_read_is_told_no_more_than_is_kept_for_it_and_lives() {
+    let manager = manager().await;
+    let session = manager.start_session(shell("kill -STOP $$; exec wc -l")).await.expect("started");
+    let mut events = session.subscribe();
+    let line = "x".repeat(8_000_000);
+    let mut told = 0;
+    let error = loop {
+        match session.prompt(line.as_str(), PromptMode::Refuse).await {
+            Ok(_) => told += 1,
+            Err(error) => break error,
+        }
+        assert!(told < 20);
+    };
+    assert!(matches!(&error, Error::System { reason, .. } if reason.contains("has not read")), "{error}");
+    let agent = session.info().agent_process.expect("it lives");
+    session.native(Json::from(&serde_json::json!({ "closeInput": true }))).await.expect("closed");
+    registry::PidFd::open(agent).expect("alive").signal(Signal::Cont).expect("signalled");
+    let read = event(&mut events, "the number of lines", |envelope| match &envelope.event {
+        Event::Text { text } => text.trim().parse::<u32>().ok(),
+        _ => None,
+    });
+    assert_eq!(read.await, told, "all that was taken for it");
     manager.shutdown().await;
 }
 

@@ -129,9 +129,12 @@ fn tell_of(answer: &Value, as_json: bool) -> Result<(), Failure> {
         warn(count("missedEvents"), count("cutBytes"));
         reply(answer["reply"].as_str().unwrap_or_default())?;
     }
+    let reason = &answer["stopReason"];
     // A newer daemon may know other reasons.
-    let reason: Option<StopReason> = serde_json::from_value(answer["stopReason"].clone()).unwrap_or_default();
-    judge(answer["handlerStopped"].as_str(), reason.as_ref())
+    let Ok(known) = serde_json::from_value::<Option<StopReason>>(reason.clone()) else {
+        return Err(Problem::failed(format!("the turn ended early: {}", printable(&reason.to_string(), false))).into());
+    };
+    judge(answer["handlerStopped"].as_str(), known.as_ref())
 }
 
 fn tell(asked: proxy_manager::Result<Answer>, as_json: bool) -> Result<(), Failure> {

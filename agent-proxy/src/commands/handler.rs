@@ -30,8 +30,29 @@ struct Running {
     session: SessionHandle,
     /// Passes on what it prints.
     output: JoinHandle<()>,
-    /// Why it is not told any more.
-    stopped: Option<String>,
+    /// It has left, and is not told any more.
+    has_left: bool,
+    /// Why it was not told of what it should have heard.
+    missed: Option<String>,
+}
+
+/// Why a line was not heard.
+#[derive(Debug, PartialEq, Eq)]
+enum Unheard {
+    /// One that has heard enough may leave.
+    Left,
+    /// It reads more slowly than the answer grows. The next chunk has this one in it.
+    Later,
+    /// It should have heard that.
+    Missed,
+}
+
+fn why_not(line: &Value, error: &Error) -> Unheard {
+    match error {
+        Error::AgentDied { .. } | Error::Ended { .. } => Unheard::Left,
+        Error::System { .. } if line["call"] == "chunk" && line["isFinal"] == false => Unheard::Later,
+        _ => Unheard::Missed,
+    }
 }
 
 impl Handler {
@@ -49,24 +70,26 @@ impl Handler {
         };
         let session = manager.start_session(config).await?;
         let output = tokio::spawn(pass_on(session.subscribe()));
-        Ok(Self(Some(Running { session, output, stopped: None })))
+        Ok(Self(Some(Running { session, output, has_left: false, missed: None })))
     }
 
     /// Tells it of a call. One that does not listen any more hears nothing.
     pub(super) async fn line(&mut self, line: &Value) {
-        let Some(Running { session, stopped: stopped @ None, .. }) = &mut self.0 else { return };
-        if let Err(error) = session.prompt(line.to_string(), PromptMode::Refuse).await {
-            // One that has heard enough may leave.
-            *stopped = Some(error.to_string());
+        let Some(Running { session, has_left: has_left @ false, missed, .. }) = &mut self.0 else { return };
+        let Err(error) = session.prompt(line.to_string(), PromptMode::Refuse).await else { return };
+        match why_not(line, &error) {
+            Unheard::Left => *has_left = true,
+            Unheard::Later => {}
+            Unheard::Missed => *missed = Some(error.to_string()),
         }
     }
 
     /// Ends its input, waits for its end, and tells how that was.
     ///
     /// # Errors
-    /// `failed` if it did not exit with 0, or took too long.
+    /// `failed` if it did not exit with 0, took too long, or was not told all that it should have heard.
     pub(super) async fn finish(self) -> Result<(), Failure> {
-        let Some(Running { session, mut output, .. }) = self.0 else { return Ok(()) };
+        let Some(Running { session, mut output, missed, .. }) = self.0 else { return Ok(()) };
         // It fails for one that has ended by itself.
         let _ = session.native(proxy_manager::Json::from(&json!({ "closeInput": true }))).await;
         let in_time = tokio::time::timeout(LAST, &mut output).await.is_ok();
@@ -75,6 +98,9 @@ impl Handler {
             let problem =
                 format!("the handler did not end within {} s after its last line: it was killed", LAST.as_secs());
             return Err(Problem::failed(problem).into());
+        }
+        if let Some(why) = missed {
+            return Err(Problem::failed(format!("the handler was not told all: {why}")).into());
         }
         match session.info().state {
             SessionState::Ended { reason: EndReason::AgentExited(Some(ExitStatus::Code(0))), .. } => Ok(()),
@@ -113,5 +139,26 @@ async fn pass_on(mut events: Subscription) {
             Event::Text { text } | Event::Log { text, .. } => term::part(text),
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_chunk_that_comes_again_is_left_out_for_who_reads_slowly() {
+        let session: proxy_manager::SessionId = "s-1".parse().expect("an id");
+        let full = Error::System { operation: "writing to the agent".into(), reason: "it has not read".into() };
+        let gone = Error::AgentDied { session: session.clone(), reason: "it left".into() };
+        let too_long = Error::Unsupported { agent: "command".into(), operation: "a prompt of that length".into() };
+        let chunk = |is_final| call("chunk", json!({ "text": "x", "isFinal": is_final }));
+        let complete = call("complete", json!({ "answer": {} }));
+        assert_eq!(why_not(&chunk(false), &full), Unheard::Later);
+        for line in [&chunk(true), &complete] {
+            assert_eq!(why_not(line, &full), Unheard::Missed);
+            assert_eq!(why_not(line, &gone), Unheard::Left);
+        }
+        assert_eq!(why_not(&chunk(false), &too_long), Unheard::Missed);
     }
 }

@@ -67,7 +67,14 @@ impl Session<'_> {
                 Action::Write(bytes) => {
                     let written = running.agent.as_mut().map(|agent| agent.write(&bytes));
                     if let Err(error) = written.unwrap_or_else(|| Err(std::io::ErrorKind::BrokenPipe.into())) {
-                        result = Err(WireError::AgentDied { reason: error.to_string() });
+                        let reason = error.to_string();
+                        result = Err(match error.kind() {
+                            // It lives, and reads too slowly.
+                            std::io::ErrorKind::WouldBlock => {
+                                WireError::System { operation: "writing to the agent".into(), reason }
+                            }
+                            _ => WireError::AgentDied { reason },
+                        });
                     }
                 }
                 Action::CloseInput => running.agent.iter_mut().for_each(|agent| agent.close_input()),
