@@ -6,7 +6,7 @@ use std::{path::Path, sync::Arc};
 
 use proxy_manager::{
     AbortPolicy, BudgetAction, Child, EndReason, Envelope, Error, Event, ExitStatus, KillOptions, Prompt, PromptMode,
-    ProxyManager, Receipt, SessionHandle, SessionState, Subscription, TimeoutAction, Turn, TurnEnd,
+    ProxyManager, Receipt, Restart, SessionHandle, SessionState, Subscription, TimeoutAction, Turn, TurnEnd,
 };
 
 use super::{
@@ -38,7 +38,8 @@ pub(super) async fn run(child: Child, args: RunArgs, directory: Option<&Path>, a
     };
     let row = configuration.catalog.rows().iter().find(|row| row.id == full.agent);
     let has_turns = row.is_none_or(|row| row.protocol != "command");
-    let resumes = config.lifecycle.resume_on_prompt;
+    let lifecycle = &config.lifecycle;
+    let (resumes, restarts) = (lifecycle.resume_on_prompt, lifecycle.restart != Restart::Never);
     let asker = Asker::of(&full, prompt.is_none())?;
     let mut interrupts = Interrupts::new()?;
     let builder = ProxyManager::builder(child).base_env(environment::base());
@@ -59,6 +60,7 @@ pub(super) async fn run(child: Child, args: RunArgs, directory: Option<&Path>, a
                 ends: false,
                 has_turns,
                 resumes,
+                restarts,
                 interrupts,
                 asker,
                 live: (!as_json).then(Live::new),
@@ -91,6 +93,8 @@ struct Foreground {
     has_turns: bool,
     /// Whether a prompt resumes it.
     resumes: bool,
+    /// Whether it is resumed by itself after a crash.
+    restarts: bool,
     interrupts: Interrupts,
     /// For the permission requests that nobody else answers.
     asker: Asker,
@@ -130,7 +134,7 @@ impl Foreground {
         let killed = self.kill().await;
         if self.live.is_none() {
             // `session:ended` with the receipt is the last envelope.
-            self.print_up_to(u64::MAX).await?;
+            self.print_rest(&killed).await?;
         }
         let receipt = killed?;
         if let SessionState::Ended {
@@ -239,6 +243,14 @@ impl Foreground {
         Ok(())
     }
 
+    /// Prints what there is up to the end of the session, if it has one: none was seen where the kill was not done in time.
+    async fn print_rest(&mut self, killed: &proxy_manager::Result<Receipt>) -> Result<(), Failure> {
+        match killed {
+            Ok(_) | Err(Error::Survivors(_) | Error::Ended { .. }) => self.print_up_to(u64::MAX).await,
+            Err(_) => Ok(()),
+        }
+    }
+
     async fn print(&mut self, batch: &[Arc<Envelope>]) -> Result<(), Failure> {
         for envelope in batch {
             self.seen = envelope.offset;
@@ -254,7 +266,11 @@ impl Foreground {
                 Event::SessionSuspended { reason, .. } => self.suspended(reason),
                 Event::BudgetExceeded(spent) => self.ends |= spent.action == BudgetAction::EndSession,
                 Event::TimeoutFired { action: TimeoutAction::KillSession, .. } => self.ends = true,
-                Event::SessionResumed { .. } => {
+                Event::SessionResumed { by, .. } => {
+                    if let Some(live) = self.live.as_mut().filter(|_| by == "restart") {
+                        live.line_start();
+                        term::note(Style::stderr().dim("- resumed"));
+                    }
                     (self.rest, self.ends) = (None, false);
                     self.session = self.manager.session(self.session.id())?;
                 }
@@ -277,24 +293,25 @@ impl Foreground {
         live.line_start();
         let why = if *reason == EndReason::Suspended { "it was idle".to_owned() } else { reason.to_string() };
         let next = match reason {
-            _ if !self.resumes => "",
             // As it was being resumed.
-            EndReason::Failed(_) => "; the next prompt tries again",
-            _ => "; the next prompt resumes it",
+            EndReason::Failed(_) if self.resumes => "; the next prompt tries again",
+            _ if self.resumes => "; the next prompt resumes it",
+            EndReason::Suspended => "",
+            _ if self.restarts => "; it is resumed in a moment",
+            _ => "",
         };
         term::note(Style::stderr().dim(format_args!("- suspended: {why}{next}")));
     }
 
     /// Ends the session. One more Ctrl-C meanwhile ends the grace.
-    async fn kill(&mut self) -> Result<Receipt, Failure> {
+    async fn kill(&mut self) -> proxy_manager::Result<Receipt> {
         let session = self.session.clone();
         let polite = session.kill(KillOptions::default());
         tokio::pin!(polite);
-        let killed = tokio::select! {
+        tokio::select! {
             killed = &mut polite => killed,
             _ = self.interrupts.next() => session.kill(KillOptions::NOW).await,
-        };
-        Ok(killed?)
+        }
     }
 
     /// The receipt: in full where the user asked for the kill, else in a line.

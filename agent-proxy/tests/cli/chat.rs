@@ -169,6 +169,21 @@ fn an_agent_that_crashes_is_started_again_and_the_talk_goes_on() {
     running.end().exits(0);
 }
 
+#[test]
+fn an_agent_that_crashes_is_waited_for_where_no_prompt_resumes_it() {
+    let place = Place::new();
+    let mut running = keeper(&place, &["--restart", "on-crash", "--no-resume-on-prompt"]);
+    let mut stdin = running.stdin();
+    let mut stderr = running.stderr();
+    say(&mut stdin, "exit 3");
+    assert!(stderr.until("suspended: the agent exited (exit code 3); it is resumed in a moment"));
+    assert!(stderr.until("- resumed"));
+    say(&mut stdin, "say on");
+    assert_eq!(running.line().as_deref(), Some("on"));
+    drop(stdin);
+    running.end().exits(0);
+}
+
 /// Whatever else comes at the same moment.
 #[test]
 fn what_ends_the_session_is_told_once_and_has_its_exit_code() {

@@ -249,11 +249,16 @@ impl ProxyManager {
     }
 
     /// A handle that takes prompts: a suspended session is resumed, unless it does not want to be
-    /// (`Lifecycle::resume_on_prompt`).
+    /// (`Lifecycle::resume_on_prompt`), and one that is being resumed is waited for.
     ///
     /// # Errors
     /// As [`ProxyManager::resume_session`], but that it is suspended is no error here, and as [`ProxyManager`] says.
     pub async fn awake(&self, session: &SessionId) -> Result<SessionHandle> {
+        let handle = self.session(session)?;
+        if handle.info().state == SessionState::Starting {
+            // Whoever resumes it has this until it is ready, or suspended again.
+            let _resumed = handle.session().lives().alone().await;
+        }
         let handle = self.session(session)?;
         if !handle.session().is_suspended() || !handle.session().resumes_on_prompt() {
             return Ok(handle);

@@ -20,7 +20,7 @@ impl Foreground {
         let talked = self.talk().await;
         let killed = self.session.kill(KillOptions::default()).await;
         // What an agent says as it ends comes after it is known to have ended.
-        self.print_up_to(u64::MAX).await?;
+        self.print_rest(&killed).await?;
         if let Some(live) = &mut self.live {
             live.finish()?;
         }
@@ -89,15 +89,25 @@ impl Foreground {
 
     /// Whether it takes prompts, if only once it is resumed.
     fn lives(&self) -> bool {
-        self.rest.as_ref().is_none_or(|rest| !rest.is_end && self.resumes)
+        self.rest.as_ref().is_none_or(|rest| {
+            let is_resumed = self.resumes || self.restarts && rest.reason != EndReason::Suspended;
+            !rest.is_end && is_resumed
+        })
     }
 
-    /// Prints what there is up to the end of its processes, which has begun.
+    /// Prints what there is up to the end of its processes, which has begun; Ctrl-C waits no longer.
     async fn print_to_rest(&mut self) -> Result<(), Failure> {
-        let mut batch = Vec::new();
-        while self.rest.is_none() && self.events.next_batch(&mut batch).await {
-            self.print(&batch).await?;
-            batch.clear();
+        while self.rest.is_none() {
+            let mut batch = Vec::new();
+            tokio::select! {
+                more = self.events.next_batch(&mut batch) => {
+                    self.print(&batch).await?;
+                    if !more {
+                        break;
+                    }
+                }
+                _ = self.interrupts.next() => break,
+            }
         }
         Ok(())
     }
