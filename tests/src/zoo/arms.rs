@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs,
     time::{Duration, Instant},
 };
 
@@ -161,7 +162,14 @@ pub async fn run(child: &str, member: &'static Member, containment: Containment,
         Arm::AllThree => {
             kill_host(child, member, containment, &[Victim::ForkServer, Victim::Proxy, Victim::Host]).await
         }
-        _ => Scene::set(child, member, containment, arm).await?.play(arm).await,
+        _ => {
+            for _ in 0..3 {
+                if let Some(scene) = Scene::set(child, member, containment, arm).await? {
+                    return scene.play(arm).await;
+                }
+            }
+            Err(Failure::NotStarted("it killed its proxy before that had said that it started, three times".into()))
+        }
     }
 }
 
@@ -186,7 +194,8 @@ enum Settled {
 }
 
 impl Scene {
-    async fn set(child: &str, member: &'static Member, containment: Containment, arm: Arm) -> Checked<Self> {
+    /// `None` for a member that killed its proxy before the start was answered: nothing is left of it.
+    async fn set(child: &str, member: &'static Member, containment: Containment, arm: Arm) -> Checked<Option<Self>> {
         let agent = match arm {
             Arm::Exit => Agent::Exits(OnAgentExit::Kill),
             Arm::ExitKept => Agent::Exits(OnAgentExit::Keep),
@@ -197,10 +206,17 @@ impl Scene {
         let bystander = Bystander::start().map_err(|error| wrong(format!("starting a bystander: {error}")))?;
         let manager = builder(child).build().await.map_err(|error| wrong(error.to_string()))?;
         drop(starting);
-        let session = manager.start_session(run.session(containment, agent)).await;
-        let session = session.map_err(|error| Failure::NotStarted(error.to_string()))?;
-        let events = session.subscribe();
-        Ok(Self { run, bystander, manager, session, events, layer: layer_of(containment), exited: BTreeSet::new() })
+        let session = match manager.start_session(run.session(containment, agent)).await {
+            Ok(session) => session,
+            Err(Error::ProxyDied { .. }) if member.attack == Attack::Kill => {
+                run.nothing_left().map_err(Failure::Survivors)?;
+                manager.shutdown().await;
+                return Ok(None);
+            }
+            Err(error) => return Err(Failure::NotStarted(error.to_string())),
+        };
+        let (events, layer) = (session.subscribe(), layer_of(containment));
+        Ok(Some(Self { run, bystander, manager, session, events, layer, exited: BTreeSet::new() }))
     }
 
     async fn play(mut self, arm: Arm) -> Checked<Verdict> {
@@ -461,10 +477,21 @@ fn sigkill(process: Option<ProcessId>) -> Checked {
 fn refused(member: &Member, why: String) -> Checked<Verdict> {
     let allowed = match member.refusal {
         Refusal::Never => false,
-        Refusal::Users => !rustix::process::geteuid().is_root(),
+        Refusal::Users => !is_the_machines_root(),
         Refusal::Anybody => true,
     };
     if allowed { Ok(Verdict::NotRun(why)) } else { Err(Failure::NotStarted(format!("refused: {why}"))) }
+}
+
+/// Whether this is a root who may become any user and make groups; in a container it mostly is not.
+fn is_the_machines_root() -> bool {
+    let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let is_anybody = text("/proc/self/uid_map").split_whitespace().eq(["0", "0", "4294967295"]);
+    let has_groups = text("/proc/self/mounts").lines().any(|mount| {
+        let mut fields = mount.split(' ').skip(2);
+        fields.next() == Some("cgroup2") && fields.next().is_some_and(|options| options.split(',').any(|o| o == "rw"))
+    });
+    rustix::process::geteuid().is_root() && is_anybody && has_groups
 }
 
 /// A host of one session of the member in a process of its own, of which these are killed.
@@ -497,11 +524,13 @@ async fn kill_host(
     host.sigkill(victims).map_err(Failure::Wrong)?;
     host.gone(since).map_err(Failure::Survivors)?;
     let kernel_ends_it = containment == Containment::Strict && !member.needs_a_thaw();
-    if victims.contains(&Victim::ForkServer) && !kernel_ends_it {
-        // Only a later manager can end these.
-        recover(child, &run, host.session()).await?;
-    } else {
+    let has_guard = !victims.contains(&Victim::ForkServer);
+    if has_guard || kernel_ends_it {
         run.gone_soon(&held, since).map_err(Failure::Survivors)?;
+    }
+    if !has_guard {
+        // Only a later manager can end what the kernel does not, and remove groups.
+        recover(child, &run, host.session()).await?;
     }
     bystander.is_well().map_err(Failure::Wrong)?;
     let groups = groups_of(host.session());

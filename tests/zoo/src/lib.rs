@@ -24,7 +24,7 @@ pub enum Attack {
 pub enum Refusal {
     /// Nobody: every machine has it.
     Never,
-    /// Everybody but root.
+    /// Everybody but root, and a root who may not make groups or become others: that of many containers.
     Users,
     /// Root too: not every kernel has it.
     Anybody,
