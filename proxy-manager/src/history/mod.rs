@@ -16,7 +16,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use event_log::{Limit, LogError};
+use event_log::{Full, Limit, LogError};
 use ipc_protocol::{Envelope, Event, Gap, SessionId, Shape};
 use tokio::sync::{Notify, watch};
 
@@ -99,6 +99,9 @@ pub(crate) struct History {
     shapes: &'static [Shape],
     /// Weight of the events that wait for the log.
     waiting: AtomicUsize,
+    /// The log's queue was full. What is in here has its offsets, and goes to the log before anything that is appended later,
+    /// whichever writer that is by.
+    held: Mutex<VecDeque<Full>>,
     trouble: Mutex<Trouble>,
     /// Something changed for the writer: there is room again, or the log failed.
     news: Notify,
@@ -158,6 +161,7 @@ impl History {
             log_failure: streams.log_failure,
             shapes: streams.shapes,
             waiting: AtomicUsize::new(0),
+            held: Mutex::default(),
             trouble: Mutex::default(),
             news: Notify::new(),
             tells_all: AtomicBool::new(false),

@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, MutexGuard, PoisonError, atomic::Ordering},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -26,8 +26,6 @@ pub(crate) struct Writer {
     history: Arc<History>,
     next: u64,
     batch: Vec<(u64, Event)>,
-    /// The log's queue was full. What is in here has its offsets.
-    held: VecDeque<Full>,
     /// The proxy's number of what is in the batch.
     source: u64,
     /// Who waits for the batch.
@@ -39,7 +37,7 @@ impl Writer {
     pub(super) fn new(history: Arc<History>) -> Self {
         let next = history.assigned.load(Ordering::Acquire) + 1;
         let source = history.source.load(Ordering::Acquire);
-        Self { history, next, batch: Vec::new(), held: VecDeque::new(), source, then: None, leaves_open: false }
+        Self { history, next, batch: Vec::new(), source, then: None, leaves_open: false }
     }
 
     /// Another writer will come: readers wait for that.
@@ -74,7 +72,7 @@ impl Writer {
     /// came to no event.
     pub(crate) fn kept_source(&self) -> u64 {
         let nothing_waits =
-            self.batch.is_empty() && self.held.is_empty() && self.history.waiting.load(Ordering::Acquire) == 0;
+            self.batch.is_empty() && !self.is_held() && self.history.waiting.load(Ordering::Acquire) == 0;
         if nothing_waits { self.source } else { self.history.kept_source.load(Ordering::Acquire) }
     }
 
@@ -85,12 +83,12 @@ impl Writer {
 
     /// Whether so much waits for the log that no more shall be read from the proxy.
     pub(crate) fn is_behind(&self) -> bool {
-        !self.held.is_empty() || self.history.waiting.load(Ordering::Acquire) > MOST_WAITING
+        self.is_held() || self.history.waiting.load(Ordering::Acquire) > MOST_WAITING
     }
 
     /// Whether the log's queue was full, and is to be asked again soon.
     pub(crate) fn is_held(&self) -> bool {
-        !self.held.is_empty()
+        !self.history.held().is_empty()
     }
 
     /// Whether a session ends whose events cannot be written.
@@ -107,23 +105,19 @@ impl Writer {
 
     /// Appends the batch, and wakes the readers once: now, or when the log has it.
     pub(crate) fn commit(&mut self) {
-        if self.batch.is_empty() && self.held.is_empty() {
+        if self.batch.is_empty() && !self.is_held() {
             return;
         }
         let log = self.history.log.get();
-        if !self.batch.is_empty() {
-            self.finish_batch(log.is_some());
-        }
-        let Some(log) = log else { return };
-        while let Some(Full { batch, done }) = self.held.pop_front() {
-            if let Err(full) = log.append(batch, done) {
-                return self.held.push_front(full);
-            }
+        let next = if self.batch.is_empty() { None } else { self.finish_batch(log.is_some()) };
+        match log {
+            Some(log) => _ = self.history.hand_on(&log, next),
+            None => self.history.let_go_of_held(),
         }
     }
 
-    /// Gives what is in the batch its offsets, and the readers, or puts it behind what waits for the log.
-    fn finish_batch(&mut self, has_log: bool) {
+    /// Gives what is in the batch its offsets, and what the log is to have; without a log the readers have it.
+    fn finish_batch(&mut self, has_log: bool) -> Option<Full> {
         let created_at = now_in_ms();
         let session = &self.history.session;
         let hole = self.hole();
@@ -146,7 +140,7 @@ impl Writer {
             if let Some(then) = self.then.take() {
                 then(Ok(self.next - 1));
             }
-            return;
+            return None;
         }
         let weight = envelopes.iter().map(|event| event.event.weight()).sum::<usize>();
         self.history.waiting.fetch_add(weight, Ordering::AcqRel);
@@ -159,7 +153,7 @@ impl Writer {
             cursor: None,
         };
         let done = done(self.history.clone(), envelopes, first, weight, self.source, self.then.take());
-        self.held.push_back(Full { batch, done });
+        Some(Full { batch, done })
     }
 
     /// As [`Writer::commit`], of a batch that is not empty; `then` is told when it is kept and can be read, or why it is not kept.
@@ -173,6 +167,33 @@ impl Writer {
     fn hole(&self) -> Option<Gap> {
         let from = self.history.trouble().hole.take()?;
         Some(Gap { from, to: self.next })
+    }
+}
+
+impl History {
+    fn held(&self) -> MutexGuard<'_, VecDeque<Full>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives the log what it had no room for, and `next` behind that. `false` if there is no room still.
+    fn hand_on(&self, log: &EventLog, next: Option<Full>) -> bool {
+        // Until all of it is handed on: who else does that must not come between.
+        let mut held = self.held();
+        held.extend(next);
+        while let Some(Full { batch, done }) = held.pop_front() {
+            if let Err(full) = log.append(batch, done) {
+                held.push_front(full);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Nobody will take what is held, which has this history in turn.
+    fn let_go_of_held(&self) {
+        let lost = std::mem::take(&mut *self.held());
+        // Whoever waits for it is told, without the lock.
+        drop(lost);
     }
 }
 
@@ -231,11 +252,10 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.commit();
         let (history, leaves_open) = (self.history.clone(), self.leaves_open);
-        let held = std::mem::take(&mut self.held);
         match self.history.log.get() {
             None if leaves_open => {}
             None => history.close(),
-            Some(log) if !held.is_empty() => finish_later(log, held, history, leaves_open),
+            Some(log) if self.is_held() => finish_later(log, history, leaves_open),
             Some(log) if leaves_open => drop(log),
             Some(log) => close(&log, history),
         }
@@ -248,21 +268,21 @@ fn now_in_ms() -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Appends what the log had no room for when its writer was dropped, which cannot wait.
-fn finish_later(log: InUse, held: VecDeque<Full>, history: Arc<History>, leaves_open: bool) {
+/// Appends what the log had no room for when its writer was dropped, which cannot wait. What the next writer appends goes the same
+/// way, behind it.
+fn finish_later(log: InUse, history: Arc<History>, leaves_open: bool) {
+    let of = history.clone();
     let work = move || {
-        for mut full in held {
-            while let Err(still) = log.append(full.batch, full.done) {
-                full = still;
-                std::thread::sleep(RETRY);
-            }
+        while !of.hand_on(&log, None) {
+            std::thread::sleep(RETRY);
         }
         if !leaves_open {
-            close(&log, history);
+            close(&log, of);
         }
     };
     if let Err(error) = std::thread::Builder::new().name("agent-proxy".to_owned()).spawn(work) {
         tracing::error!(%error, "the last events of a session are not in the log");
+        history.let_go_of_held();
     }
 }
 
@@ -368,6 +388,51 @@ mod tests {
         }
         assert_eq!(last, Some((pushed + 1, Event::Text { text: "last".into() })));
         drop(events);
+        streams.log.give_back();
+    }
+
+    #[tokio::test]
+    async fn the_next_writers_wait_behind_what_the_log_had_no_room_for() {
+        // Were each to append on its own, it would be chance that all do so in the order in which they came.
+        const WRITERS: u64 = 50;
+        let folder = tempfile::tempdir().expect("a directory");
+        let options = Options { queue_bytes: 4096, ..Options::default() };
+        let log = EventLog::open(folder.path().join("log.sqlite"), options).expect("a log");
+        let streams = Streams { log: Log::new(Some(log.clone())), ..Streams::default() };
+        let (history, mut writer) = History::new(Arc::new("s".parse().expect("a valid id")), &streams);
+        // The log's writer stands still in this, and its queue is full.
+        let (go_on, waits) = mpsc::channel::<()>();
+        let (told, tells) = mpsc::channel();
+        let stall = move |_| {
+            told.send(()).expect("heard");
+            _ = waits.recv();
+        };
+        log.put_session(&"other".parse().expect("a valid id"), String::new(), Box::new(stall));
+        tells.recv().expect("it stalls");
+        while !writer.is_held() {
+            writer.push(0, Event::SessionIdle {});
+            writer.commit();
+        }
+        writer.leave_open();
+        drop(writer);
+        for n in 0..WRITERS {
+            let mut writer = history.reopen();
+            writer.leave_open();
+            writer.push(0, Event::Text { text: n.to_string() });
+        }
+        let last = history.assigned();
+        go_on.send(()).expect("heard");
+        let soon = Duration::from_secs(20);
+        tokio::time::timeout(soon, history.reaches(last)).await.expect("in time");
+        let page = log.read(&history.session, 0, event_log::Limit::default()).expect("read");
+        assert!(page.events.iter().map(|event| event.offset).eq(1..=last), "{:?}", page.events);
+        let mut events = Subscription::one(history, 1);
+        for offset in 1..=last {
+            let event = tokio::time::timeout(soon, events.next()).await.expect("in time").expect("an event");
+            let is_gap = matches!(event.event, Event::SessionGap(_));
+            assert!(event.offset == offset && !is_gap, "{event:?} instead of {offset}");
+        }
+        drop((events, log));
         streams.log.give_back();
     }
 
