@@ -85,6 +85,8 @@ impl ProxyManager {
         let (ours, theirs) = sockets()?;
         let (id, labels) = (launch.id().clone(), launch.labels.clone());
         let goes_on = before.is_some();
+        // From here until it is the latest, nobody appends to what it was.
+        let still = before.as_ref().map(|before| before.session.lives().hold_still());
         let (session, inlets, log) = match before {
             None => Session::new(id, labels, *deadlines, streams),
             Some(Before { session: before, resumed, .. }) => {
@@ -105,6 +107,7 @@ impl ProxyManager {
             }
         };
         session.lives().begin(&session);
+        drop(still);
         // One that was suspended is that again.
         let reason = if goes_on { EndReason::Suspended } else { EndReason::Killed };
         let abandoned = EndIfDropped(Some((&session, reason)));

@@ -37,34 +37,43 @@ impl Session {
     /// Appends an event that is none of the agent's; says its offset when it is kept and can be read. Where it cannot be kept, it
     /// may be read nonetheless: then the session is degraded.
     pub(crate) async fn append(&self, event: Event) -> Result<u64> {
-        const WHAT: &str = "appending an event";
-        let later = self.lives.after(self)?;
-        let latest = later.as_deref().unwrap_or(self);
-        if latest.is_suspended() {
+        let after = self.deadlines.control;
+        within(after, self.append_at_last(event)).await.unwrap_or_else(|| {
+            Err(Error::Deadline { operation: format!("appending an event to session {}", self.id), after })
+        })
+    }
+
+    /// The same, however long the log takes.
+    async fn append_at_last(&self, event: Event) -> Result<u64> {
+        loop {
+            let later = self.lives.after(self)?;
+            let latest = later.as_deref().unwrap_or(self);
+            if !latest.is_suspended() {
+                return latest.exchange(&latest.say, |reply| Say::Append { event, reply }).await;
+            }
             // Its last writer is gone then.
             latest.settled().await?;
+            let (reply, answer) = oneshot::channel();
+            let append = |log: &mut Writer| {
+                log.push(0, event.clone());
+                log.commit_and(|kept| Pending::answer(reply, kept.map_err(Error::from)));
+            };
+            if latest.write_at_rest(append).is_none() {
+                // It was resumed, or has ended.
+                continue;
+            }
+            let kept = answer.await.unwrap_or_else(|_| Err(self.over()));
+            if kept.is_err() {
+                // Nobody else tells. One that is resumed meanwhile tells itself.
+                latest.write_at_rest(|log| drop(log.push_failure()));
+            }
+            return kept;
         }
-        let (reply, answer) = oneshot::channel();
-        let append = |log: &mut Writer| {
-            log.push(0, event.clone());
-            log.commit_and(|kept| Pending::answer(reply, kept.map_err(Error::from)));
-        };
-        if latest.write_at_rest(append).is_none() {
-            return latest.call(WHAT, Duration::ZERO, &latest.say, |reply| Say::Append { event, reply }).await;
-        }
-        let after = self.deadlines.control;
-        let late = || Error::Deadline { operation: format!("{WHAT} to session {}", self.id), after };
-        let kept = within(after, answer).await.ok_or_else(late)?.unwrap_or_else(|_| Err(self.over()));
-        if kept.is_err() {
-            // Nobody else tells. One that is resumed meanwhile tells itself.
-            latest.write_at_rest(|log| drop(log.push_failure()));
-        }
-        kept
     }
 
     /// Of a suspended session there is no task: says `None` of any other.
     fn write_at_rest(&self, write: impl FnOnce(&mut Writer)) -> Option<()> {
-        let _not_resumed = self.lives.alone_now()?;
+        let _still = self.lives.hold_still();
         if !self.is_suspended() || !self.lives.is_latest(self) {
             return None;
         }
@@ -233,6 +242,7 @@ impl Session {
     /// Ends a suspended session, which nobody else is at: it has no processes, and no task.
     fn end_at_rest(&self, reason: &EndReason) {
         let receipt = self.ended().and_then(|(_, receipt)| receipt);
+        let _still = self.lives.hold_still();
         let mut log = self.history().reopen();
         log.push(0, Event::SessionEnded { reason: reason.clone(), receipt: receipt.clone() });
         self.show(|view| {
@@ -303,18 +313,20 @@ impl Session {
         lane: &mpsc::Sender<C>,
         command: impl FnOnce(Reply<T>) -> C,
     ) -> Result<T> {
-        let (reply, answer) = oneshot::channel();
         let after = self.deadlines.control.saturating_add(extra);
-        let exchange = async {
-            // Either fails only when the task is gone.
-            if lane.send(command(reply)).await.is_err() {
-                return Err(self.over());
-            }
-            answer.await.unwrap_or_else(|_| Err(self.over()))
-        };
-        within(after, exchange)
+        within(after, self.exchange(lane, command))
             .await
             .unwrap_or_else(|| Err(Error::Deadline { operation: format!("{operation} in session {}", self.id), after }))
+    }
+
+    /// The same, however long that takes.
+    async fn exchange<C, T>(&self, lane: &mpsc::Sender<C>, command: impl FnOnce(Reply<T>) -> C) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        // Either fails only when the task is gone.
+        if lane.send(command(reply)).await.is_err() {
+            return Err(self.over());
+        }
+        answer.await.unwrap_or_else(|_| Err(self.over()))
     }
 
     /// Why a call to a session without processes fails.

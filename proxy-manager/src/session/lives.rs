@@ -1,6 +1,6 @@
 //! What all lives of a session share: each resume begins another one, and only the latest may be ended or written to.
 
-use std::sync::{Arc, Weak};
+use std::sync::{self, Arc, PoisonError, Weak};
 
 use ipc_protocol::EndReason;
 use tokio::sync::{Mutex, MutexGuard, watch};
@@ -12,6 +12,7 @@ use crate::{Error, Result};
 #[derive(Debug, Default)]
 pub(crate) struct Lives {
     resuming: Mutex<()>,
+    still: sync::Mutex<()>,
     now: watch::Sender<Now>,
 }
 
@@ -43,14 +44,15 @@ impl Drop for Wanted<'_> {
 }
 
 impl Lives {
-    /// One resume at a time: the others wait for it, and so does who ends it, or writes to it, while it is suspended.
+    /// One resume at a time: the others wait for it, and so does who ends it while it is suspended.
     pub(crate) async fn alone(&self) -> MutexGuard<'_, ()> {
         self.resuming.lock().await
     }
 
-    /// The same, if nobody else is at it.
-    pub(super) fn alone_now(&self) -> Option<MutexGuard<'_, ()>> {
-        self.resuming.try_lock().ok()
+    /// Meanwhile nobody else writes to it while it is suspended, and a life that is made is its latest when that is over. A resume
+    /// may take long, and this never does: who has it waits for nothing.
+    pub(crate) fn hold_still(&self) -> sync::MutexGuard<'_, ()> {
+        self.still.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// `session` is its life from now on.

@@ -1,4 +1,4 @@
-//! Kills of sessions that are suspended, and resumed.
+//! Sessions that are suspended and resumed: who ends them, and who appends to them.
 
 use super::*;
 
@@ -82,4 +82,47 @@ async fn what_is_being_suspended_is_over_after_a_kill() {
     killed.expect("a receipt");
     assert!(is_ended(&session));
     assert_eq!(ends(&session).await, 1);
+}
+
+fn told() -> Event {
+    Event::SessionStatus { status: "told".into(), detail: String::new() }
+}
+
+#[tokio::test]
+async fn anyone_may_append_while_it_is_being_resumed() {
+    let before = suspended().await;
+    let resuming = before.lives().alone().await;
+    let offset = soon(before.append(told())).await.expect("appended");
+    assert_eq!(offset, before.info().last_offset);
+    // What comes of the resume goes on behind that.
+    let (session, _proxy, _fork_server) = kept(Some(&before)).await;
+    drop(resuming);
+    let mut events = session.subscribe_from(offset - 1);
+    assert_eq!(soon(events.next()).await.expect("kept").event, told());
+    let next = soon(before.append(told())).await.expect("appended");
+    assert!(next > offset);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_may_append_at_once_while_it_is_suspended() {
+    const EACH: u64 = 500;
+    let session = suspended().await;
+    let before = session.info().last_offset;
+    let appenders = [(); 2].map(|()| {
+        let session = session.clone();
+        tokio::spawn(async move {
+            for _ in 0..EACH {
+                soon(session.append(told())).await.expect("appended");
+            }
+        })
+    });
+    for appender in appenders {
+        appender.await.expect("no panic");
+    }
+    let last = before + 2 * EACH;
+    assert_eq!(session.info().last_offset, last);
+    let mut events = session.subscribe_from(before);
+    for offset in before + 1..=last {
+        assert_eq!(soon(events.next()).await.expect("kept").offset, offset);
+    }
 }
