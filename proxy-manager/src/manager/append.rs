@@ -14,7 +14,6 @@ use crate::{
     Error, Result,
     actions::{self, Action, Verb},
     blocking::blocking,
-    session::Session,
 };
 
 /// Longest type of an event, and longest payload, in bytes.
@@ -88,7 +87,7 @@ impl ProxyManager {
             Err(error) => Err(error.to_string()),
         };
         if let Err(error) = done {
-            tell_failed(&session, name, error).await;
+            session.tell_failed(name, error).await;
         }
     }
 
@@ -114,7 +113,7 @@ impl ProxyManager {
                 // One that waits for its turn may wait in vain.
                 tokio::spawn(async move {
                     if let Err(error) = turn.wait().await {
-                        tell_failed(&session, name, error.to_string()).await;
+                        session.tell_failed(name, error.to_string()).await;
                     }
                 });
                 Ok(())
@@ -141,22 +140,6 @@ impl ProxyManager {
         let (Some(head), Ok(session)) = (head, self.inner.directory.get(&id)) else { return };
         let manager = Arc::downgrade(&self.inner);
         session.row().begin_with(async move { act_on_missed(&manager, &id, head.last).await }).await;
-    }
-}
-
-/// Says in a session's stream that an action failed, if it has one still.
-async fn tell_failed(session: &Session, action: String, error: String) {
-    let event = Event::ActionFailed { action, error };
-    let told = match session.append(event.clone()).await {
-        // It is about to rest.
-        Err(error) if !matches!(error, Error::Deadline { .. }) => match session.settled().await {
-            Ok(()) => session.append(event).await,
-            Err(error) => Err(error),
-        },
-        told => told,
-    };
-    if let Err(error) = told {
-        tracing::warn!(session = %session.id(), %error, "an action failed, and nobody can be told");
     }
 }
 

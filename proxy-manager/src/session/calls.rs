@@ -71,6 +71,23 @@ impl Session {
         }
     }
 
+    /// Says in its stream that an action failed, if it has one still.
+    pub(crate) async fn tell_failed(&self, action: String, error: String) {
+        let event = Event::ActionFailed { action, error };
+        let told = match self.append(event.clone()).await {
+            // Where the log is late, or cannot take it, it may live on.
+            told @ (Ok(_) | Err(Error::Deadline { .. } | Error::Log(_))) => told,
+            // It is about to rest.
+            Err(_) => match self.settled().await {
+                Ok(()) => self.append(event).await,
+                Err(error) => Err(error),
+            },
+        };
+        if let Err(error) = told {
+            tracing::warn!(session = %self.id, %error, "an action failed, and nobody can be told");
+        }
+    }
+
     /// Of a suspended session there is no task: says `None` of any other.
     fn write_at_rest(&self, write: impl FnOnce(&mut Writer)) -> Option<()> {
         let _still = self.lives.hold_still();

@@ -38,8 +38,12 @@ impl Place {
 
     /// A session that is ready, and all of whose events are in the log.
     async fn running(&self) -> Running {
+        self.running_with(quick()).await
+    }
+
+    async fn running_with(&self, deadlines: Deadlines) -> Running {
         let launch = plan(AgentSessionConfig::new("acp"), &Arc::default()).expect("valid");
-        let Starting { handle, ready, mut proxy, fork_server } = launched_in(launch, quick(), &self.streams).await;
+        let Starting { handle, ready, mut proxy, fork_server } = launched_in(launch, deadlines, &self.streams).await;
         proxy.start_as("n-1").await;
         soon(ready).await.expect("an answer").expect("ready");
         soon(handle.session().published()).await.expect("in time");
@@ -238,6 +242,19 @@ async fn what_is_appended_to_a_suspended_session_is_durable_or_an_error() {
         nothing_is_missing(&place, handle.id(), &all);
         assert!(session.is_suspended(), "nothing of it ran, and nothing is to be ended");
     }
+}
+
+#[tokio::test]
+async fn a_failed_action_holds_up_nobody_where_the_log_cannot_take_it() {
+    let place = Place::small(LogFailure::Degrade);
+    // Its end would be waited for as long as this.
+    let patient = Deadlines { kill: 100 * PATIENCE, ..quick() };
+    let Running { handle, proxy: _proxy, fork_server: _guard } = place.running_with(patient).await;
+    let mut events = handle.subscribe_from(handle.info().last_offset);
+    place.fill().await;
+    soon(handle.session().tell_failed("x".into(), "y".into())).await;
+    let told = soon(events.next()).await.expect("an event");
+    assert_eq!(told.event, Event::ActionFailed { action: "x".into(), error: "y".into() });
 }
 
 #[tokio::test]
