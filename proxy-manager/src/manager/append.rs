@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use event_log::Limit;
+use event_log::{EventLog, Limit, LogError, Page};
 use ipc_protocol::{AbortPolicy, Event, Json, SessionId};
 use tokio::sync::{Semaphore, oneshot};
 
@@ -21,7 +21,8 @@ const LONGEST_TYPE: usize = 256;
 const LONGEST_PAYLOAD: usize = 1024 * 1024;
 /// Who has come to which action, in the event log.
 const CONSUMER: &str = "actions";
-/// How far back a manager looks for actions that its predecessor had no time for, in events.
+/// How far back a manager looks for actions that its predecessor had no time for, in events, where none of the stream was ever
+/// claimed.
 const LOOK_BACK: u64 = 10_000;
 /// How many sessions are looked through at a time: there may be thousands, and each read is a thread.
 static LOOKING: Semaphore = Semaphore::const_new(4);
@@ -152,23 +153,21 @@ pub(super) async fn act_on_missed(manager: &Weak<Inner>, id: &SessionId, last: u
 
 /// The same, a page of them at a time.
 async fn do_missed(manager: &Weak<Inner>, id: &SessionId, last: u64) -> Result<()> {
-    let mut from = last.saturating_sub(LOOK_BACK);
-    let began = from;
-    while from < last {
+    if last == 0 {
+        return Ok(());
+    }
+    let mut from = None;
+    while from.is_none_or(|from| from < last) {
         let Some(log) = manager.upgrade().and_then(|inner| inner.streams.log.get()) else { return Ok(()) };
         let of = id.clone();
-        let read = move || {
-            // What was done is not done again.
-            let from = from.max(log.cursor(CONSUMER, &of)?);
-            log.read(&of, from, Limit::default())
-        };
+        let read = move || page_of_missed(&log, &of, from, last);
         let page = {
             // It is never closed.
             let _turn = LOOKING.acquire().await;
             blocking("looking for what was asked for", read).await??
         };
         let Some(end) = page.events.last() else { return Ok(()) };
-        from = end.offset;
+        from = Some(end.offset);
         for envelope in page.events.iter().filter(|envelope| envelope.offset <= last) {
             if let Event::External { kind, payload, .. } = &envelope.event
                 && let Some(action) = actions::parse(kind, payload)
@@ -180,9 +179,17 @@ async fn do_missed(manager: &Weak<Inner>, id: &SessionId, last: u64) -> Result<(
     }
     // What was looked through is not looked through again, by any manager. After a shutdown there may be some that were not done.
     match manager.upgrade().map(|inner| ProxyManager { inner }) {
-        Some(manager) if manager.open().is_ok() && began < last => manager.claim(id, last).await,
+        Some(manager) if manager.open().is_ok() => manager.claim(id, last).await,
         _ => Ok(()),
     }
+}
+
+/// The events behind `from` among which there may be some that were missed; without that the first of them. Blocks.
+fn page_of_missed(log: &EventLog, id: &SessionId, from: Option<u64>, last: u64) -> std::result::Result<Page, LogError> {
+    // What was done is not done again.
+    let done = log.cursor(CONSUMER, id)?;
+    let from = from.unwrap_or_else(|| if done > 0 { done } else { last.saturating_sub(LOOK_BACK) });
+    log.read(id, from.max(done), Limit::default())
 }
 
 fn check(kind: &str, payload: &Json) -> Result<()> {
@@ -198,4 +205,37 @@ fn check(kind: &str, payload: &Json) -> Result<()> {
         return invalid("payload", format!("{length} bytes are too many: {LONGEST_PAYLOAD} at the most"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use event_log::{Batch, MemoryLimits};
+    use ipc_protocol::Envelope;
+
+    use super::*;
+
+    #[test]
+    fn what_was_missed_is_looked_for_from_where_it_is_known_to_be_done() {
+        const LAST: u64 = 2 * LOOK_BACK;
+        let log = EventLog::memory(MemoryLimits { events: usize::MAX, bytes: usize::MAX });
+        let session: Arc<SessionId> = Arc::new("s".parse().expect("a valid id"));
+        let created_at = SystemTime::now();
+        let event = |offset| {
+            let (session, event) = (session.clone(), Event::SessionIdle {});
+            Arc::new(Envelope { offset, created_at, session, turn: None, event })
+        };
+        let events = (1..=LAST).map(event).collect();
+        let batch = Batch { session: session.clone(), created_at, first: 1, events, source: 0, cursor: None };
+        log.append(batch, Box::new(|result| result.expect("kept"))).expect("room");
+        let first = |from| {
+            let page = page_of_missed(&log, &session, from, LAST).expect("read");
+            page.events.first().expect("some").offset
+        };
+        // There is a bound where nothing is known.
+        assert_eq!(first(None), LAST - LOOK_BACK + 1);
+        log.set_cursor(CONSUMER, &session, 5, Box::new(|result| result.expect("kept")));
+        assert_eq!((first(None), first(Some(3)), first(Some(9))), (6, 6, 10));
+    }
 }
