@@ -3,11 +3,15 @@
 use std::{
     future::Future,
     sync::{Arc, Weak},
+    time::Duration,
 };
 
 use event_log::{EventLog, Limit, LogError, Page};
 use ipc_protocol::{AbortPolicy, Event, Json, SessionId};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::{
+    sync::{Semaphore, oneshot},
+    time::timeout,
+};
 
 use super::{Inner, ProxyManager};
 use crate::{
@@ -95,9 +99,7 @@ impl ProxyManager {
     /// Notes that an action is about to be done: whatever happens now, it is not done again.
     async fn claim(&self, id: &SessionId, offset: u64) -> Result<()> {
         let Some(log) = self.inner.streams.log.get() else { return Ok(()) };
-        let (done, claimed) = oneshot::channel();
-        log.set_cursor(CONSUMER, id, offset, Box::new(move |result| _ = done.send(result)));
-        claimed.await.unwrap_or(Ok(())).map_err(Error::from)
+        claim_in(&log, id, offset, self.inner.deadlines.control).await
     }
 
     async fn act(&self, id: &SessionId, name: &str, Action { agent, verb }: Action) -> Result<()> {
@@ -141,6 +143,19 @@ impl ProxyManager {
         let (Some(head), Ok(session)) = (head, self.inner.directory.get(&id)) else { return };
         let manager = Arc::downgrade(&self.inner);
         session.row().begin_with(async move { act_on_missed(&manager, &id, head.last).await }).await;
+    }
+}
+
+/// Notes it in the log, which may stand still: what it takes too long for is not done, and may be noted yet.
+async fn claim_in(log: &EventLog, id: &SessionId, offset: u64, after: Duration) -> Result<()> {
+    let (done, claimed) = oneshot::channel();
+    log.set_cursor(CONSUMER, id, offset, Box::new(move |result| _ = done.send(result)));
+    match timeout(after, claimed).await {
+        Ok(claimed) => claimed.unwrap_or(Ok(())).map_err(Error::from),
+        Err(_) => {
+            let operation = format!("noting that an action of session {id} is done");
+            Err(Error::Deadline { operation, after })
+        }
     }
 }
 
@@ -209,9 +224,9 @@ fn check(kind: &str, payload: &Json) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
+    use std::{sync::mpsc, time::SystemTime};
 
-    use event_log::{Batch, MemoryLimits};
+    use event_log::{Batch, MemoryLimits, Options};
     use ipc_protocol::Envelope;
 
     use super::*;
@@ -237,5 +252,25 @@ mod tests {
         assert_eq!(first(None), LAST - LOOK_BACK + 1);
         log.set_cursor(CONSUMER, &session, 5, Box::new(|result| result.expect("kept")));
         assert_eq!((first(None), first(Some(3)), first(Some(9))), (6, 6, 10));
+    }
+
+    #[tokio::test]
+    async fn a_log_that_stands_still_holds_up_no_row_for_ever() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let log = EventLog::open(folder.path().join("log.sqlite"), Options::default()).expect("a log");
+        let session: SessionId = "s".parse().expect("a valid id");
+        // The log's writer stands still in this.
+        let (go_on, waits) = mpsc::channel::<()>();
+        let (told, tells) = mpsc::channel();
+        let stall = move |_| {
+            told.send(()).expect("heard");
+            _ = waits.recv();
+        };
+        log.put_session(&session, String::new(), Box::new(stall));
+        tells.recv().expect("it stalls");
+        let claim = claim_in(&log, &session, 1, Duration::from_millis(1));
+        let claimed = timeout(Duration::from_secs(20), claim).await.expect("in time");
+        assert!(matches!(claimed, Err(Error::Deadline { .. })), "{claimed:?}");
+        go_on.send(()).expect("it waits");
     }
 }
