@@ -55,6 +55,8 @@ impl Session {
             latest.settled().await?;
             let (reply, answer) = oneshot::channel();
             let append = |log: &mut Writer| {
+                // Who appended before may have waited no longer.
+                drop(log.push_failure());
                 log.push(0, event.clone());
                 log.commit_and(|kept| Pending::answer(reply, kept.map_err(Error::from)));
             };

@@ -1,6 +1,6 @@
 //! Sessions whose event log fails, or stands still.
 
-use std::{collections::BTreeSet, sync::mpsc};
+use std::{collections::BTreeSet, future::poll_fn, pin::pin, sync::mpsc, task::Poll};
 
 use event_log::{Batch, EventLog, Limit, LogError, Options};
 use ipc_protocol::{Envelope, Gap};
@@ -48,6 +48,28 @@ impl Place {
         soon(ready).await.expect("an answer").expect("ready");
         soon(handle.session().published()).await.expect("in time");
         Running { handle, proxy, fork_server }
+    }
+
+    /// A suspended one.
+    async fn suspended(&self) -> SessionHandle {
+        let Running { handle, proxy, fork_server } = self.running().await;
+        handle.session().demand_end(KillOptions::NOW, EndReason::Suspended);
+        assert_eq!(end(proxy, fork_server, handle.id()).await, EndReason::Suspended);
+        soon(handle.session().settled()).await.expect("settled");
+        handle
+    }
+
+    /// The log's writer stands still until this is dropped.
+    async fn stall(&self) -> mpsc::Sender<()> {
+        let (go_on, waits) = mpsc::channel::<()>();
+        let (told, tells) = oneshot::channel();
+        let stall = move |_| {
+            told.send(()).expect("heard");
+            _ = waits.recv();
+        };
+        self.log.put_session(&other(), String::new(), Box::new(stall));
+        soon(tells).await.expect("it stalls");
+        go_on
     }
 
     /// Another stream takes all the room there is.
@@ -224,12 +246,9 @@ async fn without_room_a_session_ends_where_that_is_wanted() {
 async fn what_is_appended_to_a_suspended_session_is_durable_or_an_error() {
     for log_failure in [LogFailure::Degrade, LogFailure::End] {
         let place = Place::small(log_failure);
-        let Running { handle, proxy, fork_server } = place.running().await;
+        let handle = place.suspended().await;
         let session = handle.session();
         let mut events = handle.subscribe_from(0);
-        session.demand_end(KillOptions::NOW, EndReason::Suspended);
-        assert_eq!(end(proxy, fork_server, handle.id()).await, EndReason::Suspended);
-        soon(session.settled()).await.expect("settled");
         place.fill().await;
         for _ in 0..2 {
             let error = soon(session.append(external())).await.expect_err("no room");
@@ -242,6 +261,35 @@ async fn what_is_appended_to_a_suspended_session_is_durable_or_an_error() {
         nothing_is_missing(&place, handle.id(), &all);
         assert!(session.is_suspended(), "nothing of it ran, and nothing is to be ended");
     }
+}
+
+/// Polls it once, and drops it.
+async fn begun(append: impl Future<Output = crate::Result<u64>>) {
+    let mut append = pin!(append);
+    let appended = poll_fn(|context| Poll::Ready(append.as_mut().poll(context))).await;
+    assert!(appended.is_pending(), "{appended:?}");
+}
+
+#[tokio::test]
+async fn what_fails_when_nobody_waits_for_it_any_more_is_told_by_who_appends_next() {
+    let place = Place::small(LogFailure::Degrade);
+    let handle = place.suspended().await;
+    let session = handle.session();
+    place.fill().await;
+    let before = session.history().assigned();
+    let mut events = handle.subscribe_from(before);
+    let stalled = place.stall().await;
+    begun(session.append(external())).await;
+    drop(stalled);
+    soon(session.history().reaches(before + 1)).await;
+    soon(session.append(external())).await.expect_err("no room");
+    let mut told = Vec::new();
+    for _ in 0..4 {
+        told.push(soon(events.next()).await.expect("an event"));
+    }
+    // The log's hole has its marker in between.
+    assert!(told[0].event == external() && told[3].event == external(), "{told:?}");
+    assert_eq!(degraded(&told).len(), 1, "{told:?}");
 }
 
 #[tokio::test]
@@ -289,15 +337,7 @@ async fn a_log_that_stands_still_holds_up_the_agent_and_nothing_is_lost() {
     let place = Place::new(Options::default(), LogFailure::Degrade);
     let Running { handle, mut proxy, fork_server: _guard } = place.running().await;
     let mut events = handle.subscribe();
-    // The log's writer stands still in this.
-    let (go_on, waits) = mpsc::channel::<()>();
-    let (told, tells) = oneshot::channel();
-    let stall = move |_| {
-        told.send(()).expect("heard");
-        _ = waits.recv();
-    };
-    place.log.put_session(&other(), String::new(), Box::new(stall));
-    soon(tells).await.expect("it stalls");
+    let stalled = place.stall().await;
     let mut bytes = Vec::new();
     for n in 0..EVENTS {
         codec::encode(&FromProxy::Event { turn: 0, event: text(n) }, &mut bytes).expect("encodes");
@@ -317,7 +357,7 @@ async fn a_log_that_stands_still_holds_up_the_agent_and_nothing_is_lost() {
     assert!(taken < MOST, "{taken} bytes of {} were taken", bytes.len());
     // It is looked after all the same.
     let last = handle.info().last_offset;
-    go_on.send(()).expect("it waits");
+    drop(stalled);
     // Each event has a deadline.
     let write = async { proxy.stream.write_all(&bytes[taken..]).await.expect("written") };
     let read = async {
