@@ -1,7 +1,6 @@
 //! Events that others append, and what they ask for.
 
 use std::{
-    future::Future,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -40,7 +39,8 @@ impl ProxyManager {
     /// [`Error::InvalidConfig`] if the type is one of ours, or the event too long; [`Error::Ended`] if the session is over;
     /// [`Error::Busy`] if it asks for something and 64 things wait to be done already: it is not appended then. [`Error::Log`] if
     /// the event log cannot take it: it is not durable then, and nothing that it asks for is done, though who subscribes may
-    /// have seen it. Else as [`ProxyManager`] says.
+    /// have seen it. [`Error::Deadline`] if the log takes too long: it may be kept yet, and what it asks for is done then. Else as
+    /// [`ProxyManager`] says.
     pub async fn append_event(&self, session: &SessionId, kind: &str, version: u32, payload: Json) -> Result<u64> {
         check(kind, &payload)?;
         let offset = self.append_and_act(session, kind, version, payload.clone()).await?;
@@ -57,26 +57,16 @@ impl ProxyManager {
         let session = self.inner.directory.get(id)?;
         let action = actions::parse(kind, &payload);
         let event = Event::External { kind: kind.into(), version, payload };
-        let append = session.append(event);
-        let Some(action) = action else { return append.await };
-        session.row().join(id, append, |offset| self.acts(id, offset, kind, action)).await
-    }
-
-    /// Does what was asked for, if there is a manager still.
-    fn acts(
-        &self,
-        id: &SessionId,
-        offset: u64,
-        kind: &str,
-        action: Result<Action, String>,
-    ) -> impl Future<Output = ()> + Send + 'static {
+        let Some(action) = action else { return session.append(event).await };
         let (manager, id, kind) = (Arc::downgrade(&self.inner), id.clone(), kind.to_owned());
-        async move {
+        let act = move |offset| async move {
+            // If there is a manager still.
             if let Some(inner) = Weak::upgrade(&manager) {
                 // Large, and moved about while it waits.
                 Box::pin(Self { inner }.act_once(&id, offset, &kind, action)).await;
             }
-        }
+        };
+        session.append_and_act(event, act).await
     }
 
     /// Does what was asked for, or tells why not. While the manager is shut down it does nothing: what was not claimed is done by the

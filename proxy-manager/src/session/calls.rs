@@ -1,6 +1,6 @@
 //! What can be asked of a session: each call goes to the task that owns it, and waits for the answer.
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use ipc_protocol::{
     AbortPolicy, EndReason, Event, Json, KillOptions, Operation, PermissionAnswer, ProcessInfo, ProcessStatus, Prompt,
@@ -37,8 +37,25 @@ impl Session {
     /// Appends an event that is none of the agent's; says its offset when it is kept and can be read. Where it cannot be kept, it
     /// may be read nonetheless: then the session is degraded.
     pub(crate) async fn append(&self, event: Event) -> Result<u64> {
+        self.appended(self.append_at_last(event)).await
+    }
+
+    /// The same of what asks for something, which `act` does after what was asked for before: also where the log takes too long for
+    /// this to say so.
+    pub(crate) async fn append_and_act<A: Future<Output = ()> + Send + 'static>(
+        self: &Arc<Self>,
+        event: Event,
+        act: impl FnOnce(u64) -> A + Send + 'static,
+    ) -> Result<u64> {
+        let session = self.clone();
+        let append = async move { session.append_at_last(event).await };
+        self.appended(self.row.join(&self.id, append, act)).await
+    }
+
+    /// Waits for what is appended.
+    async fn appended(&self, append: impl Future<Output = Result<u64>>) -> Result<u64> {
         let after = self.deadlines.control;
-        within(after, self.append_at_last(event)).await.unwrap_or_else(|| {
+        within(after, append).await.unwrap_or_else(|| {
             Err(Error::Deadline { operation: format!("appending an event to session {}", self.id), after })
         })
     }

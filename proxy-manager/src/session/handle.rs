@@ -33,7 +33,7 @@ impl SessionHandle {
         Self { session }
     }
 
-    pub(crate) fn session(&self) -> &Session {
+    pub(crate) fn session(&self) -> &Arc<Session> {
         &self.session
     }
 

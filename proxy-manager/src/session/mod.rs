@@ -381,7 +381,7 @@ impl Session {
     }
 
     /// What is asked for on its stream.
-    pub(crate) fn row(&self) -> &Row {
+    pub(crate) fn row(&self) -> &Arc<Row> {
         &self.row
     }
 

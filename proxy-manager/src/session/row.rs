@@ -2,12 +2,16 @@
 
 use std::{
     future::{Future, poll_fn},
+    pin::Pin,
     sync::Arc,
-    task::Poll,
+    task::{Context, Poll},
 };
 
 use ipc_protocol::SessionId;
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    runtime,
+    sync::{Mutex, OwnedSemaphorePermit, Semaphore},
+};
 
 use crate::{Error, Result};
 
@@ -20,33 +24,39 @@ pub(crate) struct Row {
     /// Held by what is being done.
     doing: Arc<Mutex<()>>,
     /// Held by who appends something, until that has its place: the row has the order of the stream.
-    joining: Mutex<()>,
+    joining: Arc<Mutex<()>>,
     room: Arc<Semaphore>,
 }
 
 impl Default for Row {
     fn default() -> Self {
-        Self { doing: Arc::default(), joining: Mutex::default(), room: Arc::new(Semaphore::new(MOST)) }
+        Self { doing: Arc::default(), joining: Arc::default(), room: Arc::new(Semaphore::new(MOST)) }
     }
 }
 
 impl Row {
-    /// Appends something, which gives its offset, and does it after what was appended before.
+    /// Appends something, which gives its offset, and does it after what was appended before. What was begun to be appended goes on
+    /// where nobody waits for it any more, and is done: nobody would ask for it again.
     ///
     /// # Errors
     /// [`Error::Busy`] if too much waits: then nothing was appended. What `append` says.
     pub(crate) async fn join<A: Future<Output = ()> + Send + 'static>(
-        &self,
+        self: &Arc<Self>,
         session: &SessionId,
-        append: impl Future<Output = Result<u64>>,
-        act: impl FnOnce(u64) -> A,
+        append: impl Future<Output = Result<u64>> + Send + 'static,
+        act: impl FnOnce(u64) -> A + Send + 'static,
     ) -> Result<u64> {
         let room = self.room.clone().try_acquire_owned();
         let room = room.map_err(|_| Error::Busy { session: session.clone() })?;
-        let _joining = self.joining.lock().await;
-        let offset = append.await?;
-        self.queue(Some(room), act(offset)).await;
-        Ok(offset)
+        let joining = self.joining.clone().lock_owned().await;
+        let row = self.clone();
+        let join = async move {
+            let _joining = joining;
+            let offset = append.await?;
+            row.queue(Some(room), act(offset)).await;
+            Ok(offset)
+        };
+        GoesOn::<Result<u64>>(Some(Box::pin(join))).await
     }
 
     /// Does what was appended before anybody could join.
@@ -69,6 +79,32 @@ impl Row {
     }
 }
 
+/// A future that goes on in a task of its own if it is dropped.
+struct GoesOn<T: Send + 'static>(Option<Pin<Box<dyn Future<Output = T> + Send>>>);
+
+impl<T: Send + 'static> Future for GoesOn<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        // Nobody polls it after its end. One that panics does not go on.
+        let Some(mut future) = self.0.take() else { return Poll::Pending };
+        let polled = future.as_mut().poll(context);
+        if polled.is_pending() {
+            self.0 = Some(future);
+        }
+        polled
+    }
+}
+
+impl<T: Send + 'static> Drop for GoesOn<T> {
+    fn drop(&mut self) {
+        // Without a runtime nothing goes on.
+        if let (Some(future), Ok(runtime)) = (self.0.take(), runtime::Handle::try_current()) {
+            runtime.spawn(future);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use tokio::sync::{mpsc, oneshot};
@@ -77,12 +113,12 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_appended_first_is_done_first_whoever_hears_of_it_first() {
-        let (row, session) = (Row::default(), "s".parse().expect("a valid id"));
+        let (row, session) = (Arc::new(Row::default()), "s".parse().expect("a valid id"));
         let (done, mut doing) = mpsc::unbounded_channel();
         let (told, hears) = oneshot::channel();
-        let act = |offset| {
+        let act = || {
             let done = done.clone();
-            async move { done.send(offset).expect("heard") }
+            |offset| async move { done.send(offset).expect("heard") }
         };
         let slow = async {
             hears.await.expect("told");
@@ -92,16 +128,16 @@ mod tests {
         let later = async {
             // What would be appended behind it is committed at once.
             _ = told.send(());
-            tokio::join!(row.join(&session, async { Ok(2) }, act)).0
+            tokio::join!(row.join(&session, async { Ok(2) }, act())).0
         };
-        let (first, second) = tokio::join!(biased; row.join(&session, slow, act), later);
+        let (first, second) = tokio::join!(biased; row.join(&session, slow, act()), later);
         assert_eq!((first.expect("appended"), second.expect("appended")), (1, 2));
         assert_eq!((doing.recv().await, doing.recv().await), (Some(1), Some(2)));
     }
 
     #[tokio::test]
     async fn the_row_is_bounded() {
-        let (row, session) = (Row::default(), "s".parse().expect("a valid id"));
+        let (row, session) = (Arc::new(Row::default()), "s".parse().expect("a valid id"));
         let (go_on, waits) = oneshot::channel::<()>();
         let (done, mut doing) = mpsc::unbounded_channel();
         let first = row.join(&session, async { Ok(0) }, |_| async move { _ = waits.await });
@@ -109,7 +145,7 @@ mod tests {
         for offset in 1..MOST as u64 {
             let done = done.clone();
             let act = |offset| async move { done.send(offset).expect("heard") };
-            row.join(&session, async { Ok(offset) }, act).await.expect("room");
+            row.join(&session, async move { Ok(offset) }, act).await.expect("room");
         }
         let more = row.join(&session, async { panic!("appended") }, |_| async {}).await;
         assert!(matches!(more, Err(Error::Busy { .. })), "{more:?}");

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, future::poll_fn, pin::pin, sync::mpsc, task::Po
 
 use event_log::{Batch, EventLog, Limit, LogError, Options};
 use ipc_protocol::{Envelope, Gap};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc::unbounded_channel, oneshot};
 
 use super::*;
 use crate::{
@@ -290,6 +290,27 @@ async fn what_fails_when_nobody_waits_for_it_any_more_is_told_by_who_appends_nex
     // The log's hole has its marker in between.
     assert!(told[0].event == external() && told[3].event == external(), "{told:?}");
     assert_eq!(degraded(&told).len(), 1, "{told:?}");
+}
+
+#[tokio::test]
+async fn what_is_asked_for_is_done_once_it_is_kept_whoever_waits_still() {
+    let place = Place::new(Options::default(), LogFailure::Degrade);
+    let handle = place.suspended().await;
+    let before = handle.session().history().assigned();
+    let (acts, mut acted) = unbounded_channel();
+    let act = || {
+        let acts = acts.clone();
+        |offset| async move { acts.send(offset).expect("heard") }
+    };
+    let session = handle.session();
+    let stalled = place.stall().await;
+    begun(session.append_and_act(external(), act())).await;
+    // What was not begun is not appended when its caller has gone.
+    begun(session.append_and_act(external(), act())).await;
+    drop(stalled);
+    assert_eq!(soon(acted.recv()).await, Some(before + 1));
+    assert_eq!(soon(session.append_and_act(external(), act())).await.expect("kept"), before + 2);
+    assert_eq!(soon(acted.recv()).await, Some(before + 2));
 }
 
 #[tokio::test]
