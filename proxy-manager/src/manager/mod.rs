@@ -42,7 +42,7 @@ use crate::{
     leases::Leases,
     records::Records,
     roster::Roster,
-    state::StateDir,
+    state::{HOMES, StateDir},
     supervision::{Admission, Occupancy},
 };
 
@@ -517,7 +517,7 @@ impl Prepared {
                 let records = Records::open(state.directory("conversations")?)?;
                 let mut recorded = records.homes()?;
                 recorded.iter_mut().filter(|one| outlived.uses(&one.home)).for_each(|one| one.keys.clear());
-                let homes = state.directory("homes")?;
+                let homes = state.directory(HOMES)?;
                 launch::recover_conversations(&homes, |session| outlived.may_live(session));
                 (Homes::kept(homes, recorded), records)
             }

@@ -9,7 +9,9 @@ use ipc_protocol::{
 use serde::{Deserialize, Serialize};
 
 use super::{Inner, ProxyManager, roster::written};
-use crate::{Error, Result, SessionHandle, SessionRecord, SessionState, blocking::blocking, session::Session};
+use crate::{
+    Error, Result, SessionHandle, SessionRecord, SessionState, blocking::blocking, session::Session, state,
+};
 
 /// A suspended session: what is needed to go on with it, here or in another manager that sees the same files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -372,13 +374,16 @@ fn restart(manager: ProxyManager, session: SessionId) -> std::pin::Pin<Box<dyn F
     })
 }
 
-/// A snapshot comes from outside, and a home is removed with its session: one that no manager made is refused.
+/// A snapshot comes from outside, and a home is removed with its session: one that no manager made is refused. Blocks.
 fn check_home(home: &Path) -> Result<()> {
-    let is_named_so = home.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("s-"));
-    if home.is_absolute() && is_named_so && home.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+    let shown = home.display();
+    home.symlink_metadata().map_err(|error| Error::system(&format!("going on in the home {shown}"), &error))?;
+    if state::is_home(home) {
         return Ok(());
     }
-    let reason = format!("{} is no home that a manager made: a directory by the name of s-ID", home.display());
+    let reason = format!(
+        "{shown} is no home that a manager made: homes/s-ID in a state directory, a directory that only you can use"
+    );
     Err(Error::InvalidConfig { field: "home", reason })
 }
 

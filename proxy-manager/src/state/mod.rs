@@ -26,7 +26,7 @@ use std::{
     sync::Arc,
 };
 
-use ipc_protocol::ProcessId;
+use ipc_protocol::{ProcessId, SessionId};
 use rustix::{
     fs::{AtFlags, FlockOperation, Mode, OFlags},
     io::Errno,
@@ -41,6 +41,8 @@ pub use recover::{Recovered, Recovery};
 
 /// Ending of a journal's name.
 const JOURNAL: &str = ".journal";
+/// The directory of sessions' homes.
+pub(crate) const HOMES: &str = "homes";
 
 /// The directory of the journals.
 #[derive(Debug)]
@@ -94,6 +96,25 @@ impl Drop for StateDir {
     fn drop(&mut self) {
         let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
     }
+}
+
+/// Whether a manager makes homes of sessions there: `DIR/homes/s-ID` in a state directory, its own user's alone. Blocks.
+pub(crate) fn is_home(home: &Path) -> bool {
+    let id = home.file_name().and_then(|name| name.to_str()?.strip_prefix("s-"));
+    let is_named_so = id.is_some_and(|id| id.parse::<SessionId>().is_ok());
+    let homes = home.parent().filter(|_| home.is_absolute() && is_named_so);
+    let Some(homes) = homes.and_then(|homes| homes.canonicalize().ok()) else { return false };
+    let Some(state) = homes.parent() else { return false };
+    let us = rustix::process::geteuid().as_raw();
+    // None of them is a symbolic link.
+    let is_ours = |path: &Path, not: u32| {
+        let found = path.symlink_metadata();
+        found.is_ok_and(|found| found.is_dir() && found.uid() == us && found.mode() & not == 0)
+    };
+    homes.ends_with(HOMES)
+        && is_ours(home, 0o077)
+        && [&homes, state, &state.join("sessions")].into_iter().all(|path| is_ours(path, 0o022))
+        && state.join("lock").symlink_metadata().is_ok_and(|lock| lock.is_file())
 }
 
 fn system(doing: &str, path: &Path, error: &io::Error) -> Error {

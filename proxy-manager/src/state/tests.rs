@@ -2,12 +2,13 @@
 
 use std::{
     fs::{self, Permissions},
-    os::unix::fs::{PermissionsExt, chown},
+    os::unix::fs::{PermissionsExt, chown, symlink},
     path::PathBuf,
     sync::atomic::{AtomicU32, Ordering},
 };
 
 use super::*;
+use crate::homes::Homes;
 
 /// A directory of a test's own, removed with its end.
 pub(super) struct Scratch(pub(super) PathBuf);
@@ -117,4 +118,54 @@ fn what_names_nothing_is_told_and_out_of_the_way() {
     left.sort();
     assert_eq!(left, ["b.journal.damaged", "c.journal.damaged", "other"]);
     assert_eq!(recover(&state, &mut |_, _| false), []);
+}
+
+#[test]
+fn what_only_looks_like_a_home_is_none() {
+    let scratch = Scratch::new();
+    let state = StateDir::open(&scratch.0.join("state"), own()).expect("a state directory");
+    let homes = state.directory(HOMES).expect("made");
+    let made = |path: PathBuf| {
+        let mut all = DirBuilder::new();
+        all.mode(0o700).recursive(true).create(&path).expect("made");
+        path
+    };
+    let id = "1".parse().expect("a valid id");
+    let home = homes.join("s-1");
+    let kept = Arc::new(Homes::kept(homes.clone(), []));
+    kept.make(&id).expect("made").keep();
+    assert!(is_home(&home));
+    // By another path to the state directory.
+    let link = scratch.0.join("link");
+    symlink(scratch.0.join("state"), &link).expect("made");
+    assert!(is_home(&link.join("homes/s-1")));
+    symlink(&home, homes.join("s-2")).expect("made");
+    fs::write(homes.join("s-file"), "").expect("written");
+    let open = made(homes.join("s-open"));
+    fs::set_permissions(&open, Permissions::from_mode(0o750)).expect("changed");
+    let others = made(homes.join("s-others"));
+    // Only root can give it away.
+    let is_given_away = chown(&others, Some(65534), None).is_ok();
+    assert_eq!(is_home(&others), !is_given_away);
+    for wrong in [
+        made(scratch.0.join("s-photos")),
+        made(scratch.0.join("homes/s-photos")),
+        made(homes.join("photos")),
+        made(homes.join("s-")),
+        made(homes.join("s-a b")),
+        made(scratch.0.join("state/sessions/s-1")),
+        made(homes.join("s-1/homes/s-1")),
+        homes.join("s-1/.."),
+        homes.join("s-2"),
+        homes.join("s-file"),
+        homes.join("s-nothing"),
+        open,
+        scratch.0.join("state/homes"),
+        "state/homes/s-1".into(),
+    ] {
+        assert!(!is_home(&wrong), "{wrong:?}");
+    }
+    // A directory of that name alone is no state directory.
+    fs::remove_file(scratch.0.join("state/lock")).expect("removed");
+    assert!(!is_home(&home));
 }
