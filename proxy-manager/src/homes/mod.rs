@@ -191,9 +191,20 @@ impl Homes {
             path,
             session,
             number,
+            is_anothers: false,
             fresh: Mutex::new(true),
             stays: AtomicBool::new(false),
         })
+    }
+
+    /// The same for the home of another manager: unless `session` keeps it, it stays for that one. Blocks.
+    ///
+    /// # Errors
+    /// As [`Homes::share`].
+    pub(crate) fn borrow(self: &Arc<Self>, home: &Path, session: &SessionId) -> Result<Tenancy> {
+        let mut tenancy = self.share(home, session)?;
+        tenancy.is_anothers = true;
+        Ok(tenancy)
     }
 
     /// `session` does not need its home any more; it goes with the last that has it. Says whether there was one. Blocks.
@@ -261,6 +272,8 @@ pub(crate) struct Tenancy {
     path: PathBuf,
     session: SessionId,
     number: u64,
+    /// Another manager may have the home too: it is only given back.
+    is_anothers: bool,
     fresh: Mutex<bool>,
     /// Whether it is not given up when this is dropped.
     stays: AtomicBool,
@@ -315,10 +328,12 @@ impl Tenancy {
         self.leave();
         let mut fresh = self.fresh.lock().unwrap_or_else(PoisonError::into_inner);
         let is_mine = |session: &SessionId, number| *session == self.session && number == self.number;
-        if std::mem::take(&mut *fresh)
-            && self.homes.users().release(&self.path, is_mine)
-            && let Err(error) = self.homes.remove(&self.path, &self.session)
-        {
+        if !std::mem::take(&mut *fresh) || !self.homes.users().release(&self.path, is_mine) {
+            return;
+        }
+        if self.is_anothers {
+            self.homes.users().going.remove(&self.path);
+        } else if let Err(error) = self.homes.remove(&self.path, &self.session) {
             tracing::warn!(path = ?self.path, %error, "the home of a session that did not start stays");
         }
     }
@@ -448,6 +463,22 @@ mod tests {
         // Without a home in its record it has the one that is called after it.
         assert!(later.delete(&other).expect("deleted"));
         assert!(!homes.path(&other).expect("a path").exists());
+    }
+
+    #[test]
+    fn what_is_another_manager_s_goes_only_once_it_is_kept() {
+        let (_theirs, theirs) = kept();
+        let (_ours, ours) = kept();
+        let id = session("s-1");
+        theirs.make(&id).expect("made").keep();
+        let path = theirs.path(&id).expect("a path");
+        drop(ours.borrow(&path, &id).expect("there"));
+        assert!(path.exists() && ours.users().holds.is_empty() && ours.users().going.is_empty());
+        assert!(!ours.delete(&id).expect("nothing to delete"));
+        assert!(path.exists());
+        ours.borrow(&path, &id).expect("there").keep();
+        assert!(ours.delete(&id).expect("deleted"));
+        assert!(!path.exists());
     }
 
     #[test]

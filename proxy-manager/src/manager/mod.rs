@@ -540,3 +540,6 @@ fn temporary(builder: &Builder) -> PathBuf {
     let named = builder.kit.base_env.0.get("TMPDIR").map(PathBuf::from).filter(|path| path.is_absolute());
     named.unwrap_or_else(|| Path::new("/tmp").to_owned())
 }
+
+#[cfg(test)]
+mod tests;

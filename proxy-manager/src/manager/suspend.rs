@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Inner, ProxyManager, roster::written};
 use crate::{
-    Error, Result, SessionHandle, SessionRecord, SessionState, blocking::blocking, session::Session, state,
+    Error, Result, SessionHandle, SessionRecord, SessionState, blocking::blocking, homes::Tenancy, roster::Roster,
+    session::Session, state,
 };
 
 /// A suspended session: what is needed to go on with it, here or in another manager that sees the same files.
@@ -91,6 +92,21 @@ impl ResumeOptions {
         }
         config.endpoint = self.endpoint.or(config.endpoint);
         Arc::new(config)
+    }
+}
+
+/// A session from elsewhere whose record is there: it is forgotten again, unless it is taken in.
+struct TakingIn<'a> {
+    roster: &'a Roster,
+    id: &'a SessionId,
+    is_in: bool,
+}
+
+impl Drop for TakingIn<'_> {
+    fn drop(&mut self) {
+        if !self.is_in {
+            self.roster.forget(self.id);
+        }
     }
 }
 
@@ -175,30 +191,35 @@ impl ProxyManager {
         if streams.roster.get(&id).is_some() || streams.log.get().is_some_and(|log| log.head(&id).is_some()) {
             return Err(Error::DuplicateSession { session: id });
         }
-        if let Some(home) = home.clone() {
-            let (homes, id) = (homes.clone(), id.clone());
-            blocking("looking for a session's home", move || {
-                let home = Path::new(&home);
-                check_home(home)?;
-                homes.share(home, &id).map(|tenancy| tenancy.keep())
-            })
-            .await??;
-        }
-        let record = SessionRecord::suspended(*config, native_session_id, home, turns, secrets)?;
+        let record = SessionRecord::suspended(*config, native_session_id, home.clone(), turns, secrets)?;
+        let tenancy = match home {
+            Some(home) => {
+                let (homes, id) = (homes.clone(), id.clone());
+                let borrow = move || {
+                    let home = Path::new(&home);
+                    check_home(home)?;
+                    homes.borrow(home, &id)
+                };
+                Some(blocking("looking for a session's home", borrow).await??)
+            }
+            None => None,
+        };
+        let mut taking = TakingIn { roster: &streams.roster, id: &id, is_in: false };
         let (then, written) = written();
         streams.roster.add(record.clone(), then);
-        if let Err(error) = self.await_written(&id, written).await {
-            // It is not ours then.
-            streams.roster.forget(&id);
-            return Err(error);
-        }
+        self.await_written(&id, written).await?;
         let session = Arc::new(Session::restored(&record, *deadlines, streams));
         let reason = EndReason::Suspended;
+        session.show(|view| {
+            view.state = SessionState::Suspended { reason: reason.clone(), receipt: receipt.clone() };
+        });
+        directory.insert(&session)?;
         let mut log = session.history().reopen();
-        log.push(0, Event::SessionSuspended { reason: reason.clone(), receipt: receipt.clone() });
+        log.push(0, Event::SessionSuspended { reason, receipt });
         log.leave_open();
-        session.show(|view| view.state = SessionState::Suspended { reason, receipt });
-        directory.insert(&session).map(drop)
+        taking.is_in = true;
+        tenancy.iter().for_each(Tenancy::keep);
+        Ok(())
     }
 
     /// Suspends a session for somebody to go on with it by the agent itself: the command for that. Until it is taken back

@@ -563,4 +563,4 @@ pub(crate) fn transcript_of(history: &History) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

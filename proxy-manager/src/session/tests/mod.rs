@@ -39,34 +39,34 @@ use crate::{
 };
 
 /// A wait that takes longer has failed.
-const PATIENCE: Duration = Duration::from_secs(20);
-const PROXY: ProcessId = ProcessId { pid: 100, start_time: 1 };
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PROXY: ProcessId = ProcessId { pid: 100, start_time: 1 };
 const AGENT: ProcessId = ProcessId { pid: 101, start_time: 2 };
-const HOST: ProcessId = ProcessId { pid: 1, start_time: 0 };
+pub(crate) const HOST: ProcessId = ProcessId { pid: 1, start_time: 0 };
 
-async fn soon<T>(future: impl Future<Output = T>) -> T {
+pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
     timeout(PATIENCE, future).await.expect("in time")
 }
 
 /// The proxy's end.
-struct FakeProxy {
+pub(crate) struct FakeProxy {
     stream: UnixStream,
     inbox: Inbox,
 }
 
 impl FakeProxy {
-    async fn send(&mut self, message: FromProxy) {
+    pub(crate) async fn send(&mut self, message: FromProxy) {
         let mut bytes = Vec::new();
         codec::encode(&message, &mut bytes).expect("encodes");
         self.stream.write_all(&bytes).await.expect("written");
     }
 
-    async fn receive(&mut self) -> Option<ToProxy> {
+    pub(crate) async fn receive(&mut self) -> Option<ToProxy> {
         soon(self.next()).await
     }
 
     /// As [`FakeProxy::receive`], however long that takes.
-    async fn next(&mut self) -> Option<ToProxy> {
+    pub(crate) async fn next(&mut self) -> Option<ToProxy> {
         loop {
             if let Some(message) = self.inbox.next_message().expect("decodes") {
                 return Some(message);
@@ -118,7 +118,7 @@ impl FakeProxy {
 }
 
 /// The fork server's end.
-struct FakeForkServer {
+pub(crate) struct FakeForkServer {
     socket: AsyncFd<OwnedFd>,
     assembler: Assembler,
 }
@@ -147,7 +147,7 @@ impl FakeForkServer {
         }
     }
 
-    fn gone(&self, session: &SessionId, receipt: Receipt) {
+    pub(crate) fn gone(&self, session: &SessionId, receipt: Receipt) {
         let exit = Some(ExitStatus::Code(0));
         self.send(&FromForkServer::ProxyGone {
             session: session.clone(),
@@ -157,7 +157,7 @@ impl FakeForkServer {
         });
     }
 
-    async fn fork(&mut self) -> FakeProxy {
+    pub(crate) async fn fork(&mut self) -> FakeProxy {
         let (message, fd) = self.receive().await;
         let ToForkServer::Fork { session, .. } = message else { panic!("no fork: {message:?}") };
         self.send(&FromForkServer::Forked { session, process: PROXY });
@@ -182,7 +182,7 @@ struct Running {
 }
 
 /// Nobody is late.
-fn patient() -> Deadlines {
+pub(crate) fn patient() -> Deadlines {
     Deadlines { wedged: PATIENCE, kill: PATIENCE, health: None, ..Deadlines::default() }
 }
 
@@ -216,17 +216,23 @@ async fn launched_in(launch: Launch, deadlines: Deadlines, streams: &Streams) ->
 
 type Ready = tokio::sync::oneshot::Receiver<crate::Result<()>>;
 
-/// Runs what `task` makes of the session's end of a socket.
-fn run(session: &Arc<Session>, task: impl FnOnce(UnixStream) -> (Task, Ready)) -> (Ready, FakeForkServer) {
+/// One that the test plays.
+pub(crate) fn fork_server() -> (Arc<ForkServer>, FakeForkServer) {
     let (ours, theirs) = packet::packet_pair().expect("a pair");
     let (server, _hello) = ForkServer::connect(None, HOST, ours, pending()).expect("watched");
     let socket = watched::watch(theirs, Interest::READABLE | Interest::WRITABLE).expect("watched");
+    (server, FakeForkServer { socket, assembler: Assembler::default() })
+}
+
+/// Runs what `task` makes of the session's end of a socket.
+fn run(session: &Arc<Session>, task: impl FnOnce(UnixStream) -> (Task, Ready)) -> (Ready, FakeForkServer) {
+    let (server, played) = fork_server();
     let directory = Arc::new(Directory::new(10));
     let (ours, theirs) = sockets().expect("a pair");
     let (task, ready) = task(ours);
     let serial = directory.insert(session).expect("free");
     tokio::spawn(task.run(directory, serial, Fork { server, socket: theirs }));
-    (ready, FakeForkServer { socket, assembler: Assembler::default() })
+    (ready, played)
 }
 
 async fn running_with(config: AgentSessionConfig, deadlines: Deadlines, limits: HistoryLimits, turns: bool) -> Running {
@@ -240,11 +246,11 @@ async fn running() -> Running {
     running_with(AgentSessionConfig::new("acp"), patient(), HistoryLimits::default(), true).await
 }
 
-fn receipt(session: &SessionId) -> Receipt {
+pub(crate) fn receipt(session: &SessionId) -> Receipt {
     Receipt { proof: Proof::NoChildren, rounds: 1, ..Receipt::begin(session.clone(), KillCause::KillSession) }
 }
 
-fn guard_receipt(session: &SessionId) -> Receipt {
+pub(crate) fn guard_receipt(session: &SessionId) -> Receipt {
     Receipt { proof: Proof::QuietRounds(3), rounds: 3, ..receipt(session) }
 }
 

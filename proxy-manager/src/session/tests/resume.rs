@@ -29,7 +29,7 @@ impl FakeProxy {
         self.send(FromProxy::Ended { reason, receipt: Box::new(receipt(handle.id())) }).await;
     }
 
-    pub(super) async fn start_as(&mut self, native_session_id: &str) {
+    pub(crate) async fn start_as(&mut self, native_session_id: &str) {
         let request = self.hello().await;
         let native_session_id = Some(native_session_id.to_owned());
         let measures = Box::default();

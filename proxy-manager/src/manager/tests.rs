@@ -1,0 +1,181 @@
+//! A manager whose fork server and proxies the test plays, and whose log fails or stands still.
+
+use std::{fs, sync::mpsc};
+
+use event_log::LogError;
+use ipc_protocol::{
+    AgentSessionConfig, Containment, Home,
+    message::{FromProxy, ToProxy},
+};
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+
+use super::*;
+use crate::{
+    SessionState,
+    session::tests::{FakeForkServer, FakeProxy, HOST, fork_server, guard_receipt, patient, receipt, soon},
+};
+
+/// What there is of a manager without its fork server.
+struct Place {
+    log: Option<EventLog>,
+    state: StateDir,
+    folder: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self::with(Some(Options::default()))
+    }
+
+    fn with(log: Option<Options>) -> Self {
+        let folder = tempfile::tempdir().expect("a directory");
+        let state = StateDir::open(&folder.path().join("state"), HOST).expect("a state directory");
+        let log = log.map(|options| EventLog::open(folder.path().join("log.sqlite"), options).expect("a log"));
+        Self { log, state, folder }
+    }
+
+    fn inner(&self, deadlines: Deadlines) -> (Inner, FakeForkServer) {
+        let (fork_server, played) = fork_server();
+        let directory = Arc::new(Directory::new(10));
+        let log = Log::new(self.log.clone());
+        let roster = Arc::new(Roster::open(log.clone()).expect("read"));
+        let streams = Streams { everyone: directory.everyone().clone(), log, roster, ..Streams::default() };
+        let containing = Containing::probe(Containment::Baseline, Some(Path::new("/nowhere")), HOST);
+        let inner = Inner {
+            directory,
+            fork_server,
+            adopted: Mutex::default(),
+            reattached: Mutex::default(),
+            kit: Mutex::new(Arc::new(Kit { cwd: "/".to_owned(), max_depth: 3, ..Kit::default() })),
+            deadlines,
+            streams,
+            containing: Arc::new(containing.expect("no layer is asked for")),
+            homes: Arc::new(Homes::kept(self.state.directory(HOMES).expect("made"), [])),
+            records: Arc::new(Records::open(self.state.directory("conversations").expect("made")).expect("opened")),
+            leases: Arc::default(),
+            admission: Arc::new(Admission::new(crate::supervision::SessionBounds::default())),
+            state: Mutex::default(),
+            recovered: Vec::new(),
+            rules: [].into(),
+            keys: Keys::default(),
+            idle_suspend_ms: 0,
+            shutdown: tokio::sync::Mutex::default(),
+        };
+        (inner, played)
+    }
+
+    fn manager(&self, deadlines: Deadlines) -> Playing {
+        let (inner, fork_server) = self.inner(deadlines);
+        Playing { manager: ProxyManager { inner: Arc::new(inner) }, fork_server }
+    }
+
+    /// Has the log's writer stand still until what is given back is dropped.
+    async fn stall(&self) -> mpsc::Sender<()> {
+        let (go_on, waits) = mpsc::channel::<()>();
+        let (told, tells) = oneshot::channel();
+        let stall = move |_| {
+            told.send(()).expect("heard");
+            _ = waits.recv();
+        };
+        self.log.as_ref().expect("there").put_session(&id("other"), String::new(), Box::new(stall));
+        soon(tells).await.expect("it stalls");
+        go_on
+    }
+}
+
+struct Playing {
+    manager: ProxyManager,
+    fork_server: FakeForkServer,
+}
+
+impl Playing {
+    async fn started(&mut self, config: AgentSessionConfig) -> (SessionHandle, FakeProxy) {
+        let (started, proxy) = tokio::join!(soon(self.manager.start_session(config)), begins(&mut self.fork_server));
+        (started.expect("started"), proxy)
+    }
+
+    /// Suspends it as it is asked to.
+    async fn suspended(&self, session: &SessionId, proxy: FakeProxy) -> Snapshot {
+        let suspended = self.manager.suspend_session(session, KillOptions::NOW);
+        let (snapshot, reason) = tokio::join!(soon(suspended), ends(&self.fork_server, proxy, session));
+        assert_eq!(reason, EndReason::Suspended);
+        snapshot.expect("suspended")
+    }
+}
+
+/// The next proxy, whose agent is ready.
+async fn begins(fork_server: &mut FakeForkServer) -> FakeProxy {
+    let mut proxy = fork_server.fork().await;
+    proxy.start_as("n-1").await;
+    proxy
+}
+
+/// Ends a session as it is told to. For what reason that is.
+async fn ends(fork_server: &FakeForkServer, mut proxy: FakeProxy, session: &SessionId) -> EndReason {
+    let Some(ToProxy::Shutdown { reason, .. }) = proxy.receive().await else { panic!("no shutdown") };
+    proxy.send(FromProxy::Ended { reason: reason.clone(), receipt: Box::new(receipt(session)) }).await;
+    drop(proxy);
+    fork_server.gone(session, guard_receipt(session));
+    reason
+}
+
+fn id(id: &str) -> SessionId {
+    id.parse().expect("a valid id")
+}
+
+fn config(session: &str) -> AgentSessionConfig {
+    AgentSessionConfig { session_id: id(session), command: vec!["agent".into()], ..AgentSessionConfig::new("acp") }
+}
+
+fn with_home(session: &str) -> AgentSessionConfig {
+    AgentSessionConfig { home: Some(Home::Own), ..config(session) }
+}
+
+#[tokio::test]
+async fn a_snapshot_that_cannot_be_taken_in_leaves_its_home_to_who_has_it() {
+    let (theirs, ours) = (Place::new(), Place::new());
+    let mut first = theirs.manager(patient());
+    let (session, proxy) = first.started(with_home("s")).await;
+    let id = session.id();
+    let snapshot = first.suspended(id, proxy).await;
+    let home = PathBuf::from(snapshot.home.clone().expect("its own"));
+    fs::write(home.join("chat"), "").expect("written");
+    let forged = ours.folder.path().join("s-photos");
+    fs::rename(&home, &forged).expect("moved");
+    let mut second = ours.manager(Deadlines { control: Duration::from_millis(10), ..patient() });
+    let taken_in = |home: &Path| {
+        let home = home.to_str().map(str::to_owned);
+        soon(second.manager.resume_snapshot(Snapshot { home, ..snapshot.clone() }, ResumeOptions::default()))
+    };
+    let refused = taken_in(&forged).await;
+    assert!(matches!(refused, Err(Error::InvalidConfig { field: "home", .. })), "{refused:?}");
+    let refused = taken_in(&home).await;
+    assert!(matches!(refused, Err(Error::System { .. })), "{refused:?}");
+    fs::rename(&forged, &home).expect("moved back");
+    let stall = ours.stall().await;
+    let refused = taken_in(&home).await;
+    assert!(matches!(refused, Err(Error::Deadline { .. })), "{refused:?}");
+    // Nothing of it is this one's.
+    let unknown = second.manager.delete_session(id).await;
+    assert!(matches!(unknown, Err(Error::UnknownSession { .. })), "{unknown:?}");
+    assert!(home.join("chat").exists());
+    // Nor of one that nobody waits for.
+    let dropped = timeout(Duration::ZERO, taken_in(&home)).await;
+    assert!(dropped.is_err(), "{dropped:?}");
+    assert!(second.manager.records(&crate::SessionFilter::default()).is_empty());
+    drop(stall);
+    ours.log.as_ref().expect("there").flush(LAST_COMMIT).expect("written");
+    drop(second);
+    // Once it can be, it is this one's, and goes with it.
+    second = ours.manager(patient());
+    assert!(second.manager.records(&crate::SessionFilter::default()).is_empty());
+    let resumed = second.manager.resume_snapshot(snapshot, ResumeOptions::default());
+    let (resumed, proxy) = tokio::join!(soon(resumed), begins(&mut second.fork_server));
+    resumed.expect("resumed");
+    let kill = second.manager.kill_session(id, KillOptions::NOW);
+    let (killed, _) = tokio::join!(soon(kill), ends(&second.fork_server, proxy, id));
+    killed.expect("a receipt");
+    soon(second.manager.delete_session(id)).await.expect("deleted");
+    assert!(!home.exists());
+}
