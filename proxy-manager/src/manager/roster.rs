@@ -250,7 +250,7 @@ impl Inner {
     /// Forgets what is kept of a session; says whether there was anything.
     ///
     /// # Errors
-    /// [`Error::Log`].
+    /// [`Error::Log`]; [`Error::Deadline`], and it is forgotten as soon as the log goes on.
     pub(super) async fn forget(&self, session: &SessionId) -> Result<bool> {
         let had_record = self.streams.roster.forget(session);
         let Some(log) = self.streams.log.get() else { return Ok(had_record) };
@@ -259,7 +259,12 @@ impl Inner {
             let (done, deleted) = oneshot::channel();
             // Nobody waits any more: then nobody is told.
             log.delete(session, Box::new(move |result| _ = done.send(result)));
-            deleted.await.unwrap_or(Ok(()))?;
+            let after = self.deadlines.control;
+            let deleted = timeout(after, deleted).await.map_err(|_| {
+                let operation = format!("deleting the events of session {session}");
+                Error::Deadline { operation, after }
+            })?;
+            deleted.unwrap_or(Ok(()))?;
         }
         Ok(had_record || had_events)
     }

@@ -32,7 +32,7 @@ impl ProxyManager {
     /// [`Error::NativeSessionMissing`], [`Error::NativeSessionBusy`], [`Error::TooDeep`], [`Error::TooManySessions`],
     /// [`Error::ContainmentUnavailable`] (the layer asked for cannot be had; there is
     /// no silent step down), [`Error::ProgramNotFound`], [`Error::CwdMissing`], [`Error::FdsExhausted`],
-    /// [`Error::Deadline`] (the agent did not get ready), [`Error::AgentDied`], [`Error::ProxyDied`],
+    /// [`Error::Deadline`] (the agent did not get ready, or that could not be written down), [`Error::AgentDied`], [`Error::ProxyDied`],
     /// [`Error::ForkServerDied`], [`Error::Protocol`], [`Error::Ended`] (killed while it started), [`Error::System`],
     /// [`Error::ShutDown`].
     pub async fn start_session(&self, mut config: AgentSessionConfig) -> Result<SessionHandle> {
@@ -110,7 +110,7 @@ impl ProxyManager {
         drop(still);
         // One that was suspended is that again.
         let reason = if goes_on { EndReason::Suspended } else { EndReason::Killed };
-        let abandoned = EndIfDropped(Some((&session, reason)));
+        let abandoned = EndIfDropped(Some((&session, reason.clone())));
         let fork = Fork { server: fork_server.clone(), socket: theirs };
         let mut running = Box::pin(self.lives(task.run(directory.clone(), serial, fork), &session));
         // What it begins with, sending the order to fork, is done here and now: waking another thread takes longer.
@@ -118,7 +118,7 @@ impl ProxyManager {
         if !over {
             tokio::spawn(running);
         }
-        match ready.await.unwrap_or(Err(Error::ShutDown)) {
+        match session.has_begun(ready, reason).await {
             Ok(()) => {
                 abandoned.disarm();
                 aftermath.started(&session).await;
@@ -142,7 +142,8 @@ impl ProxyManager {
     ///
     /// # Errors
     /// [`Error::NotEnded`]; [`Error::UnknownSession`] if neither the session nor a home of it is there; [`Error::System`] if
-    /// the home cannot be removed: the session is remembered then. Else as [`ProxyManager`] says.
+    /// the home cannot be removed: the session is remembered then; [`Error::Log`] if its events cannot be deleted: call it again;
+    /// [`Error::Deadline`] if that takes too long: they go once the event log goes on. Else as [`ProxyManager`] says.
     pub async fn delete_session(&self, session: &SessionId) -> Result<()> {
         self.open()?;
         let (_reserved, known) = self.inner.directory.reserve_ended(session)?;

@@ -8,7 +8,7 @@ use ipc_protocol::{
     message::{FromProxy, ToProxy},
 };
 use tempfile::TempDir;
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::timeout};
 
 use super::*;
 use crate::{
@@ -113,7 +113,23 @@ async fn begins(fork_server: &mut FakeForkServer) -> FakeProxy {
 
 /// Ends a session as it is told to. For what reason that is.
 async fn ends(fork_server: &FakeForkServer, mut proxy: FakeProxy, session: &SessionId) -> EndReason {
-    let Some(ToProxy::Shutdown { reason, .. }) = proxy.receive().await else { panic!("no shutdown") };
+    let reason = is_told_to_end(&mut proxy).await;
+    has_ended(fork_server, proxy, session, reason).await
+}
+
+async fn is_told_to_end(proxy: &mut FakeProxy) -> EndReason {
+    match proxy.receive().await {
+        Some(ToProxy::Shutdown { reason, .. }) => reason,
+        other => panic!("no shutdown: {other:?}"),
+    }
+}
+
+async fn has_ended(
+    fork_server: &FakeForkServer,
+    mut proxy: FakeProxy,
+    session: &SessionId,
+    reason: EndReason,
+) -> EndReason {
     proxy.send(FromProxy::Ended { reason: reason.clone(), receipt: Box::new(receipt(session)) }).await;
     drop(proxy);
     fork_server.gone(session, guard_receipt(session));
@@ -178,4 +194,86 @@ async fn a_snapshot_that_cannot_be_taken_in_leaves_its_home_to_who_has_it() {
     killed.expect("a receipt");
     soon(second.manager.delete_session(id)).await.expect("deleted");
     assert!(!home.exists());
+}
+
+/// As [`ends`], for what is ended since the log does not come to it.
+async fn ends_at_a_deadline(
+    manager: &ProxyManager,
+    fork_server: &FakeForkServer,
+    mut proxy: FakeProxy,
+    session: &SessionId,
+) -> EndReason {
+    let mut view = manager.inner.directory.get(session).expect("it begins").watch();
+    drop(soon(view.wait_for(|view| matches!(view.state, SessionState::Idle))).await.expect("ready"));
+    // Nobody does anything now: the next deadline is due at once.
+    tokio::time::pause();
+    let reason = is_told_to_end(&mut proxy).await;
+    tokio::time::resume();
+    has_ended(fork_server, proxy, session, reason).await
+}
+
+#[tokio::test]
+async fn a_start_that_cannot_be_written_down_in_time_leaves_nothing() {
+    let place = Place::new();
+    let Playing { manager, mut fork_server } = place.manager(patient());
+    let id = id("s");
+    let stall = place.stall().await;
+    let plays = async {
+        let proxy = begins(&mut fork_server).await;
+        ends_at_a_deadline(&manager, &fork_server, proxy, &id).await
+    };
+    let (started, reason) = tokio::join!(manager.start_session(with_home("s")), plays);
+    assert!(matches!(started, Err(Error::Deadline { .. })), "{started:?}");
+    assert_eq!(reason, EndReason::Killed);
+    let session = manager.session(&id).expect("it is listed as ended");
+    soon(session.session().settled()).await.expect("settled");
+    assert!(session.session().is_stillborn(), "{session:?}");
+    assert_eq!(manager.occupancy().running, 0);
+    let homes = manager.inner.homes.directory().expect("there");
+    assert_eq!(fs::read_dir(homes).expect("listed").count(), 0);
+    assert!(manager.inner.records.read(&id).is_none());
+    drop(stall);
+}
+
+#[tokio::test]
+async fn a_resume_that_cannot_be_written_down_in_time_leaves_it_suspended() {
+    let place = Place::new();
+    let mut playing = place.manager(patient());
+    let (session, proxy) = playing.started(with_home("s")).await;
+    let id = session.id();
+    playing.suspended(id, proxy).await;
+    let stall = place.stall().await;
+    let Playing { manager, mut fork_server } = playing;
+    let plays = async {
+        let proxy = begins(&mut fork_server).await;
+        ends_at_a_deadline(&manager, &fork_server, proxy, id).await
+    };
+    let (resumed, reason) = tokio::join!(manager.resume_session(id), plays);
+    assert!(matches!(resumed, Err(Error::Deadline { .. })), "{resumed:?}");
+    assert_eq!(reason, EndReason::Suspended);
+    let state = manager.session(id).expect("known").info().state;
+    assert!(matches!(state, SessionState::Suspended { reason: EndReason::Suspended, .. }), "{state:?}");
+    drop(stall);
+    let (resumed, _proxy) = tokio::join!(soon(manager.resume_session(id)), begins(&mut fork_server));
+    resumed.expect("resumed");
+}
+
+#[tokio::test]
+async fn a_deletion_that_the_log_does_not_come_to_has_a_deadline() {
+    let place = Place::new();
+    let mut playing = place.manager(patient());
+    let (session, proxy) = playing.started(config("s")).await;
+    let id = session.id();
+    playing.suspended(id, proxy).await;
+    let stall = place.stall().await;
+    let manager = &playing.manager;
+    // It takes no thread: nothing else moves the clock.
+    tokio::time::pause();
+    let forgotten = soon(manager.inner.forget(id)).await;
+    tokio::time::resume();
+    assert!(matches!(forgotten, Err(Error::Deadline { .. })), "{forgotten:?}");
+    drop(stall);
+    let log = place.log.as_ref().expect("there");
+    log.flush(LAST_COMMIT).expect("written");
+    assert!(log.head(id).is_none() && log.sessions().expect("read").iter().all(|(known, _)| known != id));
 }

@@ -1,5 +1,6 @@
 //! One session: what everyone may see of it, and the calls to the task that owns the rest.
 
+mod beginning;
 mod calls;
 mod clocks;
 mod core;
