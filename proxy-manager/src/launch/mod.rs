@@ -111,7 +111,7 @@ impl Launch {
     /// # Errors
     /// [`Error::InvalidConfig`], [`Error::UnknownAgent`], [`Error::UnknownProfile`], [`Error::UnknownModel`],
     /// [`Error::Unsupported`], [`Error::TooDeep`],
-    /// [`Error::NativeSessionMissing`], [`Error::NativeSessionBusy`], [`Error::System`].
+    /// [`Error::NativeSessionMissing`], [`Error::NativeSessionBusy`], [`Error::HandedOver`], [`Error::System`].
     pub(crate) fn plan(mut config: AgentSessionConfig, around: &Around<'_>) -> Result<Self> {
         let kit = around.kit;
         kit.apply_profile(&mut config)?;

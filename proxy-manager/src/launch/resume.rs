@@ -21,6 +21,8 @@ pub(crate) struct Past {
     /// The model configuration that it had.
     pub(crate) model_config: Option<String>,
     pub(crate) has_ended: bool,
+    /// Somebody goes on with it by the agent itself.
+    pub(crate) is_handed_over: bool,
 }
 
 /// Where a session's home is.
@@ -51,7 +53,7 @@ impl Origin {
     /// The conversation that `config` asks for. `past` knows the manager's sessions.
     ///
     /// # Errors
-    /// [`Error::InvalidConfig`]; [`Error::NativeSessionBusy`] for that of a session that lives.
+    /// [`Error::InvalidConfig`]; [`Error::NativeSessionBusy`] for that of a session that lives; [`Error::HandedOver`].
     pub(crate) fn find(
         config: &AgentSessionConfig,
         resume: &Resume,
@@ -91,6 +93,10 @@ impl Origin {
             let native = past.native_session_id.unwrap_or_else(|| id.to_string());
             return Err(Error::NativeSessionBusy { agent, id: native, session: id.clone() });
         }
+        // It is taken back under its own id.
+        if past.is_handed_over && !fork && *id != config.session_id {
+            return Err(Error::HandedOver { session: id.clone() });
+        }
         // In a shared home it left nothing.
         let model_config = past.model_config.filter(|_| past.home.is_some());
         let place = match (past.home, config.home) {
@@ -123,6 +129,7 @@ mod tests {
             cwd: "/work".into(),
             model_config: Some("small".into()),
             has_ended: true,
+            is_handed_over: false,
         };
         match id.as_str() {
             "shared" => Some(past),
@@ -130,6 +137,7 @@ mod tests {
             "alive" => Some(Past { has_ended: false, ..past }),
             "alive-own" => Some(Past { has_ended: false, home: Some("/homes/own".into()), ..past }),
             "nameless" => Some(Past { native_session_id: None, ..past }),
+            "handed-over" => Some(Past { is_handed_over: true, ..past }),
             "pi" => Some(Past { agent: "pi".into(), ..past }),
             _ => None,
         }
@@ -173,6 +181,17 @@ mod tests {
         }
         assert!(find("alive", true, None).is_ok(), "a copy is exempt");
         assert!(matches!(find("alive-own", true, None), Err(Error::NativeSessionBusy { .. })), "in one home");
+    }
+
+    #[test]
+    fn what_is_handed_over_is_copied_or_taken_back() {
+        let refused = find("handed-over", false, None);
+        assert!(matches!(refused, Err(Error::HandedOver { .. })), "{refused:?}");
+        assert!(find("handed-over", true, None).is_ok(), "a copy is exempt");
+        let id: SessionId = "handed-over".parse().expect("a valid id");
+        let config = AgentSessionConfig { session_id: id.clone(), ..AgentSessionConfig::new("claude") };
+        let resume = Resume { from: ResumeFrom::Session { id }, fork: false, on_missing: OnMissing::StartAnew };
+        assert!(Origin::find(&config, &resume, &past).is_ok(), "it is taken back");
     }
 
     #[test]

@@ -29,7 +29,7 @@ impl ProxyManager {
     /// # Errors
     /// [`Error::DuplicateSession`] (also where a session of that id has left a home: delete it), [`Error::UnknownAgent`],
     /// [`Error::UnknownProfile`], [`Error::UnknownModel`], [`Error::InvalidConfig`], [`Error::Unsupported`] (something in the configuration cannot be done),
-    /// [`Error::NativeSessionMissing`], [`Error::NativeSessionBusy`], [`Error::TooDeep`], [`Error::TooManySessions`],
+    /// [`Error::NativeSessionMissing`], [`Error::NativeSessionBusy`], [`Error::HandedOver`], [`Error::TooDeep`], [`Error::TooManySessions`],
     /// [`Error::ContainmentUnavailable`] (the layer asked for cannot be had; there is
     /// no silent step down), [`Error::ProgramNotFound`], [`Error::CwdMissing`], [`Error::FdsExhausted`],
     /// [`Error::Deadline`] (the agent did not get ready, or that could not be written down), [`Error::AgentDied`], [`Error::ProxyDied`],
@@ -171,7 +171,15 @@ impl ProxyManager {
             Some(home) => Some(self.inner.homes.recorded(&home)?),
             None => None,
         };
-        Some(Past { agent, native_session_id: Some(native_session_id), home, cwd, model_config, has_ended: true })
+        Some(Past {
+            agent,
+            native_session_id: Some(native_session_id),
+            home,
+            cwd,
+            model_config,
+            has_ended: true,
+            is_handed_over: self.inner.streams.roster.get(id).is_some_and(|record| record.handed_over),
+        })
     }
 
     fn plan(&self, config: AgentSessionConfig) -> Result<Launch> {
@@ -191,6 +199,7 @@ impl ProxyManager {
             // One that was brought back was perhaps given none, having gone on with another session's.
             model_config: session.labels().model_config.clone().or_else(|| self.inner.records.read(id)?.model_config),
             has_ended: info.state.at_rest().is_some(),
+            is_handed_over: info.handed_over,
         })
     }
 

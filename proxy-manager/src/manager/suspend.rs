@@ -223,7 +223,8 @@ impl ProxyManager {
     }
 
     /// Suspends a session for somebody to go on with it by the agent itself: the command for that. Until it is taken back
-    /// ([`ProxyManager::take_back`]) it takes no prompt; with a state directory no later manager lets it have one either.
+    /// ([`ProxyManager::take_back`]) it takes no prompt, and no other session is started with its conversation, but for a copy
+    /// (`Resume::fork`); with a state directory no later manager lets it have one either.
     ///
     /// # Errors
     /// As [`ProxyManager::suspend_session`], [`Error::Unsupported`] also if the agent has no such command; [`Error::Log`] or

@@ -4,7 +4,7 @@ use std::{fs, sync::mpsc};
 
 use event_log::LogError;
 use ipc_protocol::{
-    AgentSessionConfig, Containment, Home,
+    AgentSessionConfig, Containment, Home, OnMissing, Resume, ResumeFrom,
     message::{FromProxy, ToProxy},
 };
 use tempfile::TempDir;
@@ -12,7 +12,7 @@ use tokio::{sync::oneshot, time::timeout};
 
 use super::*;
 use crate::{
-    SessionState,
+    SessionRecord, SessionState,
     session::tests::{FakeForkServer, FakeProxy, HOST, fork_server, guard_receipt, patient, receipt, soon},
 };
 
@@ -276,4 +276,37 @@ async fn a_deletion_that_the_log_does_not_come_to_has_a_deadline() {
     let log = place.log.as_ref().expect("there");
     log.flush(LAST_COMMIT).expect("written");
     assert!(log.head(id).is_none() && log.sessions().expect("read").iter().all(|(known, _)| known != id));
+}
+
+#[tokio::test]
+async fn what_is_handed_over_is_no_other_session_s_until_it_is_taken_back() {
+    let place = Place::new();
+    let mut playing = place.manager(patient());
+    let (session, proxy) = playing.started(config("s")).await;
+    let handed_over = session.session().suspend(KillOptions::NOW, true);
+    let (handed_over, _) = tokio::join!(soon(handed_over), ends(&playing.fork_server, proxy, session.id()));
+    handed_over.expect("handed over");
+    // Another is known from the roster and its record alone.
+    let Inner { streams, records, .. } = &*playing.manager.inner;
+    let record = SessionRecord::suspended(config("t"), "n-2".into(), None, 1, Vec::new()).expect("a record");
+    streams.roster.add(SessionRecord { handed_over: true, ..record }, Box::new(drop));
+    let conversation = crate::records::Record {
+        agent: "acp".into(),
+        native_session_id: "n-2".into(),
+        cwd: "/".into(),
+        home: None,
+        model_config: None,
+        keys: Vec::new(),
+    };
+    records.write(&id("t"), &conversation);
+    for known in [session.id().clone(), id("t")] {
+        let from = ResumeFrom::Session { id: known };
+        let resume = Some(Resume { from, fork: false, on_missing: OnMissing::StartAnew });
+        let other = AgentSessionConfig { resume, ..config("other") };
+        let refused = soon(playing.manager.start_session(other)).await;
+        assert!(matches!(refused, Err(Error::HandedOver { .. })), "{refused:?}");
+    }
+    let taken_back = playing.manager.take_back(session.id());
+    let (taken_back, _proxy) = tokio::join!(soon(taken_back), begins(&mut playing.fork_server));
+    taken_back.expect("taken back");
 }
