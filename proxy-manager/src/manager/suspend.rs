@@ -301,10 +301,25 @@ impl ProxyManager {
         take_back: bool,
         options: ResumeOptions,
     ) -> Result<SessionHandle> {
+        self.resume_if(id, by, take_back, options, |_| true).await
+    }
+
+    /// The same, if it `is_wanted` still when nobody else is at it any more.
+    async fn resume_if(
+        &self,
+        id: &SessionId,
+        by: &str,
+        take_back: bool,
+        options: ResumeOptions,
+        is_wanted: impl Fn(&Arc<Session>) -> bool,
+    ) -> Result<SessionHandle> {
         self.open()?;
         let lives = self.inner.directory.get(id)?.lives().clone();
         let _one_at_a_time = lives.alone().await;
         let (_reserved, before) = self.inner.directory.reserve_suspended(id)?;
+        if !is_wanted(&before) {
+            return Err(Error::Suspended { session: id.clone() });
+        }
         if before.is_handed_over() && !take_back {
             return Err(Error::HandedOver { session: id.clone() });
         }
@@ -368,20 +383,21 @@ impl ProxyManager {
             let Some(pause) = session.restart_after() else { return };
             tracing::info!(session = %session.id(), ?pause, "it crashed, and is started again");
             tokio::time::sleep(pause).await;
-            // Somebody has it stay suspended, or has gone on with it.
-            if session.restart_after().is_none() || !session.lives().is_latest(&session) {
-                return;
-            }
             let Some(inner) = manager.upgrade() else { return };
-            restart(Self { inner }, session.id().clone()).await;
+            restart(Self { inner }, session).await;
         }
     }
 }
 
 /// Starts a session again. Boxed, as a session's life is part of it.
-fn restart(manager: ProxyManager, session: SessionId) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
+fn restart(manager: ProxyManager, crashed: Arc<Session>) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
     Box::pin(async move {
-        match manager.resume(&session, "restart", false, ResumeOptions::default()).await {
+        // Else somebody has it stay suspended, or has gone on with it.
+        let is_wanted = |now: &Arc<Session>| Arc::ptr_eq(now, &crashed) && now.restart_after().is_some();
+        if crashed.restart_after().is_none() || !crashed.lives().is_latest(&crashed) {
+            return;
+        }
+        match manager.resume_if(crashed.id(), "restart", false, ResumeOptions::default(), is_wanted).await {
             // Resumed, suspended, killed or deleted by somebody meanwhile.
             Ok(_)
             | Err(
@@ -391,7 +407,9 @@ fn restart(manager: ProxyManager, session: SessionId) -> std::pin::Pin<Box<dyn F
                 | Error::UnknownSession { .. }
                 | Error::ShutDown,
             ) => {}
-            Err(error) => tracing::warn!(%session, %error, "a session that crashed could not be started again"),
+            Err(error) => {
+                tracing::warn!(session = %crashed.id(), %error, "a session that crashed could not be started again");
+            }
         }
     })
 }

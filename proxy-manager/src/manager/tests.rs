@@ -4,7 +4,7 @@ use std::{fs, sync::mpsc};
 
 use event_log::LogError;
 use ipc_protocol::{
-    AgentSessionConfig, Containment, Home, OnMissing, Resume, ResumeFrom,
+    AgentSessionConfig, Containment, Event, Home, Lifecycle, OnMissing, Restart, Resume, ResumeFrom,
     message::{FromProxy, ToProxy},
 };
 use tempfile::TempDir;
@@ -309,4 +309,50 @@ async fn what_is_handed_over_is_no_other_session_s_until_it_is_taken_back() {
     let taken_back = playing.manager.take_back(session.id());
     let (taken_back, _proxy) = tokio::join!(soon(taken_back), begins(&mut playing.fork_server));
     taken_back.expect("taken back");
+}
+
+#[tokio::test]
+async fn a_restart_that_waits_while_it_is_given_up_is_none() {
+    const PAUSE: Duration = Duration::from_secs(60);
+    let place = Place::with(None);
+    let mut playing = place.manager(patient());
+    let restart = Restart::OnCrash { max: 3, backoff_ms: PAUSE.as_millis().try_into().expect("few") };
+    let lifecycle = Lifecycle { restart, ..Lifecycle::default() };
+    let (session, proxy) = playing.started(AgentSessionConfig { lifecycle, ..config("s") }).await;
+    let (session, id) = (session.session(), session.id());
+    drop(proxy);
+    playing.fork_server.gone(id, guard_receipt(id));
+    drop(soon(session.watch().wait_for(|view| view.restart_after.is_some() && view.settled)).await.expect("it crashes"));
+    // Somebody is at it. The suspension waits for that first, and then the restart.
+    let at_it = session.lives().alone().await;
+    tokio::time::pause();
+    tokio::time::advance(PAUSE - Duration::from_secs(1)).await;
+    let manager = playing.manager.clone();
+    let suspending = tokio::spawn({
+        let id = id.clone();
+        async move { manager.suspend_session(&id, KillOptions::NOW).await }
+    });
+    assert_eq!(session.lives().unwanted(session).await, EndReason::Suspended);
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    tokio::time::advance(Duration::from_secs(2)).await;
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    tokio::time::resume();
+    drop(at_it);
+    soon(suspending).await.expect("it does not panic").expect("suspended");
+    // It comes behind the restart.
+    let resumed = playing.manager.resume_session(id);
+    let (resumed, _proxy) = tokio::join!(soon(resumed), begins(&mut playing.fork_server));
+    let mut events = resumed.expect("resumed").subscribe();
+    let by = soon(async {
+        loop {
+            if let Event::SessionResumed { by, .. } = &events.next().await.expect("more").event {
+                return by.clone();
+            }
+        }
+    });
+    assert_eq!(by.await, "resume");
 }
