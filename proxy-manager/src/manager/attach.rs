@@ -118,7 +118,13 @@ impl ProxyManager {
             };
             for detached in sessions {
                 let (id, journal) = (detached.session.clone(), journals.remove(&detached.session));
-                let before = self.counted(&id).await;
+                let before = match self.inner.streams.roster.get(&id) {
+                    Some(record) => {
+                        let count = self.inner.counted(&record).await;
+                        Some((record, count))
+                    }
+                    None => None,
+                };
                 match self.take_over(&server, detached, journal, before) {
                     Ok(session) => coming.push(self.welcome(session).await),
                     Err(error) => tracing::warn!(session = %id, %error, "a detached session cannot be taken over"),
@@ -165,36 +171,6 @@ impl ProxyManager {
         };
         row.row().begin_with(welcome).await;
         came
-    }
-
-    /// The record of a session, and what it did by that and by what was appended after it.
-    async fn counted(&self, id: &SessionId) -> Option<(SessionRecord, Count)> {
-        let Inner { streams, .. } = &*self.inner;
-        let record = streams.roster.get(id)?;
-        let mut count = Count::going_on(&record);
-        let Some(log) = streams.log.get() else { return Some((record, count)) };
-        let (id, recorded) = (id.clone(), record.last_offset);
-        let counting = move || {
-            let last = log.head(&id).map_or(0, |head| head.last);
-            for envelope in log_of(&log, &id, recorded.max(last.saturating_sub(COUNTED))) {
-                match envelope {
-                    Ok(envelope) => count.note(&envelope),
-                    Err(error) => {
-                        tracing::warn!(session = %id, %error, "what a session did last is not counted");
-                        break;
-                    }
-                }
-            }
-            count
-        };
-        match blocking("counting what a session did", counting).await {
-            Ok(counted) => Some((record, counted)),
-            Err(error) => {
-                tracing::warn!(session = %record.session_id, %error, "what a session did last is not counted");
-                let count = Count::going_on(&record);
-                Some((record, count))
-            }
-        }
     }
 
     fn take_over(
@@ -270,5 +246,31 @@ impl ProxyManager {
     /// that take longer than [`Deadlines::control`](crate::Deadlines::control) come after it was built.
     pub fn reattached(&self) -> Vec<SessionId> {
         self.inner.reattached.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Inner {
+    /// What a session that lived with an earlier host did: by its record, and by what was appended after that.
+    pub(super) async fn counted(&self, record: &SessionRecord) -> Count {
+        let mut count = Count::going_on(record);
+        let Some(log) = self.streams.log.get() else { return count };
+        let (id, recorded) = (record.session_id.clone(), record.last_offset);
+        let counting = move || {
+            let last = log.head(&id).map_or(0, |head| head.last);
+            for envelope in log_of(&log, &id, recorded.max(last.saturating_sub(COUNTED))) {
+                match envelope {
+                    Ok(envelope) => count.note(&envelope),
+                    Err(error) => {
+                        tracing::warn!(session = %id, %error, "what a session did last is not counted");
+                        break;
+                    }
+                }
+            }
+            count
+        };
+        blocking("counting what a session did", counting).await.unwrap_or_else(|error| {
+            tracing::warn!(session = %record.session_id, %error, "what a session did last is not counted");
+            Count::going_on(record)
+        })
     }
 }

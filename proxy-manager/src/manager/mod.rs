@@ -136,7 +136,7 @@ impl ProxyManager {
             idle_suspend_ms,
             shutdown: tokio::sync::Mutex::default(),
         };
-        let resting = inner.restore(&|session| outlived.lives(session));
+        let resting = inner.restore(&|session| outlived.lives(session)).await;
         let manager = Self { inner: Arc::new(inner) };
         retention::keep(&manager.inner, retention);
         beats::keep(&manager.inner);

@@ -13,7 +13,7 @@ use crate::{
     blocking::blocking,
     history::History,
     roster::{MODEL_KEY, check_names},
-    session::{Labels, Session, transcript_of},
+    session::{Count, Labels, Session, transcript_of},
 };
 
 /// How what is kept of a session was written.
@@ -195,7 +195,7 @@ impl Inner {
     /// Brings back the sessions of earlier managers: what a dead one left running is suspended now, where its conversation
     /// can be gone on with, and over else. Their processes have been ended, but for those that it is said of that they live. Says
     /// which of them rest: what was asked of them may not have been done.
-    pub(super) fn restore(&self, lives: &dyn Fn(&SessionId) -> bool) -> Vec<SessionId> {
+    pub(super) async fn restore(&self, lives: &(dyn Fn(&SessionId) -> bool + Sync)) -> Vec<SessionId> {
         let mut resting = Vec::new();
         for record in self.streams.roster.list(&SessionFilter { archived: true, ..SessionFilter::default() }) {
             if lives(&record.session_id) {
@@ -212,7 +212,9 @@ impl Inner {
                 // Its home is its own still. One that is gone is missed by the resume.
                 let _ = self.homes.share(Path::new(home), &record.session_id).map(|tenancy| tenancy.keep());
             }
-            let session = Arc::new(Session::restored(&record, self.deadlines, &self.streams));
+            // The turn that its host died in was paid for too.
+            let count = if was_live { self.counted(&record).await } else { Count::going_on(&record) };
+            let session = Arc::new(Session::restored(&record, &count, self.deadlines, &self.streams));
             let receipt = self.receipt_of(&record.session_id);
             if was_live {
                 let mut log = session.history().reopen();

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::{Inner, ProxyManager, roster::written};
 use crate::{
     Error, Result, SessionHandle, SessionRecord, SessionState, blocking::blocking, homes::Tenancy, roster::Roster,
-    session::Session, state,
+    session::{Count, Session},
+    state,
 };
 
 /// A suspended session: what is needed to go on with it, here or in another manager that sees the same files.
@@ -208,7 +209,7 @@ impl ProxyManager {
         let (then, written) = written();
         streams.roster.add(record.clone(), then);
         self.await_written(&id, written).await?;
-        let session = Arc::new(Session::restored(&record, *deadlines, streams));
+        let session = Arc::new(Session::restored(&record, &Count::going_on(&record), *deadlines, streams));
         let reason = EndReason::Suspended;
         session.show(|view| {
             view.state = SessionState::Suspended { reason: reason.clone(), receipt: receipt.clone() };

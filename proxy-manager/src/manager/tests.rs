@@ -2,9 +2,9 @@
 
 use std::{fs, sync::mpsc};
 
-use event_log::LogError;
+use event_log::{Batch, LogError};
 use ipc_protocol::{
-    AgentSessionConfig, Containment, Event, Home, Lifecycle, OnMissing, Restart, Resume, ResumeFrom,
+    AgentSessionConfig, Containment, Envelope, Event, Home, Lifecycle, OnMissing, Restart, Resume, ResumeFrom, Usage,
     message::{FromProxy, ToProxy},
 };
 use tempfile::TempDir;
@@ -12,7 +12,7 @@ use tokio::{sync::oneshot, time::timeout};
 
 use super::*;
 use crate::{
-    SessionRecord, SessionState,
+    SessionRecord, SessionState, SessionStatus, TurnUsage,
     session::tests::{FakeForkServer, FakeProxy, HOST, fork_server, guard_receipt, patient, receipt, soon},
 };
 
@@ -355,4 +355,44 @@ async fn a_restart_that_waits_while_it_is_given_up_is_none() {
         }
     });
     assert_eq!(by.await, "resume");
+}
+
+#[tokio::test]
+async fn what_the_turn_took_that_a_host_died_in_is_counted_for_what_rests_too() {
+    let place = Place::new();
+    let log = place.log.as_ref().expect("there");
+    let took = |input| Usage { input_tokens: Some(input), ..Usage::default() };
+    let told = |input| Event::Usage(Box::new(took(input)));
+    // Of each the record knows of the first turn, and that the second has begun.
+    let turns = [(1, told(100)), (2, Event::SessionBusy {}), (2, told(30)), (2, told(70))];
+    for (session, native) in [("suspended", Some("n-1")), ("over", None)] {
+        let session = Arc::new(id(session));
+        let created_at = std::time::SystemTime::now();
+        let events = (1..).zip(turns.clone()).map(|(offset, (turn, event))| {
+            Arc::new(Envelope { offset, created_at, session: session.clone(), turn: Some(turn), event })
+        });
+        let events = events.collect();
+        let batch = Batch { session: session.clone(), created_at, first: 1, events, source: 0, cursor: None };
+        log.append(batch, Box::new(drop)).expect("room in the queue");
+        let config = config(session.as_str());
+        let record = SessionRecord::suspended(config, String::new(), None, 2, Vec::new()).expect("a record");
+        let record = SessionRecord {
+            status: SessionStatus::Running,
+            native_session_id: native.map(str::to_owned),
+            usage: took(100),
+            turn_usage: TurnUsage { turn: 1, usage: took(100) },
+            last_offset: 2,
+            ..record
+        };
+        log.put_session(&session, serde_json::to_string(&record).expect("JSON"), Box::new(drop));
+    }
+    log.flush(LAST_COMMIT).expect("written");
+    let (inner, _fork_server) = place.inner(patient());
+    assert_eq!(soon(inner.restore(&|_| false)).await, [id("suspended")]);
+    let metrics = inner.directory.get(&id("suspended")).expect("restored").metrics();
+    assert_eq!(metrics.usage.input_tokens, Some(170));
+    for session in ["suspended", "over"] {
+        let record = inner.streams.roster.get(&id(session)).expect("kept");
+        assert_eq!(record.usage.input_tokens, Some(170), "{record:?}");
+    }
 }

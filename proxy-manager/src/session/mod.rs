@@ -251,15 +251,15 @@ impl Session {
         (Arc::new(session), inlets, log)
     }
 
-    /// A session of an earlier manager. What it rests for is to be shown.
-    pub(crate) fn restored(record: &SessionRecord, deadlines: Deadlines, streams: &Streams) -> Self {
+    /// A session of an earlier manager, which did this. What it rests for is to be shown.
+    pub(crate) fn restored(record: &SessionRecord, count: &Count, deadlines: Deadlines, streams: &Streams) -> Self {
         let id = Arc::new(record.session_id.clone());
         let (history, mut log) = History::new(id.clone(), streams);
         log.leave_open();
         let (mut session, _) = Self::with_history(id, Labels::of(record), deadlines, history, streams.roster.clone());
         (session.started_at, session.has_been) = (record.created_at, true);
         session.keep_config(Arc::new(record.config.clone()));
-        session.took_before(record, &Count::going_on(record));
+        session.took_before(record, count);
         session.show(|view| {
             (view.turns, view.ready, view.settled) = (record.turns, true, true);
             view.handed_over = record.handed_over;
