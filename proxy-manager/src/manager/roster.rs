@@ -52,29 +52,40 @@ impl ProxyManager {
         blocking("reading a conversation", move || transcript_of(&history)).await
     }
 
-    /// Takes in the events of a session from elsewhere, as public JSON envelopes, one a line: all of them, or nothing. They can be
-    /// read by the session's id, which is taken until it is deleted. Its record is that of a session which is over, with the tag
+    /// Takes in the events of a session from elsewhere, as public JSON envelopes, one a line: all of them, or nothing. (Where its
+    /// record cannot be written and the events, which are there by then, cannot be deleted either, they stay until they are.) They
+    /// can be read by the session's id, which is taken until it is deleted. Its record is that of a session which is over, with the tag
     /// `imported`; there is nothing to be resumed.
     ///
     /// # Errors
-    /// [`Error::Log`]: the id is taken, or a line is not the session's next event; [`Error::InvalidConfig`] without a state
-    /// directory. Else as [`ProxyManager`] says.
+    /// [`Error::Log`]: the id is taken, a line is not the session's next event, or it cannot be written;
+    /// [`Error::InvalidConfig`] without a state directory; [`Error::Deadline`]. Else as [`ProxyManager`] says.
     pub async fn import_events(&self, input: impl BufRead + Send + 'static) -> Result<Imported> {
         self.open()?;
         let log = self.inner.streams.log.get().ok_or_else(|| Error::InvalidConfig {
             field: "state_dir",
             reason: "events are imported where some are kept: name a state directory".to_owned(),
         })?;
+        let (then, written) = written();
+        let roster = self.inner.streams.roster.clone();
         let import = move || {
             let imported = log.import(input)?;
             let events = log_of(&log, &imported.session, 0);
-            let record = SessionRecord::imported(&imported, events)?;
+            let record = SessionRecord::imported(&imported, events).map(|record| roster.add(record, then));
             Ok::<_, LogError>((imported, record))
         };
         let (imported, record) = blocking("importing events", import).await??;
-        let (then, written) = written();
-        self.inner.streams.roster.add(record, then);
-        self.await_written(&imported.session, written).await?;
+        let id = &imported.session;
+        let recorded = match record {
+            Ok(()) => self.await_written(id, written).await,
+            Err(error) => Err(error.into()),
+        };
+        if let Err(error) = recorded {
+            if let Err(left) = self.inner.forget(id).await {
+                tracing::warn!(session = %id, %left, "events without a record are not deleted yet");
+            }
+            return Err(error);
+        }
         Ok(imported)
     }
 

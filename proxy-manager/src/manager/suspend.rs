@@ -10,7 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{Inner, ProxyManager, roster::written};
 use crate::{
-    Error, Result, SessionHandle, SessionRecord, SessionState, blocking::blocking, homes::Tenancy, roster::Roster,
+    Error, Result, SessionHandle, SessionRecord, SessionState,
+    blocking::blocking,
+    homes::Tenancy,
+    roster::Roster,
     session::{Count, Session},
     state,
 };

@@ -322,7 +322,9 @@ async fn a_restart_that_waits_while_it_is_given_up_is_none() {
     let (session, id) = (session.session(), session.id());
     drop(proxy);
     playing.fork_server.gone(id, guard_receipt(id));
-    drop(soon(session.watch().wait_for(|view| view.restart_after.is_some() && view.settled)).await.expect("it crashes"));
+    drop(
+        soon(session.watch().wait_for(|view| view.restart_after.is_some() && view.settled)).await.expect("it crashes"),
+    );
     // Somebody is at it. The suspension waits for that first, and then the restart.
     let at_it = session.lives().alone().await;
     tokio::time::pause();
@@ -395,4 +397,38 @@ async fn what_the_turn_took_that_a_host_died_in_is_counted_for_what_rests_too() 
         let record = inner.streams.roster.get(&id(session)).expect("kept");
         assert_eq!(record.usage.input_tokens, Some(170), "{record:?}");
     }
+}
+
+#[tokio::test]
+async fn what_is_imported_without_a_record_is_not_imported() {
+    const ROOM: usize = 400_000;
+    let place = Place::with(Some(Options { max_pages: Some(100), ..Options::default() }));
+    let Playing { manager, .. } = place.manager(patient());
+    let log = place.log.as_ref().expect("there");
+    let line = |agent: String| {
+        let event = Event::SessionStarted {
+            agent,
+            process: HOST,
+            proxy: HOST,
+            native_session_id: None,
+            measures: Box::default(),
+        };
+        let created_at = std::time::SystemTime::now();
+        let envelope = Envelope { offset: 1, created_at, session: Arc::new(id("s")), turn: None, event };
+        std::io::Cursor::new(envelope.to_json().expect("serializes").to_string())
+    };
+    // There is room for the event, and not for the agent's name once more.
+    let import = |length| soon(manager.import_events(line("x".repeat(length))));
+    let full = import(ROOM * 5 / 8).await;
+    assert!(matches!(full, Err(Error::Log(LogError::DiskFull { .. }))), "{full:?}");
+    assert!(log.head(&id("s")).is_none() && manager.record(&id("s")).is_err());
+    assert!(log.sessions().expect("read").is_empty());
+    // The id is free.
+    soon(async {
+        while let Err(error) = manager.import_events(line("x".to_owned())).await {
+            assert!(matches!(error, Error::Log(LogError::DiskFull { .. })), "{error}");
+        }
+    })
+    .await;
+    assert_eq!(manager.record(&id("s")).expect("kept").config.agent, "x");
 }

@@ -16,8 +16,7 @@ impl Session {
         let mut ready = std::pin::pin!(ready);
         let mut view = self.watch();
         // It fails only without this.
-        let is_there =
-            async { drop(view.wait_for(|view| !matches!(view.state, SessionState::Starting)).await) };
+        let is_there = async { drop(view.wait_for(|view| !matches!(view.state, SessionState::Starting)).await) };
         let answer = select! {
             biased;
             answer = &mut ready => answer,
