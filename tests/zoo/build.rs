@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-const SOURCES: &[&str] = &["zoo.c", "families.c", "storms.c", "signals.c", "disguises.c", "namespaces.c", "groups.c"];
+const SOURCES: &[&str] =
+    &["zoo.c", "families.c", "storms.c", "signals.c", "disguises.c", "namespaces.c", "groups.c", "without.c"];
 
 fn main() {
     println!("cargo::rerun-if-changed=c");

@@ -3,6 +3,7 @@
  *   zoo MEMBER DIR stay|exit     as an agent: says `settled` once all its processes are there, and stays or exits
  *   zoo :members                 names all members
  *   zoo :bystander               dies of any signal; ends with its standard input
+ *   zoo :without WHAT PROGRAM…   becomes PROGRAM, where the kernel lacks something; status 3 if that cannot be
  *
  * DIR holds `zoo`, a copy of this program that nothing else runs, and `mark`, a file of at least a page that each process
  * maps: by either a process is recognised whatever it does. Nothing here lives beyond a minute (a SIGKILL timer in every
@@ -246,6 +247,10 @@ int main(int argc, char **argv)
         for (size_t i = 0; i < COUNT(houses); i++)
             for (const struct named *named = houses[i]; named->name; named++) puts(named->name);
         return 0;
+    }
+    if (argc > 3 && strcmp(argv[1], ":without") == 0) {
+        without(argv[2], argv + 3);
+        return 3;
     }
     if (argc != 4) {
         fprintf(stderr, "usage: zoo MEMBER DIR stay|exit\n");

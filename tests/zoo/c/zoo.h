@@ -91,3 +91,5 @@ struct stage { const char *name; void (*run)(const char *arg); };
 
 extern const struct named families[], storms[], signals[], disguises[], namespaces[], groups[];
 extern const struct stage storm_stages[], disguise_stages[];
+/* Becomes the program argv[0], with these arguments, where the kernel lacks `what`; returns only if that cannot be. */
+void without(const char *what, char **argv);
