@@ -5,7 +5,8 @@
 #![expect(clippy::print_stdout, reason = "what this machine does not offer is told of")]
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, Read},
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::{Child, Command, ExitCode, Stdio},
@@ -14,7 +15,7 @@ use std::{
 
 use ipc_protocol::{LimitAction, LimitKind, ProcessId, SessionId};
 use libtest_mimic::{Arguments, Failed, Trial};
-use registry::{Controllers, Group, Groups, Unavailable};
+use registry::{Controllers, Group, Groups, Namespace, Output, Spawn, Unavailable};
 
 const TESTS: &[(&str, fn())] = &[
     ("what_cannot_be_had_says_why", what_cannot_be_had_says_why),
@@ -32,12 +33,24 @@ const TESTS: &[(&str, fn())] = &[
     ("making_and_sweeping_do_not_meet", making_and_sweeping_do_not_meet),
     ("an_ordinary_user_without_delegation_is_told_so", || apart("undelegated", &[])),
     ("an_ordinary_user_has_a_delegated_subtree", || apart("delegated", &[])),
+    ("programs_start_in_a_group_where_clone3_is_unknown", || {
+        apart("uncloned", &[zoo::PROGRAM, ":without", "clone3-unknown"])
+    }),
+    ("programs_start_in_a_group_where_clone3_is_refused", || {
+        apart("unclonable", &[zoo::PROGRAM, ":without", "clone3-refused"])
+    }),
     ("nothing_behind_a_mount_is_touched", || apart("mounted", &["unshare", "--mount", "--propagation", "private"])),
 ];
 
 type Case = fn(&Path);
 
-const CASES: &[(&str, Case)] = &[("undelegated", undelegated), ("delegated", delegated), ("mounted", mounted)];
+const CASES: &[(&str, Case)] = &[
+    ("undelegated", undelegated),
+    ("delegated", delegated),
+    ("uncloned", without_clone3),
+    ("unclonable", without_clone3),
+    ("mounted", mounted),
+];
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
@@ -575,6 +588,53 @@ fn delegated(area: &Path) {
     let left: Vec<_> =
         fs::read_dir(&handed).expect("readable").flatten().filter(|entry| entry.path().is_dir()).collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+/// A filter of system calls lets no process begin in a group: it joins before its program is executed.
+fn without_clone3(area: &Path) {
+    let status = fs::read_to_string("/proc/self/status").expect("readable");
+    assert!(status.contains("\nSeccomp:\t2\n"), "there is no filter: {status}");
+    let groups = Groups::create(Some(area), me()).expect("ours");
+    let group = Group::create(&groups.session(&id("one"))).expect("made");
+    let directory = || Some(group.as_fd().try_clone_to_owned().expect("a descriptor"));
+    let program = |argv: &[&str]| Spawn {
+        argv: argv.iter().map(Into::into).collect(),
+        group: directory(),
+        stdout: Output::Pipe,
+        ..Spawn::new(argv[0])
+    };
+    let first = registry::spawn(program(&["/bin/cat", "/proc/self/cgroup"])).expect("started");
+    let exit = until("its end", || first.process.try_reap().expect("our child"));
+    assert!(exit.success(), "{exit:?}");
+    let mut said = String::new();
+    // Nobody else has the other end.
+    fs::File::from(first.stdout.expect("a pipe")).read_to_string(&mut said).expect("text");
+    let name = group.path().strip_prefix(area).expect("below it").to_str().expect("text");
+    assert!(said.lines().any(|line| line.starts_with("0::") && line.ends_with(name)), "{said}");
+
+    let sleeper = registry::spawn(program(&["/bin/sleep", "1000"])).expect("started");
+    let mut expected = vec![sleeper.id().pid];
+    assert_eq!(members(&group), expected);
+    let namespace = match registry::strict_is_available() {
+        Ok(()) => Some(Namespace::create(Some(group.as_fd())).expect("it is available")),
+        Err(why) => {
+            println!("NOT RUN: a namespace without clone3: {why}");
+            None
+        }
+    };
+    if let Some(namespace) = namespace {
+        // The init, and what is started beside it.
+        expected.extend(members(&group).into_iter().find(|pid| !expected.contains(pid)));
+        let inside = Spawn { namespace: Some(namespace), ..program(&["/bin/sleep", "1000"]) };
+        expected.push(registry::spawn(inside).expect("started").id().pid);
+        expected.sort_unstable();
+        let mut found = members(&group);
+        found.sort_unstable();
+        assert_eq!((found.len(), found), (3, expected));
+    }
+    group.kill().expect("killed");
+    wait_empty(&group);
+    group.remove().expect("removed");
 }
 
 #[expect(clippy::disallowed_methods, reason = "the registry under test shall not start its own test")]
