@@ -5,7 +5,7 @@
 //! | signal, stop, kill supervisors or another session | refused (landlock) | **not** refused; what it kills is cleaned up after | refused | refused: it sees none of them |
 //! | ptrace, take descriptors of, read and write a proxy or the fork server | refused (landlock) | refused (not dumpable) | refused | refused |
 //! | the same of another session's agent | refused (landlock) | **not** refused: its user's own process | refused | refused |
-//! | `kill -9 -1` | ends the session only | as the first line | ends the session only | ends the session only |
+//! | `kill -9 -1` | ends the session only | **not** refused; what it leaves, itself, the next manager ends | ends the session only | ends the session only |
 //! | abstract sockets outside | refused | **not** refused | refused | refused with landlock only |
 //! | inherited descriptors and environment | none | none | none | none |
 //! | exhaust descriptors or pids | listed and ended | listed and ended | listed and ended | listed and ended |
@@ -22,6 +22,7 @@ use std::{
     os::{linux::net::SocketAddrExt, unix::net::SocketAddr, unix::net::UnixListener, unix::process::CommandExt},
     pin::Pin,
     process::{Command, ExitCode},
+    time::Duration,
 };
 
 use agent_proxy_tests::{
@@ -30,30 +31,46 @@ use agent_proxy_tests::{
 };
 use libtest_mimic::{Arguments, Failed, Trial};
 use proxy_manager::{
-    AgentSessionConfig, Containment, EndReason, Event, ExitStatus, Hardening, KillOptions, LimitAction, LimitKind,
-    Limits, PromptMode, ProxyManager, Receipt, SessionHandle, Subscription,
+    AgentSessionConfig, Builder, Containment, EndReason, Error, Event, ExitStatus, Hardening, KillOptions, LimitAction,
+    LimitKind, Limits, PromptMode, ProxyManager, Receipt, Recovery, SessionHandle, Signal, Subscription,
 };
 
 struct Case {
     name: &'static str,
     run: fn() -> Pin<Box<dyn Future<Output = ()>>>,
-    /// Whether it could reach other processes of this machine, were it not in a PID namespace of its own.
-    apart: bool,
+    place: Place,
+}
+
+/// Where a case runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// As any program.
+    Here,
+    /// In a PID namespace of its own: it could reach other processes of this machine.
+    Apart,
+    /// The same, in which there are few pids.
+    Few,
+    /// The same, as the one process that `kill -1` does not reach.
+    First,
 }
 
 macro_rules! cases {
-    ($($name:ident $(($apart:ident))?),* $(,)?) => {
-        &[$(Case { name: stringify!($name), run: || Box::pin($name()), apart: !stringify!($($apart)?).is_empty() }),*]
+    ($($name:ident $($place:ident)?),* $(,)?) => {
+        &[$(Case { name: stringify!($name), run: || Box::pin($name()), place: [$(Place::$place,)? Place::Here][0] }),*]
     };
 }
 
 const CASES: &[Case] = cases![
     signals_do_not_leave_the_session,
-    a_proxy_that_its_agent_stops(apart),
-    limits_of_a_proxy_that_its_agent_stops(apart),
-    a_proxy_that_its_agent_kills(apart),
-    a_fork_server_that_an_agent_kills(apart),
-    another_agent_that_an_agent_kills(apart),
+    a_proxy_that_its_agent_stops Apart,
+    limits_of_a_proxy_that_its_agent_stops Apart,
+    a_proxy_that_its_agent_kills Apart,
+    a_fork_server_that_an_agent_kills Apart,
+    a_fork_server_that_an_agent_stops Apart,
+    another_agent_that_an_agent_kills Apart,
+    another_agent_that_an_agent_stops Apart,
+    another_proxy_that_an_agent_kills Apart,
+    another_proxy_that_an_agent_stops Apart,
     supervisors_are_not_traced,
     descriptors_are_not_taken,
     memory_is_not_read,
@@ -63,12 +80,19 @@ const CASES: &[Case] = cases![
     nothing_is_inherited,
     abstract_sockets_outside_are_out_of_reach,
     out_of_descriptors,
-    out_of_pids(apart),
-    kill_everybody(apart),
+    out_of_pids Few,
+    more_processes_than_allowed Apart,
+    kill_everybody Apart,
+    kill_everybody_without_a_shield First,
 ];
 
+/// Between SIGTERM and SIGKILL, where there is to be something between them.
+const GRACE: Duration = Duration::from_millis(100);
 /// Nobody.
 const ORDINARY: u32 = 65534;
+const PID_MAX: &str = "/proc/sys/kernel/pid_max";
+/// The kernel takes no less.
+const LEAST_PIDS: &str = "301";
 /// In the environment of every host here, and of nothing below it.
 const SECRET: &str = "ATTACKS_HOST_SECRET";
 
@@ -97,16 +121,30 @@ fn is_root() -> bool {
 #[expect(clippy::disallowed_methods, reason = "the registry under test shall not start its own test")]
 fn run(case: &Case, user: Option<u32>) -> Result<(), Failed> {
     let exe = std::env::current_exe()?;
-    let mut command = if case.apart {
+    let is_ordinary = user.is_some() || !is_root();
+    let mut command = if case.place == Place::Here {
+        Command::new(exe)
+    } else {
         let mut command = Command::new("unshare");
-        if user.is_some() || !is_root() {
+        if is_ordinary {
             command.args(["--user", "--map-current-user"]);
         }
-        // The first process of a namespace is none that `kill -1` reaches, so the host is not the first.
-        command.args(["--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", "\"$@\"; exit $?", "sh"]).arg(exe);
+        command.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
+        match case.place {
+            Place::Here | Place::First => {}
+            // It takes the rights of the namespace's owner, which nobody has who is not root there: they are given up again.
+            Place::Few if is_ordinary && pids_are_a_namespaces_own() => {
+                let give_up = "setpriv --ambient-caps=-all --inh-caps=-all";
+                let script = format!("echo {LEAST_PIDS} >{PID_MAX}; {give_up} \"$@\"; exit $?");
+                command.args(["--keep-caps", "sh", "-c", &script, "sh"]);
+            }
+            // The first process of a namespace is none that `kill -1` reaches, so the host is not the first.
+            Place::Apart | Place::Few => {
+                command.args(["sh", "-c", "\"$@\"; exit $?", "sh"]);
+            }
+        }
+        command.arg(exe);
         command
-    } else {
-        Command::new(exe)
     };
     command.args(["--case", case.name]).env(SECRET, "hunter2").current_dir("/");
     if let Some(user) = user {
@@ -121,11 +159,18 @@ fn run(case: &Case, user: Option<u32>) -> Result<(), Failed> {
         return Ok(());
     }
     let errors = String::from_utf8_lossy(&output.stderr);
-    if case.apart && errors.contains("unshare: ") {
+    if case.place != Place::Here && errors.contains("unshare: ") {
         println!("NOT RUN: {} ({})", errors.trim(), case.name);
         return Ok(());
     }
     Err(format!("{}\n{errors}", output.status).into())
+}
+
+/// Whether a PID namespace has a bound of its own on pids: before Linux 6.14 it is the whole machine's.
+fn pids_are_a_namespaces_own() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("readable");
+    let mut numbers = release.split('.').map_while(|number| number.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(14))
 }
 
 // ---- what is attacked, and how
@@ -171,6 +216,10 @@ impl Shield {
     }
 }
 
+fn builder() -> Builder {
+    sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), env!("CARGO_BIN_EXE_fake-agent"))
+}
+
 /// A manager with a session that attacks and one that is none of its business.
 struct Scene {
     manager: ProxyManager,
@@ -181,7 +230,10 @@ struct Scene {
 
 impl Scene {
     async fn new(config: AgentSessionConfig) -> Self {
-        let builder = sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), env!("CARGO_BIN_EXE_fake-agent"));
+        Self::of(builder(), config).await
+    }
+
+    async fn of(builder: Builder, config: AgentSessionConfig) -> Self {
         let manager = soon("a manager", builder.build()).await.expect("built");
         let bystander = soon("a start", manager.start_session(shell("cat"))).await.expect("started");
         let attacker = soon("a start", manager.start_session(config)).await.expect("started");
@@ -199,7 +251,11 @@ impl Scene {
 
     /// Who watches over sessions.
     fn supervisors(&self) -> Vec<u32> {
-        vec![self.own_proxy(), self.fork_server(), self.bystander.info().proxy.expect("it runs").pid]
+        vec![self.own_proxy(), self.fork_server(), self.other_proxy()]
+    }
+
+    fn other_proxy(&self) -> u32 {
+        self.bystander.info().proxy.expect("it runs").pid
     }
 
     fn other_agent(&self) -> u32 {
@@ -343,6 +399,63 @@ async fn a_fork_server_that_an_agent_kills() {
     scene.manager.shutdown().await;
 }
 
+async fn a_fork_server_that_an_agent_stops() {
+    let (config, seconds) = with_daemon(Shield::Undumpable);
+    let mut scene = Scene::new(config).await;
+    daemon_is_there(&seconds);
+    let fork_server = scene.fork_server();
+    assert_eq!(scene.attack("stop", fork_server).await, ["stop: done"]);
+    until("the fork server stands still", || (system::state(fork_server) == Some('T')).then_some(()));
+    // The proxy needs nobody for its proof; the fork server's word beside it is waited for, and then not.
+    let receipt = soon("a kill", scene.attacker.kill(KillOptions::NOW)).await.expect("killed");
+    assert!(receipt.is_empty() && receipt.processes.len() >= 2, "{receipt:?}");
+    assert!(system::sleeping(&seconds).is_empty() && system::state(fork_server) == Some('T'));
+    soon("an answer", scene.bystander.ping()).await.expect("the bystander works on");
+    // Once it is continued, all is as it was.
+    let stopped = registry::identify(fork_server).and_then(registry::PidFd::open).expect("alive");
+    stopped.signal(Signal::Cont).expect("continued");
+    let another = soon("a start", scene.manager.start_session(shell("cat"))).await.expect("started");
+    for session in [&another, &scene.bystander] {
+        let receipt = soon("a kill", session.kill(KillOptions::NOW)).await.expect("killed");
+        assert!(receipt.is_empty(), "{receipt:?}");
+    }
+    scene.manager.shutdown().await;
+}
+
+async fn another_agent_that_an_agent_stops() {
+    let scene = Scene::new(Shield::Undumpable.config()).await;
+    let agent = scene.other_agent();
+    scene.order("keep-stopped", agent).await;
+    until("the agent stands still", || (system::state(agent) == Some('T')).then_some(()));
+    // With a grace: it is continued for that, and stopped again at once.
+    let receipt = soon("a kill", scene.bystander.kill(KillOptions::grace(GRACE))).await.expect("killed");
+    assert!(receipt.is_empty() && !system::is_alive(agent), "{receipt:?}");
+    scene.end().await;
+}
+
+async fn another_proxy_that_an_agent_kills() {
+    let scene = Scene::new(Shield::Undumpable.config()).await;
+    let mut bystander = scene.bystander.subscribe();
+    let agent = scene.other_agent();
+    scene.order("kill", scene.other_proxy()).await;
+    let (reason, receipt) = last(&mut bystander).await;
+    assert_eq!(reason, EndReason::ProxyDied(Some(ExitStatus::Signal(9))));
+    assert!(receipt.is_empty() && !system::is_alive(agent), "{receipt:?}");
+    soon("an answer", scene.attacker.ping()).await.expect("who did it works on");
+    scene.end().await;
+}
+
+async fn another_proxy_that_an_agent_stops() {
+    let scene = Scene::new(Shield::Undumpable.config()).await;
+    let (agent, proxy) = (scene.other_agent(), scene.other_proxy());
+    scene.order("keep-stopped", proxy).await;
+    until("the proxy stands still", || (system::state(proxy) == Some('T')).then_some(()));
+    let receipt = soon("a kill", scene.bystander.kill(KillOptions::NOW)).await.expect("killed");
+    assert!(receipt.is_empty() && !system::is_alive(agent) && !system::is_alive(proxy), "{receipt:?}");
+    soon("an answer", scene.attacker.ping()).await.expect("who did it works on");
+    scene.end().await;
+}
+
 async fn another_agent_that_an_agent_kills() {
     let scene = Scene::new(Shield::Undumpable.config()).await;
     let mut bystander = scene.bystander.subscribe();
@@ -416,7 +529,7 @@ async fn hardening_can_be_switched_off() {
     }
     // Only its own proxy is open to it.
     if !is_root() {
-        for other in [scene.fork_server(), scene.bystander.info().proxy.expect("it runs").pid] {
+        for other in [scene.fork_server(), scene.other_proxy()] {
             scene.refused(Shield::None, "take", other).await;
         }
     }
@@ -485,19 +598,25 @@ async fn out_of_descriptors() {
 }
 
 async fn out_of_pids() {
+    if !pids_are_a_namespaces_own() {
+        return println!("NOT RUN: kernel.pid_max is the whole machine's before Linux 6.14");
+    }
+    let few = std::fs::write(PID_MAX, LEAST_PIDS).or_else(|error| {
+        // Whoever may not has them from who started this.
+        let is_set = std::fs::read_to_string(PID_MAX).is_ok_and(|now| now.trim() == LEAST_PIDS);
+        if is_set { Ok(()) } else { Err(error) }
+    });
+    if let Err(error) = few {
+        return println!("NOT RUN: kernel.pid_max of this namespace cannot be set: {error}");
+    }
+    let status = std::fs::read_to_string("/proc/self/status").expect("readable");
+    assert!(is_root() || status.contains("\nCapEff:\t0000000000000000\n"), "not an ordinary user: {status}");
     let mut scene = Scene::new(Shield::Default.config()).await;
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("readable");
-    let mut numbers = release.split('.').map_while(|number| number.parse::<u32>().ok());
-    if (numbers.next(), numbers.next()) < (Some(6), Some(14)) {
-        println!("NOT RUN: kernel.pid_max is the whole machine's before Linux 6.14");
-        return scene.end().await;
-    }
-    // 40 pids are left to this namespace, and no other.
-    let last = "/proc/sys/kernel/ns_last_pid";
-    if let Err(error) = std::fs::write("/proc/sys/kernel/pid_max", "301").and_then(|()| std::fs::write(last, "260")) {
-        println!("NOT RUN: kernel.pid_max of this namespace cannot be set: {error}");
-        return scene.end().await;
-    }
+    // 40 pids are left to this namespace, and no other: the numbers before them are used up, by threads.
+    until("the last of the numbers", || {
+        let thread = std::thread::spawn(nix::unistd::gettid).join().expect("no panic");
+        (thread.as_raw() >= 260).then_some(())
+    });
     let said = scene.attack("pids", "").await;
     let started = said[0].strip_prefix("pids ").and_then(|said| said.split_once(": "));
     let (started, why) = started.expect("it says how many");
@@ -506,6 +625,19 @@ async fn out_of_pids() {
     assert!(listed.len() > 30, "{listed:?}");
     let receipt = soon("a kill", scene.attacker.kill(KillOptions::NOW)).await.expect("killed");
     assert!(receipt.is_empty() && receipt.processes.len() > 30, "{receipt:?}");
+    soon("an answer", scene.bystander.ping()).await.expect("the bystander works on");
+    scene.manager.shutdown().await;
+}
+
+async fn more_processes_than_allowed() {
+    const LIMIT: u64 = 30;
+    let limits = Limits { processes: Some(LIMIT), on_limit: LimitAction::KillSession, ..Limits::default() };
+    let mut scene = Scene::new(AgentSessionConfig { limits, ..Shield::Default.config() }).await;
+    scene.order("pids", "").await;
+    let (reason, receipt) = last(&mut scene.events).await;
+    assert_eq!(reason, EndReason::LimitExceeded(LimitKind::Processes));
+    assert!(receipt.is_empty() && receipt.processes.len() as u64 > LIMIT, "{receipt:?}");
+    assert!(system::with_marker(scene.attacker.id().as_str()).is_empty());
     soon("an answer", scene.bystander.ping()).await.expect("the bystander works on");
     scene.manager.shutdown().await;
 }
@@ -525,4 +657,51 @@ async fn kill_everybody() {
         assert_eq!(said.len(), 1, "{said:?}");
         scene.unharmed().await;
     }
+}
+
+/// Where nothing holds it back, it ends its host, were that not the first of its namespace, and all supervisors at once. The
+/// session's end says why; what the stroke spares, itself, is for the next manager with the same state directory.
+async fn kill_everybody_without_a_shield() {
+    assert_eq!(std::process::id(), 1, "not apart");
+    let state = tempfile::tempdir().expect("made");
+    let builder = || builder().state_dir(state.path().to_owned());
+    let (daemon, seconds) = (system::unique_seconds(), system::unique_seconds());
+    // Of the shell's own: nobody is left to be asked.
+    let script = format!("setsid sleep {daemon} & read line; kill -9 -1; exec sleep {seconds}");
+    let command = vec!["/bin/sh".into(), "-c".into(), script];
+    let mut scene = Scene::of(builder(), AgentSessionConfig { command, ..Shield::None.config() }).await;
+    daemon_is_there(&daemon);
+    let (attacker, bystander) = (scene.attacker.info().agent_process.expect("it runs"), scene.other_agent());
+    let supervisors = scene.supervisors();
+    let mut others = scene.bystander.subscribe();
+    scene.order("now", "").await;
+    for events in [&mut scene.events, &mut others] {
+        let events = all(events).await;
+        let Event::SessionEnded { reason, receipt } = &events.last().expect("a last event").event else {
+            panic!("{events:?}")
+        };
+        assert_eq!(*reason, EndReason::ForkServerDied);
+        assert!(receipt.as_ref().is_none_or(|receipt| !receipt.is_empty()), "nobody could prove it: {receipt:?}");
+    }
+    for session in [&scene.attacker, &scene.bystander] {
+        let error = soon("an answer", session.kill(KillOptions::NOW)).await.expect_err("nobody can prove it");
+        assert!(matches!(error, Error::Ended { .. } | Error::Survivors(_)), "{error}");
+    }
+    until("it sleeps", || (system::sleeping(&seconds) == [attacker.pid]).then_some(()));
+    assert!(system::sleeping(&daemon).is_empty() && !system::is_alive(bystander));
+    assert!(!supervisors.into_iter().any(system::is_alive));
+    soon("the manager's end", scene.manager.shutdown()).await;
+    drop(scene.manager);
+
+    let next = soon("the next manager", builder().build()).await.expect("built");
+    let named = next.recovered().iter().any(|recovered| match &recovered.outcome {
+        Recovery::Ended(receipt) => receipt.is_empty() && receipt.processes.iter().any(|entry| entry.id == attacker),
+        _ => false,
+    });
+    assert!(named, "{:?}", next.recovered());
+    assert!(system::sleeping(&seconds).is_empty());
+    for session in [&scene.attacker, &scene.bystander] {
+        assert!(system::with_marker(session.id().as_str()).is_empty());
+    }
+    soon("the next manager's end", next.shutdown()).await;
 }
