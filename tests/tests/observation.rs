@@ -6,7 +6,7 @@ use std::{
     io::Read,
     os::fd::OwnedFd,
     sync::Arc,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use agent_proxy_tests::{
@@ -372,6 +372,14 @@ fn outcome(argv: &[&str]) -> (bool, String) {
     (exit.success(), contents(spawned.stdout) + &contents(spawned.stderr))
 }
 
+/// Runs the ignored test `name` of this program, started by `with`.
+fn run_with(with: &[&str], name: &str) {
+    let exe = std::env::current_exe().expect("its path");
+    let inner = [exe.to_str().expect("text"), "--ignored", "--exact", name, "--nocapture"];
+    let (passed, text) = outcome(&[with, &inner].concat());
+    assert!(passed && text.contains("1 passed"), "{text}");
+}
+
 #[test]
 fn without_the_connector_there_is_polling() {
     let user: &[&str] = if nix::unistd::geteuid().is_root() { &[] } else { &["--user", "--map-root-user"] };
@@ -381,28 +389,54 @@ fn without_the_connector_there_is_polling() {
         not_run(format_args!("no PID namespace to be had: {}", why.trim()));
         return;
     }
-    let exe = std::env::current_exe().expect("its path");
-    let inner = [exe.to_str().expect("text"), "--ignored", "--exact", "inside_a_namespace", "--nocapture"];
-    let (passed, text) = outcome(&[&unshare[..], &inner].concat());
-    assert!(passed && text.contains("1 passed"), "{text}");
+    run_with(&unshare, "inside_a_namespace");
 }
 
 #[tokio::test]
 #[ignore = "runs in a PID namespace, started by without_the_connector_there_is_polling"]
 async fn inside_a_namespace() {
+    polls("namespace").await;
+}
+
+/// The self-test is all that can tell where the kernel takes the subscription and then says nothing.
+#[test]
+fn where_the_connector_says_nothing_there_is_polling() {
+    let without = [zoo::PROGRAM, ":without", "connector"];
+    let (possible, why) = outcome(&[&without[..], &["/bin/true"]].concat());
+    if !possible {
+        not_run(format_args!("no filter of system calls to be had: {}", why.trim()));
+        return;
+    }
+    run_with(&without, "beside_a_silent_connector");
+}
+
+#[tokio::test]
+#[ignore = "runs without the connector, started by where_the_connector_says_nothing_there_is_polling"]
+async fn beside_a_silent_connector() {
+    // The kernel's numbers of the first ones: in others the namespace is the reason.
+    let is_first = [("pid", 4026531836_u64), ("user", 4026531837)].iter().all(|(name, number)| {
+        let here = std::fs::read_link(format!("/proc/self/ns/{name}")).expect("readable");
+        here.to_str() == Some(&format!("{name}:[{number}]"))
+    });
+    polls(if is_first { "were not told" } else { "namespace" }).await;
+}
+
+/// There is no connector here, for this reason, and a session's processes are told of all the same.
+async fn polls(reason: &str) {
     let Err(Unavailable { why, .. }) = tokio::task::spawn_blocking(Connector::probe).await.expect("no panic") else {
         panic!("the connector works here")
     };
-    assert!(why.contains("namespace"), "{why}");
+    assert!(why.contains(reason), "{why}");
     let manager = builder().build().await.expect("built");
     let seconds = unique_seconds();
     let session = manager.start_session(shell(&format!("sleep {seconds} & exec cat"))).await.expect("started");
     let mut events = session.subscribe();
-    event(&mut events, "the sleeper is told of", |envelope| match &envelope.event {
-        Event::ProcessSpawned(info) if info.args == [seconds.clone()] => Some(()),
+    let sleeper = event(&mut events, "the sleeper is told of", |envelope| match &envelope.event {
+        Event::ProcessSpawned(info) if info.args == [seconds.clone()] => Some(info.clone()),
         _ => None,
     })
     .await;
+    says_when_it_started(&sleeper);
     assert!(session.kill(KillOptions::NOW).await.expect("killed").is_empty());
     let told = Told::of(&all(&mut session.subscribe()).await);
     assert_eq!((told.observer, told.lossy.len()), (Some(Observer::Polling), 1), "{:?}", told.lossy);
@@ -410,6 +444,50 @@ async fn inside_a_namespace() {
     let names: Vec<_> = told.spawned.iter().filter_map(|info| info.command.as_deref()).collect();
     assert_eq!(names, ["/bin/sh", "sleep"]);
     assert_eq!(told.exited.len(), 2);
+    manager.shutdown().await;
+}
+
+/// What was told of a living process has the start time that the kernel says it has: in ticks since the start of the
+/// machine, and on the clock.
+fn says_when_it_started(info: &ProcessInfo) {
+    let read = |path: &str| std::fs::read_to_string(path).expect("readable");
+    let stat = read(&format!("/proc/{}/stat", info.id.pid));
+    // Field 22; the name before the last parenthesis may hold anything.
+    let (_, rest) = stat.rsplit_once(") ").expect("a stat line");
+    let ticks: u64 = rest.split(' ').nth(19).and_then(|word| word.parse().ok()).expect("a number");
+    assert_eq!(info.id.start_time, ticks, "{info:?}");
+    let boot = read("/proc/stat");
+    let boot: u64 = boot.lines().find_map(|line| line.strip_prefix("btime ")?.parse().ok()).expect("a number");
+    let started = Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second());
+    let kernels = UNIX_EPOCH + Duration::from_secs(boot) + started;
+    // The start of the machine is told in whole seconds.
+    let (before, after) = (kernels - Duration::from_millis(500), kernels + Duration::from_millis(1500));
+    assert!(before <= info.started_at && info.started_at <= after, "{info:?} started at {kernels:?}");
+}
+
+#[tokio::test]
+async fn it_is_told_when_a_process_has_started() {
+    let Some(manager) = observing().await else { return };
+    let session = manager.start_session(shell("read line; sleep 1000 & exec cat")).await.expect("started");
+    let mut events = session.subscribe();
+    let mut started = Vec::new();
+    while started.len() < 2 {
+        let next = event(&mut events, "a process is told of", |envelope| match &envelope.event {
+            Event::ProcessSpawned(info) => Some(info.clone()),
+            _ => None,
+        });
+        let info = next.await;
+        says_when_it_started(&info);
+        if started.is_empty() {
+            // So that the second one starts at another tick than the first.
+            let tick = Duration::from_millis(20);
+            until("time passes", || (SystemTime::now() > info.started_at + 2 * tick).then_some(()));
+            session.prompt("go on", PromptMode::Refuse).await.expect("said");
+        }
+        started.push(info);
+    }
+    assert!(started[0].id.start_time < started[1].id.start_time, "{started:?}");
+    assert!(started[0].started_at < started[1].started_at, "{started:?}");
     manager.shutdown().await;
 }
 
