@@ -219,7 +219,7 @@ async fn limits(manager: &ProxyManager) -> Vec<Check> {
             Err(error) => return Check::missing(name, error.to_string(), "start sessions without it"),
         };
         match tried.measures.limits.iter().find(|limit| limit.limit == kind) {
-            Some(limit) => Check::ok(name, enforced(limit.form)),
+            Some(limit) => Check::ok(name, enforced(kind, limit.form, tried.measures.observer)),
             None => Check::missing(name, "asked for, and not in force", "report this: it is a defect"),
         }
     };
@@ -245,12 +245,17 @@ fn limit_name(kind: LimitKind) -> &'static str {
     }
 }
 
-fn enforced(form: LimitForm) -> &'static str {
-    match form {
-        LimitForm::Cgroup => "cgroup controller: the kernel, for the whole session",
-        LimitForm::Rlimit => "rlimit: the kernel, for each process",
-        LimitForm::Clock => "the proxy's clock",
-        LimitForm::Watchdog => "watchdog: the proxy samples the whole tree",
+fn enforced(kind: LimitKind, form: LimitForm, observer: Observer) -> &'static str {
+    match (form, kind, observer) {
+        (LimitForm::Cgroup, ..) => "cgroup controller: the kernel, for the whole session",
+        // Whom the kernel ends for it is known from the connector alone, unless the proxy reaps it.
+        (LimitForm::Rlimit, LimitKind::FileSize, Observer::Polling) => {
+            "rlimit: the kernel, for each process; without the connector a file at its limit is noticed, and the action \
+             taken, only while it is open"
+        }
+        (LimitForm::Rlimit, ..) => "rlimit: the kernel, for each process",
+        (LimitForm::Clock, ..) => "the proxy's clock",
+        (LimitForm::Watchdog, ..) => "watchdog: the proxy samples the whole tree",
     }
 }
 
@@ -319,6 +324,15 @@ mod tests {
         let names: Vec<_> = LimitKind::ALL.iter().map(|(kind, _)| limit_name(*kind)).collect();
         for ((_, name), line) in LimitKind::ALL.iter().zip(names) {
             assert_eq!(line, format!("limit {name}"));
+        }
+    }
+    #[test]
+    fn what_takes_the_connector_says_so_where_there_is_none() {
+        for (kind, _) in LimitKind::ALL {
+            let said = |observer| enforced(kind, LimitForm::Rlimit, observer);
+            assert!(!said(Observer::Connector).contains("connector"), "{kind}");
+            let takes = kind == LimitKind::FileSize;
+            assert_eq!(said(Observer::Polling).contains("without the connector"), takes, "{kind}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use ipc_protocol::LimitKind;
 
-use crate::harness::{Place, not_run};
+use crate::harness::{PROGRAM, Place, not_run};
 
 #[test]
 fn without_a_daemon_clients_exit_4_and_name_serve() {
@@ -259,4 +259,31 @@ fn doctor_finds_the_baseline_without_a_daemon() {
     }
     let text = place.run(&["doctor"]).exits(0).stdout;
     assert!(text.contains("layer A (baseline) is usable"), "{text}");
+}
+
+/// Where the kernel takes the subscription and says nothing, as only the connector's self-test can tell.
+#[test]
+fn doctor_says_why_there_is_no_connector_and_what_that_takes_away() {
+    let place = Place::new();
+    let doctor = |program: &[&str]| {
+        let ran = place.run_as(&[program, &[PROGRAM, "doctor", "--json"]].concat());
+        let checks = ran.exits(0).json();
+        let check = |name: &str| {
+            let found = checks.as_array().expect("an array").iter().find(|check| check["name"] == name);
+            found.unwrap_or_else(|| panic!("{name} in {checks}")).clone()
+        };
+        ["observer connector", "limit file-size"].map(check)
+    };
+    let [connector, file_size] = doctor(&[zoo::PROGRAM, ":without", "connector"]);
+    assert_eq!((&connector["verdict"], connector["advice"].is_string()), (&"missing".into(), true), "{connector}");
+    let found = connector["found"].as_str().expect("text");
+    // In a namespace of its own that is the reason.
+    assert!(found.contains("were not told") || found.contains("namespace"), "{found}");
+    assert!(file_size["found"].as_str().is_some_and(|found| found.contains("without the connector")), "{file_size}");
+    if let Err(why) = registry::Connector::probe() {
+        return not_run(why);
+    }
+    let [connector, file_size] = doctor(&[]);
+    assert_eq!(connector["verdict"], "ok", "{connector}");
+    assert!(file_size["found"].as_str().is_some_and(|found| !found.contains("connector")), "{file_size}");
 }

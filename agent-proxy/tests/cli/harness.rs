@@ -30,8 +30,8 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_agent-proxy");
 
 #[expect(clippy::disallowed_methods, reason = "tests start the program as a shell does")]
-fn command() -> Command {
-    Command::new(PROGRAM)
+fn command(program: &str) -> Command {
+    Command::new(program)
 }
 
 /// A run that has ended.
@@ -102,8 +102,13 @@ impl Place {
 
     /// The program with these arguments, on this place's socket.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = command();
-        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.command_as(&[&[PROGRAM], args].concat())
+    }
+
+    /// The same of another program, which becomes the one under test.
+    fn command_as(&self, argv: &[&str]) -> Command {
+        let mut command = command(argv[0]);
+        command.args(&argv[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.env("AGENT_PROXY_SOCKET", self.socket()).env("AGENT_PROXY_CONFIG_DIR", self.config());
         for name in ["RUST_LOG", "NO_COLOR", "AGENT_PROXY_DEPTH"] {
             command.env_remove(name);
@@ -115,6 +120,12 @@ impl Place {
     #[track_caller]
     pub(crate) fn run(&self, args: &[&str]) -> Ran {
         Running::new(self.command(args)).end()
+    }
+
+    /// Runs another program, which becomes the one under test, to its end.
+    #[track_caller]
+    pub(crate) fn run_as(&self, argv: &[&str]) -> Ran {
+        Running::new(self.command_as(argv)).end()
     }
 
     /// Starts the program.
