@@ -1,6 +1,6 @@
 //! `ask`, on the command line.
 
-use clap::Args;
+use clap::{ArgMatches, Args, Command, parser::ValueSource};
 
 use super::{AttachmentArgs, session::AgentArgs};
 
@@ -12,7 +12,8 @@ use super::{AttachmentArgs, session::AgentArgs};
     agent-proxy ask --handler 'jq -r --unbuffered .text' 'explain main.rs'\n  \
     agent-proxy ask s-1 'and in French?'            a session of the daemon; --handler goes with it too\n\n\
     With one word more than the prompt, the first is the id of a session of the daemon; it goes on\n\
-    afterwards. Else a session is started for the question, and ended with all that it left running.\n\
+    afterwards, as it was started: options of a start are refused with it. Else a session is started for\n\
+    the question, and ended with all that it left running.\n\
     Permission requests that no rule and no mode answers are rejected, and that is told.\n\n\
     A handler is a shell command. It gets one line of JSON for each call on its standard input, then the\n\
     end of it: {\"call\":\"start\",…}, {\"call\":\"chunk\",\"text\":…,\"toolCalls\":[…],\"isFinal\":…} with all there is by then,\n\
@@ -49,5 +50,65 @@ impl AskArgs {
     /// What is asked.
     pub(crate) fn prompt(&self) -> &str {
         self.question.last().map_or("", String::as_str)
+    }
+}
+
+/// Refuses what says how a session is started where one is asked that runs.
+///
+/// # Errors
+/// What was given, and what to do.
+pub(super) fn check(given: &ArgMatches) -> Result<(), String> {
+    let question: Vec<&String> = given.get_many("question").into_iter().flatten().collect();
+    let [session, _] = question.as_slice() else { return Ok(()) };
+    let start = AgentArgs::augment_args(Command::new("start"));
+    let flags = start.get_arguments().map(|arg| (arg.get_id().as_str(), arg.get_long()));
+    let is_given = |id: &str| given.value_source(id) == Some(ValueSource::CommandLine);
+    let flags = flags.chain([("agent", Some("agent"))]).filter(|(id, _)| is_given(id));
+    let names: Vec<String> =
+        flags.map(|(_, long)| long.map_or_else(|| "-- ARGV".to_owned(), |long| format!("--{long}"))).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "{} would be for a session that is started for the question, and {session:?} is taken for the id of one that the \
+         daemon has started: leave that out; or give the prompt alone, in quotes, to start one",
+        names.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::error::ErrorKind;
+
+    use crate::args::{Command, parse};
+
+    #[test]
+    fn a_session_that_runs_is_asked_as_it_was_started() {
+        let parsed = |line: &str| parse(["agent-proxy", "ask"].into_iter().chain(line.split(' ')));
+        for line in ["s-1 hi", "s-1 hi --handler cat --file a --json -v", "--socket /x s-1 hi"] {
+            assert!(matches!(parsed(line).expect(line).command, Command::Ask(args) if args.session() == Some("s-1")));
+        }
+        for (flags, named) in [
+            ("--agent pi", "--agent"),
+            ("--permission ask", "--permission"),
+            ("--profile p --model m", "--profile, --model"),
+            ("--env A=b", "--env"),
+            ("--allow bash", "--allow"),
+            ("--resume n-1", "--resume"),
+            ("--ephemeral", "--ephemeral"),
+            ("--timeout turn=1s", "--timeout"),
+            ("--limit pids=2", "--limit"),
+            ("--max-tokens 9", "--max-tokens"),
+            ("--containment strict", "--containment"),
+            ("--key k", "--key"),
+        ] {
+            let error = parsed(&format!("{flags} s-1 hi")).expect_err(flags);
+            let text = error.to_string();
+            assert_eq!((error.kind(), error.exit_code()), (ErrorKind::ArgumentConflict, 2), "{text}");
+            assert!(text.contains(&format!("{named} would be")) && text.contains("\"s-1\""), "{text}");
+            assert!(parsed(&format!("{flags} hi")).is_ok(), "{flags}");
+        }
+        let text = parsed("s-1 hi -- --more").expect_err("arguments").to_string();
+        assert!(text.contains("-- ARGV would be") && text.contains("in quotes"), "{text}");
     }
 }

@@ -16,7 +16,7 @@ mod supervision;
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, builder::ArgAction};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, builder::ArgAction, error::ErrorKind};
 use clap_complete::Shell;
 use proxy_manager::{HostDeath, KillOptions, SessionId};
 
@@ -513,6 +513,9 @@ where
 {
     let mut command = command();
     let matches = command.try_get_matches_from_mut(args)?;
+    if let Some(("ask", given)) = matches.subcommand() {
+        ask::check(given).map_err(|why| command.error(ErrorKind::ArgumentConflict, why))?;
+    }
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
