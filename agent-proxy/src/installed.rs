@@ -150,7 +150,8 @@ async fn printed_version(manager: &ProxyManager, command: Vec<String>) -> Option
         command,
         cwd: Some("/".into()),
         verbatim: Some(false),
-        timeouts: Timeouts::NONE,
+        // To its start as long as to any.
+        timeouts: Timeouts { start_ms: None, ..Timeouts::NONE },
         ..AgentSessionConfig::new("command")
     };
     let session = manager.start_session(config).await.ok()?;

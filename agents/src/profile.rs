@@ -257,7 +257,8 @@ impl ProfileTimeouts {
     fn apply(&self, timeouts: &mut Timeouts) {
         let usual = Timeouts::default();
         let clock = |ms: Option<u64>| ms.map(|ms| Some(ms).filter(|ms| *ms > 0));
-        fill(&mut timeouts.start_ms, &usual.start_ms, clock(self.start_ms));
+        // There `null` is the manager's own.
+        fill(&mut timeouts.start_ms, &usual.start_ms, self.start_ms.map(Some));
         fill(&mut timeouts.first_response_ms, &usual.first_response_ms, clock(self.first_response_ms));
         fill(&mut timeouts.inactivity_ms, &usual.inactivity_ms, clock(self.inactivity_ms));
         fill(&mut timeouts.turn_ms, &usual.turn_ms, clock(self.turn_ms));

@@ -96,19 +96,20 @@ impl fmt::Display for TimeoutKind {
 pub enum TimeoutAction {
     /// Only the event.
     Warn,
-    /// The turn is aborted; an agent that does not end it then is killed with its session.
+    /// The turn is aborted; an agent that does not end it then is killed with its session. A start that is not over is ended.
     #[default]
     AbortTurn,
-    /// The session is killed.
+    /// The session is killed. One that was being resumed is suspended again.
     KillSession,
 }
 
-/// A session's clocks, in milliseconds; `null` stops one. While a tool runs or a permission request is open those of a turn
+/// A session's clocks, in milliseconds; `null` stops one (of the start: 0). While a tool runs or a permission request is open those of a turn
 /// stand still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Timeouts {
-    /// To the agent's being ready; `null` for the manager's own. The session ends when it runs out, whatever the action.
+    /// To the agent's being ready; `null` for the manager's own, 0 for none. When it runs out the start fails and is ended, unless
+    /// the action is [`TimeoutAction::Warn`]: then it goes on for as long as somebody waits for it.
     pub start_ms: Option<u64>,
     /// 30 s by default.
     pub first_response_ms: Option<u64>,
@@ -144,7 +145,7 @@ impl Default for Timeouts {
 impl Timeouts {
     /// No clock at all.
     pub const NONE: Self = Self {
-        start_ms: None,
+        start_ms: Some(0),
         first_response_ms: None,
         inactivity_ms: None,
         turn_ms: None,

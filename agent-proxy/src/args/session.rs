@@ -79,9 +79,9 @@ pub(crate) struct ChoiceArgs {
     pub(crate) permission_timeout: Option<PermissionTimeout>,
     /// The clocks, as in first=30s,inactivity=2m,turn=off,action=kill
     ///
-    /// start: to the agent's being ready. first: to the first sign of an answer (30s). inactivity: from one sign of life to
+    /// start: to the agent's being ready (30s). first: to the first sign of an answer (30s). inactivity: from one sign of life to
     /// the next (120s). turn: the whole turn (300s). Each is a duration or `off`; they stand still while a tool runs or a
-    /// permission request is open. tool: while a tool runs and nothing is heard of it (30m). action: warn, abort (the turn), kill (the session). silence and repeat: when to say that
+    /// permission request is open. tool: while a tool runs and nothing is heard of it (30m). action: warn, abort (the turn, or the start), kill (the session). silence and repeat: when to say that
     /// nothing is heard (3s, and then every 5s).
     #[arg(long, value_name = "CLOCK=DURATION,…", help_heading = "Containment and limits")]
     pub(crate) timeout: Option<TimeoutArg>,

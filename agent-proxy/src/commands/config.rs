@@ -169,7 +169,8 @@ mod tests {
             profile.apply(&mut config).expect("no other agent");
             (config.permission_mode, config.limits.on_limit, config.timeouts)
         };
-        assert_eq!(with(&all), (PermissionMode::default(), LimitAction::default(), Timeouts::default()));
+        let clocks = Timeouts { start_ms: Some(0), ..Timeouts::default() };
+        assert_eq!(with(&all), (PermissionMode::default(), LimitAction::default(), clocks));
         let (mode, on_limit, clocks) = with(&["--timeout", "turn=300s"]);
         assert_eq!((mode, on_limit), (PermissionMode::Allow, LimitAction::Warn));
         assert_eq!((clocks.turn_ms, clocks.inactivity_ms), (Some(300_000), Some(1)));

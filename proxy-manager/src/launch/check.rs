@@ -17,6 +17,7 @@ pub(super) fn config(config: &AgentSessionConfig, max_depth: u32) -> Result<()> 
     if let Some((kind, _)) = config.limits.set().find(|(_, value)| *value == 0) {
         return Err(invalid(limit_field(kind), format!("a limit of 0 on {kind} leaves nothing: leave it out")));
     }
+    // Of the start, 0 is none: null is the manager's own.
     for (field, clock) in clocks(&config.timeouts) {
         if clock == Some(0) {
             return Err(invalid(field, "no time at all: null stops a clock".to_owned()));
@@ -48,12 +49,9 @@ pub(super) fn program(argv: &[String], env: &EnvVars) -> Result<()> {
     }
 }
 
-fn clocks(timeouts: &Timeouts) -> [(&'static str, Option<u64>); 7] {
-    let Timeouts {
-        start_ms, first_response_ms, inactivity_ms, turn_ms, tool_ms, silence_ms, silence_repeat_ms, ..
-    } = *timeouts;
+fn clocks(timeouts: &Timeouts) -> [(&'static str, Option<u64>); 6] {
+    let Timeouts { first_response_ms, inactivity_ms, turn_ms, tool_ms, silence_ms, silence_repeat_ms, .. } = *timeouts;
     [
-        ("timeouts.startMs", start_ms),
         ("timeouts.firstResponseMs", first_response_ms),
         ("timeouts.inactivityMs", inactivity_ms),
         ("timeouts.turnMs", turn_ms),

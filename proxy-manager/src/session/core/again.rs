@@ -92,7 +92,7 @@ impl Core {
         // Its proxy counts from one again.
         self.outliving.iter_mut().for_each(Outliving::begin_again);
         if let Phase::Starting { deadline, .. } = &mut self.phase {
-            *deadline = now.checked_add(self.start);
+            *deadline = self.start.and_then(|start| now.checked_add(start));
         }
         if let Some(journal) = self.journal.take() {
             let fresh = journal.renewed();

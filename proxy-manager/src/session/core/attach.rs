@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// How long the proxy of a session that is taken over may take to say what there is.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What is known of a session that another host started.
 #[derive(Debug)]
@@ -104,7 +104,7 @@ impl Core {
         let adopted = Some(Adopted { started_at, is_attached: false, awaits_start: false });
         let outliving = Outliving { base, seen: after_seq, acked: after_seq, adopted };
         log.tell_of_all();
-        let start = timeouts.start_ms.map_or(session.deadlines().start, Duration::from_millis);
+        let start = Self::start_clock(&session, &timeouts);
         let (fallback, outliving) = (None, Some(outliving));
         let parts = Parts {
             host,
@@ -190,6 +190,11 @@ impl Core {
         self.adopted().is_some_and(|adopted| adopted.awaits_start)
     }
 
+    /// Whether the proxy of a session that another host started has yet to say what there is.
+    pub(super) fn awaits_attached(&self) -> bool {
+        self.adopted().is_some_and(|adopted| !adopted.is_attached)
+    }
+
     fn adopted(&self) -> Option<&Adopted> {
         self.outliving.as_ref()?.adopted.as_ref()
     }
@@ -249,7 +254,7 @@ impl Core {
             Some(agent) => self.go_on(agent, attached, now),
             None => {
                 if let Phase::Starting { deadline, .. } = &mut self.phase {
-                    *deadline = now.checked_add(self.start);
+                    *deadline = self.start.and_then(|start| now.checked_add(start));
                 }
             }
         }

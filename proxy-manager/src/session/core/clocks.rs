@@ -8,7 +8,7 @@ use ipc_protocol::{
 };
 use tokio::time::Instant;
 
-use super::{Core, Phase, calls::Lane};
+use super::{Core, Phase, attach::PATIENCE, calls::Lane};
 use crate::{
     Error,
     session::{Task, clocks::Due, pending::Waiting},
@@ -53,11 +53,25 @@ impl Core {
         self.overdue = None;
     }
 
+    /// The agent is not ready in time. There is no turn to abort yet: what is aborted is the start.
     fn start_took_too_long(&mut self, now: Instant) {
-        let (clock, action) = (TimeoutKind::Start, TimeoutAction::KillSession);
-        self.log.push(0, Event::TimeoutFired { clock, after_ms: millis(self.start), action });
+        // A proxy that does not say what it has is not waited for, whatever its agent may take.
+        let is_agents = !self.awaits_attached();
+        let after = if is_agents { self.start.unwrap_or_default() } else { PATIENCE };
+        let action = match self.clocks.action() {
+            TimeoutAction::Warn if is_agents => TimeoutAction::Warn,
+            _ => TimeoutAction::KillSession,
+        };
+        let clock = TimeoutKind::Start;
+        self.log.push(0, Event::TimeoutFired { clock, after_ms: millis(after), action });
+        if action == TimeoutAction::Warn {
+            if let Phase::Starting { deadline, .. } = &mut self.phase {
+                *deadline = None;
+            }
+            return self.log.commit();
+        }
         let operation = format!("starting the agent of session {}", self.session.id());
-        self.stop(Error::Deadline { operation, after: self.start });
+        self.stop(Error::Deadline { operation, after });
         self.end(Task::FAILED, EndReason::TimedOut(clock), now);
     }
 

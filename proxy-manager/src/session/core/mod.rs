@@ -82,7 +82,7 @@ struct Parts {
     max_turns: Option<u32>,
     limits: Limits,
     timeouts: Timeouts,
-    start: Duration,
+    start: Option<Duration>,
     conversation: Conversation,
     enclosure: Enclosure,
     fallback: Option<Box<Attempt>>,
@@ -122,8 +122,8 @@ pub(crate) struct Core {
     clocks: Clocks,
     meter: Meter,
     pulse: Pulse,
-    /// What the agent may take to be ready.
-    start: Duration,
+    /// What the agent may take to be ready, if that is bounded.
+    start: Option<Duration>,
     /// The turn was aborted for this reason; when the agent is given up.
     overdue: Option<(EndReason, Instant)>,
     witness: Witness,
@@ -154,12 +154,11 @@ impl Core {
         host: ProcessId,
         now: Instant,
     ) -> Result<(Self, oneshot::Receiver<Result<()>>)> {
-        let deadlines = session.deadlines();
         let (ready, is_ready) = oneshot::channel();
         let Launch { attempt, fallback, enclosure, conversation, journal, slot, detach, .. } = launch;
         let config = &attempt.config;
         let timeouts = config.timeouts;
-        let start = timeouts.start_ms.map_or(deadlines.start, Duration::from_millis);
+        let start = Self::start_clock(&session, &timeouts);
         let outliving = detach.map(|_| Outliving::new(&log));
         let parts = Parts {
             host,
@@ -177,13 +176,22 @@ impl Core {
             slot,
             budget: config.budget,
         };
-        let phase = Phase::Starting { ready, deadline: now.checked_add(start) };
+        let phase = Phase::Starting { ready, deadline: start.and_then(|start| now.checked_add(start)) };
         let mut core = Self::assemble(session, log, phase, parts);
         if let Err(error) = core.begin(attempt) {
             core.call_off();
             return Err(error);
         }
         Ok((core, is_ready))
+    }
+
+    /// What an agent may take to be ready, if that is bounded.
+    fn start_clock(session: &Session, timeouts: &Timeouts) -> Option<Duration> {
+        match timeouts.start_ms {
+            Some(0) => None,
+            Some(ms) => Some(Duration::from_millis(ms)),
+            None => Some(session.deadlines().start),
+        }
     }
 
     /// It does not begin: nothing is told of this life, and a session that was suspended still is.

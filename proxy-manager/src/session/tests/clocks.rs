@@ -146,17 +146,43 @@ async fn a_tool_stops_the_clocks_and_its_silence_is_told() {
     assert_eq!(turn.wait().await.expect("ended").timed_out, Some(TimeoutKind::Inactivity));
 }
 
+/// A session that starts and sets this, and whose proxy has been asked for that.
+async fn set_to(start_ms: u64, action: TimeoutAction) -> (Starting, RequestId) {
+    let timeouts = Timeouts { start_ms: Some(start_ms), action, ..Timeouts::default() };
+    let mut starting = starting(config(timeouts), Deadlines::default(), HistoryLimits::default()).await;
+    let request = starting.proxy.hello().await;
+    (starting, request)
+}
+
 #[tokio::test(start_paused = true)]
-async fn a_session_may_set_how_long_its_start_takes() {
-    let timeouts = Timeouts { start_ms: Some(700), ..Timeouts::default() };
-    let Starting { handle, ready, mut proxy, fork_server: _alive } =
-        starting(config(timeouts), Deadlines::default(), HistoryLimits::default()).await;
-    proxy.hello().await;
-    match ready.await {
-        Ok(Err(Error::Deadline { after, .. })) => assert_eq!(after.as_millis(), 700),
-        other => panic!("{other:?}"),
+async fn a_start_that_takes_too_long_is_ended_where_that_is_the_action() {
+    for action in [TimeoutAction::AbortTurn, TimeoutAction::KillSession] {
+        let (Starting { handle, ready, mut proxy, fork_server: _alive }, _) = set_to(700, action).await;
+        match ready.await {
+            Ok(Err(Error::Deadline { after, .. })) => assert_eq!(after.as_millis(), 700),
+            other => panic!("{other:?}"),
+        }
+        let Some(ToProxy::Shutdown { reason, .. }) = proxy.next().await else { panic!("no shutdown") };
+        assert_eq!(reason, EndReason::TimedOut(TimeoutKind::Start));
+        // What is done: there is no turn that it could be done to.
+        assert_eq!(fired(&handle).await, [(TimeoutKind::Start, 700, TimeoutAction::KillSession)]);
     }
-    let Some(ToProxy::Shutdown { reason, .. }) = proxy.next().await else { panic!("no shutdown") };
-    assert_eq!(reason, EndReason::TimedOut(TimeoutKind::Start));
-    assert_eq!(fired(&handle).await, [(TimeoutKind::Start, 700, TimeoutAction::KillSession)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_takes_too_long_goes_on_where_the_action_is_to_warn() {
+    for start_ms in [700, 0] {
+        let (Starting { handle, ready, mut proxy, fork_server: _alive }, request) =
+            set_to(start_ms, TimeoutAction::Warn).await;
+        // Longer than anything that is set, or has a default.
+        tokio::time::sleep(Duration::from_secs(1000)).await;
+        let expected = [(TimeoutKind::Start, 700, TimeoutAction::Warn)];
+        // Once; not at all where there is no such clock.
+        assert_eq!(fired(&handle).await, if start_ms == 0 { &[][..] } else { &expected[..] });
+        assert_eq!(handle.info().state, SessionState::Starting);
+        let (native_session_id, measures) = (None, Box::default());
+        proxy.send(FromProxy::Started { request, process: AGENT, native_session_id, turns: true, measures }).await;
+        ready.await.expect("an answer").expect("ready");
+        assert_eq!(handle.info().state, SessionState::Idle);
+    }
 }
