@@ -52,8 +52,34 @@ pub(crate) struct Installed {
     pub(crate) install: Option<String>,
     /// The files that say that it is set up.
     pub(crate) files: Vec<PathBuf>,
+    /// The files in which it has MCP servers configured.
+    pub(crate) mcp_config_files: Vec<PathBuf>,
     pub(crate) default_model: Option<String>,
     pub(crate) capabilities: Vec<String>,
+    pub(crate) supports: Supports,
+}
+
+/// What its row says that it can, or cannot; `null` where it does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Supports {
+    pub(crate) mcp: Option<bool>,
+    pub(crate) session_resume: Option<bool>,
+    pub(crate) shell: Option<bool>,
+    pub(crate) workspace_only: Option<bool>,
+}
+
+impl Supports {
+    fn of(row: &AgentSpec) -> Self {
+        let said = &row.discovery.discovery_capabilities;
+        Self {
+            mcp: row.discovery.supports_mcp,
+            // Whichever field says so.
+            session_resume: if row.cannot_resume().is_some() { Some(false) } else { said.supports_session_resume },
+            shell: said.supports_shell,
+            workspace_only: said.supports_workspace_only,
+        }
+    }
 }
 
 /// Looks for every agent of the catalog. Those whose version no file tells are asked, unless `child` is `None`.
@@ -107,8 +133,10 @@ fn one(row: &AgentSpec, found: Found, env: &EnvVars, versions: Option<&BTreeMap<
         missing,
         install: Some(row.install.clone()).filter(|install| !install.is_empty()),
         files: found.files,
+        mcp_config_files: found.mcp_files,
         default_model: row.default_model().map(str::to_owned),
         capabilities: row.capabilities.clone(),
+        supports: Supports::of(row),
     }
 }
 
@@ -180,6 +208,7 @@ async fn printed_version(manager: &ProxyManager, command: Vec<String>) -> Option
 #[cfg(test)]
 mod tests {
     use agents::discovery::Node;
+    use serde_json::json;
 
     use super::*;
 
@@ -206,6 +235,22 @@ mod tests {
         let old = "Node.js 22.19.0 or later: /bin/node is 20.1.0";
         assert_eq!(missing(Some(&said("v20.1.0"))), [usual[0], usual[1], old]);
         assert!(missing(Some(&BTreeMap::new()))[2].contains("does not tell its version"));
+    }
+
+    #[test]
+    fn what_a_row_says_of_its_agent_is_listed() {
+        let found = Found { mcp_files: vec!["/home/x/.mcp".into()], ..Found::default() };
+        let listed = |row: &AgentSpec| serde_json::to_value(one(row, found.clone(), &EnvVars::default(), None));
+        let json = listed(&row()).expect("serializes");
+        let unsaid = json!({ "mcp": null, "sessionResume": null, "shell": null, "workspaceOnly": null });
+        assert_eq!((&json["supports"], &json["mcpConfigFiles"]), (&unsaid, &json!(["/home/x/.mcp"])));
+        let mut row = row();
+        row.discovery.supports_mcp = Some(false);
+        row.session_config.can_recover = Some(false);
+        row.discovery.discovery_capabilities.supports_shell = Some(true);
+        row.discovery.discovery_capabilities.supports_workspace_only = Some(false);
+        let said = json!({ "mcp": false, "sessionResume": false, "shell": true, "workspaceOnly": false });
+        assert_eq!(listed(&row).expect("serializes")["supports"], said);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::{
 
 use serde::Deserialize;
 
-use crate::AgentSpec;
+use crate::{AgentSpec, PerPlatform};
 
 /// No `package.json` that is looked at is longer.
 const LONGEST: u64 = 1 << 20;
@@ -40,6 +40,8 @@ pub struct Found {
     pub node: Option<Node>,
     /// The files that say that it is set up.
     pub files: Vec<PathBuf>,
+    /// The files in which it has MCP servers configured, those that are there.
+    pub mcp_files: Vec<PathBuf>,
 }
 
 /// The Node.js that an agent needs.
@@ -69,8 +71,11 @@ pub fn discover(spec: &AgentSpec, places: &Places) -> Found {
     let named = spec.discovery.executables.here();
     let names = if named.is_empty() { spec.cmd.get(..1).unwrap_or_default() } else { named };
     let program = names.iter().find_map(|name| executable(name, places));
-    let files = spec.discovery.installation_path.here().iter().filter_map(|path| expand(path, places));
-    let files = files.filter(|path| path.exists()).collect();
+    let there = |paths: &PerPlatform| {
+        let paths = paths.here().iter().filter_map(|path| expand(path, places));
+        paths.filter(|path| path.exists()).collect()
+    };
+    let (files, mcp_files) = (there(&spec.discovery.installation_path), there(&spec.discovery.mcp_config_path));
     // Behind the link in PATH is the package.
     let real = program.as_ref().map(|program| program.canonicalize().unwrap_or_else(|_| program.clone()));
     let version = real.as_deref().and_then(|real| packaged(real, &spec.discovery.npm_package));
@@ -91,7 +96,7 @@ pub fn discover(spec: &AgentSpec, places: &Places) -> Found {
         };
         Some(Node { min, program })
     });
-    Found { program, version, version_command, node, files }
+    Found { program, version, version_command, node, files, mcp_files }
 }
 
 /// A program of that name in PATH, or at that path.
@@ -217,6 +222,8 @@ mod tests {
         spec.discovery = Discovery { npm_package: "@x/tool".into(), min_node: min_node.into(), ..Discovery::default() };
         spec.discovery.installation_path.linux = vec!["~/.tool".into(), "~/.other".into()];
         spec.discovery.installation_path.macos = spec.discovery.installation_path.linux.clone();
+        spec.discovery.mcp_config_path.linux = vec!["~/.tool-mcp".into(), "/proc/none".into()];
+        spec.discovery.mcp_config_path.macos = spec.discovery.mcp_config_path.linux.clone();
         spec
     }
 
@@ -227,6 +234,7 @@ mod tests {
         write(&at("lib/node_modules/@x/tool/package.json"), r#"{"name":"@x/tool","version":"1.2.3-linux-x64"}"#, 0o644);
         write(&at("lib/node_modules/@x/tool/dist/cli.js"), "#!/usr/bin/env -S node --quiet\n", 0o755);
         write(&at("home/.tool"), "", 0o600);
+        write(&at("home/.tool-mcp"), "", 0o600);
         fs::create_dir_all(at("bin")).expect("created");
         symlink(at("lib/node_modules/@x/tool/dist/cli.js"), at("bin/tool")).expect("linked");
         let places = Places { path: vec![at("none"), at("bin")], home: Some(at("home")) };
@@ -234,7 +242,7 @@ mod tests {
         let found = discover(&spec("22.19.0"), &places);
         assert_eq!(found.program, Some(at("bin/tool")));
         assert_eq!((found.version.as_deref(), found.version_command), (Some("1.2.3"), None));
-        assert_eq!(found.files, [at("home/.tool")]);
+        assert_eq!((found.files, found.mcp_files), (vec![at("home/.tool")], vec![at("home/.tool-mcp")]));
         let node = found.node.expect("it is a script for node");
         assert_eq!(node.missing(None), Some("Node.js 22.19.0 or later: there is none in PATH".into()));
 

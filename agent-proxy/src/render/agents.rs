@@ -54,8 +54,10 @@ mod tests {
             missing: Vec::new(),
             install: Some(format!("npm install {id}")),
             files: Vec::new(),
+            mcp_config_files: Vec::new(),
             default_model: None,
             capabilities: Vec::new(),
+            supports: crate::installed::Supports::default(),
         };
         let here = |id: &str| Installed { found: true, path: Some(format!("/bin/{id}").into()), ..agent(id) };
         let agents = [

@@ -1,12 +1,20 @@
 //! Whether a row makes sense.
 
-use super::AgentSpec;
+use super::{AgentSpec, Discovery};
 
 /// The protocols that are spoken without an adapter of the embedder's.
 pub const PROTOCOLS: [&str; 7] = ["acp", "claude-code", "codex", "command", "gemini", "opencode", "pi"];
 
 /// Agents whose configuration files can be written.
 const FAMILIES: [&str; 5] = ["claude", "codex", "gemini", "opencode", "pi"];
+/// Where they keep their conversations, if their variables say nothing else.
+const CONVERSATIONS: [(&str, &str); 5] = [
+    ("claude", "{home}/.claude/projects"),
+    ("codex", "{home}/.codex/sessions"),
+    ("gemini", "{home}/.gemini/tmp"),
+    ("opencode", "{home}/.local/share/opencode"),
+    ("pi", "{home}/.pi/agent/sessions"),
+];
 
 /// A field of a row, and what is wrong with it.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
@@ -40,7 +48,10 @@ impl AgentSpec {
         self.check_containers()?;
         self.check_start()?;
         self.check_flags()?;
+        self.check_family()?;
+        self.check_conversations()?;
         self.check_models()?;
+        self.check_paths()?;
         let node = &self.discovery.min_node;
         if !node.is_empty() && crate::discovery::Version::parse(node).is_none() {
             return wrong("discovery.min_node", format!("{node:?} is no version: write it as in \"22.19.0\""));
@@ -79,8 +90,12 @@ impl AgentSpec {
     fn check_containers(&self) -> Result<(), Field> {
         const ADVICE: &str =
             "there are no containers yet: leave it empty and give `cmd`, or set `enabled` to false to keep the row";
-        let fields =
-            [("image", self.image.is_empty()), ("tag", self.tag.is_empty()), ("mounts", self.mounts.is_empty())];
+        let fields = [
+            ("image", self.image.is_empty()),
+            ("tag", self.tag.is_empty()),
+            ("mounts", self.mounts.is_empty()),
+            ("session_config.session_dir_target", self.session_config.session_dir_target.is_empty()),
+        ];
         match fields.iter().find(|(_, empty)| !empty && self.enabled) {
             Some((name, _)) => wrong(*name, ADVICE),
             None => Ok(()),
@@ -142,12 +157,82 @@ impl AgentSpec {
                 format!("{:?} has no {{model}} in it: write it as in \"--model {{model}}\"", self.model_flag),
             );
         }
+        if permissions.contains("{tool}") && self.permission_config.tools_requiring_permission.is_empty() {
+            let name = "permission_config.tools_requiring_permission";
+            return wrong(name, "the flag for them has {tool} in it, and there are none: it would never be given");
+        }
         for (name, setting) in self.permission_settings.iter().filter(|(_, setting)| setting.supported) {
             if shlex::split(&setting.cli_flag).is_none_or(|words| words.is_empty()) {
                 return wrong(
                     format!("permission_settings.{name}.cli_flag"),
                     "it is switched on by a flag, and this is none",
                 );
+            }
+        }
+        Ok(())
+    }
+
+    /// What an agent whose files are known takes from them is not taken from its row.
+    fn check_family(&self) -> Result<(), Field> {
+        let Some(family) = self.family() else { return Ok(()) };
+        let session = &self.session_config;
+        for (name, flag) in [("model_flag", &self.model_flag), ("session_config.resume_flag", &session.resume_flag)] {
+            if !flag.is_empty() {
+                let reason =
+                    format!("leave it out: how it is told is known, since protocol_config.config is {family:?}");
+                return wrong(name, reason);
+            }
+        }
+        let template = &session.session_dir_template;
+        match CONVERSATIONS.iter().find(|(name, _)| *name == family) {
+            Some((_, known)) if !template.is_empty() && template != known => wrong(
+                "session_config.session_dir_template",
+                format!("{template:?} is not where agents of {family:?} keep them: leave it out, or write {known:?}"),
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_conversations(&self) -> Result<(), Field> {
+        let session = &self.session_config;
+        let template = session.session_dir_template.replace("{home}", "/home");
+        if !template.is_empty() && (!template.starts_with('/') || template.contains(['{', '\0'])) {
+            let reason =
+                format!("{:?} has to begin with {{home}} or /, and knows only {{home}}", session.session_dir_template);
+            return wrong("session_config.session_dir_template", reason);
+        }
+        if !session.attach_command.is_empty() && !session.attach_command.iter().any(|word| word.contains("{id}")) {
+            return wrong(
+                "session_config.attach_command",
+                "it has no {id} in it: nobody knows with what it would go on",
+            );
+        }
+        if session.native_session_resume == Some(true) && !session.resume_flag.is_empty() {
+            let reason = "it would never be given, since native_session_resume says that the protocol does it";
+            return wrong("session_config.resume_flag", reason);
+        }
+        let supports = self.discovery.discovery_capabilities.supports_session_resume;
+        let ways = [
+            ("session_config.native_session_resume", session.native_session_resume == Some(true)),
+            ("session_config.resume_flag", !session.resume_flag.is_empty()),
+            ("session_config.attach_command", !session.attach_command.is_empty()),
+            ("discovery.discovery_capabilities.supports_session_resume", supports == Some(true)),
+        ];
+        match (self.cannot_resume(), ways.iter().find(|(_, said)| *said)) {
+            (Some(field), Some((name, _))) => {
+                wrong(*name, format!("{field} says that it can go on with no conversation: one of them is wrong"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Nobody knows from where another path would count.
+    fn check_paths(&self) -> Result<(), Field> {
+        let Discovery { installation_path, mcp_config_path, .. } = &self.discovery;
+        for (name, paths) in [("installation_path", installation_path), ("mcp_config_path", mcp_config_path)] {
+            let fits = |path: &String| path == "~" || path.starts_with("~/") || path.starts_with('/');
+            if let Some(path) = paths.linux.iter().chain(&paths.macos).find(|path| !fits(path)) {
+                return wrong(format!("discovery.{name}"), format!("{path:?} has to begin with ~/ or /"));
             }
         }
         Ok(())

@@ -57,7 +57,8 @@ pub struct AgentSpec {
     /// Limits of its sessions, where these set none.
     #[serde(default)]
     pub resource_limits: ResourceLimits,
-    /// What it is good for: words for people and for whoever chooses.
+    /// What it is good for: words for people and for whoever chooses, as `agent-proxy agents --json` lists them. Nothing
+    /// follows from them.
     #[serde(default)]
     pub capabilities: Vec<String>,
     /// Name of the protocol's adapter: `acp`, `claude-code`, `codex`, `command`, `opencode`, `pi`; `gemini` is `acp` by another
@@ -68,7 +69,8 @@ pub struct AgentSpec {
     #[serde(default = "object")]
     #[schemars(with = "serde_json::Map<String, Value>")]
     pub protocol_config: Value,
-    /// How it is told the model, with `{model}`: `--model {model}`. Empty where the protocol or its configuration does that.
+    /// How it is told the model, with `{model}`: `--model {model}`. Empty where the protocol or its configuration
+    /// (`protocol_config.config`) does that.
     #[serde(default)]
     pub model_flag: String,
     /// How it is told the working directory, beside being started there: `--workspace`, or with `{workspace}` in it.
@@ -125,17 +127,22 @@ pub struct ResourceLimits {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SessionConfig {
-    /// Whether the adapter goes on with a conversation through the agent's protocol; else it is `resume_flag`, if there is one.
-    pub native_session_resume: bool,
-    /// How it is told the conversation to go on with: `--resume`, or with `{id}` in it.
+    /// Whether the adapter goes on with a conversation through the agent's protocol. `false`: it is by `resume_flag`; without
+    /// one its sessions go on with none, and can only be given the text of one. Where it is not said: by `resume_flag`, else by the
+    /// protocol.
+    pub native_session_resume: Option<bool>,
+    /// How it is told the conversation to go on with: `--resume`, or with `{id}` in it. Empty where its protocol or its
+    /// configuration (`protocol_config.config`) does that.
     pub resume_flag: String,
     /// How a person goes on with a conversation by the agent itself: program and arguments, with `{id}` in them.
     pub attach_command: Vec<String>,
-    /// Whether its conversations outlive its process.
-    pub can_recover: bool,
-    /// Where they are: with `{home}`, the session's home directory.
+    /// Whether its conversations outlive its process. `false`: its sessions go on with none, and are not suspended, also not when
+    /// they are idle or their host ends. Where it is not said the agent may say so itself.
+    pub can_recover: Option<bool>,
+    /// Where the files of conversations are: with `{home}`, the session's home directory. The file of a session's is looked for
+    /// there. Where `protocol_config.config` says whose agent it is, that is known, and depends on its variables too.
     pub session_dir_template: String,
-    /// Where that is mounted in a container.
+    /// Where that is mounted in a container. There are no containers yet: an enabled row that says so is refused.
     pub session_dir_target: String,
 }
 
@@ -145,7 +152,8 @@ pub struct SessionConfig {
 pub struct PermissionConfig {
     /// How it is told to ask, unless the session allows everything: once for each tool where `{tool}` is in it, else once.
     pub permission_flag: String,
-    /// The tools that ask.
+    /// The tools that ask, in the agent's spelling: what `{tool}` stands for in the flag. Without that they are for people: an
+    /// agent asks of what it asks, and the rules of sessions decide.
     pub tools_requiring_permission: Vec<String>,
 }
 
@@ -159,9 +167,9 @@ pub struct PermissionSetting {
     /// Whether it is on where nobody says.
     #[serde(rename = "default")]
     pub on: bool,
-    /// Its name for people.
+    /// Its name, for people.
     pub label: String,
-    /// What it does.
+    /// What it does, for people.
     pub description: String,
     /// How it is switched on.
     pub apply_method: ApplyMethod,
@@ -192,9 +200,10 @@ pub struct Discovery {
     pub version_args: Vec<String>,
     /// The oldest Node.js that runs it, as in `22.19.0`, where Node.js does.
     pub min_node: String,
-    /// Whether it takes MCP servers.
-    pub supports_mcp: bool,
-    /// Where it has them configured.
+    /// Whether it takes MCP servers. `false`: a session that has some is refused. Where it is not said its protocol does.
+    pub supports_mcp: Option<bool>,
+    /// The files in which it has its own configured; `~` is the home directory. `agent-proxy agents --json` lists those that are
+    /// there; they are neither read nor written.
     pub mcp_config_path: PerPlatform,
     /// What else it can.
     pub discovery_capabilities: DiscoveryCapabilities,
@@ -208,7 +217,7 @@ impl Default for Discovery {
             npm_package: String::new(),
             version_args: vec!["--version".to_owned()],
             min_node: String::new(),
-            supports_mcp: false,
+            supports_mcp: None,
             mcp_config_path: PerPlatform::default(),
             discovery_capabilities: DiscoveryCapabilities::default(),
         }
@@ -225,14 +234,17 @@ pub struct PerPlatform {
     pub macos: Vec<String>,
 }
 
-/// What an agent can, for whoever chooses.
+/// What an agent can, as `agent-proxy agents --json` lists it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-#[expect(missing_docs, reason = "the names say it")]
 pub struct DiscoveryCapabilities {
-    pub supports_session_resume: bool,
-    pub supports_shell: bool,
-    pub supports_workspace_only: bool,
+    /// Whether it goes on with conversations. `false`: a session that is to go on with one is refused, and none is suspended.
+    /// Where it is not said its protocol does.
+    pub supports_session_resume: Option<bool>,
+    /// Whether it runs commands. For whoever chooses: nothing follows from it. What it may run is a matter of permissions.
+    pub supports_shell: Option<bool>,
+    /// Whether it can be kept within its working directory. For whoever chooses: nothing follows from it.
+    pub supports_workspace_only: Option<bool>,
 }
 
 /// An agent's models.
@@ -241,11 +253,11 @@ pub struct DiscoveryCapabilities {
 pub struct Models {
     /// The one that is used where nobody says; empty for the agent's own choice.
     pub default_model: String,
-    /// Some that it has.
+    /// Some that it has, for people and whoever chooses: others may be named as well. One may be the default.
     pub available_models: Vec<Model>,
 }
 
-/// A model.
+/// A model. Only its id and whether it is the default mean anything here: the size of its context is what the agent tells.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Model {
@@ -257,7 +269,7 @@ pub struct Model {
     pub description: String,
     /// Whose it is.
     pub provider: String,
-    /// Tokens.
+    /// How many tokens it takes, for people.
     pub context_window: Option<u64>,
     /// Whether it is used where nobody says.
     pub is_default: bool,
@@ -321,6 +333,20 @@ impl AgentSpec {
     /// Whether it has a server that can be reached at an address.
     pub fn is_server(&self) -> bool {
         self.protocol_config.get("server") == Some(&Value::Bool(true))
+    }
+
+    /// The field of the row which says that it cannot go on with a conversation in another process, if one does.
+    pub fn cannot_resume(&self) -> Option<&'static str> {
+        let session = &self.session_config;
+        if session.can_recover == Some(false) {
+            Some("session_config.can_recover")
+        } else if self.discovery.discovery_capabilities.supports_session_resume == Some(false) {
+            Some("discovery.discovery_capabilities.supports_session_resume")
+        } else if session.native_session_resume == Some(false) && session.resume_flag.is_empty() {
+            Some("session_config.native_session_resume")
+        } else {
+            None
+        }
     }
 
     /// The name for lists: the display name, else the name, else the id.

@@ -66,7 +66,7 @@ pub(super) fn model(spec: &AgentSpec, provision: &mut Provision) {
 /// Tells the agent the conversation to go on with, where the row has a flag for it.
 pub(super) fn resume(spec: &AgentSpec, provision: &mut Provision) -> Result<(), ProvisionError> {
     let session = &spec.session_config;
-    if session.native_session_resume || session.resume_flag.is_empty() {
+    if session.native_session_resume == Some(true) || session.resume_flag.is_empty() {
         return Ok(());
     }
     let Some(resume) = provision.resume.take() else { return Ok(()) };

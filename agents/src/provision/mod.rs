@@ -143,7 +143,23 @@ pub fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Pro
     provisioned(spec, &ProvisionRequest { config: &config, ..*request })
 }
 
+/// Refuses what the row says that its agent cannot.
+fn within_row(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<(), ProvisionError> {
+    let refused = |what: &str, field: &str| {
+        let operation = format!("{what}: its row in the catalog says so (`{field}`)");
+        Err(ProvisionError::unsupported(spec, operation))
+    };
+    if !request.config.mcp_servers.is_empty() && spec.discovery.supports_mcp == Some(false) {
+        return refused("use MCP servers", "discovery.supports_mcp");
+    }
+    match spec.cannot_resume().filter(|_| request.resume.is_some()) {
+        Some(field) => refused("go on with a conversation", field),
+        None => Ok(()),
+    }
+}
+
 fn provisioned(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Provision, ProvisionError> {
+    within_row(spec, request)?;
     let mut provision = Provision {
         argv: spec.cmd.clone(),
         env: environment(spec, request),

@@ -138,6 +138,11 @@ fn what_makes_no_sense_names_its_field_and_what_would() {
         (json!({ "image": "x" }), "image", "there are no containers yet"),
         (json!({ "tag": "x" }), "tag", "there are no containers yet"),
         (json!({ "mounts": [{ "source": "/a", "target": "/b" }] }), "mounts", "there are no containers yet"),
+        (
+            json!({ "session_config": { "session_dir_target": "/data" } }),
+            "session_config.session_dir_target",
+            "there are no containers yet",
+        ),
         (json!({ "cmd": [""] }), "cmd", "no name"),
         (json!({ "cmd": ["a\0"] }), "cmd", "NUL"),
         (json!({ "working_dir": "here" }), "working_dir", "{workspace}"),
@@ -151,6 +156,66 @@ fn what_makes_no_sense_names_its_field_and_what_would() {
         (json!({ "model_flag": "--model '{model}" }), "model_flag", "not closed"),
         (json!({ "workspace_flag": "'" }), "workspace_flag", "not closed"),
         (json!({ "session_config": { "resume_flag": "'" } }), "session_config.resume_flag", "not closed"),
+        (
+            json!({ "session_config": { "session_dir_template": "chats" } }),
+            "session_config.session_dir_template",
+            "begin with {home} or /",
+        ),
+        (
+            json!({ "session_config": { "session_dir_template": "{workspace}/chats" } }),
+            "session_config.session_dir_template",
+            "only {home}",
+        ),
+        (
+            json!({ "session_config": { "attach_command": ["mine", "--last"] } }),
+            "session_config.attach_command",
+            "{id}",
+        ),
+        (
+            json!({ "session_config": { "native_session_resume": true, "resume_flag": "--resume" } }),
+            "session_config.resume_flag",
+            "never be given",
+        ),
+        (
+            json!({ "protocol_config": { "config": "pi" }, "session_config": { "resume_flag": "--resume" } }),
+            "session_config.resume_flag",
+            "\"pi\"",
+        ),
+        (json!({ "protocol_config": { "config": "pi" }, "model_flag": "--model {model}" }), "model_flag", "\"pi\""),
+        (
+            json!({ "protocol_config": { "config": "pi" }, "session_config": { "session_dir_template": "{home}/x" } }),
+            "session_config.session_dir_template",
+            "{home}/.pi/agent/sessions",
+        ),
+        (
+            json!({ "permission_config": { "permission_flag": "--ask {tool}" } }),
+            "permission_config.tools_requiring_permission",
+            "never be given",
+        ),
+        (
+            json!({ "session_config": { "can_recover": false, "resume_flag": "--resume" } }),
+            "session_config.resume_flag",
+            "session_config.can_recover says",
+        ),
+        (
+            json!({ "session_config": { "native_session_resume": false, "attach_command": ["mine", "{id}"] } }),
+            "session_config.attach_command",
+            "session_config.native_session_resume says",
+        ),
+        (
+            json!({
+                "session_config": { "native_session_resume": true },
+                "discovery": { "discovery_capabilities": { "supports_session_resume": false } },
+            }),
+            "session_config.native_session_resume",
+            "supports_session_resume says",
+        ),
+        (
+            json!({ "discovery": { "installation_path": { "linux": ["mine.json"] } } }),
+            "discovery.installation_path",
+            "~/",
+        ),
+        (json!({ "discovery": { "mcp_config_path": { "linux": ["~me/x"] } } }), "discovery.mcp_config_path", "~/"),
         (json!({ "permission_settings": { "x": { "supported": true } } }), "permission_settings.x.cli_flag", "none"),
         (json!({ "discovery": { "min_node": "new" } }), "discovery.min_node", "22.19.0"),
         (json!({ "model_config": { "available_models": [{}] } }), "model_config.available_models", "no id"),
@@ -169,7 +234,14 @@ fn what_makes_no_sense_names_its_field_and_what_would() {
 
 #[test]
 fn a_row_that_is_switched_off_may_wait_for_containers() {
-    let text = row(json!({ "enabled": false, "image": "x/y", "tag": "1", "mounts": [{ "source": "/a" }] })).to_string();
+    let text = row(json!({
+        "enabled": false,
+        "image": "x/y",
+        "tag": "1",
+        "mounts": [{ "source": "/a" }],
+        "session_config": { "session_dir_target": "/data" },
+    }))
+    .to_string();
     let catalog = load(&text, Format::Json).expect("it is listed");
     assert!(catalog.rows().iter().any(|row| row.id == "mine" && !row.enabled));
     assert!(catalog.get("mine").expect_err("it does not start").to_string().contains("enabled = true"));

@@ -6,7 +6,9 @@ use agents::{
     AgentSpec, Catalog, Format, ModelConfig, PROTOCOLS, PermissionSetting, Secret,
     provision::{Provision, ProvisionError, ProvisionRequest, provision},
 };
-use ipc_protocol::{AgentSessionConfig, Decision, NativeResume, PermissionMode, PermissionRule};
+use ipc_protocol::{
+    AgentSessionConfig, Decision, EnvVars, McpServer, McpTransport, NativeResume, PermissionMode, PermissionRule,
+};
 
 /// What a start of `spec` is made from.
 struct Start {
@@ -91,6 +93,59 @@ fn the_sample_s_flags() {
 }
 
 #[test]
+fn what_a_row_says_its_agent_cannot_is_unsupported() {
+    let server = McpServer {
+        name: "m".into(),
+        transport: McpTransport::Stdio { command: "m".into(), args: vec![], env: EnvVars::default() },
+    };
+    let with_server = |spec| Start::new(spec).with(|start| start.config.mcp_servers = vec![server.clone()]);
+    let resumed =
+        |spec| Start::new(spec).with(|start| start.resume = Some(NativeResume { id: Some("n-1".into()), fork: false }));
+    let row = |change: fn(&mut AgentSpec)| {
+        let mut spec = AgentSpec::new("x", "acp", &["x"]);
+        change(&mut spec);
+        spec
+    };
+    for (start, operation, field) in [
+        (with_server(row(|row| row.discovery.supports_mcp = Some(false))), "use MCP servers", "discovery.supports_mcp"),
+        (with_server(Start::sample().spec), "use MCP servers", "discovery.supports_mcp"),
+        (
+            resumed(row(|row| row.session_config.can_recover = Some(false))),
+            "go on with a conversation",
+            "session_config.can_recover",
+        ),
+        (
+            resumed(row(|row| row.discovery.discovery_capabilities.supports_session_resume = Some(false))),
+            "go on with a conversation",
+            "supports_session_resume",
+        ),
+        (
+            resumed(row(|row| row.session_config.native_session_resume = Some(false))),
+            "go on with a conversation",
+            "session_config.native_session_resume",
+        ),
+    ] {
+        match start.provision() {
+            Err(ProvisionError::Unsupported { agent, operation: refused }) => {
+                assert_eq!(agent, start.spec.id);
+                assert!(refused.starts_with(operation) && refused.contains(field), "{refused}");
+            }
+            other => panic!("{field}: {other:?}"),
+        }
+    }
+    // Nothing is refused where nothing is said, or where it is said that it can.
+    let says_all = row(|row| {
+        (row.discovery.supports_mcp, row.session_config.can_recover) = (Some(true), Some(true));
+        row.session_config.native_session_resume = Some(true);
+        row.discovery.discovery_capabilities.supports_session_resume = Some(true);
+    });
+    for spec in [AgentSpec::new("x", "acp", &["x"]), says_all] {
+        with_server(spec.clone()).provision().expect("it takes servers");
+        assert!(resumed(spec).provision().expect("it goes on").resume.is_some(), "its protocol does it");
+    }
+}
+
+#[test]
 fn auto_approval_is_only_switched_on_where_everything_is_allowed() {
     let has = |mode, rules: Vec<PermissionRule>, default| {
         let start = Start::sample().with(|start| {
@@ -158,7 +213,7 @@ fn a_conversation_and_a_model_are_left_to_the_protocol_where_no_flag_has_them() 
         (vec!["x".into()], Some("big".into()), Some(resume))
     );
     start.spec.session_config.resume_flag = "--resume".into();
-    start.spec.session_config.native_session_resume = true;
+    start.spec.session_config.native_session_resume = Some(true);
     assert!(start.provision().expect("it can be started").resume.is_some(), "the protocol does it");
 }
 
