@@ -285,6 +285,9 @@ pub struct Gap {
     pub to: u64,
 }
 
+/// `session:status` of an agent that says that no other process can go on with its conversation: its session is not suspended.
+pub const NOT_KEPT: &str = "conversationNotKept";
+
 /// One thing that happened. Its JSON form is an [`Envelope`]'s `type` and `payload`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all_fields = "camelCase")]
@@ -312,7 +315,7 @@ pub enum Event {
     /// Something about the session that is none of the other events.
     #[serde(rename = "session:status")]
     SessionStatus {
-        /// A word: `agentExited`, `configOption`, …
+        /// A word: `agentExited`, `configOption`, [`NOT_KEPT`], …
         status: String,
         /// For people.
         detail: String,

@@ -32,7 +32,7 @@ pub use config::{AgentSessionConfig, EnvVars, Home, HostDeath, McpServer, McpTra
 pub use containment::{AbortPolicy, Containment, Enclosure, Hardening, MARKER, Measures, Observer, UnknownContainment};
 pub use error::WireError;
 pub use event::{
-    EndReason, Envelope, EnvelopeError, Event, Gap, PermissionAnswer, PermissionOption, PermissionOptionKind,
+    EndReason, Envelope, EnvelopeError, Event, Gap, NOT_KEPT, PermissionAnswer, PermissionOption, PermissionOptionKind,
     PermissionRequest, PlanEntry, ResolvedBy, SHAPES, Shape, StopReason, ToolEnd, ToolStart, ToolStatus, ToolUpdate,
     Usage,
 };

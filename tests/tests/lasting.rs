@@ -8,8 +8,8 @@ use agent_proxy_tests::{
 };
 use proxy_manager::{
     AgentSessionConfig, AgentSpec, Budget, Builder, EndReason, EnvVars, Envelope, Error, Event, ExitStatus, Home,
-    KillOptions, Lifecycle, ModelConfig, PromptMode, ProxyManager, Restart, ResumeOptions, Retention, SessionFilter,
-    SessionHandle, SessionInfo, SessionState, SessionStatus, Signal, Snapshot, Subscription,
+    KillOptions, Lifecycle, ModelConfig, NOT_KEPT, PromptMode, ProxyManager, Restart, ResumeOptions, Retention,
+    SessionFilter, SessionHandle, SessionInfo, SessionState, SessionStatus, Signal, Snapshot, Subscription,
 };
 use tempfile::TempDir;
 
@@ -43,7 +43,9 @@ impl Place {
         kept.session_config.session_dir_template = "{home}/chats".to_owned();
         kept.env = [("KEPT_KEY", "{key}")].into_iter().collect();
         kept.session_config.attach_command = ["kept", "--resume", "{id}"].map(str::to_owned).to_vec();
-        sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), FAKE).base_env(env).agent(kept)
+        let mut passing = AgentSpec { id: "passing".to_owned(), ..kept.clone() };
+        passing.session_config.can_recover = Some(false);
+        sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), FAKE).base_env(env).agent(kept).agent(passing)
     }
 
     async fn start(&self, lifecycle: Lifecycle) -> SessionHandle {
@@ -164,6 +166,54 @@ async fn a_prompt_resumes_a_session_that_was_idle_for_too_long() {
     }
     assert_eq!(resumed(&mut events).await, "prompt");
     assert_eq!(suspended(&mut events).await, EndReason::Suspended);
+    place.manager.shutdown().await;
+}
+
+/// Suspended it would be lost.
+#[tokio::test]
+async fn a_conversation_that_ends_with_its_process_is_not_suspended() {
+    let mut place = Place::new().await;
+    let lifecycle = || Lifecycle { idle_suspend_ms: Some(1), ..Lifecycle::default() };
+    let with = |agent: &str| AgentSessionConfig {
+        cwd: Some("/".into()),
+        lifecycle: lifecycle(),
+        ..AgentSessionConfig::new(agent)
+    };
+    // It can load none, as it says; and its row says so.
+    let mut sessions = Vec::new();
+    for agent in ["fake", "passing"] {
+        let session = place.manager.start_session(with(agent)).await.expect("started");
+        assert!(session.info().native_session_id.is_some());
+        sessions.push(session);
+    }
+    let mut events = sessions[0].subscribe();
+    event(&mut events, "that it is not kept", |envelope| match &envelope.event {
+        Event::SessionStatus { status, .. } => (status == NOT_KEPT).then_some(()),
+        _ => None,
+    })
+    .await;
+    // One that is kept was idle for no longer than these.
+    let kept = place.start(lifecycle()).await;
+    assert_eq!(suspended(&mut kept.subscribe()).await, EndReason::Suspended);
+    for session in &sessions {
+        let turn = session.prompt("say hello", PromptMode::Refuse).await.expect("prompted");
+        soon("the turn's end", turn.wait()).await.expect("ended");
+        let id = session.id();
+        let refused = place.manager.suspend_session(id, KillOptions::NOW).await.expect_err("it would be lost");
+        assert!(matches!(&refused, Error::Unsupported { agent, .. } if *agent == session.info().agent), "{refused}");
+        let refused = place.manager.hand_over(id, KillOptions::NOW).await.expect_err("it would be lost");
+        assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
+        let info = place.info(session);
+        assert!(info.state == SessionState::Idle && !info.resumable && is_alive(agent(&info)), "{info:?}");
+    }
+    // Nor does it pretend to outlive its host.
+    place.manager.shutdown().await;
+    place.again().await;
+    for session in &sessions {
+        let record = place.manager.record(session.id()).expect("kept");
+        assert!(record.status == SessionStatus::Terminated && !record.resumable, "{record:?}");
+    }
+    assert_eq!(place.manager.record(kept.id()).expect("kept").status, SessionStatus::Suspended);
     place.manager.shutdown().await;
 }
 

@@ -58,6 +58,8 @@ async fn a_turn_from_prompt_to_complete() {
     let expected = [
         ("session:started", None),
         ("session:idle", None),
+        // It can load no conversation.
+        ("session:status", None),
         ("turn:started", Some(1)),
         ("session:busy", Some(1)),
         ("stream:thinking", Some(1)),

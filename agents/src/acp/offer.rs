@@ -67,6 +67,11 @@ struct Choices {
 }
 
 impl Offer {
+    /// Whether the agent can go on with a conversation of an earlier process.
+    pub(super) fn goes_on(&self) -> bool {
+        self.capabilities.load_session || self.capabilities.session_capabilities.resume.is_some()
+    }
+
     /// Of the agent that answered `initialize` so.
     pub(super) fn new(response: InitializeResponse, result: &str) -> Self {
         Self {

@@ -1,7 +1,7 @@
 //! From the answer to `initialize` to an agent that is ready.
 
 use agent_client_protocol_schema::v1;
-use ipc_protocol::NativeResume;
+use ipc_protocol::{NOT_KEPT, NativeResume};
 
 use super::{
     errors,
@@ -11,6 +11,7 @@ use super::{
     operations::List,
     session::{Activity, Session, State},
     turn::Cost,
+    updates,
     wire::Answer,
 };
 use crate::{Action, ListedFile};
@@ -174,6 +175,10 @@ impl Session {
             self.look(Wanted::Tidy(session.clone()), out);
         }
         out.push(Action::Ready { native_session_id: Some(session.clone()) });
+        if !self.offer.goes_on() {
+            let detail = "the agent cannot go on with it in another process: it can neither load nor resume one";
+            out.push(Action::Event(updates::status(NOT_KEPT, detail.to_owned())));
+        }
         self.state = State::Ready { session, activity: Activity::Idle };
     }
 }

@@ -8,8 +8,8 @@ use std::{
 
 use agents::{Action, Adapter, acp};
 use ipc_protocol::{
-    AgentSessionConfig, EnvVars, Event, McpServer, McpTransport, PermissionAnswer, ResolvedBy, StopReason, ToolStatus,
-    WireError,
+    AgentSessionConfig, EnvVars, Event, McpServer, McpTransport, NOT_KEPT, PermissionAnswer, ResolvedBy, StopReason,
+    ToolStatus, WireError,
 };
 
 use crate::replay::{USER, setup};
@@ -52,6 +52,12 @@ impl Live {
         let actions = live.until(|action| matches!(action, Action::Ready { .. } | Action::Fail(_)));
         let session = Action::Ready { native_session_id: Some("fake-session".into()) };
         assert_eq!(actions.last(), Some(&session), "{actions:?}");
+        // Without a store it can load none.
+        let told = live.until(|action| matches!(action, Action::Event(_)));
+        assert!(
+            matches!(&told[..], [Action::Event(Event::SessionStatus { status, .. })] if status == NOT_KEPT),
+            "{told:?}"
+        );
         live
     }
 

@@ -1,7 +1,7 @@
 //! How a session gets its conversation, and what is set before it is ready.
 
 use agents::{Action, ListedFile, acp};
-use ipc_protocol::{AgentSessionConfig, NativeResume, WireError};
+use ipc_protocol::{AgentSessionConfig, Event, NOT_KEPT, NativeResume, WireError};
 use serde_json::{Value, json};
 
 use crate::replay::{Replay, kinds, line, setup, update, writes};
@@ -50,9 +50,28 @@ fn failure(replay: &Replay) -> WireError {
 }
 
 fn ready(replay: &Replay) -> &str {
-    match replay.actions.last() {
+    // It may say of its conversation that it is not kept, and nothing else.
+    let before: Vec<&Action> = replay.actions.iter().filter(|action| !is_not_kept(action)).collect();
+    match before.last() {
         Some(Action::Ready { native_session_id: Some(id) }) => id,
         other => panic!("{other:?}"),
+    }
+}
+
+fn is_not_kept(action: &Action) -> bool {
+    matches!(action, Action::Event(Event::SessionStatus { status, .. }) if status == NOT_KEPT)
+}
+
+/// Its session may not be suspended: nobody could go on with it.
+#[test]
+fn an_agent_that_can_go_on_with_no_conversation_says_so_once_it_is_ready() {
+    let fork = json!({"sessionCapabilities": {"fork": {}, "list": {}}});
+    let resume = json!({"sessionCapabilities": {"resume": {}}});
+    for (can, is_kept) in [(json!({}), false), (fork, false), (resume, true), (json!({"loadSession": true}), true)] {
+        let mut replay = initialized(config(), None, "x", &can);
+        answer(&mut replay, json!({"sessionId": "c"}));
+        assert_eq!(ready(&replay), "c");
+        assert_eq!(replay.actions.last().map(is_not_kept), Some(!is_kept), "{can}: {:?}", replay.actions);
     }
 }
 

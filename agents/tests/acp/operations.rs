@@ -21,7 +21,7 @@ fn ready(can: &Value, choices: &Value, row: Value) -> Replay {
     let mut opened = choices.clone();
     opened["sessionId"] = "s".into();
     replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 2, "result": opened})));
-    assert!(matches!(replay.actions.last(), Some(Action::Ready { .. })));
+    assert!(replay.actions.iter().any(|action| matches!(action, Action::Ready { .. })));
     replay.clear();
     replay
 }

@@ -234,7 +234,8 @@ pub(crate) fn line(value: &Value) -> Vec<u8> {
 /// An adapter with a session, and no actions yet.
 pub(crate) fn ready() -> Replay {
     let mut replay = Replay::new(adapter());
-    replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 1, "result": {"protocolVersion": 1}})));
+    let able = json!({"protocolVersion": 1, "agentCapabilities": {"loadSession": true}});
+    replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 1, "result": able})));
     replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 2, "result": {"sessionId": "s"}})));
     assert!(matches!(replay.actions.last(), Some(Action::Ready { .. })));
     replay.clear();

@@ -161,6 +161,7 @@ impl Launch {
             thinking: config.thinking,
             home,
             depth: config.depth + 1,
+            not_kept: config.ephemeral || spec.cannot_resume().is_some(),
         };
         let (journal, slot, detach) = (None, None, None);
         Ok(Self {

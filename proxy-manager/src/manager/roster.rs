@@ -320,6 +320,7 @@ impl Labels {
             thinking: config.thinking,
             home: record.home.clone(),
             depth: config.depth + 1,
+            not_kept: !record.resumable,
             has_model_key: record.secrets.iter().any(|name| name == MODEL_KEY),
         }
     }

@@ -129,7 +129,8 @@ impl ProxyManager {
     /// to come.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if it has no conversation to go on with (yet), [`Error::Ended`] if it is over,
+    /// [`Error::Unsupported`] if it has no conversation to go on with (yet), or one that ends with its process
+    /// ([`SessionInfo::resumable`](crate::SessionInfo::resumable)), [`Error::Ended`] if it is over,
     /// [`Error::Survivors`] if something outlived the kill, [`Error::Deadline`]. Else as [`ProxyManager`] says.
     pub async fn suspend_session(&self, session: &SessionId, options: KillOptions) -> Result<Snapshot> {
         self.open()?;
@@ -138,9 +139,7 @@ impl ProxyManager {
 
     async fn suspend(&self, id: &SessionId, options: KillOptions, hand_over: bool) -> Result<Snapshot> {
         let session = self.inner.directory.get(id)?;
-        if session.native_session_id().is_none() {
-            return Err(no_conversation(&session));
-        }
+        conversation(&session)?;
         session.suspend(options, hand_over).await?;
         // That may have been a later life.
         let session = self.inner.directory.get(id)?;
@@ -267,7 +266,7 @@ impl ProxyManager {
     pub fn attach_command(&self, session: &SessionId) -> Result<Vec<String>> {
         self.open()?;
         let session = self.inner.directory.get(session)?;
-        let id = session.native_session_id().ok_or_else(|| no_conversation(&session))?;
+        let id = conversation(&session)?;
         let kit = self.kit();
         let config = session.config().ok_or_else(|| no_conversation(&session))?;
         kit.agent(config)?.attach_command(&id).ok_or_else(|| Error::Unsupported {
@@ -429,6 +428,17 @@ fn check_home(home: &Path) -> Result<()> {
         "{shown} is no home that a manager made: homes/s-ID in a state directory, a directory that only you can use"
     );
     Err(Error::InvalidConfig { field: "home", reason })
+}
+
+/// The conversation that another process could go on with.
+fn conversation(session: &Session) -> Result<String> {
+    session.kept_conversation().ok_or_else(|| match session.native_session_id() {
+        None => no_conversation(session),
+        Some(_) => Error::Unsupported {
+            agent: session.labels().agent.clone(),
+            operation: "be gone on with in another process: this conversation ends with its own".to_owned(),
+        },
+    })
 }
 
 fn no_conversation(session: &Session) -> Error {

@@ -71,6 +71,9 @@ pub struct SessionRecord {
     /// The file in which the agent keeps that conversation, as [`SessionInfo::native_session_file`].
     #[serde(default)]
     pub native_session_file: Option<String>,
+    /// Whether another process can go on with it, as [`SessionInfo::resumable`].
+    #[serde(default = "yes")]
+    pub resumable: bool,
     /// Its own home directory.
     pub home: Option<String>,
     /// The manager that has it, or had it last: an id of that one run.
@@ -109,7 +112,7 @@ impl SessionRecord {
     pub(crate) fn of(session: &Session, host_execution_id: &str, before: Option<&Self>) -> Option<Self> {
         let config = session.config()?;
         let info = session.info();
-        let SessionInfo { native_session_id, native_session_file, home, proxy, agent_process, .. } = info;
+        let SessionInfo { native_session_id, native_session_file, resumable, home, proxy, agent_process, .. } = info;
         let now = SystemTime::now();
         // Up to now, if it was this manager who had it.
         let rested =
@@ -134,6 +137,7 @@ impl SessionRecord {
             config: kept,
             native_session_id,
             native_session_file,
+            resumable,
             home,
             host_execution_id: host_execution_id.to_owned(),
             proxy: proxy.filter(|_| status.is_live()),
@@ -196,6 +200,7 @@ impl SessionRecord {
             secrets: Vec::new(),
             native_session_id: None,
             native_session_file: None,
+            resumable: true,
             home: None,
             host_execution_id: String::new(),
             proxy: None,
@@ -248,7 +253,8 @@ impl SessionRecord {
 
     /// Whether its conversation can be gone on with.
     pub(crate) fn can_go_on(&self) -> bool {
-        self.native_session_id.is_some() && !self.config.ephemeral
+        // Records of earlier releases do not say the second.
+        self.native_session_id.is_some() && self.resumable && !self.config.ephemeral
     }
 }
 
@@ -296,6 +302,11 @@ impl SessionFilter {
 }
 
 /// Before records had it.
+fn yes() -> bool {
+    true
+}
+
+/// Before records had it.
 fn never() -> SystemTime {
     SystemTime::UNIX_EPOCH
 }
@@ -337,6 +348,7 @@ pub(super) mod tests {
             secrets: vec!["API_KEY".into()],
             native_session_id: Some("n".into()),
             native_session_file: Some("/h/n.jsonl".into()),
+            resumable: true,
             home: None,
             host_execution_id: "h".into(),
             proxy: None,

@@ -71,6 +71,9 @@ pub struct SessionInfo {
     /// The file in which the agent keeps that conversation (OpenCode: its database of all); `null` until it was found: agents
     /// make it with the first prompt. Always `null` for agents of whom nobody says where they keep conversations.
     pub native_session_file: Option<String>,
+    /// Whether another process can go on with its conversation, as far as is known: `false` for one that is ephemeral, or whose
+    /// agent, or its row in the catalog, says that it cannot. Such a session is not suspended.
+    pub resumable: bool,
     /// Where it stands.
     pub state: SessionState,
     /// Its proxy's process; `null` until it is known. Of an ended session: the last one.

@@ -128,6 +128,8 @@ pub(crate) struct View {
     pub(crate) settled: bool,
     /// Whether its agent has turns, as far as is known.
     pub(crate) has_turns: bool,
+    /// Its agent has said that no other process can go on with the conversation.
+    pub(crate) not_kept: bool,
     /// It goes on without this host.
     pub(crate) let_go: bool,
 }
@@ -153,6 +155,8 @@ pub(crate) struct Labels {
     pub(crate) home: Option<String>,
     /// How many sessions deep it is.
     pub(crate) depth: u32,
+    /// No other process can go on with its conversation: it is ephemeral, or its agent's row says so.
+    pub(crate) not_kept: bool,
 }
 
 /// The shared side of a session. It stays when the session has ended.
@@ -273,6 +277,7 @@ impl Session {
         self.show(|view| {
             view.native_session_id.clone_from(&record.native_session_id);
             view.native_session_file.clone_from(&record.native_session_file);
+            view.not_kept = !record.resumable;
         });
     }
 
@@ -331,6 +336,7 @@ impl Session {
             restart_after: None,
             settled: false,
             has_turns: true,
+            not_kept: false,
             let_go: false,
         };
         let (demand, demand_inlet) = watch::channel(Demand::Live);
@@ -409,6 +415,16 @@ impl Session {
     /// The agent's own id of the conversation, if it is known.
     pub(crate) fn native_session_id(&self) -> Option<String> {
         self.view.borrow().native_session_id.clone()
+    }
+
+    /// The same, if another process can go on with that conversation, as far as is known.
+    pub(crate) fn kept_conversation(&self) -> Option<String> {
+        let view = self.view.borrow();
+        view.native_session_id.clone().filter(|_| self.is_kept(&view))
+    }
+
+    fn is_kept(&self, view: &View) -> bool {
+        !self.labels.not_kept && !view.not_kept
     }
 
     /// Whether its agent has turns, as far as is known.
@@ -501,6 +517,8 @@ impl Session {
     }
 
     pub(crate) fn info(&self) -> SessionInfo {
+        let view = self.view.borrow().clone();
+        let resumable = self.is_kept(&view);
         let View {
             state,
             proxy,
@@ -514,7 +532,7 @@ impl Session {
             thinking,
             handed_over,
             ..
-        } = self.view.borrow().clone();
+        } = view;
         let (labels, metrics) = (self.labels.clone(), self.metrics());
         SessionInfo {
             session_id: self.id().clone(),
@@ -531,6 +549,7 @@ impl Session {
             depth: labels.depth,
             native_session_id,
             native_session_file,
+            resumable,
             state,
             proxy,
             agent_process: agent,

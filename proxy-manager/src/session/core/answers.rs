@@ -1,7 +1,7 @@
 //! Messages of the proxy: whom they answer, and what they change.
 
 use ipc_protocol::{
-    EndReason, Event, ExitStatus, Measures, Observer, ProcessId, WireError,
+    EndReason, Event, ExitStatus, Measures, NOT_KEPT, Observer, ProcessId, WireError,
     message::{FromProxy, Hello, RequestId, VERSION},
 };
 use tokio::time::Instant;
@@ -206,6 +206,11 @@ impl Core {
         }
         if let Some(journal) = &mut self.journal {
             journal.note(&event);
+        }
+        if let Event::SessionStatus { status, .. } = &event
+            && status == NOT_KEPT
+        {
+            self.session.show(|view| view.not_kept = true);
         }
         self.known.note(&event, now);
         self.session.tally(|tally| tally.note(&event));

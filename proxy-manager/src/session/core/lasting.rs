@@ -89,8 +89,8 @@ impl Lasting {
 
     /// Its processes have ended.
     pub(super) fn fate(&self, reason: &EndReason, session: &Session, now: Instant) -> Fate {
-        // What has no conversation has nothing to go on with.
-        if session.native_session_id().is_none() {
+        // What has no conversation that is kept has nothing to go on with.
+        if session.kept_conversation().is_none() {
             return Fate::End;
         }
         match reason {

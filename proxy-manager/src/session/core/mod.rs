@@ -485,11 +485,12 @@ impl Core {
         all.into_iter().flatten().min()
     }
 
-    /// When it is suspended if nothing happens until then. What has no conversation would have nothing to go on with.
+    /// When it is suspended if nothing happens until then. What has no conversation that is kept would have nothing to go on with:
+    /// it goes on as it is.
     fn suspension(&self) -> Option<Instant> {
         let can_rest = self.closing.is_none() && matches!(self.phase, Phase::Idle);
         let due = self.lasting.next().filter(|_| can_rest)?;
-        self.session.native_session_id().map(|_| due)
+        self.session.kept_conversation().map(|_| due)
     }
 
     /// Time has passed.

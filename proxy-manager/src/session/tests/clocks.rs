@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ipc_protocol::{Timeouts, ToolEnd, ToolStart, ToolStatus};
+use agents::AgentSpec;
+use ipc_protocol::{Lifecycle, NOT_KEPT, Timeouts, ToolEnd, ToolStart, ToolStatus};
 
 use super::*;
 
@@ -184,5 +185,58 @@ async fn a_start_that_takes_too_long_goes_on_where_the_action_is_to_warn() {
         proxy.send(FromProxy::Started { request, process: AGENT, native_session_id, turns: true, measures }).await;
         ready.await.expect("an answer").expect("ready");
         assert_eq!(handle.info().state, SessionState::Idle);
+    }
+}
+
+/// A session of an agent by the row `change` makes of it, that is suspended when it has been idle for a minute.
+async fn resting(config: AgentSessionConfig, change: impl FnOnce(&mut AgentSpec)) -> Running {
+    let mut spec = AgentSpec::new("mine", "acp", &["mine"]);
+    change(&mut spec);
+    let mut kit = Kit { cwd: "/".to_owned(), max_depth: 3, ..Kit::default() };
+    kit.catalog.add(spec);
+    let homes = Homes::kept("/nowhere".into(), []);
+    let lifecycle = Lifecycle { idle_suspend_ms: Some(60_000), ..Lifecycle::default() };
+    let config = AgentSessionConfig { lifecycle, agent: "mine".into(), ..config };
+    let around = Around { kit: &kit, homes: &homes, leases: &Arc::default(), past: &|_| None };
+    let launch = Launch::plan(config, &around).expect("valid");
+    let Starting { handle, ready, mut proxy, fork_server } =
+        launched(launch, Deadlines { health: None, ..Deadlines::default() }, HistoryLimits::default()).await;
+    proxy.start_as("n-1").await;
+    ready.await.expect("an answer").expect("ready");
+    Running { handle, proxy, fork_server }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_conversation_that_is_kept_is_suspended_when_it_is_idle() {
+    let plain = || AgentSessionConfig::new("");
+    let Running { handle, mut proxy, fork_server: _alive } = resting(plain(), |_| {}).await;
+    assert!(handle.info().resumable);
+    let Some(ToProxy::Shutdown { reason, .. }) = proxy.next().await else { panic!("no shutdown") };
+    assert_eq!(reason, EndReason::Suspended);
+
+    let says_so = Event::SessionStatus { status: NOT_KEPT.to_owned(), detail: String::new() };
+    let ephemeral = AgentSessionConfig { ephemeral: true, ..plain() };
+    let supports = |row: &mut AgentSpec| row.discovery.discovery_capabilities.supports_session_resume = Some(false);
+    for (what, running, event) in [
+        // First of all: until then it would be suspended.
+        ("its agent", resting(plain(), |_| {}).await, Some(says_so)),
+        ("it is to keep nothing", resting(ephemeral, |_| {}).await, None),
+        ("its row", resting(plain(), |row| row.session_config.can_recover = Some(false)).await, None),
+        ("its row", resting(plain(), supports).await, None),
+    ] {
+        let Running { handle, mut proxy, fork_server } = running;
+        if let Some(event) = event {
+            proxy.send(FromProxy::Event { turn: 0, event }).await;
+            round_trip(&handle, &mut proxy).await;
+        }
+        assert!(!handle.info().resumable, "{what}");
+        assert_eq!(handle.info().native_session_id.as_deref(), Some("n-1"), "it is told all the same");
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        assert_eq!(handle.info().state, SessionState::Idle, "{what}");
+        // If its host ends it, it is over.
+        handle.session().demand_end(KillOptions::NOW, EndReason::Suspended);
+        end(proxy, fork_server, handle.id()).await;
+        handle.session().settled().await.expect("settled");
+        assert!(matches!(handle.info().state, SessionState::Ended { .. }), "{what}");
     }
 }
