@@ -169,6 +169,32 @@ async fn a_prompt_resumes_a_session_that_was_idle_for_too_long() {
     place.manager.shutdown().await;
 }
 
+/// Agents make the file of a conversation with the first prompt.
+#[tokio::test]
+async fn a_session_that_was_told_nothing_goes_on_where_its_agent_has_kept_nothing() {
+    let place = Place::new().await;
+    let session = place.start(Lifecycle::default()).await;
+    let forget = async || {
+        place.manager.suspend_session(session.id(), KillOptions::NOW).await.expect("suspended");
+        fs::remove_dir_all(place.scratch.path().join("home/chats")).expect("removed");
+    };
+    let first = session.info();
+    forget().await;
+    assert_eq!(place.ask(&session, "history").await, "0 before");
+    let mut events = place.manager.subscribe_from(session.id(), first.last_offset).expect("known");
+    event(&mut events, "that it begins anew", |envelope| match &envelope.event {
+        Event::SessionStatus { status, .. } => (status == "resumeFailed").then_some(()),
+        _ => None,
+    })
+    .await;
+    assert_ne!(place.info(&session).native_session_id, first.native_session_id);
+    // Now there is something to lose.
+    forget().await;
+    let missing = place.manager.resume_session(session.id()).await.expect_err("missing");
+    assert!(matches!(missing, Error::NativeSessionMissing { .. }), "{missing}");
+    place.manager.shutdown().await;
+}
+
 /// Suspended it would be lost.
 #[tokio::test]
 async fn a_conversation_that_ends_with_its_process_is_not_suspended() {

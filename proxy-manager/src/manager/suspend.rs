@@ -336,7 +336,10 @@ impl ProxyManager {
         let changed = |now: Option<String>, then: &Option<String>, given: &Option<String>| {
             if now == *then { given.clone() } else { now }
         };
-        let resume = Resume { from: ResumeFrom::Session { id: id.clone() }, fork: false, on_missing: OnMissing::Fail };
+        // Agents keep a conversation from its first prompt on: of one without, nothing is lost.
+        let said_nothing = info.turns == 0 && given.resume.is_none() && !take_back;
+        let on_missing = if said_nothing { OnMissing::StartAnew } else { OnMissing::Fail };
+        let resume = Resume { from: ResumeFrom::Session { id: id.clone() }, fork: false, on_missing };
         let config = AgentSessionConfig {
             cwd: Some(info.cwd),
             model: changed(info.model, &labels.model, &given.model),
