@@ -228,14 +228,20 @@ fn cents(session: &SessionHandle) -> Option<u32> {
     session.info().metrics.usage.cost_usd.map(|cost| (cost * 100.0).round() as u32)
 }
 
+/// A host in this process, a session of its that outlives it, and the pid of that one's proxy.
+async fn first(state: &State) -> (ProxyManager, SessionHandle, u32) {
+    let manager = next(state).await;
+    let session = manager.start_session(detached(sessions::fake())).await.expect("started");
+    let proxy = session.info().proxy.expect("it runs").pid;
+    (manager, session, proxy)
+}
+
 #[tokio::test]
 async fn what_was_written_down_in_the_middle_of_a_turn_is_not_counted_again() {
     let state = State::new();
     let go = state.path().join("go");
-    let manager = next(&state).await;
-    let session = manager.start_session(detached(sessions::fake())).await.expect("started");
-    let (id, proxy) = (session.id().clone(), session.info().proxy.expect("it runs").pid);
-    let mut events = session.subscribe();
+    let (manager, session, proxy) = first(&state).await;
+    let (id, mut events) = (session.id().clone(), session.subscribe());
     let script = format!("cost 25\nrun while ! test -e {}; do :; done\ncost 5", go.display());
     session.prompt(script.as_str(), PromptMode::Refuse).await.expect("prompted");
     usage_of(&mut events, 1).await;
@@ -257,10 +263,8 @@ async fn what_was_written_down_in_the_middle_of_a_turn_is_not_counted_again() {
 async fn a_turn_is_counted_once_however_many_hosts_see_it() {
     let state = State::new();
     let go = state.path().join("go");
-    let manager = next(&state).await;
-    let session = manager.start_session(detached(sessions::fake())).await.expect("started");
-    let (id, proxy) = (session.id().clone(), session.info().proxy.expect("it runs").pid);
-    let mut events = session.subscribe();
+    let (manager, session, proxy) = first(&state).await;
+    let (id, mut events) = (session.id().clone(), session.subscribe());
     let turn = session.prompt("cost 10\ntokens 1 2", PromptMode::Refuse).await.expect("prompted");
     soon("the first turn's end", turn.wait()).await.expect("ended");
     let script = format!("say so\ncost 25\nrun while ! test -e {}; do :; done\ncost 5\ntokens 30 4", go.display());
