@@ -352,14 +352,23 @@ mod tests {
         assert_eq!(writer.hole().map(|hole| hole.from), Some(4));
     }
 
-    #[tokio::test]
-    async fn the_last_events_wait_behind_what_the_log_has_no_room_for() {
+    /// A session's history in a log with a short queue, whose writer stands still.
+    struct Stalled {
+        folder: tempfile::TempDir,
+        log: EventLog,
+        streams: Streams,
+        history: Arc<History>,
+        writer: Writer,
+        go_on: mpsc::Sender<()>,
+    }
+
+    /// The log's writer stands still in telling that this change is done.
+    fn stalled(change: impl FnOnce(&EventLog, Done)) -> Stalled {
         let folder = tempfile::tempdir().expect("a directory");
         let options = Options { queue_bytes: 4096, ..Options::default() };
         let log = EventLog::open(folder.path().join("log.sqlite"), options).expect("a log");
         let streams = Streams { log: Log::new(Some(log.clone())), ..Streams::default() };
-        let (history, mut writer) = History::new(Arc::new("s".parse().expect("a valid id")), &streams);
-        // The log's writer stands still in this, and its queue is full.
+        let (history, writer) = History::new(Arc::new("s".parse().expect("a valid id")), &streams);
         let (go_on, waits) = mpsc::channel::<()>();
         let (told, tells) = mpsc::channel();
         let stall = move |_| {
@@ -367,8 +376,17 @@ mod tests {
             _ = waits.recv();
         };
         log.flush(Duration::from_secs(10)).expect("empty");
-        log.put_session(&"other".parse().expect("a valid id"), String::new(), Box::new(stall));
+        change(&log, Box::new(stall));
         tells.recv().expect("it stalls");
+        Stalled { folder, log, streams, history, writer, go_on }
+    }
+
+    #[tokio::test]
+    async fn the_last_events_wait_behind_what_the_log_has_no_room_for() {
+        // Its queue will be full.
+        let other = "other".parse().expect("a valid id");
+        let Stalled { folder: _folder, log, streams, history, mut writer, go_on } =
+            stalled(|log, done| log.put_session(&other, String::new(), done));
         let mut pushed = 0;
         while !writer.is_held() {
             pushed += 1;
@@ -438,20 +456,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_stream_ends_behind_its_last_events_however_much_waits_for_the_log() {
-        let folder = tempfile::tempdir().expect("a directory");
-        let options = Options { queue_bytes: 4096, ..Options::default() };
-        let log = EventLog::open(folder.path().join("log.sqlite"), options).expect("a log");
-        let streams = Streams { log: Log::new(Some(log.clone())), ..Streams::default() };
-        let (history, mut writer) = History::new(Arc::new("s".parse().expect("a valid id")), &streams);
-        let (go_on, waits) = mpsc::channel::<()>();
-        let (told, tells) = mpsc::channel();
-        let stall = move |_| {
-            told.send(()).expect("heard");
-            _ = waits.recv();
-        };
         let beat = || Beat { host: String::new(), at: UNIX_EPOCH };
-        log.put_beat(beat(), Box::new(stall));
-        tells.recv().expect("it stalls");
+        let Stalled { folder: _folder, log, streams, history, mut writer, go_on } =
+            stalled(|log, done| log.put_beat(beat(), done));
         writer.push(0, Event::Text { text: "last".into() });
         writer.commit();
         assert!(!writer.is_held(), "it is queued");
