@@ -41,7 +41,7 @@ use std::{
     time::Duration,
 };
 
-use ipc_protocol::SessionId;
+use ipc_protocol::{Envelope, SessionId};
 
 pub use self::{
     error::{Cause, LogError},
@@ -112,6 +112,20 @@ impl EventLog {
     /// As [`EventLog::read`].
     pub fn read_lines(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Lines, LogError> {
         self.store.read_lines(session, from, limit)
+    }
+
+    /// The events of all streams together at positions greater than `from`, in the order in which they were appended; up to
+    /// `limit`, and at least one, where there is one. Each with its position, from which reading goes on. Positions grow, from 1 on
+    /// and with holes; none is ever given again, nor changed. 0 is before all. Blocks.
+    ///
+    /// What retention or a deletion has removed is not among them: what is missing of a stream shows in its offsets. Events that
+    /// are damaged are one `session:gap`. What was imported stands where its import began: who has read on from there does not
+    /// come to it.
+    ///
+    /// # Errors
+    /// [`LogError::Corrupt`] where so much is damaged that the order cannot be followed any further: read the streams one by one.
+    pub fn read_all(&self, from: u64, limit: Limit) -> Result<Vec<(u64, Arc<Envelope>)>, LogError> {
+        self.store.read_all(from, limit)
     }
 
     /// Where a stream stands: what is committed. Does not block.

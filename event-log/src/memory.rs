@@ -26,12 +26,16 @@ struct State {
     imports: HashMap<SessionId, Stream>,
     sessions: BTreeMap<SessionId, String>,
     beat: Option<Beat>,
+    /// Of the last event appended, whichever stream's.
+    position: u64,
     metrics: Metrics,
 }
 
 #[derive(Debug, Default)]
 struct Stream {
     events: VecDeque<Arc<Envelope>>,
+    /// Those of `events`.
+    positions: VecDeque<u64>,
     last: u64,
     bytes: usize,
     source: u64,
@@ -45,7 +49,13 @@ impl Stream {
         Head { first, last: self.last, closed: self.closed, source: self.source, bytes: self.bytes as u64 }
     }
 
-    fn append(&mut self, batch: Batch, target: Target, limits: MemoryLimits) -> Result<u64, LogError> {
+    fn append(
+        &mut self,
+        batch: Batch,
+        target: Target,
+        limits: MemoryLimits,
+        position: &mut u64,
+    ) -> Result<u64, LogError> {
         let session = &batch.session;
         if self.closed {
             return Err(LogError::Closed { session: (**session).clone() });
@@ -69,6 +79,8 @@ impl Stream {
             self.last = envelope.offset;
             self.bytes += envelope.event.weight();
             self.events.push_back(envelope);
+            *position += 1;
+            self.positions.push_back(*position);
         }
         let added = self.bytes - before;
         self.source = self.source.max(batch.source);
@@ -82,9 +94,16 @@ impl Stream {
     }
 
     fn drop_oldest(&mut self) {
+        self.positions.pop_front();
         if let Some(oldest) = self.events.pop_front() {
             self.bytes -= oldest.event.weight();
         }
+    }
+
+    /// The events at positions greater than `from`.
+    fn beyond(&self, from: u64) -> impl Iterator<Item = (u64, &Arc<Envelope>)> {
+        let begin = self.positions.partition_point(|position| *position <= from);
+        self.positions.range(begin..).copied().zip(self.events.range(begin..))
     }
 
     /// The events after `from`, up to the limit.
@@ -128,10 +147,10 @@ impl State {
         };
         // A batch that is refused leaves no stream behind.
         let bytes = match map.get_mut(&batch.session) {
-            Some(stream) => stream.append(batch, target, limits)?,
+            Some(stream) => stream.append(batch, target, limits, &mut self.position)?,
             None => {
                 let (session, mut stream) = ((*batch.session).clone(), Stream::default());
-                let bytes = stream.append(batch, target, limits)?;
+                let bytes = stream.append(batch, target, limits, &mut self.position)?;
                 map.insert(session, stream);
                 bytes
             }
@@ -221,6 +240,20 @@ impl Store for Memory {
         }
         (lines.first_kept, lines.last, lines.closed) = (page.first_kept, page.last, page.closed);
         Ok(lines)
+    }
+
+    fn read_all(&self, from: u64, limit: Limit) -> Result<Vec<(u64, Arc<Envelope>)>, LogError> {
+        let state = self.state();
+        let most = limit.events.max(1);
+        let mut found: Vec<_> = state.streams.values().flat_map(|stream| stream.beyond(from).take(most)).collect();
+        found.sort_unstable_by_key(|(position, _)| *position);
+        let mut bytes = 0;
+        let within = found.into_iter().take(most).take_while(|(_, event)| {
+            let more = bytes == 0 || bytes < limit.bytes;
+            bytes += event.event.weight();
+            more
+        });
+        Ok(within.map(|(position, event)| (position, event.clone())).collect())
     }
 
     fn head(&self, session: &SessionId) -> Option<Head> {

@@ -1,8 +1,8 @@
 //! What a store of events does. There are two: memory, and SQLite.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use ipc_protocol::SessionId;
+use ipc_protocol::{Envelope, SessionId};
 
 use crate::{Batch, Beat, Done, Full, Head, Limit, Lines, LogError, Metrics, Page, Retention};
 
@@ -41,6 +41,7 @@ pub(crate) trait Store: Send + Sync {
     fn change(&self, change: Change, done: Done);
     fn read(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Page, LogError>;
     fn read_lines(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Lines, LogError>;
+    fn read_all(&self, from: u64, limit: Limit) -> Result<Vec<(u64, Arc<Envelope>)>, LogError>;
     fn head(&self, session: &SessionId) -> Option<Head>;
     fn streams(&self) -> Vec<(SessionId, Head)>;
     fn session(&self, id: &SessionId) -> Result<Option<String>, LogError>;

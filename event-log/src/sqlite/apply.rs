@@ -99,7 +99,9 @@ impl<'a> Applying<'a> {
             stream.head.first = entry.first;
         }
         let mut insert = self.conn.prepare_cached(
-            "INSERT INTO batches (stream, first, last, created_ms, source, bytes, sum, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO batches (gid, stream, first, last, created_ms, source, bytes, sum, body) VALUES (1 + max(
+                coalesce((SELECT gid FROM batches ORDER BY gid DESC LIMIT 1), 0), (SELECT gid FROM position)
+            ), ?, ?, ?, ?, ?, ?, ?, ?)",
         )?;
         for (index, row) in entry.rows.iter().enumerate() {
             let source = if index + 1 == entry.rows.len() { entry.source } else { 0 };

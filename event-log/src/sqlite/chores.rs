@@ -112,7 +112,7 @@ impl Slice {
         mut stream: Stream,
         oldest: &Oldest,
     ) -> rusqlite::Result<()> {
-        conn.prepare_cached("DELETE FROM batches WHERE gid = ?")?.execute([oldest.gid])?;
+        delete(conn, oldest.gid)?;
         self.removed += (oldest.last + 1).saturating_sub(stream.head.first);
         self.bytes += oldest.bytes;
         stream.head.first = oldest.last + 1;
@@ -198,6 +198,13 @@ impl Chores {
     }
 }
 
+/// Removes a batch. Its place in the order of all is not given again, should it be the last.
+fn delete(conn: &Connection, gid: i64) -> rusqlite::Result<()> {
+    conn.prepare_cached("DELETE FROM batches WHERE gid = ?")?.execute([gid])?;
+    conn.prepare_cached("UPDATE position SET gid = ?1 WHERE gid < ?1")?.execute([gid])?;
+    Ok(())
+}
+
 /// Removes some batches of a stream without a name, and at last the stream. Says whether it is gone.
 fn bury(conn: &Connection, id: i64, slice: &mut Slice) -> rusqlite::Result<bool> {
     let sql = "SELECT gid, stream, last, created_ms, bytes FROM batches WHERE stream = ? ORDER BY first LIMIT 1";
@@ -206,7 +213,7 @@ fn bury(conn: &Connection, id: i64, slice: &mut Slice) -> rusqlite::Result<bool>
             conn.prepare_cached("DELETE FROM streams WHERE id = ?")?.execute([id])?;
             return Ok(true);
         };
-        conn.prepare_cached("DELETE FROM batches WHERE gid = ?")?.execute([oldest.gid])?;
+        delete(conn, oldest.gid)?;
         slice.rows += 1;
         slice.bytes += oldest.bytes;
     }

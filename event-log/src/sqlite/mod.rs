@@ -2,6 +2,7 @@
 
 mod apply;
 mod chores;
+mod everything;
 mod heads;
 mod lock;
 mod queue;
@@ -20,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-use ipc_protocol::SessionId;
+use ipc_protocol::{Envelope, SessionId};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, params};
 
 use self::{
@@ -180,6 +181,10 @@ impl Store for Sqlite {
         })?;
         (lines.first_kept, lines.last, lines.closed) = (head.first, head.last, head.closed);
         Ok(lines)
+    }
+
+    fn read_all(&self, from: u64, limit: Limit) -> Result<Vec<(u64, Arc<Envelope>)>, LogError> {
+        everything::read(&self.readers, &self.shared.heads, from, limit)
     }
 
     fn head(&self, session: &SessionId) -> Option<Head> {

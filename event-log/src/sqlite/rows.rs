@@ -10,7 +10,7 @@ use crate::{Batch, LogError, line};
 /// Where a body is cut: readers take whole rows, and retention removes them.
 const BODY_BYTES: usize = 64 * 1024;
 /// As [`BODY_BYTES`].
-const BODY_EVENTS: u64 = 1024;
+pub(super) const BODY_EVENTS: u64 = 1024;
 
 /// A row of `batches`.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ const CHECKPOINT_PAGES: i64 = 4000;
 const WAL_BYTES: i64 = 32 * 1024 * 1024;
 
 /// What brings the schema from one version to the next. Never changed once released, only added to.
-const MIGRATIONS: [&str; 3] = [
+const MIGRATIONS: [&str; 4] = [
     // A stream without a name is being imported, or deleted: nobody sees it.
     // A row of `batches` tells of `first` to `last`; its events are the last ones of these, all but for a gap.
     "CREATE TABLE streams (
@@ -60,6 +60,12 @@ const MIGRATIONS: [&str; 3] = [
         host TEXT NOT NULL,
         at_ms INTEGER NOT NULL
     );",
+    // One row: the greatest `gid` of a batch that was removed. It is not given again.
+    "CREATE TABLE position (
+        one INTEGER PRIMARY KEY CHECK (one = 1),
+        gid INTEGER NOT NULL
+    );
+    INSERT INTO position VALUES (1, 0);",
 ];
 
 /// The version of the schema that this release writes.

@@ -39,6 +39,10 @@ enum Step {
     Retain {
         events: u64,
     },
+    /// Goes on reading all streams together.
+    Follow {
+        limit: usize,
+    },
     Reopen,
 }
 
@@ -53,6 +57,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => stream().prop_map(|stream| Step::Close { stream }),
         1 => stream().prop_map(|stream| Step::Delete { stream }),
         2 => (0..30_u64).prop_map(|events| Step::Retain { events }),
+        5 => (1..12_usize).prop_map(|limit| Step::Follow { limit }),
         2 => Just(Step::Reopen),
     ]
 }
@@ -91,13 +96,19 @@ struct Stage {
     streams: BTreeMap<u8, Model>,
     /// So that no event is like another of a stream that had the same name before.
     made: u64,
+    /// What was appended to any of them, in that order.
+    appended: Vec<Arc<Envelope>>,
+    /// What somebody heard who followed all of them together, and up to which position.
+    heard: Vec<Arc<Envelope>>,
+    position: u64,
 }
 
 impl Stage {
     fn new(in_file: bool) -> Self {
         let dir = in_file.then(|| tempfile::tempdir().expect("a directory"));
         let log = dir.as_ref().map_or_else(|| EventLog::memory(MemoryLimits::default()), open);
-        Self { dir, log: Some(log), streams: BTreeMap::new(), made: 0 }
+        let streams = BTreeMap::new();
+        Self { dir, log: Some(log), streams, made: 0, appended: Vec::new(), heard: Vec::new(), position: 0 }
     }
 
     fn log(&self) -> &EventLog {
@@ -126,6 +137,7 @@ impl Stage {
                     return;
                 }
                 result.expect("appended");
+                self.appended.extend(events.clone());
                 let in_file = self.dir.is_some();
                 let model = self.streams.entry(stream).or_default();
                 model.last += count;
@@ -177,6 +189,7 @@ impl Stage {
                 done(|done| self.log().retain(retention, done)).expect("a pass");
                 self.streams.values_mut().for_each(|model| model.retain(events));
             }
+            Step::Follow { limit } => drop(self.follow(limit)),
             Step::Reopen => {
                 if let Some(dir) = &self.dir {
                     drop(self.log.take());
@@ -186,7 +199,43 @@ impl Stage {
         }
     }
 
-    fn check(&self) {
+    /// Says whether there was anything.
+    fn follow(&mut self, limit: usize) -> bool {
+        let page = self.log().read_all(self.position, Limit { events: limit, bytes: 1 << 20 }).expect("a page");
+        assert!(page.len() <= limit);
+        for (position, event) in &page {
+            assert!(*position > self.position, "{position} after {}", self.position);
+            self.position = *position;
+            self.heard.push(event.clone());
+        }
+        !page.is_empty()
+    }
+
+    /// What is kept is in the order in which it came: for who reads it now, and for who has followed it all the time.
+    fn check_order(&mut self) {
+        let is_kept = |event: &&Arc<Envelope>| {
+            self.streams.values().any(|model| model.events().any(|kept| Arc::ptr_eq(kept, event)))
+        };
+        let kept: Vec<_> = self.appended.iter().filter(is_kept).cloned().collect();
+        let mut now = Vec::new();
+        let mut from = 0;
+        while let Some((last, _)) = {
+            let page = self.log().read_all(from, Limit { events: 5, bytes: 1 << 20 }).expect("a page");
+            now.extend(page.iter().map(|(_, event)| event.clone()));
+            page.last().cloned()
+        } {
+            from = last;
+        }
+        assert_eq!(now, kept);
+        while self.follow(5) {}
+        // Each event tells which one it is.
+        let mut appended = self.appended.iter();
+        assert!(self.heard.iter().all(|heard| appended.any(|event| event == heard)), "out of order, or twice");
+        assert!(kept.iter().all(|event| self.heard.contains(event)), "not heard");
+    }
+
+    fn check(&mut self) {
+        self.check_order();
         let mut heads = self.log().streams();
         heads.sort_by(|(a, _), (b, _)| a.cmp(b));
         let found: Vec<_> = heads.iter().map(|(id, _)| id.to_string()).collect();

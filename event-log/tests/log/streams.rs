@@ -303,6 +303,92 @@ fn streams_have_one_order_together() {
     assert_eq!(stored, acknowledged);
 }
 
+/// What is read of all streams together after a position: the next one, and of each event its stream and offset.
+fn all_after(log: &EventLog, mut from: u64) -> (u64, Vec<String>) {
+    let mut found = Vec::new();
+    loop {
+        let page = log.read_all(from, Limit { events: 3, bytes: 1 << 20 }).expect("a page");
+        let Some((last, _)) = page.last() else { return (from, found) };
+        from = *last;
+        found.extend(page.iter().map(|(_, event)| format!("{} {}", event.session, event.offset)));
+    }
+}
+
+#[test]
+fn all_streams_are_read_together_whatever_was_removed_meanwhile() {
+    on_both(|log| {
+        let [a, b] = ["a", "b"].map(id);
+        assert_eq!(all_after(log, 0), (0, vec![]));
+        for (session, first, count) in [(&a, 1, 2), (&b, 1, 2), (&a, 3, 1), (&b, 3, 2)] {
+            append(log, batch(session, first, count)).expect("appended");
+        }
+        let (end, all) = all_after(log, 0);
+        assert_eq!(all, ["a 1", "a 2", "b 1", "b 2", "a 3", "b 3", "b 4"]);
+        let one = log.read_all(0, Limit { events: 9, bytes: 1 }).expect("a page");
+        assert_eq!(one.len(), 1, "at least one, however small the limit is");
+        // From within a batch, too.
+        assert_eq!(all_after(log, one[0].0).1, all[1..]);
+        let keep = Retention { max_events_per_session: Some(2), ..Retention::default() };
+        done(|done| log.retain(keep, done)).expect("a pass");
+        // In memory `a` has kept one more: there each event is a batch.
+        let kept: Vec<_> = all_after(log, 0).1.into_iter().filter(|event| event != "a 2").collect();
+        assert_eq!(kept, ["a 3", "b 3", "b 4"]);
+        assert_eq!(all_after(log, end), (end, vec![]), "nothing has moved");
+        done(|done| log.delete(&a, done)).expect("deleted");
+        append(log, batch(&b, 5, 1)).expect("appended");
+        assert_eq!(all_after(log, 0).1, ["b 3", "b 4", "b 5"]);
+        assert_eq!(all_after(log, end).1, ["b 5"]);
+    });
+}
+
+#[test]
+fn no_position_is_given_twice() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = open(&dir);
+    let [a, b] = ["a", "b"].map(id);
+    append(&log, batch(&a, 1, 1)).expect("appended");
+    append(&log, batch(&b, 1, 4)).expect("appended");
+    let (end, _) = all_after(&log, 0);
+    // The last ones of all go, and then all.
+    for gone in [&b, &a] {
+        done(|done| log.delete(gone, done)).expect("deleted");
+    }
+    // A pass begins when what is deleted is gone.
+    done(|done| log.retain(Retention::default(), done)).expect("a pass");
+    drop(log);
+    let log = open(&dir);
+    assert_eq!(all_after(&log, 0), (0, vec![]));
+    append(&log, batch(&a, 1, 1)).expect("appended");
+    let (now, new) = all_after(&log, end);
+    assert_eq!(new, ["a 1"]);
+    let old = Retention { max_age: Some(Duration::ZERO), ..Retention::default() };
+    while log.head(&a).is_some_and(|head| head.bytes > 0) {
+        done(|done| log.retain(old, done)).expect("a pass");
+    }
+    drop(log);
+    let log = open(&dir);
+    append(&log, batch(&a, 2, 1)).expect("appended");
+    assert_eq!(all_after(&log, now).1, ["a 2"]);
+}
+
+#[test]
+fn what_is_imported_stands_where_that_began() {
+    on_both(|log| {
+        let [a, b] = ["a", "b"].map(id);
+        let source = EventLog::memory(MemoryLimits::default());
+        append(&source, batch(&b, 1, 2)).expect("appended");
+        let mut exported = Vec::new();
+        source.export(&b, &mut exported).expect("exported");
+        append(log, batch(&a, 1, 1)).expect("appended");
+        log.import(exported.as_slice()).expect("imported");
+        append(log, batch(&a, 2, 1)).expect("appended");
+        assert_eq!(all_after(log, 0).1, ["a 1", "b 1", "b 2", "a 2"]);
+        // One that fails leaves nothing.
+        log.import(&exported[..exported.len() - 9]).expect_err("it exists");
+        assert_eq!(all_after(log, 0).1.len(), 4);
+    });
+}
+
 #[test]
 fn old_batches_go_and_the_offsets_go_on() {
     on_both(|log| {

@@ -1,0 +1,141 @@
+//! Reading all streams together, in the order of the file.
+
+use std::sync::{Arc, RwLock};
+
+use ipc_protocol::{Envelope, Event, Gap, SessionId};
+use rusqlite::Connection;
+
+use super::{
+    heads::Heads,
+    read_lock,
+    reader::Readers,
+    rows::{BODY_EVENTS, checksum},
+};
+use crate::{Limit, LogError, line, store::Target};
+
+/// A position is the row's `gid`, and in these bits which line of it.
+const LINE_BITS: u32 = 16;
+const LINES: u64 = 1 << LINE_BITS;
+const _: () = assert!(BODY_EVENTS <= LINES, "each line of a row has a position");
+
+/// Where the events begin that are read, and where they go.
+struct Reading<'a> {
+    heads: &'a RwLock<Heads>,
+    from: u64,
+    limit: Limit,
+    bytes: usize,
+    events: Vec<(u64, Arc<Envelope>)>,
+}
+
+/// A row of a stream.
+struct Row<'a> {
+    gid: u64,
+    session: Arc<SessionId>,
+    first: u64,
+    last: u64,
+    batch_ms: i64,
+    sum: i64,
+    body: &'a [u8],
+}
+
+/// The events of all streams at positions greater than `from`.
+///
+/// # Errors
+/// As [`crate::EventLog::read_all`].
+pub(super) fn read(
+    readers: &Readers,
+    heads: &RwLock<Heads>,
+    from: u64,
+    limit: Limit,
+) -> Result<Vec<(u64, Arc<Envelope>)>, LogError> {
+    let mut reading = Reading { heads, from, limit, bytes: 0, events: Vec::new() };
+    match readers.with(|conn| reading.rows(conn)) {
+        // What was read before the damage is good.
+        Err(LogError::Corrupt { .. }) if !reading.events.is_empty() => Ok(reading.events),
+        done => done.map(|()| reading.events),
+    }
+}
+
+impl Reading<'_> {
+    fn rows(&mut self, conn: &Connection) -> rusqlite::Result<()> {
+        // Crossed, so that the rows are not sorted: those of `batches` come in their order.
+        let sql = "SELECT gid, name, batches.first, batches.last, created_ms, sum, body
+            FROM batches CROSS JOIN streams ON streams.id = stream WHERE gid >= ? AND name IS NOT NULL ORDER BY gid";
+        let mut query = conn.prepare_cached(sql)?;
+        let mut rows = query.query([(self.from >> LINE_BITS).cast_signed()])?;
+        while let Some(row) = rows.next()? {
+            let Ok(session) = row.get_ref(1)?.as_str()?.parse() else { continue };
+            let number = |index| row.get::<_, i64>(index).map(i64::cast_unsigned);
+            let row = Row {
+                gid: number(0)?,
+                session: Arc::new(session),
+                first: number(2)?,
+                last: number(3)?,
+                batch_ms: row.get(4)?,
+                sum: row.get(5)?,
+                body: row.get_ref(6)?.as_blob().unwrap_or_default(),
+            };
+            if !self.lines(&row) && !self.gap(&row) {
+                return Err(rusqlite::Error::IntegralValueOutOfRange(3, row.last.cast_signed()));
+            }
+            if self.is_full() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_full(&self) -> bool {
+        !self.events.is_empty() && (self.events.len() >= self.limit.events || self.bytes >= self.limit.bytes)
+    }
+
+    /// Takes the events of a row, up to the limit. Says whether it is whole.
+    fn lines(&mut self, row: &Row<'_>) -> bool {
+        let Row { gid, session, first, last, batch_ms, sum, body } = row;
+        let ends = || memchr::memchr_iter(b'\n', body);
+        let count = ends().count() as u64;
+        if *sum != i64::from(checksum(*first, *last, *batch_ms, body)) || count > LINES {
+            return false;
+        }
+        let known = self.events.len();
+        let mut begin = 0;
+        for (end, index) in ends().zip(0..) {
+            let line = &body[begin..end];
+            begin = end + 1;
+            let position = (gid << LINE_BITS) + index;
+            if position <= self.from {
+                continue;
+            }
+            // They are the last ones of the row: a gap may stand before the first.
+            let offset = (last + 1 + index).saturating_sub(count);
+            let Ok(envelope) = line::read(line, session, offset, *batch_ms) else {
+                self.events.truncate(known);
+                return false;
+            };
+            self.events.push((position, Arc::new(envelope)));
+            self.bytes += line.len();
+            if self.is_full() {
+                break;
+            }
+        }
+        true
+    }
+
+    /// A gap stands for a row that is damaged. Says whether the row still tells which one.
+    fn gap(&mut self, row: &Row<'_>) -> bool {
+        let Row { gid, session, first, last, batch_ms, .. } = row;
+        let Some(stream) = read_lock(self.heads).get(Target::Stream, session) else { return false };
+        if *first == 0 || first > last || *last > stream.head.last {
+            return false;
+        }
+        let event = Event::SessionGap(Gap { from: *first, to: *last });
+        let created_at = line::time(*batch_ms);
+        let envelope = Envelope { offset: *last, created_at, session: Arc::clone(session), turn: None, event };
+        // Behind all of its lines.
+        let position = (gid << LINE_BITS) + (LINES - 1);
+        if position > self.from {
+            self.events.push((position, Arc::new(envelope)));
+        }
+        true
+    }
+}
