@@ -6,6 +6,7 @@ mod messages;
 mod shapes;
 mod sizes;
 mod values;
+mod wire;
 
 use ipc_protocol::codec::{CodecError, Inbox};
 use serde::de::DeserializeOwned;
