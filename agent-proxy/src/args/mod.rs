@@ -110,7 +110,7 @@ pub(crate) enum Command {
     Ps(PsArgs),
     /// Send a prompt, print the answer, wait for the end of the turn
     Prompt(PromptArgs),
-    /// Print a session's events
+    /// Print a session's events, or those of all
     Events(EventsArgs),
     /// Cancel the running turn of a session
     Abort(AbortArgs),
@@ -371,8 +371,12 @@ impl AttachmentArgs {
 #[derive(Debug, Args)]
 pub(crate) struct EventsArgs {
     /// The session's id
-    pub(crate) id: SessionId,
-    /// Only events after this offset; 0 is everything
+    #[arg(required_unless_present = "all")]
+    pub(crate) id: Option<SessionId>,
+    /// Those of all sessions that are kept, in the order in which they came; each has a position in that too
+    #[arg(long, conflicts_with_all = ["id", "follow"])]
+    pub(crate) all: bool,
+    /// Only events after this offset, with --all after this position; 0 is everything
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) from: u64,
     /// Go on as events come, to the end of the session

@@ -6,9 +6,12 @@ use proxy_manager::Envelope;
 
 use crate::{args::EventsArgs, client::Client, problem::Failure, render, term};
 
-/// Prints a session's events.
+/// Prints a session's events, or those of all of them.
 pub(super) async fn run(client: &Client, args: &EventsArgs, as_json: bool) -> Result<(), Failure> {
-    let path = format!("/v1/sessions/{}/events?from={}&follow={}", args.id, args.from, args.follow);
+    let path = match &args.id {
+        Some(id) => format!("/v1/sessions/{id}/events?from={}&follow={}", args.from, args.follow),
+        None => format!("/v1/events?from={}", args.from),
+    };
     let mut lines = client.get_lines(&path).await?;
     let style = term::Style::stdout();
     while let Some(batch) = lines.next_batch().await? {
@@ -19,7 +22,16 @@ pub(super) async fn run(client: &Client, args: &EventsArgs, as_json: bool) -> Re
                 writeln!(text, "{value}")
             } else {
                 match Envelope::from_json(value.clone()) {
-                    Ok(envelope) => writeln!(text, "{}", render::event::line(&envelope, style)),
+                    Ok(envelope) => {
+                        let line = render::event::line(&envelope, style);
+                        match value.get("position").and_then(|position| position.as_str()) {
+                            Some(position) => {
+                                let position = position.trim_start_matches('0');
+                                writeln!(text, "{position:>8}  {}  {line}", envelope.session)
+                            }
+                            None => writeln!(text, "{line}"),
+                        }
+                    }
                     // One that a newer daemon knows.
                     Err(_) => writeln!(text, "{value}"),
                 }

@@ -68,6 +68,7 @@ pub(super) fn router(daemon: Daemon) -> Router {
         .route("/v1/sessions/{id}/transcript", get(transcript))
         .route("/v1/sessions/{id}/processes", get(processes))
         .route("/v1/sessions/{id}/events", get(events))
+        .route("/v1/events", get(all_events))
         .route("/v1/sessions/{id}/prompt", post(prompt))
         .route("/v1/sessions/{id}/ask", post(ask))
         .route("/v1/sessions/{id}/steer", post(steer))
@@ -189,6 +190,22 @@ async fn events(
         Err(_) => None,
     };
     Ok(stream::events(manager.subscribe_from(&id, from)?, until, from))
+}
+
+/// Query of `all_events`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Positions {
+    /// Only events after this position.
+    from: u64,
+}
+
+async fn all_events(
+    State(manager): State<ProxyManager>,
+    positions: Result<Query<Positions>, QueryRejection>,
+) -> Answer<Response> {
+    let Query(Positions { from }) = positions.map_err(|error| Problem::usage(error.to_string()))?;
+    stream::all_events(manager, from).await
 }
 
 async fn prompt(

@@ -9,8 +9,8 @@ use axum::{
 };
 use hyper::body::Frame;
 use proxy_manager::{
-    Chunk, Envelope, Prompt, SessionHandle, StreamHandler, StreamInfo, StreamOptions, Subscription, TurnStep,
-    TurnStream,
+    Chunk, Envelope, Prompt, ProxyManager, SessionHandle, StreamHandler, StreamInfo, StreamOptions, Subscription,
+    TurnStep, TurnStream,
 };
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -22,6 +22,9 @@ use crate::{
 
 /// Chunks that wait for a slow client. Behind them the subscription waits, which holds up nobody.
 const CHUNKS: usize = 4;
+
+/// Events of all sessions that are read at once.
+const PAGE: usize = 1024;
 
 /// Where a task writes the body. A failed send means that the client has gone.
 type Sender = mpsc::Sender<Bytes>;
@@ -53,6 +56,30 @@ pub(super) fn events(mut subscription: Subscription, until: Option<u64>, from: u
         }
     });
     response
+}
+
+/// Events of all sessions together after some position, to the last one there is; if it does not come to that, a problem is the
+/// last line.
+pub(super) async fn all_events(manager: ProxyManager, from: u64) -> Result<Response, Problem> {
+    let mut page = manager.read_all(from, PAGE).await?;
+    let (sender, response) = response();
+    tokio::spawn(async move {
+        while let Some((last, _)) = page.last() {
+            let from = *last;
+            if sender.send(positioned(&page)).await.is_err() {
+                return;
+            }
+            page = match manager.read_all(from, PAGE).await {
+                Ok(page) => page,
+                Err(error) => {
+                    // It fails for a client that has left.
+                    let _ = sender.send(problem_line(&Problem::from(error))).await;
+                    return;
+                }
+            };
+        }
+    });
+    Ok(response)
 }
 
 /// Events of one turn, to its end; if it did not end well, a problem is the last line.
@@ -121,14 +148,28 @@ fn response() -> (Sender, Response) {
 
 fn lines(envelopes: &[Arc<Envelope>]) -> Bytes {
     let mut text = Vec::with_capacity(envelopes.len() * 256);
-    for envelope in envelopes {
-        let written = envelope.to_json().and_then(|json| serde_json::to_writer(&mut text, &json));
-        match written {
-            Ok(()) => text.push(b'\n'),
-            Err(error) => tracing::error!(%error, offset = envelope.offset, "an event has no JSON"),
-        }
-    }
+    envelopes.iter().for_each(|envelope| line(&mut text, envelope, None));
     text.into()
+}
+
+/// The same, each with its position among those of all sessions.
+fn positioned(page: &[(u64, Arc<Envelope>)]) -> Bytes {
+    let mut text = Vec::with_capacity(page.len() * 256);
+    page.iter().for_each(|(position, envelope)| line(&mut text, envelope, Some(*position)));
+    text.into()
+}
+
+fn line(text: &mut Vec<u8>, envelope: &Envelope, position: Option<u64>) {
+    let written = envelope.to_json().and_then(|mut json| {
+        if let Some(position) = position {
+            json["position"] = format!("{position:020}").into();
+        }
+        serde_json::to_writer(&mut *text, &json)
+    });
+    match written {
+        Ok(()) => text.push(b'\n'),
+        Err(error) => tracing::error!(%error, offset = envelope.offset, "an event has no JSON"),
+    }
 }
 
 fn problem_line(problem: &Problem) -> Bytes {

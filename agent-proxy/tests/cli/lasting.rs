@@ -200,6 +200,44 @@ fn what_a_killed_daemon_left_running_is_gone_on_with() {
 }
 
 #[test]
+fn events_of_all_sessions_have_one_order_over_daemons() {
+    let place = place();
+    let daemon = place.keeping(&[]);
+    for id in ["one", "two"] {
+        daemon.start_kept(id, &[]);
+    }
+    for id in ["one", "two", "one"] {
+        daemon.ask(id, "say hello");
+    }
+    daemon.end(Signal::SIGTERM).exits(0);
+    let daemon = place.keeping(&[]);
+    daemon.ask("two", "say hello");
+    let all = |from: &str| -> Vec<Value> {
+        let printed = daemon.run(&["events", "--all", "--from", from, "--json"]).exits(0).stdout;
+        printed.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    };
+    // Nothing more is to come, of the other one neither.
+    daemon.run(&["suspend", "two"]).exits(0);
+    let found = all("0");
+    assert!(found.is_sorted_by(|a, b| a["position"].as_str() < b["position"].as_str()), "{found:#?}");
+    for id in ["one", "two"] {
+        let own: Vec<_> = found.iter().filter(|event| event["eventStreamId"] == id).cloned().collect();
+        let own: Vec<_> = own.into_iter().map(|event| Envelope::from_json(event).expect("an event")).collect();
+        assert_eq!(own, daemon.run(&["events", id, "--json"]).exits(0).envelopes());
+    }
+    let said = |event: &Value| (event["type"] == "turn:started").then(|| event["eventStreamId"].clone());
+    assert_eq!(found.iter().filter_map(said).collect::<Vec<_>>(), ["one", "two", "one", "two"]);
+    let middle = found[found.len() / 2]["position"].as_str().expect("a position");
+    assert_eq!(all(middle), found[found.len() / 2 + 1..]);
+    let text = daemon.run(&["events", "--all"]).exits(0).stdout;
+    assert!(text.lines().count() == found.len() && text.contains("  two   "), "{text}");
+    daemon.end(Signal::SIGTERM).exits(0);
+    let daemon = place.serve();
+    assert_eq!(daemon.refuses(&["events", "--all"], 2), "invalid-config");
+    daemon.run(&["events"]).exits(2);
+}
+
+#[test]
 fn a_snapshot_goes_on_with_another_daemon() {
     let place = place();
     let daemon = place.keeping(&[]);

@@ -20,10 +20,10 @@ use std::{
 };
 
 use agents::{Catalog, ModelConfig, Profiles};
-use event_log::{EventLog, Options};
+use event_log::{EventLog, Limit, Options};
 use ipc_protocol::{
-    AbortPolicy, EndReason, Json, KillOptions, Operation, PermissionAnswer, ProcessId, ProcessInfo, Prompt, Proof,
-    Receipt, SHAPES, SessionId,
+    AbortPolicy, EndReason, Envelope, Json, KillOptions, Operation, PermissionAnswer, ProcessId, ProcessInfo, Prompt,
+    Proof, Receipt, SHAPES, SessionId,
 };
 
 pub use drain::DrainProgress;
@@ -336,6 +336,24 @@ impl ProxyManager {
     /// comes is one `session:gap`.
     pub fn subscribe_all(&self) -> Subscription {
         Subscription::all(self.inner.directory.clone())
+    }
+
+    /// Events of all sessions together, those of earlier managers too, in the order in which they came into the event log: up to
+    /// `most` at positions greater than `from` (0 for all), each with its position, from which reading goes on. Positions grow, with
+    /// holes, and are never given again. What was removed is not among them, which shows in the offsets of a session; a `session:gap`
+    /// stands for what is damaged. What was imported is at the place where that began.
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfig`] without a state directory; [`Error::Log`] for a log that is damaged too much. Else as
+    /// [`ProxyManager`] says.
+    pub async fn read_all(&self, from: u64, most: usize) -> Result<Vec<(u64, Arc<Envelope>)>> {
+        self.open()?;
+        let log = self.inner.streams.log.get().ok_or_else(|| Error::InvalidConfig {
+            field: "state_dir",
+            reason: "events of all sessions have one order where they are kept: name a state directory".to_owned(),
+        })?;
+        let limit = Limit { events: most, ..Limit::default() };
+        Ok(blocking("reading all events", move || log.read_all(from, limit)).await??)
     }
 
     /// See [`SessionHandle::respond_permission`].
