@@ -15,6 +15,9 @@ use crate::{
     ProcessInfo, Receipt, TimeoutAction, TimeoutKind, Verbatim,
 };
 
+/// The word of [`Event::SessionStatus`] that says where the session's own server listens: `detail` is its address.
+pub const SERVER_LISTENS: &str = "serverListens";
+
 /// Why a session ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -315,7 +318,7 @@ pub enum Event {
     /// Something about the session that is none of the other events.
     #[serde(rename = "session:status")]
     SessionStatus {
-        /// A word: `agentExited`, `configOption`, [`NOT_KEPT`], …
+        /// A word: `agentExited`, `configOption`, [`NOT_KEPT`], [`SERVER_LISTENS`], …
         status: String,
         /// For people.
         detail: String,

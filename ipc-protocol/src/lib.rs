@@ -33,8 +33,8 @@ pub use containment::{AbortPolicy, Containment, Enclosure, Hardening, MARKER, Me
 pub use error::WireError;
 pub use event::{
     EndReason, Envelope, EnvelopeError, Event, Gap, NOT_KEPT, PermissionAnswer, PermissionOption, PermissionOptionKind,
-    PermissionRequest, PlanEntry, ResolvedBy, SHAPES, Shape, StopReason, ToolEnd, ToolStart, ToolStatus, ToolUpdate,
-    Usage,
+    PermissionRequest, PlanEntry, ResolvedBy, SERVER_LISTENS, SHAPES, Shape, StopReason, ToolEnd, ToolStart,
+    ToolStatus, ToolUpdate, Usage,
 };
 pub use id::{InvalidId, Pid, ProcessId, SessionId, Signal, UnknownSignal};
 pub use json::Json;

@@ -12,7 +12,7 @@ use agent_proxy_tests::{
     system::{until, with_marker},
 };
 use proxy_manager::{
-    AgentSessionConfig, AgentSpec, Child, EndReason, Event, ExitStatus, KillOptions, PromptMode, ProxyManager,
+    AgentSessionConfig, AgentSpec, Catalog, Child, EndReason, Event, ExitStatus, KillOptions, PromptMode, ProxyManager,
     SessionId, StopReason, Timeouts,
 };
 
@@ -205,6 +205,57 @@ async fn a_server_that_runs_already_outlives_its_session() {
     let end = soon("the turn", turn.wait()).await.expect("ended");
     assert_eq!((end.stop_reason, end.error), (Some(StopReason::EndTurn), None));
     assert!(soon("the kill", session.kill(KillOptions::NOW)).await.expect("killed").is_empty());
+}
+
+/// The record says where the server is; and a person attaches to one that runs already, where the conversation is open.
+#[tokio::test]
+async fn a_server_is_known_by_its_address_and_attached_to_if_it_runs_already() {
+    let server = Running::start();
+    let builtin = Catalog::default();
+    let row = builtin.get("opencode").expect("built in");
+    let spec = AgentSpec { cmd: vec![env!("CARGO_BIN_EXE_fake-server").to_owned()], ..row.clone() };
+    let builder = ProxyManager::builder(Child::Path(env!("CARGO_BIN_EXE_proxy-child").into()));
+    let builder = builder.base_env([("PATH", "/usr/bin:/bin")].into_iter().collect()).agent(spec);
+    let manager = soon("the manager", builder.build()).await.expect("built");
+    for endpoint in [None, Some(server.endpoint())] {
+        let (config, _log) = config();
+        let config = AgentSessionConfig { agent: "opencode".into(), endpoint: endpoint.clone(), ..config };
+        let session = soon("the start", manager.start_session(config)).await.expect("started");
+        let mut events = session.subscribe_from(0);
+        let address = match &endpoint {
+            Some(_) => format!("http://{}", server.address),
+            None => {
+                let said =
+                    agent_proxy_tests::sessions::event(&mut events, "its address", |envelope| match &envelope.event {
+                        Event::Harness { payload, .. } => {
+                            let line = String::from_utf8_lossy(payload.as_bytes());
+                            line.split("listening on ").nth(1).map(|address| address.trim().to_owned())
+                        }
+                        _ => None,
+                    });
+                said.await
+            }
+        };
+        let record = manager.record(session.id()).expect("kept");
+        assert_eq!(record.endpoint.as_ref(), Some(&address));
+        let command = match &endpoint {
+            Some(_) => vec!["opencode", "attach", address.as_str(), "--dir", ".", "--session", "ses_1"],
+            // Its own ends with it.
+            None => vec!["opencode", "--session", "ses_1"],
+        };
+        assert_eq!(manager.attach_command(session.id()).expect("it has one"), command);
+        let command_then = soon("the hand-over", manager.hand_over(session.id(), KillOptions::NOW)).await;
+        assert_eq!(command_then.expect("handed over"), command);
+        let record = manager.record(session.id()).expect("kept");
+        assert_eq!(record.endpoint, endpoint.as_ref().map(|_| address));
+        soon("the end", manager.kill_session(session.id(), KillOptions::NOW)).await.expect("ended");
+        let text = serde_json::to_string(&record).expect("JSON").replace(r#""secrets":"#, "");
+        assert!(!text.contains("secret"), "{text}");
+        assert_eq!(with_marker(session.id().as_str()), [0; 0]);
+    }
+    // What a person would be attached to is there.
+    std::net::TcpStream::connect(&server.address).expect("it listens");
+    manager.shutdown().await;
 }
 
 /// What a server said last is on its way when it is seen dead.

@@ -136,6 +136,8 @@ pub struct SessionConfig {
     pub resume_flag: String,
     /// How a person goes on with a conversation by the agent itself: program and arguments, with `{id}` in them.
     pub attach_command: Vec<String>,
+    /// The same for a session on a server that runs already: with `{endpoint}`, its address, in them too; empty: as others.
+    pub attach_to_server: Vec<String>,
     /// Whether its conversations outlive its process. `false`: its sessions go on with none, and are not suspended, also not when
     /// they are idle or their host ends. Where it is not said the agent may say so itself.
     pub can_recover: Option<bool>,
@@ -288,10 +290,16 @@ fn object() -> Value {
 }
 
 impl AgentSpec {
-    /// The command by which a person goes on with the conversation `id` by the agent itself; `None` where the row has none.
-    pub fn attach_command(&self, id: &str) -> Option<Vec<String>> {
-        let words = &self.session_config.attach_command;
-        (!words.is_empty()).then(|| words.iter().map(|word| word.replace("{id}", id)).collect())
+    /// The command by which a person goes on with the conversation `id` by the agent itself, on the running server at `endpoint` if
+    /// that has it; `None` where the row has none.
+    pub fn attach_command(&self, id: &str, endpoint: Option<&str>) -> Option<Vec<String>> {
+        let SessionConfig { attach_command, attach_to_server, .. } = &self.session_config;
+        let (words, endpoint) = match endpoint.filter(|_| !attach_to_server.is_empty()) {
+            Some(endpoint) => (attach_to_server, endpoint),
+            None => (attach_command, ""),
+        };
+        let fill = |word: &String| word.replace("{endpoint}", endpoint).replace("{id}", id);
+        (!words.is_empty()).then(|| words.iter().map(fill).collect())
     }
 
     /// An agent that needs no environment and cannot be steered.

@@ -400,7 +400,7 @@ fn a_conversation_is_gone_on_with_by_the_agent_s_own_program() {
     let commands: Vec<_> = catalog
         .rows()
         .iter()
-        .map(|row| (row.id.as_str(), row.attach_command("id 1").map(|words| words.join("|"))))
+        .map(|row| (row.id.as_str(), row.attach_command("id 1", None).map(|words| words.join("|"))))
         .collect();
     let expected = [
         ("claude-code", Some("claude|--resume|id 1")),
@@ -415,4 +415,9 @@ fn a_conversation_is_gone_on_with_by_the_agent_s_own_program() {
         ("command", None),
     ];
     assert_eq!(commands, expected.map(|(id, command)| (id, command.map(str::to_owned))));
+    // Where a running server has it, by that server; what has no such server is not asked.
+    let on_server = |agent| catalog.get(agent).expect("built in").attach_command("id 1", Some("http://h:1"));
+    let words = on_server("opencode").map(|words| words.join("|"));
+    assert_eq!(words.as_deref(), Some("opencode|attach|http://h:1|--dir|.|--session|id 1"));
+    assert_eq!(on_server("pi").map(|words| words.join("|")).as_deref(), Some("pi|--session|id 1"));
 }

@@ -259,7 +259,8 @@ impl ProxyManager {
     }
 
     /// The command by which the agent itself goes on with the session's conversation: program and arguments, to be run in
-    /// the session's working directory, with its home as HOME where it has its own.
+    /// the session's working directory, with its home as HOME where it has its own. For a session that is connected to a running
+    /// server, on that server, whose password is not in it.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the agent has none, or the session no conversation yet. Else as [`ProxyManager`] says.
@@ -269,7 +270,9 @@ impl ProxyManager {
         let id = conversation(&session)?;
         let kit = self.kit();
         let config = session.config().ok_or_else(|| no_conversation(&session))?;
-        kit.agent(config)?.attach_command(&id).ok_or_else(|| Error::Unsupported {
+        // Whoever runs it knows the server's password.
+        let endpoint = config.without_secrets().endpoint;
+        kit.agent(config)?.attach_command(&id, endpoint.as_deref()).ok_or_else(|| Error::Unsupported {
             agent: session.labels().agent.clone(),
             operation: "be attached to: its row in the catalog has no command for it".to_owned(),
         })

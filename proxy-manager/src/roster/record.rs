@@ -74,6 +74,9 @@ pub struct SessionRecord {
     /// Whether another process can go on with it, as [`SessionInfo::resumable`].
     #[serde(default = "yes")]
     pub resumable: bool,
+    /// Address of the agent's server, without a login: the running one that the session is connected to, or, while it runs, its own.
+    #[serde(default)]
+    pub endpoint: Option<String>,
     /// Its own home directory.
     pub home: Option<String>,
     /// The manager that has it, or had it last: an id of that one run.
@@ -134,6 +137,7 @@ impl SessionRecord {
             archived: before.is_some_and(|before| before.archived),
             handed_over: info.handed_over,
             secrets: secrets.into_iter().collect(),
+            endpoint: kept.endpoint.clone().or_else(|| session.endpoint().filter(|_| status.is_live())),
             config: kept,
             native_session_id,
             native_session_file,
@@ -201,6 +205,7 @@ impl SessionRecord {
             native_session_id: None,
             native_session_file: None,
             resumable: true,
+            endpoint: None,
             home: None,
             host_execution_id: String::new(),
             proxy: None,
@@ -349,6 +354,7 @@ pub(super) mod tests {
             native_session_id: Some("n".into()),
             native_session_file: Some("/h/n.jsonl".into()),
             resumable: true,
+            endpoint: Some("http://127.0.0.1:4096".into()),
             home: None,
             host_execution_id: "h".into(),
             proxy: None,
@@ -374,7 +380,7 @@ pub(super) mod tests {
     #[test]
     fn a_record_of_before_there_were_heartbeats_is_read() {
         let mut old = serde_json::to_value(record()).expect("serializes");
-        for field in ["heartbeat", "nativeSessionFile", "messages", "usage", "turnUsage"] {
+        for field in ["heartbeat", "nativeSessionFile", "endpoint", "messages", "usage", "turnUsage"] {
             old.as_object_mut().expect("an object").remove(field).expect("there");
         }
         let mut read: SessionRecord = serde_json::from_value(old).expect("parses");

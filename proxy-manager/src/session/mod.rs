@@ -115,6 +115,8 @@ pub(crate) struct View {
     pub(crate) native_session_id: Option<String>,
     /// The file in which the agent keeps that conversation, once it was found.
     pub(crate) native_session_file: Option<String>,
+    /// Where its own server listens.
+    pub(crate) endpoint: Option<String>,
     pub(crate) model: Option<String>,
     pub(crate) mode: Option<String>,
     pub(crate) thinking: Option<String>,
@@ -278,6 +280,7 @@ impl Session {
             view.native_session_id.clone_from(&record.native_session_id);
             view.native_session_file.clone_from(&record.native_session_file);
             view.not_kept = !record.resumable;
+            view.endpoint.clone_from(&record.endpoint);
         });
     }
 
@@ -328,6 +331,7 @@ impl Session {
             turns: 0,
             native_session_id: None,
             native_session_file: None,
+            endpoint: None,
             model: labels.model.clone(),
             mode: labels.mode.clone(),
             thinking: labels.thinking.clone(),
@@ -425,6 +429,11 @@ impl Session {
 
     fn is_kept(&self, view: &View) -> bool {
         !self.labels.not_kept && !view.not_kept
+    }
+
+    /// Where its own server listens, if it has one and that is known.
+    pub(crate) fn endpoint(&self) -> Option<String> {
+        self.view.borrow().endpoint.clone()
     }
 
     /// Whether its agent has turns, as far as is known.

@@ -79,7 +79,8 @@ fn trap_a_server_error_is_retried_for_long() {
         retryable: true,
         attempt: Some(attempt),
     };
-    assert_eq!(told(&replay), [attempt(1), attempt(2)]);
+    let errors: Vec<_> = told(&replay).into_iter().filter(|event| matches!(event, Event::Error { .. })).collect();
+    assert_eq!(errors, [attempt(1), attempt(2)]);
     assert_eq!(ends(&replay), 0);
 }
 

@@ -1,7 +1,7 @@
 //! Messages of the proxy: whom they answer, and what they change.
 
 use ipc_protocol::{
-    EndReason, Event, ExitStatus, Measures, NOT_KEPT, Observer, ProcessId, WireError,
+    EndReason, Event, ExitStatus, Measures, NOT_KEPT, Observer, ProcessId, SERVER_LISTENS, WireError,
     message::{FromProxy, Hello, RequestId, VERSION},
 };
 use tokio::time::Instant;
@@ -207,10 +207,12 @@ impl Core {
         if let Some(journal) = &mut self.journal {
             journal.note(&event);
         }
-        if let Event::SessionStatus { status, .. } = &event
-            && status == NOT_KEPT
-        {
-            self.session.show(|view| view.not_kept = true);
+        if let Event::SessionStatus { status, detail } = &event {
+            match status.as_str() {
+                NOT_KEPT => self.session.show(|view| view.not_kept = true),
+                SERVER_LISTENS => self.session.show(|view| view.endpoint = Some(detail.clone())),
+                _ => {}
+            }
         }
         self.known.note(&event, now);
         self.session.tally(|tally| tally.note(&event));
