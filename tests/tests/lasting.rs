@@ -8,9 +8,11 @@ use agent_proxy_tests::{
 };
 use proxy_manager::{
     AgentSessionConfig, AgentSpec, Budget, Builder, EndReason, EnvVars, Envelope, Error, Event, ExitStatus, Home,
-    KillOptions, Lifecycle, ModelConfig, NOT_KEPT, PromptMode, ProxyManager, Restart, ResumeOptions, Retention,
-    SessionFilter, SessionHandle, SessionInfo, SessionState, SessionStatus, Signal, Snapshot, Subscription,
+    KillOptions, Lifecycle, ModelConfig, NOT_KEPT, Profile, Profiles, PromptMode, ProxyManager, Restart, ResumeOptions,
+    Retention, SessionFilter, SessionHandle, SessionId, SessionInfo, SessionState, SessionStatus, Signal, Snapshot,
+    Subscription,
 };
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 const FAKE: &str = env!("CARGO_BIN_EXE_fake-agent");
@@ -424,14 +426,18 @@ async fn a_session_that_crashes_is_started_again_until_it_crashes_too_often() {
 
 impl Place {
     /// What a SIGKILL would leave now of a session's record.
-    fn left_of(&self, session: &SessionHandle) -> serde_json::Value {
+    fn left_of(&self, session: &SessionHandle) -> Value {
+        self.left(session.id()).expect("a record")
+    }
+
+    fn left(&self, session: &SessionId) -> Option<Value> {
         let left = tempfile::tempdir().expect("a directory");
         for file in ["log.sqlite", "log.sqlite-wal"] {
             fs::copy(self.scratch.path().join("state").join(file), left.path().join(file)).expect("copied");
         }
         let log = event_log::EventLog::open(left.path().join("log.sqlite"), event_log::Options::default());
-        let record = log.expect("a log").session(session.id()).expect("read").expect("a record");
-        serde_json::from_str(&record).expect("JSON")
+        let record = log.expect("a log").session(session).expect("read")?;
+        Some(serde_json::from_str(&record).expect("JSON"))
     }
 
     /// Another manager with the same directories.
@@ -691,6 +697,85 @@ async fn a_record_says_where_the_conversation_is_and_what_the_session_took() {
     assert_eq!((record.turns, record.messages, record.usage.input_tokens), (2, 4, Some(14)));
     assert_ne!(record.host_execution_id, ready.host_execution_id, "another run has it");
     assert!(record.heartbeat > later.heartbeat);
+    place.manager.shutdown().await;
+}
+
+/// What a SIGKILL at any moment would leave is what the record is for: so it is looked at in the log.
+#[tokio::test]
+async fn a_session_that_starts_has_a_record_that_says_so() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    fs::create_dir(scratch.path().join("home")).expect("made");
+    // It never says that it is ready.
+    let mut profiles = Profiles::default();
+    profiles.add(Profile { name: "quiet".into(), agent: "mute".into(), ..Profile::default() });
+    let builder = Place::builder(&scratch).agent(AgentSpec::new("mute", "acp", &["/bin/sleep", "1000"]));
+    let place = Place { manager: builder.profiles(profiles).build().await.expect("built"), scratch };
+    let config = AgentSessionConfig {
+        session_id: "mine".parse().expect("an id"),
+        cwd: Some("/".into()),
+        profile: Some("quiet".into()),
+        ..AgentSessionConfig::new("")
+    };
+    let id = config.session_id.clone();
+    let mut start = Box::pin(place.manager.start_session(config));
+    let is_kept = async {
+        while place.manager.record(&id).is_err() || place.manager.subscribe(&id).is_err() {
+            tokio::task::yield_now().await;
+        }
+        loop {
+            // It is written behind the back of who looks.
+            if let Some(left) = place.left(&id) {
+                break left;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let left = tokio::select! {
+        started = &mut start => panic!("it is not ready: {started:?}"),
+        left = soon("its record", is_kept) => left,
+    };
+    let kept = ["status", "agentProcess", "reason"].map(|field| left[field].clone());
+    assert_eq!(kept, [json!("starting"), json!(null), json!(null)], "{left}");
+    assert_eq!((&left["config"]["profile"], &left["config"]["agent"]), (&json!("quiet"), &json!("mute")));
+    let record = place.manager.record(&id).expect("kept");
+    assert_eq!((record.status, record.config.profile.as_deref()), (SessionStatus::Starting, Some("quiet")));
+    let (killed, started) = tokio::join!(place.manager.kill_session(&id, KillOptions::NOW), start);
+    assert!(killed.expect("a receipt").is_empty());
+    assert!(matches!(started, Err(Error::Ended { .. })), "{started:?}");
+    assert_eq!(place.manager.record(&id).expect("kept").status, SessionStatus::Terminated);
+    place.manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_session_of_a_profile_is_one_of_its_agent_for_later_managers_too() {
+    let mut place = Place::new().await;
+    let profiles = || {
+        let mut profiles = Profiles::default();
+        profiles.add(Profile { name: "p".into(), agent: "kept".into(), ..Profile::default() });
+        profiles
+    };
+    let config = || AgentSessionConfig {
+        cwd: Some("/".into()),
+        profile: Some("p".into()),
+        lifecycle: key("chat"),
+        ..AgentSessionConfig::new("")
+    };
+    place.manager.set_profiles(profiles());
+    let session = place.manager.start_session(config()).await.expect("started");
+    assert_eq!(place.ask(&session, "history").await, "0 before");
+    place.again().await;
+    place.manager.set_profiles(profiles());
+    let of_agent = SessionFilter { agent: Some("kept".into()), ..SessionFilter::default() };
+    let found = place.manager.records(&of_agent);
+    assert_eq!(found.iter().map(|record| record.config.profile.as_deref()).collect::<Vec<_>>(), [Some("p")]);
+    assert_eq!(place.info(&session).agent, "kept");
+    assert_eq!(place.manager.attach_command(session.id()).expect("it has one")[0], "kept");
+    assert_eq!(place.ask(&session, "history").await, "1 before");
+    // One that is over goes on in the next of its key.
+    place.manager.kill_session(session.id(), KillOptions::NOW).await.expect("killed");
+    let next = place.manager.start_session(config()).await.expect("started");
+    assert_ne!(next.id(), session.id());
+    assert_eq!(place.ask(&next, "history").await, "2 before");
     place.manager.shutdown().await;
 }
 

@@ -176,7 +176,9 @@ impl ProxyManager {
             }
             Ok(session) if session.ended().is_none() => Ok(Some(SessionHandle::new(session))),
             _ => {
-                if config.resume.is_none() && record.can_go_on() && record.config.agent == config.agent {
+                let by_profile = config.agent.is_empty() && record.config.profile == config.profile;
+                let is_its_agent = by_profile || record.config.agent == config.agent;
+                if config.resume.is_none() && record.can_go_on() && is_its_agent {
                     let from = ResumeFrom::Session { id };
                     config.resume = Some(Resume { from, fork: false, on_missing: OnMissing::StartAnew });
                 }

@@ -72,6 +72,11 @@ impl ProxyManager {
         config.lifecycle.idle_suspend_ms.get_or_insert(self.inner.idle_suspend_ms);
         let given = before.as_ref().map_or_else(|| Arc::new(config.clone()), |before| before.given.clone());
         let mut launch = self.plan(config)?;
+        // Its profile may become another agent's, and the conversation does not.
+        let given = match given.agent.is_empty() {
+            true => Arc::new(AgentSessionConfig { agent: launch.labels.agent.clone(), ..given.as_ref().clone() }),
+            false => given,
+        };
         if before.is_some() {
             self.require_secrets(launch.id(), &given, launch.labels.has_model_key)?;
         }
