@@ -976,6 +976,61 @@ async fn a_kill_ends_what_is_about_to_be_resumed() {
     place.manager.shutdown().await;
 }
 
+/// Nothing of it runs: what was ended, and on what proof, the manager knew that suspended it.
+#[tokio::test]
+async fn a_kill_of_what_an_earlier_manager_left_suspended_says_what_was_ended_then() {
+    let mut place = Place::new().await;
+    let (asked, shut_down, told_of) = (
+        place.start(Lifecycle::default()).await,
+        place.start(Lifecycle::default()).await,
+        place.start(Lifecycle::default()).await,
+    );
+    let mut agents = Vec::new();
+    for session in [&asked, &shut_down, &told_of] {
+        agents.push((session, agent(&place.info(session))));
+    }
+    for session in [&asked, &told_of] {
+        place.manager.suspend_session(session.id(), KillOptions::NOW).await.expect("suspended");
+    }
+    // What others append after that is not in the way.
+    let payload = proxy_manager::Json::null();
+    place.manager.append_event(told_of.id(), "slack:received", 1, payload).await.expect("appended");
+    for _ in 0..2 {
+        place.again().await;
+    }
+    for (session, agent) in agents {
+        let receipt = place.manager.kill_session(session.id(), KillOptions::NOW).await.expect("a receipt");
+        assert!(receipt.is_empty() && receipt.session_id == *session.id(), "{receipt}");
+        assert!(receipt.processes.iter().any(|entry| entry.id.pid == agent), "{receipt}");
+        assert!(matches!(place.info(session).state, SessionState::Ended { reason: EndReason::Killed, .. }));
+        let mut events = place.manager.subscribe_from(session.id(), 0).expect("known");
+        let told = event(&mut events, "the end", |envelope| match &envelope.event {
+            Event::SessionEnded { receipt, .. } => Some(receipt.clone()),
+            _ => None,
+        });
+        assert_eq!(told.await.as_deref(), Some(&receipt));
+        // Twice is once.
+        assert_eq!(place.manager.kill_session(session.id(), KillOptions::NOW).await.expect("a receipt"), receipt);
+    }
+    // What its stream does not say any more.
+    let session = place.start(Lifecycle::default()).await;
+    place.ask(&session, "history").await;
+    place.manager.shutdown().await;
+    let path = place.scratch.path().join("state/log.sqlite");
+    let log = event_log::EventLog::open(path, event_log::Options::default()).expect("a log");
+    let retention = Retention { max_age: Some(Duration::ZERO), ..Retention::default() };
+    while log.head(session.id()).is_some_and(|head| head.first <= head.last) {
+        let (done, over) = std::sync::mpsc::channel();
+        log.retain(retention, Box::new(move |result| done.send(result).expect("heard")));
+        over.recv().expect("a pass").expect("a pass");
+    }
+    drop(log);
+    place.manager = Place::manager(&place.scratch).await;
+    let receipt = place.manager.kill_session(session.id(), KillOptions::NOW).await.expect("a receipt");
+    assert!(receipt.is_empty() && receipt.processes.is_empty(), "{receipt}");
+    place.manager.shutdown().await;
+}
+
 #[tokio::test]
 async fn one_that_was_ended_while_it_was_suspended_is_over_for_the_next_manager_too() {
     let mut place = Place::new().await;

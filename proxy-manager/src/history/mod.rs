@@ -17,7 +17,7 @@ use std::{
 };
 
 use event_log::{Full, Limit, LogError};
-use ipc_protocol::{Envelope, Event, Gap, SessionId, Shape};
+use ipc_protocol::{Envelope, Event, Gap, Receipt, SessionId, Shape};
 use tokio::sync::{Notify, watch};
 
 use crate::roster::Roster;
@@ -63,6 +63,8 @@ const PUBLISHED: Duration = Duration::from_secs(10);
 
 /// Events taken from a ring under one lock.
 const PAGE: usize = 256;
+/// How far back it is looked for what was ended of a suspended session: after that only what others append comes.
+const RECENT: u64 = 1024;
 
 /// Wakes whoever reads all sessions.
 pub(crate) type Everyone = Arc<watch::Sender<()>>;
@@ -239,8 +241,23 @@ impl History {
 
     /// Shows every event still kept to `note`, behind a gap for those that are not; some at a time. Blocks where they are in the
     /// log.
-    pub(crate) fn read(&self, mut note: impl FnMut(&Event)) {
-        let (mut next, last, mut page) = (1, self.last_offset(), Vec::new());
+    pub(crate) fn read(&self, note: impl FnMut(&Event)) {
+        self.read_from(1, note);
+    }
+
+    /// What was ended when the session was suspended, if that is among the newest events. Blocks where they are in the log.
+    pub(crate) fn last_receipt(&self) -> Option<Box<Receipt>> {
+        let mut found: Option<Box<Receipt>> = None;
+        self.read_from(self.last_offset().saturating_sub(RECENT) + 1, |event| {
+            if let Event::SessionSuspended { receipt, .. } = event {
+                found.clone_from(receipt);
+            }
+        });
+        found
+    }
+
+    fn read_from(&self, mut next: u64, mut note: impl FnMut(&Event)) {
+        let (last, mut page) = (self.last_offset(), Vec::new());
         while next <= last {
             match self.take(&mut next, PAGE, &mut page) {
                 Taken::Some(_) => {}

@@ -195,7 +195,8 @@ impl SessionHandle {
 
     /// Ends the session and everything it started, at any depth, and proves it. Works at any time, also while the agent
     /// starts, when it is stopped, and when its proxy is. On an ended session: what was ended then. A suspended session is over
-    /// afterwards; one that was resumed, or is about to be, is ended whichever handle of it this is.
+    /// afterwards, and what is said is what was ended when it was suspended, by an earlier manager too; one that was resumed, or is
+    /// about to be, is ended whichever handle of it this is.
     ///
     /// # Errors
     /// [`Error::Survivors`] with the receipt if something is left or that cannot be proven; [`Error::Deadline`] when

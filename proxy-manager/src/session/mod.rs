@@ -175,6 +175,8 @@ pub(crate) struct Session {
     config: OnceLock<Arc<AgentSessionConfig>>,
     /// Whether this is not its first life.
     has_been: bool,
+    /// It is as an earlier manager left it.
+    is_restored: bool,
     lives: Arc<Lives>,
     row: Arc<Row>,
     crashes: Arc<Mutex<Crashes>>,
@@ -263,7 +265,7 @@ impl Session {
         let (history, mut log) = History::new(id.clone(), streams);
         log.leave_open();
         let (mut session, _) = Self::with_history(id, Labels::of(record), deadlines, history, streams.roster.clone());
-        (session.started_at, session.has_been) = (record.created_at, true);
+        (session.started_at, session.has_been, session.is_restored) = (record.created_at, true, true);
         session.keep_config(Arc::new(record.config.clone()));
         session.took_before(record, count);
         session.show(|view| {
@@ -356,6 +358,7 @@ impl Session {
             directory: OnceLock::new(),
             config: OnceLock::new(),
             has_been: false,
+            is_restored: false,
             lives: Arc::default(),
             row: Arc::default(),
             crashes: Arc::default(),
