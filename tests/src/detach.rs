@@ -17,6 +17,7 @@ use ipc_protocol::{
     packet::{packet_pair, send_packet},
     reattach::{Claim, UNDERSTOOD, Verdict},
 };
+use proxy_manager::AgentSpec;
 use registry::{Input, Output, Spawn, Spawned};
 use serde_json::{Value, json};
 
@@ -89,6 +90,25 @@ impl Host {
         self.line("its prompt", |line| (line["prompted"] == id).then_some(()));
     }
 
+    /// Has it suspend a session.
+    pub fn suspend(&mut self, id: &SessionId) {
+        self.say(&json!({ "suspend": id }));
+        self.line("a suspension", |line| (line["suspended"] == id.as_str()).then_some(()));
+    }
+
+    /// Has it append an event; its offset.
+    pub fn append(&mut self, id: &SessionId, kind: &str, payload: &Value) -> u64 {
+        let before = self.count(|line| line["appended"].is_u64());
+        self.say(&json!({ "append": [id, kind, payload] }));
+        until("an append", || (self.count(|line| line["appended"].is_u64()) > before).then_some(()));
+        let lines = self.lines.lock().expect("not poisoned");
+        lines.iter().rev().find_map(|line| line["appended"].as_u64()).expect("just said")
+    }
+
+    fn count(&self, wanted: impl Fn(&Value) -> bool) -> usize {
+        self.lines.lock().expect("not poisoned").iter().filter(|line| wanted(line)).count()
+    }
+
     /// Waits for a line that `wanted` wants, among all that it printed.
     pub fn line<T>(&self, what: &str, wanted: impl Fn(&Value) -> Option<T>) -> T {
         let mut seen = 0;
@@ -107,6 +127,21 @@ impl Host {
         self.reader.take().expect("there").join().expect("it read");
         std::mem::take(&mut *self.lines.lock().expect("not poisoned"))
     }
+}
+
+/// The fake agent, with conversations that last, beside the state directory. It does not get ready as long as [`hold`] is there.
+pub fn kept(fake: &str, state: &str) -> AgentSpec {
+    let script = r#"test ! -e "$HOME/hold" || exec sleep 1000; exec "$0" --store chats"#;
+    let home = Path::new(state).parent().expect("it is somewhere").to_str().expect("UTF-8");
+    AgentSpec {
+        env: [("HOME", home)].into_iter().collect(),
+        ..AgentSpec::new("kept", "acp", &["/bin/sh", "-c", script, fake])
+    }
+}
+
+/// What keeps [`kept`] from getting ready.
+pub fn hold(state: &Path) -> PathBuf {
+    state.with_file_name("hold")
 }
 
 /// A state directory, and what is in it of sessions that outlive their hosts.

@@ -1,12 +1,16 @@
 //! Things asked for on the stream: appended by anyone, done at most once.
 
+use std::{fs, path::Path};
+
 use agent_proxy_tests::{
-    detach::asked_of_nobody,
+    detach::{Host, asked_of_nobody, hold, kept},
     sessions::{self, all, event, fake, soon},
+    system::until,
 };
+use event_log::{EventLog, Options};
 use proxy_manager::{
     ActionRule, AgentSessionConfig, AgentSpec, Envelope, Error, Event, Json, KillOptions, PromptMode, ProxyManager,
-    SessionHandle, SessionState, Subscription,
+    SessionHandle, SessionId, SessionState, Subscription,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -194,6 +198,63 @@ async fn what_is_asked_of_a_session_at_rest_is_done_by_the_next_manager_and_once
     append(&manager, &session, "agent:action:prompt:called", json!({"content": "history"})).await;
     assert_eq!(said_until(&manager, &session, "1 before").await, ["0 before", "1 before"]);
     manager.shutdown().await;
+}
+
+/// A host is killed that has been asked for things of a session at rest: one of them is being done, the others wait; or some are done.
+#[tokio::test]
+async fn what_is_asked_of_a_session_at_rest_is_done_once_though_the_host_is_killed_meanwhile() {
+    const PROMPT: &str = "agent:action:prompt:called";
+    for is_held in [true, false] {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let state = scratch.path().join("state");
+        let mut host = Host::start(env!("CARGO_BIN_EXE_detach-host"), env!("CARGO_BIN_EXE_proxy-child"), FAKE, &state);
+        let config = AgentSessionConfig { cwd: Some("/".into()), ..AgentSessionConfig::new("kept") };
+        let id = config.session_id.clone();
+        host.session(&config);
+        host.suspend(&id);
+        if is_held {
+            fs::write(hold(&state), "").expect("written");
+        }
+        let asked: Vec<_> = (1..=4)
+            .map(|n| {
+                let prompt = format!("say {n}");
+                (host.append(&id, PROMPT, &json!({ "content": prompt })), prompt)
+            })
+            .collect();
+        if !is_held {
+            host.line("a turn", |line| (line["payload"]["prompt"] == "say 2").then_some(()));
+        }
+        host.kill();
+        let claimed = claimed_by_the_dead(&state, &id);
+        if is_held {
+            assert_eq!(claimed, asked[0].0, "the first is being done, the others wait for it");
+            fs::remove_file(hold(&state)).expect("removed");
+        }
+        let env = [("PATH", "/usr/bin:/bin")].into_iter().collect();
+        let kept = kept(FAKE, state.to_str().expect("UTF-8"));
+        let manager = builder().agent(kept).base_env(env).state_dir(state).build().await.expect("built");
+        let mut events = manager.subscribe_from(&id, 0).expect("known");
+        let last = json!({ "content": "say last" });
+        soon("the append", manager.append_event(&id, PROMPT, 1, Json::from(&last))).await.expect("appended");
+        let mut turns = Vec::new();
+        event(&mut events, "the last turn", |envelope| {
+            let Event::TurnStarted { prompt, .. } = &envelope.event else { return None };
+            turns.push(prompt.clone());
+            (prompt == "say last").then_some(())
+        })
+        .await;
+        for (offset, prompt) in &asked {
+            let times = turns.iter().filter(|turn| *turn == prompt).count();
+            assert!(times <= 1 && (times == 1 || *offset <= claimed), "{prompt} at {offset}: {turns:?}, {claimed}");
+        }
+        manager.shutdown().await;
+    }
+}
+
+/// Up to where a host that is dead has done, or begun to do, what was asked of a session.
+fn claimed_by_the_dead(state: &Path, id: &SessionId) -> u64 {
+    let log = until("the log is free", || EventLog::open(state.join("log.sqlite"), Options::default()).ok());
+    log.cursor("actions", id).expect("read")
 }
 
 #[tokio::test]

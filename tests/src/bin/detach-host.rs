@@ -1,11 +1,13 @@
 //! A host that can be killed, and told what to do: `detach-host CHILD FAKE STATE_DIR`.
 //!
-//! It reads a line of JSON for each thing to do: `{"start":CONFIG}`, `{"prompt":[ID,TEXT]}`. It prints lines of JSON: first
-//! `{"forkServer":PID}`, `{"started":ID}` and `{"prompted":ID}` in answer, and each event of each session as its envelope.
+//! It reads a line of JSON for each thing to do: `{"start":CONFIG}`, `{"prompt":[ID,TEXT]}`, `{"suspend":ID}`,
+//! `{"append":[ID,TYPE,PAYLOAD]}`. It prints lines of JSON: first `{"forkServer":PID}`, `{"started":ID}`, `{"prompted":ID}`,
+//! `{"suspended":ID}` and `{"appended":OFFSET}` in answer, and each event of each session as its envelope.
 
 use std::io::{self, BufRead, Write};
 
-use proxy_manager::{AgentSessionConfig, PromptMode, SessionId};
+use agent_proxy_tests::detach;
+use proxy_manager::{AgentSessionConfig, Json, KillOptions, PromptMode, SessionId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -15,6 +17,8 @@ use tokio::sync::mpsc;
 enum Todo {
     Start(Box<AgentSessionConfig>),
     Prompt(SessionId, String),
+    Suspend(SessionId),
+    Append(SessionId, String, Value),
 }
 
 fn say(line: &Value) {
@@ -26,7 +30,8 @@ fn say(line: &Value) {
 async fn main() {
     let args: Vec<String> = std::env::args().collect();
     let [_, child, fake, state] = args.as_slice() else { panic!("usage: detach-host CHILD FAKE STATE_DIR") };
-    let builder = agent_proxy_tests::sessions::builder(child, fake).state_dir(state.into());
+    let builder =
+        agent_proxy_tests::sessions::builder(child, fake).agent(detach::kept(fake, state)).state_dir(state.into());
     let manager = builder.build().await.expect("a manager");
     let mut events = manager.subscribe_all();
     tokio::spawn(async move {
@@ -60,6 +65,14 @@ async fn main() {
                 let turn = manager.send_prompt(&id, text, PromptMode::Refuse).await.expect("prompted");
                 turns.push(turn);
                 say(&json!({ "prompted": id }));
+            }
+            Todo::Suspend(id) => {
+                manager.suspend_session(&id, KillOptions::NOW).await.expect("suspended");
+                say(&json!({ "suspended": id }));
+            }
+            Todo::Append(id, kind, payload) => {
+                let offset = manager.append_event(&id, &kind, 1, Json::from(&payload)).await.expect("appended");
+                say(&json!({ "appended": offset }));
             }
         }
     }
