@@ -15,3 +15,4 @@ mod profiles;
 mod run;
 mod sessions;
 mod supervision;
+mod unusable;

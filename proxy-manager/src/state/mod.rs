@@ -118,7 +118,14 @@ pub(crate) fn is_home(home: &Path) -> bool {
 }
 
 fn system(doing: &str, path: &Path, error: &io::Error) -> Error {
-    Error::system(&format!("{doing} the state directory {path:?}"), error)
+    let operation = format!("{doing} the state directory {path:?}");
+    match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            let reason = format!("{error}; make it writable for this user, or name another directory");
+            Error::System { operation, reason }
+        }
+        _ => Error::system(&operation, error),
+    }
 }
 
 fn refused(reason: String) -> Error {
