@@ -16,7 +16,8 @@ pub struct Deadlines {
     pub hello: Duration,
     /// For an agent to be ready in `start_session`. 30 s.
     pub start: Duration,
-    /// For a proxy to answer a call. Kills of processes get their grace on top. 10 s.
+    /// For a proxy to answer a call. Kills of processes get their grace on top. 10 s; what outlives a kill is named 6 s after its
+    /// grace, so with less than that nobody hears it.
     pub control: Duration,
     /// For an agent to answer an [`Operation`](crate::Operation). 30 s.
     pub operation: Duration,
@@ -25,7 +26,8 @@ pub struct Deadlines {
     /// How long after its grace a proxy may go on with a kill before it counts as wedged and the fork server is asked to
     /// end its session without it. 2 s.
     pub wedged: Duration,
-    /// For the fork server to end a session or to report a proxy's death, after all graces. 10 s.
+    /// For the fork server to end a session or to report a proxy's death, after all graces. 10 s; with less than 7 s nobody hears
+    /// what has survived.
     pub kill: Duration,
     /// For the fork server to exit in `shutdown`, after the last session has ended. 10 s.
     pub shutdown: Duration,

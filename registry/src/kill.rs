@@ -35,8 +35,9 @@ pub enum KillStep {
 
 /// Rounds without anything alive or new that count as a proof where ECHILD cannot be had.
 const QUIET_ROUNDS: u32 = 3;
-/// How long a kill goes on after its grace, before it reports survivors.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a kill goes on after its grace, before it reports survivors. A host waits 10 s for that word (`Deadlines` in
+/// proxy-manager): on a busy machine too it has to come before that, else the call ends in a deadline that names nobody.
+const PATIENCE: Duration = Duration::from_secs(6);
 /// Dead children reaped in one step: more would starve the killing of a fork storm.
 const REAP_BOUND: usize = 256;
 /// After a SIGKILL to all at once: how long nothing may die before the living are killed one by one.

@@ -4,7 +4,10 @@ use std::{
     collections::BTreeSet,
     fs,
     io::{BufRead, BufReader, Lines, Read, Write as _},
-    os::unix::{net::UnixStream, process::ExitStatusExt},
+    os::unix::{
+        net::UnixStream,
+        process::{CommandExt, ExitStatusExt},
+    },
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
@@ -80,6 +83,8 @@ pub(crate) fn envelope(line: &str) -> Envelope {
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) directory: PathBuf,
+    /// As whom the program runs here, if not as whoever tests it.
+    user: Option<u32>,
 }
 
 impl Place {
@@ -88,7 +93,15 @@ impl Place {
         let name = format!("agent-proxy-cli-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let directory = std::env::temp_dir().join(name);
         fs::create_dir(&directory).expect("a fresh directory");
-        Self { directory }
+        Self { directory, user: None }
+    }
+
+    /// One of another user's, as whom the program runs there. Takes root.
+    pub(crate) fn of_user(user: u32) -> Self {
+        let mut place = Self::new();
+        place.user = Some(user);
+        std::os::unix::fs::chown(&place.directory, Some(user), Some(user)).expect("handed over");
+        place
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -112,6 +125,10 @@ impl Place {
         command.env("AGENT_PROXY_SOCKET", self.socket()).env("AGENT_PROXY_CONFIG_DIR", self.config());
         for name in ["RUST_LOG", "NO_COLOR", "AGENT_PROXY_DEPTH"] {
             command.env_remove(name);
+        }
+        if let Some(user) = self.user {
+            // Where the tests run it may not be allowed to be.
+            command.uid(user).gid(user).current_dir("/");
         }
         command
     }

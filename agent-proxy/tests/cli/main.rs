@@ -15,4 +15,5 @@ mod profiles;
 mod run;
 mod sessions;
 mod supervision;
+mod survivors;
 mod unusable;
