@@ -37,5 +37,5 @@ pub use spawn::{Input, Output, Spawn, SpawnError, Spawned, spawn};
 pub use sys::{Title, bound_arenas, fork_child, inherited_fds, is_single_threaded};
 pub use table::{Seen, all_processes, look, look_for_marker, marked, newest_pid};
 pub use unavailable::Unavailable;
-pub use usage::{LargeFile, Meter, ProcessUsage, Usage, Wanted};
+pub use usage::{LargeFile, Meter, ProcessUsage, Usage, Wanted, thread_time};
 pub use watchdog::{Verdict, Watchdog, file_size_exceeded};

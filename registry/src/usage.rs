@@ -261,7 +261,8 @@ fn reaped_cpu_time_of(pid: Pid) -> Duration {
     proc::stat(pid).map_or(Duration::ZERO, |stat| waited_for(&stat))
 }
 
-fn thread_time() -> Duration {
+/// Processor time that the calling thread has had.
+pub fn thread_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }

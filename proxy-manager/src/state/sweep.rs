@@ -30,8 +30,11 @@ use super::{
 
 /// Looks without anything alive or new that count as a proof.
 const QUIET_ROUNDS: u32 = 3;
-/// How long the newest process is watched after something was forked during a look.
+/// How long the newest process is watched after something was forked during a look, in processor time: on a machine that is
+/// busy little of the time that passes is spent watching.
 const CHASE: Duration = Duration::from_millis(20);
+/// The same in time that passes.
+const LONGEST_CHASE: Duration = Duration::from_millis(500);
 /// A process that SIGKILL does not end in this time may be frozen.
 const FROZEN: Duration = Duration::from_millis(100);
 
@@ -227,9 +230,9 @@ impl Sweep {
 
     /// What forks at every step, and ends, is over before `/proc` is read: it is met at the newest pid, and stopped there.
     fn chase(&mut self, look: &mut Look) {
-        let until = Instant::now() + CHASE;
+        let (until, enough) = (Instant::now() + LONGEST_CHASE, registry::thread_time() + CHASE);
         let mut last = None;
-        while Instant::now() < until {
+        while registry::thread_time() < enough && Instant::now() < until {
             let newest = registry::newest_pid();
             if newest == last {
                 std::thread::yield_now();
