@@ -26,7 +26,9 @@ fn place() -> Option<(Place, String)> {
     let place = Place::of_user(ORDINARY);
     let program = place.directory.join("becomes-root");
     fs::copy(SETPRIV, &program).expect("copied");
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).expect("set");
+    // Whatever becomes of this test, nobody else becomes root by it.
+    std::os::unix::fs::chown(&program, None, Some(ORDINARY)).expect("given");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4750)).expect("set");
     Some((place, program.to_str().expect("text").to_owned()))
 }
 
