@@ -8,12 +8,12 @@ use ipc_protocol::{
     message::{FromProxy, ToProxy},
 };
 use tempfile::TempDir;
-use tokio::{sync::oneshot, time::timeout};
+use tokio::time::timeout;
 
 use super::*;
 use crate::{
     SessionRecord, SessionState, SessionStatus, TurnUsage,
-    session::tests::{FakeForkServer, FakeProxy, HOST, fork_server, guard_receipt, patient, receipt, soon},
+    session::tests::{FakeForkServer, FakeProxy, HOST, fork_server, guard_receipt, patient, receipt, soon, stall},
 };
 
 /// What there is of a manager without its fork server.
@@ -70,17 +70,8 @@ impl Place {
         Playing { manager: ProxyManager { inner: Arc::new(inner) }, fork_server }
     }
 
-    /// Has the log's writer stand still until what is given back is dropped.
     async fn stall(&self) -> mpsc::Sender<()> {
-        let (go_on, waits) = mpsc::channel::<()>();
-        let (told, tells) = oneshot::channel();
-        let stall = move |_| {
-            told.send(()).expect("heard");
-            _ = waits.recv();
-        };
-        self.log.as_ref().expect("there").put_session(&id("other"), String::new(), Box::new(stall));
-        soon(tells).await.expect("it stalls");
-        go_on
+        stall(self.log.as_ref().expect("there")).await
     }
 }
 

@@ -1,6 +1,6 @@
 //! Sessions whose event log fails, or stands still.
 
-use std::{collections::BTreeSet, future::poll_fn, pin::pin, sync::mpsc, task::Poll};
+use std::{collections::BTreeSet, future::poll_fn, pin::pin, task::Poll};
 
 use event_log::{Batch, EventLog, Limit, LogError, Options};
 use ipc_protocol::{Envelope, Gap};
@@ -57,19 +57,6 @@ impl Place {
         assert_eq!(end(proxy, fork_server, handle.id()).await, EndReason::Suspended);
         soon(handle.session().settled()).await.expect("settled");
         handle
-    }
-
-    /// The log's writer stands still until this is dropped.
-    async fn stall(&self) -> mpsc::Sender<()> {
-        let (go_on, waits) = mpsc::channel::<()>();
-        let (told, tells) = oneshot::channel();
-        let stall = move |_| {
-            told.send(()).expect("heard");
-            _ = waits.recv();
-        };
-        self.log.put_session(&other(), String::new(), Box::new(stall));
-        soon(tells).await.expect("it stalls");
-        go_on
     }
 
     /// Another stream takes all the room there is.
@@ -278,7 +265,7 @@ async fn what_fails_when_nobody_waits_for_it_any_more_is_told_by_who_appends_nex
     place.fill().await;
     let before = session.history().assigned();
     let mut events = handle.subscribe_from(before);
-    let stalled = place.stall().await;
+    let stalled = stall(&place.log).await;
     begun(session.append(external())).await;
     drop(stalled);
     soon(session.history().reaches(before + 1)).await;
@@ -303,7 +290,7 @@ async fn what_is_asked_for_is_done_once_it_is_kept_whoever_waits_still() {
         |offset| async move { acts.send(offset).expect("heard") }
     };
     let session = handle.session();
-    let stalled = place.stall().await;
+    let stalled = stall(&place.log).await;
     begun(session.append_and_act(external(), act())).await;
     // What was not begun is not appended when its caller has gone.
     begun(session.append_and_act(external(), act())).await;
@@ -358,7 +345,7 @@ async fn a_log_that_stands_still_holds_up_the_agent_and_nothing_is_lost() {
     let place = Place::new(Options::default(), LogFailure::Degrade);
     let Running { handle, mut proxy, fork_server: _guard } = place.running().await;
     let mut events = handle.subscribe();
-    let stalled = place.stall().await;
+    let stalled = stall(&place.log).await;
     let mut bytes = Vec::new();
     for n in 0..EVENTS {
         codec::encode(&FromProxy::Event { turn: 0, event: text(n) }, &mut bytes).expect("encodes");

@@ -10,8 +10,14 @@ mod resume;
 mod taken_over;
 mod turns;
 
-use std::{future::pending, os::fd::OwnedFd, sync::Arc, time::Duration};
+use std::{
+    future::pending,
+    os::fd::OwnedFd,
+    sync::{Arc, mpsc},
+    time::Duration,
+};
 
+use event_log::EventLog;
 use ipc_protocol::{
     AbortPolicy, AgentSessionConfig, EndReason, Event, ExitStatus, KillCause, KillOptions, LimitAction, LimitExceeded,
     LimitForm, LimitKind, Limits, PermissionAnswer, ProcessId, Proof, Receipt, SessionId, StopReason, TimeoutAction,
@@ -23,6 +29,7 @@ use ipc_protocol::{
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, Interest, unix::AsyncFd},
     net::UnixStream,
+    sync::oneshot,
     time::timeout,
 };
 
@@ -46,6 +53,19 @@ pub(crate) const HOST: ProcessId = ProcessId { pid: 1, start_time: 0 };
 
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
     timeout(PATIENCE, future).await.expect("in time")
+}
+
+/// Has the log's writer stand still until what is given back is dropped.
+pub(crate) async fn stall(log: &EventLog) -> mpsc::Sender<()> {
+    let (go_on, waits) = mpsc::channel::<()>();
+    let (told, tells) = oneshot::channel();
+    let stall = move |_| {
+        told.send(()).expect("heard");
+        _ = waits.recv();
+    };
+    log.put_session(&"other".parse().expect("a valid id"), String::new(), Box::new(stall));
+    soon(tells).await.expect("it stalls");
+    go_on
 }
 
 /// The proxy's end.
