@@ -146,7 +146,8 @@ impl Host {
             signal(*id, Signal::Stop);
         }
         until("all stand still", || all.iter().all(|id| system::state(id.pid) == Some('T')).then_some(()));
-        for id in &all {
+        // The proxies first: a fork server's death continues them.
+        for id in all.iter().rev() {
             signal(*id, Signal::Kill);
         }
         self.reap();
@@ -480,7 +481,8 @@ async fn groups_are_found_without_a_state_directory_but_not_those_of_the_living(
     assert_eq!(manager.recovered(), []);
     assert_eq!(host.survivors(), host.sleeping);
     manager.shutdown().await;
-    for id in [fork_server, proxy] {
+    // The fork server's death would continue it.
+    for id in [proxy, fork_server] {
         signal(id, Signal::Kill);
     }
     until("both are dead", || (![fork_server, proxy].iter().any(|id| system::is_alive(id.pid))).then_some(()));
