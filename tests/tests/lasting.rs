@@ -1026,8 +1026,9 @@ async fn a_kill_of_what_an_earlier_manager_left_suspended_says_what_was_ended_th
     }
     drop(log);
     place.manager = Place::manager(&place.scratch).await;
-    let receipt = place.manager.kill_session(session.id(), KillOptions::NOW).await.expect("a receipt");
-    assert!(receipt.is_empty() && receipt.processes.is_empty(), "{receipt}");
+    let untold = place.manager.kill_session(session.id(), KillOptions::NOW).await;
+    assert!(matches!(untold, Err(Error::Ended { .. })), "{untold:?}");
+    assert_eq!(place.manager.record(session.id()).expect("kept").status, SessionStatus::Terminated);
     place.manager.shutdown().await;
 }
 

@@ -3,8 +3,8 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use ipc_protocol::{
-    AbortPolicy, EndReason, Event, Json, KillCause, KillOptions, Operation, PermissionAnswer, ProcessInfo,
-    ProcessStatus, Prompt, Proof, Receipt, Signal,
+    AbortPolicy, EndReason, Event, Json, KillOptions, Operation, PermissionAnswer, ProcessInfo, ProcessStatus, Prompt,
+    Receipt, Signal,
 };
 use tokio::{
     sync::{mpsc, oneshot},
@@ -210,7 +210,7 @@ impl Session {
     /// Ends the session, whichever of its lives this was, and says what was ended. On an ended session: what was ended then.
     /// One that is suspended, or is about to be, is over afterwards; what is said is what was ended when it was suspended.
     pub(crate) async fn kill(&self, options: KillOptions, reason: EndReason) -> Result<Receipt> {
-        self.find_what_was_ended().await;
+        self.find_what_was_ended(self.longest_kill(options)).await;
         let end = |latest: &Self| {
             if latest.is_suspended() {
                 latest.end_at_rest(&reason);
@@ -220,19 +220,16 @@ impl Session {
         self.end_latest(options, &reason, end).await
     }
 
-    /// What was ended of one that an earlier manager left suspended is in its stream. Where it is not any more, nothing had to be
-    /// ended: of what is not proven to be gone there is a journal, from which this manager has a receipt of its own.
-    async fn find_what_was_ended(&self) {
+    /// What was ended of one that an earlier manager left suspended is in its stream. Where it is not any more, or cannot be read
+    /// in time, nobody can tell.
+    async fn find_what_was_ended(&self, deadline: Duration) {
         let is_unknown = |state: &SessionState| matches!(state, SessionState::Suspended { receipt: None, .. });
         if !self.is_restored || !is_unknown(&self.view.borrow().state) {
             return;
         }
         let history = self.history().clone();
-        let found = blocking("reading what was ended of a session", move || history.last_receipt()).await;
-        let receipt = found.ok().flatten().filter(|receipt| receipt.is_empty()).unwrap_or_else(|| {
-            let proof = Proof::QuietRounds(0);
-            Box::new(Receipt { proof, ..Receipt::begin(self.id().clone(), KillCause::KillSession) })
-        });
+        let read = blocking("reading what was ended of a session", move || history.last_receipt());
+        let Some(Ok(Some(receipt))) = within(deadline, read).await else { return };
         self.show(|view| {
             if is_unknown(&view.state)
                 && let SessionState::Suspended { receipt: unknown, .. } = &mut view.state
