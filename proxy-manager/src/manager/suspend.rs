@@ -7,14 +7,15 @@ use ipc_protocol::{
     SessionId,
 };
 use serde::{Deserialize, Serialize};
+use tokio::{sync::MutexGuard, time::timeout};
 
 use super::{Inner, ProxyManager, roster::written};
 use crate::{
-    Error, Result, SessionHandle, SessionRecord, SessionState,
+    Deadlines, Error, Result, SessionHandle, SessionRecord, SessionState,
     blocking::blocking,
     homes::Tenancy,
     roster::Roster,
-    session::{Count, Session},
+    session::{Count, Lives, Session},
     state,
 };
 
@@ -287,7 +288,7 @@ impl ProxyManager {
         let handle = self.session(session)?;
         if handle.info().state == SessionState::Starting {
             // Whoever resumes it has this until it is ready, or suspended again.
-            let _resumed = handle.session().lives().alone().await;
+            drop(self.alone(session, handle.session().lives()).await?);
         }
         let handle = self.session(session)?;
         if !handle.session().is_suspended() || !handle.session().resumes_on_prompt() {
@@ -307,25 +308,34 @@ impl ProxyManager {
         take_back: bool,
         options: ResumeOptions,
     ) -> Result<SessionHandle> {
-        self.resume_if(id, by, take_back, options, |_| true).await
+        self.open()?;
+        let lives = self.inner.directory.get(id)?.lives().clone();
+        let _one_at_a_time = self.alone(id, &lives).await?;
+        self.resume_alone(id, by, take_back, options).await
     }
 
-    /// The same, if it `is_wanted` still when nobody else is at it any more.
-    async fn resume_if(
+    /// [`Lives::alone`], within the time that somebody else's resume has.
+    ///
+    /// # Errors
+    /// [`Error::Deadline`].
+    async fn alone<'a>(&self, id: &SessionId, lives: &'a Lives) -> Result<MutexGuard<'a, ()>> {
+        let Deadlines { start, control, .. } = self.inner.deadlines;
+        let after = self.inner.admission.longest_wait().saturating_add(start).saturating_add(control);
+        let operation = || format!("waiting for session {id}, which is being resumed");
+        timeout(after, lives.alone()).await.map_err(|_| Error::Deadline { operation: operation(), after })
+    }
+
+    /// As [`ProxyManager::resume`], for whom nobody else is at it: who has [`Lives::alone`].
+    async fn resume_alone(
         &self,
         id: &SessionId,
         by: &str,
         take_back: bool,
         options: ResumeOptions,
-        is_wanted: impl Fn(&Arc<Session>) -> bool,
     ) -> Result<SessionHandle> {
         self.open()?;
-        let lives = self.inner.directory.get(id)?.lives().clone();
-        let _one_at_a_time = lives.alone().await;
         let (_reserved, before) = self.inner.directory.reserve_suspended(id)?;
-        if !is_wanted(&before) {
-            return Err(Error::Suspended { session: id.clone() });
-        }
+        let lives = before.lives();
         if before.is_handed_over() && !take_back {
             return Err(Error::HandedOver { session: id.clone() });
         }
@@ -402,11 +412,15 @@ impl ProxyManager {
 fn restart(manager: ProxyManager, crashed: Arc<Session>) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
     Box::pin(async move {
         // Else somebody has it stay suspended, or has gone on with it.
-        let is_wanted = |now: &Arc<Session>| Arc::ptr_eq(now, &crashed) && now.restart_after().is_some();
-        if crashed.restart_after().is_none() || !crashed.lives().is_latest(&crashed) {
+        let is_wanted = || crashed.restart_after().is_some() && crashed.lives().is_latest(&crashed);
+        if !is_wanted() {
             return;
         }
-        match manager.resume_if(crashed.id(), "restart", false, ResumeOptions::default(), is_wanted).await {
+        let _one_at_a_time = crashed.lives().alone().await;
+        if !is_wanted() {
+            return;
+        }
+        match manager.resume_alone(crashed.id(), "restart", false, ResumeOptions::default()).await {
             // Resumed, suspended, killed or deleted by somebody meanwhile.
             Ok(_)
             | Err(

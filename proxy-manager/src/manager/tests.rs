@@ -351,6 +351,20 @@ async fn a_restart_that_waits_while_it_is_given_up_is_none() {
 }
 
 #[tokio::test]
+async fn nobody_waits_without_an_end_for_another_s_resume() {
+    let place = Place::new();
+    let mut playing = place.manager(patient());
+    let (session, proxy) = playing.started(config("s")).await;
+    playing.suspended(session.id(), proxy).await;
+    let _at_it = session.session().lives().alone().await;
+    tokio::time::pause();
+    let refused = playing.manager.resume_session(session.id()).await;
+    let Err(Error::Deadline { operation, after }) = refused else { panic!("{refused:?}") };
+    assert!(operation.contains("which is being resumed"), "{operation}");
+    assert!(after >= patient().start, "another start has its time");
+}
+
+#[tokio::test]
 async fn what_the_turn_took_that_a_host_died_in_is_counted_for_what_rests_too() {
     let place = Place::new();
     let log = place.log.as_ref().expect("there");

@@ -51,7 +51,7 @@ use self::core::lasting::Crashes;
 pub(crate) use count::Count;
 pub use handle::SessionHandle;
 pub use info::{SessionInfo, SessionState};
-use lives::Lives;
+pub(crate) use lives::Lives;
 use metrics::Tally;
 pub use metrics::{ProcessUse, SessionMetrics, TurnUsage};
 use row::Row;

@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use tokio::{sync::oneshot, time::timeout};
@@ -57,6 +58,11 @@ impl Admission {
 
     pub(crate) fn occupancy(&self) -> Occupancy {
         self.state().slots.occupancy()
+    }
+
+    /// How long a start may wait for a place.
+    pub(crate) fn longest_wait(&self) -> Duration {
+        self.bounds.longest_wait
     }
 
     /// Waits for a place, as far as that is allowed. If the future is dropped it leaves the queue.
