@@ -776,6 +776,14 @@ async fn a_session_of_a_profile_is_one_of_its_agent_for_later_managers_too() {
     let next = place.manager.start_session(config()).await.expect("started");
     assert_ne!(next.id(), session.id());
     assert_eq!(place.ask(&next, "history").await, "2 before");
+    // Another agent has no part in that.
+    next.kill(KillOptions::NOW).await.expect("killed");
+    let mut profiles = Profiles::default();
+    profiles.add(Profile { name: "p".into(), agent: "passing".into(), ..Profile::default() });
+    place.manager.set_profiles(profiles);
+    let another = place.manager.start_session(config()).await.expect("started");
+    assert_eq!(place.info(&another).agent, "passing");
+    assert_eq!(place.ask(&another, "history").await, "0 before");
     place.manager.shutdown().await;
 }
 

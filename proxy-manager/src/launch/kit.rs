@@ -26,7 +26,7 @@ impl Kit {
     ///
     /// # Errors
     /// [`Error::UnknownProfile`]; [`Error::InvalidConfig`] for one of another agent.
-    pub(super) fn apply_profile(&self, config: &mut AgentSessionConfig) -> Result<()> {
+    pub(crate) fn apply_profile(&self, config: &mut AgentSessionConfig) -> Result<()> {
         let Some(name) = config.profile.clone() else { return Ok(()) };
         let applied = self.profiles.get(&name).and_then(|profile| profile.apply(config));
         applied.map_err(|error| match error {

@@ -176,8 +176,10 @@ impl ProxyManager {
             }
             Ok(session) if session.ended().is_none() => Ok(Some(SessionHandle::new(session))),
             _ => {
-                let by_profile = config.agent.is_empty() && record.config.profile == config.profile;
-                let is_its_agent = by_profile || record.config.agent == config.agent;
+                // Its profile may have become another agent's since.
+                let mut wanted = config.clone();
+                self.kit().apply_profile(&mut wanted)?;
+                let is_its_agent = self.past(&id).is_some_and(|past| past.agent == wanted.agent);
                 if config.resume.is_none() && record.can_go_on() && is_its_agent {
                     let from = ResumeFrom::Session { id };
                     config.resume = Some(Resume { from, fork: false, on_missing: OnMissing::StartAnew });

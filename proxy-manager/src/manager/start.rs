@@ -193,7 +193,7 @@ impl ProxyManager {
     }
 
     /// What is known of a session whose conversation is to be gone on with.
-    fn past(&self, id: &SessionId) -> Option<Past> {
+    pub(super) fn past(&self, id: &SessionId) -> Option<Past> {
         let Ok(session) = self.inner.directory.get(id) else { return self.long_past(id) };
         let info = session.info();
         Some(Past {
