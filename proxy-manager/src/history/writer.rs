@@ -109,10 +109,12 @@ impl Writer {
             return;
         }
         let log = self.history.log.get();
+        if log.is_none() {
+            self.history.let_go_of_held();
+        }
         let next = if self.batch.is_empty() { None } else { self.finish_batch(log.is_some()) };
-        match log {
-            Some(log) => _ = self.history.hand_on(&log, next),
-            None => self.history.let_go_of_held(),
+        if let Some(log) = log {
+            self.history.hand_on(&log, next);
         }
     }
 
@@ -120,7 +122,7 @@ impl Writer {
     fn finish_batch(&mut self, has_log: bool) -> Option<Full> {
         let created_at = now_in_ms();
         let session = &self.history.session;
-        let hole = self.hole();
+        let hole = if has_log { self.hole() } else { None };
         let first = hole.map_or(self.next, |hole| hole.from);
         // Who reads the log later is told of the hole in it.
         let marker = hole.map(|hole| (0, Event::SessionGap(hole)));
@@ -189,11 +191,13 @@ impl History {
         true
     }
 
-    /// Nobody will take what is held, which has this history in turn.
+    /// Nobody will take what is held, which has this history in turn: whoever waits for it is told that the log is closed.
     fn let_go_of_held(&self) {
+        // Not with the lock.
         let lost = std::mem::take(&mut *self.held());
-        // Whoever waits for it is told, without the lock.
-        drop(lost);
+        for Full { done, .. } in lost {
+            done(Err(LogError::Closed { session: self.session.as_ref().clone() }));
+        }
     }
 }
 
@@ -283,6 +287,9 @@ fn finish_later(log: InUse, history: Arc<History>, leaves_open: bool) {
     if let Err(error) = std::thread::Builder::new().name("agent-proxy".to_owned()).spawn(work) {
         tracing::error!(%error, "the last events of a session are not in the log");
         history.let_go_of_held();
+        if !leaves_open {
+            history.close();
+        }
     }
 }
 
@@ -407,6 +414,35 @@ mod tests {
         assert_eq!(last, Some((pushed + 1, Event::Text { text: "last".into() })));
         drop(events);
         streams.log.give_back();
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_what_a_closed_log_had_no_room_for_is_told() {
+        let other = "other".parse().expect("a valid id");
+        let Stalled { folder: _folder, log, streams, history, mut writer, go_on } =
+            stalled(|log, done| log.put_session(&other, String::new(), done));
+        while !writer.is_held() {
+            writer.push(0, Event::SessionIdle {});
+            writer.commit();
+        }
+        let (told, tells) = mpsc::channel();
+        writer.push(0, Event::Text { text: "held".into() });
+        writer.commit_and(move |kept| told.send(kept).expect("heard"));
+        let held = history.assigned();
+        go_on.send(()).expect("heard");
+        drop(log);
+        streams.log.give_back();
+        writer.push(0, Event::Text { text: "last".into() });
+        writer.commit();
+        assert!(matches!(tells.try_recv(), Ok(Err(LogError::Closed { .. }))));
+        // Readers have all of it.
+        drop(writer);
+        let mut events = Subscription::one(history, held);
+        for (offset, text) in [(held, "held"), (held + 1, "last")] {
+            let event = events.next().await.expect("an event");
+            assert_eq!((event.offset, &event.event), (offset, &Event::Text { text: text.into() }));
+        }
+        assert!(events.next().await.is_none());
     }
 
     #[tokio::test]
