@@ -119,8 +119,8 @@ impl EventLog {
     /// and with holes; none is ever given again, nor changed. 0 is before all. Blocks.
     ///
     /// What retention or a deletion has removed is not among them: what is missing of a stream shows in its offsets. Events that
-    /// are damaged are one `session:gap`. What was imported stands where its import began: who has read on from there does not
-    /// come to it.
+    /// are damaged are one `session:gap`. What was imported stands where it was written, and is there when all of it is: who has read
+    /// past the beginning of that meanwhile comes to the rest of it, or to nothing, which shows in its offsets too.
     ///
     /// # Errors
     /// [`LogError::Corrupt`] where so much is damaged that the order cannot be followed any further: read the streams one by one.

@@ -341,7 +341,8 @@ impl ProxyManager {
     /// Events of all sessions together, those of earlier managers too, in the order in which they came into the event log: up to
     /// `most` at positions greater than `from` (0 for all), each with its position, from which reading goes on. Positions grow, with
     /// holes, and are never given again. What was removed is not among them, which shows in the offsets of a session; a `session:gap`
-    /// stands for what is damaged. What was imported is at the place where that began.
+    /// stands for what is damaged. What is imported is at the places where it was written, and there when all of it is: who has
+    /// read past some of them by then does not come to what is there.
     ///
     /// # Errors
     /// [`Error::InvalidConfig`] without a state directory; [`Error::Log`] for a log that is damaged too much. Else as
