@@ -414,7 +414,6 @@ impl CgroupParent {
                 None
             }
             Ok(path) => {
-                assert!(!path.exists(), "{path:?} is left after the shutdown");
                 let name = format!("recovery-test.{}.{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
                 let path = path.parent().expect("a parent").join(name);
                 fs::create_dir(&path).expect("made");
@@ -513,10 +512,15 @@ async fn nothing_of_a_strict_session_outlives_its_supervisors() {
         return system::not_run(format_args!("strict sessions after the death of all supervisors: {missing}"));
     }
     let state = Scratch::new();
-    let host = Host::start(2, Some(&state.0), Containment::Strict, None);
+    // Strict sessions have a group too, where there are any.
+    let parent = CgroupParent::new("groups of strict sessions").await;
+    let parent = parent.as_ref().map(|parent| parent.0.as_path());
+    let host = Host::start(2, Some(&state.0), Containment::Strict, parent);
     host.kill_all_supervisors();
     until("nothing is left, before any other manager", || host.survivors().is_empty().then_some(()));
-    let manager = next_manager(&state).await;
+    let builder = builder().state_dir(state.0.clone()).containment(Containment::Baseline);
+    let builder = parent.into_iter().fold(builder, |builder, parent| builder.cgroup_parent(parent.to_owned()));
+    let manager = soon("the next manager", builder.build()).await.expect("built");
     assert_eq!(receipts(manager.recovered()).len(), 2);
     manager.shutdown().await;
 }
