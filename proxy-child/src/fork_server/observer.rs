@@ -25,6 +25,9 @@ const LONGEST_DELAY: Duration = Duration::from_millis(5);
 const MASSACRE: u32 = 16;
 /// How long ends are then left to gather.
 const GATHER: Duration = Duration::from_millis(2);
+/// At most so often is the host told of events: each time wakes it, its log and whoever follows, while an agent that starts
+/// its tools by the dozen needs the processors. An event after a while of silence is told at once.
+const TELL_EVERY: Duration = Duration::from_millis(2);
 /// Events that wait for a host that does not read; what is beyond is counted and lost.
 const MAX_WAITING: usize = 8192;
 /// Packets given to the socket's own queue at a time: what waits, waits here, where it is counted.
@@ -65,7 +68,7 @@ impl Observer {
     pub(crate) fn new() -> Self {
         let now = Instant::now();
         let source = Connector::open().map(Source::new);
-        let (roots, over, queue) = (BTreeMap::new(), VecDeque::new(), Queue::default());
+        let (roots, over, queue) = (BTreeMap::new(), VecDeque::new(), Queue::new(now));
         Self { source, roots, over, queue, not_before: now, last_read: now }
     }
 
@@ -116,7 +119,7 @@ impl Observer {
         }
         self.roots.clear();
         self.over.clear();
-        self.queue = Queue::default();
+        self.queue = Queue::new(Instant::now());
     }
 
     fn is_put_off(&self, now: Instant) -> bool {
@@ -135,7 +138,7 @@ impl Observer {
         let now = Instant::now();
         let is_put_off = self.is_put_off(now);
         let source = self.source.as_mut().ok()?;
-        match &source.reading {
+        let read = match &source.reading {
             Reading::Paused => None,
             Reading::Lost { .. } => Some(source.resync_due()),
             Reading::Resynchronizing { .. } => Some(now),
@@ -145,7 +148,8 @@ impl Observer {
                 let quiet = source.lineage.due().map(|due| now + Duration::from_nanos(due.saturating_sub(monotonic())));
                 quiet.into_iter().chain(self.over.front().map(|over| over.until)).min()
             }
-        }
+        };
+        read.into_iter().chain(self.queue.due).min()
     }
 
     /// Reads what there is, for a slice, and passes on what it comes to.
@@ -159,7 +163,7 @@ impl Observer {
                 self.not_before = now + GATHER;
             }
         }
-        self.queue.pass_on(control);
+        self.queue.pass_on(control, Instant::now());
     }
 
     fn read(&mut self, began: Instant) {
@@ -335,16 +339,23 @@ impl Source {
 }
 
 /// What waits for the host, in order.
-#[derive(Default)]
 struct Queue {
     waiting: VecDeque<FromForkServer>,
     /// Of these.
     events: usize,
     /// Events of each session for which there was no room.
     lost: BTreeMap<SessionId, u64>,
+    /// Events wait until then, if nothing else does.
+    not_before: Instant,
+    /// When [`Queue::pass_on`] has something to do that no packet and no room for one announces.
+    due: Option<Instant>,
 }
 
 impl Queue {
+    fn new(now: Instant) -> Self {
+        Self { waiting: VecDeque::new(), events: 0, lost: BTreeMap::new(), not_before: now, due: None }
+    }
+
     fn event(&mut self, session: &SessionId, event: Event) {
         if self.events >= MAX_WAITING {
             match self.lost.get_mut(session) {
@@ -376,10 +387,16 @@ impl Queue {
         self.waiting.push_back(message);
     }
 
-    fn pass_on(&mut self, control: &mut Control) {
+    fn pass_on(&mut self, control: &mut Control, now: Instant) {
+        self.due = None;
+        if self.events == self.waiting.len() && now < self.not_before {
+            self.due = (self.events > 0 || !self.lost.is_empty()).then_some(self.not_before);
+            return;
+        }
         while control.unsent() < MAX_UNSENT {
             match self.waiting.pop_front() {
                 Some(message) => {
+                    self.not_before = now + TELL_EVERY;
                     self.events -= usize::from(matches!(message, FromForkServer::Observed { .. }));
                     control.send(&message);
                 }
@@ -422,7 +439,8 @@ mod tests {
     fn what_a_host_does_not_read_is_bounded_and_counted() {
         let (ours, theirs) = packet_pair().expect("a pair");
         let mut control = Control::new(theirs, ipc_protocol::reattach::Wire::Plain);
-        let mut queue = Queue::default();
+        let now = Instant::now();
+        let mut queue = Queue::new(now);
         let session: SessionId = "slow".parse().expect("an id");
         let most = Pid::try_from(MAX_WAITING).expect("it fits");
         for pid in 0..most + 100 {
@@ -434,7 +452,7 @@ mod tests {
         let mut heard = Vec::new();
         let (mut assembler, mut buffer) = (Assembler::default(), Vec::new());
         while heard.last() != Some(&listed) {
-            queue.pass_on(&mut control);
+            queue.pass_on(&mut control, now);
             assert!(control.unsent() <= MAX_UNSENT);
             control.flush();
             while let Ok(Some(_)) = recv_packet(&ours, &mut buffer) {
@@ -446,5 +464,35 @@ mod tests {
             panic!("{:?}", heard[MAX_WAITING])
         };
         assert!(reason.contains("100 process events"), "{reason}");
+    }
+
+    /// The first after a silence is told at once, those soon after it together, and a last word takes along what is before it.
+    #[test]
+    fn what_comes_in_a_burst_is_told_together() {
+        let (ours, theirs) = packet_pair().expect("a pair");
+        let mut control = Control::new(theirs, ipc_protocol::reattach::Wire::Plain);
+        let began = Instant::now();
+        let mut queue = Queue::new(began);
+        let session: SessionId = "busy".parse().expect("an id");
+        let heard = |queue: &mut Queue, control: &mut Control, now| {
+            queue.pass_on(control, now);
+            let (mut assembler, mut buffer, mut messages) = (Assembler::default(), Vec::new(), Vec::new());
+            while let Ok(Some(_)) = recv_packet(&ours, &mut buffer) {
+                messages.extend(assembler.frame::<FromForkServer>(&buffer).expect("a message"));
+            }
+            messages.len()
+        };
+        queue.event(&session, exited(1));
+        assert_eq!((heard(&mut queue, &mut control, began), queue.due), (1, None));
+        let soon = began + TELL_EVERY / 2;
+        for pid in 2..=4 {
+            queue.event(&session, exited(pid));
+            assert_eq!((heard(&mut queue, &mut control, soon), queue.due), (0, Some(began + TELL_EVERY)));
+        }
+        assert_eq!((heard(&mut queue, &mut control, began + TELL_EVERY), queue.due), (3, None));
+        queue.event(&session, exited(5));
+        assert_eq!(heard(&mut queue, &mut control, began + TELL_EVERY), 0);
+        queue.message(&session, FromForkServer::Listed { session: session.clone(), processes: Vec::new() });
+        assert_eq!((heard(&mut queue, &mut control, began + TELL_EVERY), queue.due), (2, None));
     }
 }
