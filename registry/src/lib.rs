@@ -2,6 +2,7 @@
 //!
 //! The one crate with `unsafe` code, all of it in `sys`.
 
+mod ancestry;
 mod cgroup;
 mod connector;
 mod hold;
@@ -22,6 +23,7 @@ mod unavailable;
 mod usage;
 mod watchdog;
 
+pub use ancestry::is_below;
 pub use cgroup::{Controllers, Group, GroupUsage, Groups, Swept, thaw_v1};
 pub use connector::{Connector, Drained, ProcEvent};
 pub use hold::Hold;

@@ -16,7 +16,6 @@ use nix::{
     errno::Errno,
     sys::socket::{getsockopt, sockopt},
 };
-use procfs::{FromRead, process::Stat};
 use proxy_manager::{Pid, ProcessId};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -34,12 +33,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Longest head of a request from a client that is refused.
 const MAX_HEAD: usize = 16 * 1024;
 
-/// Walks from a process to its top that may be spoilt by a parent that dies meanwhile.
-const ATTEMPTS: usize = 8;
-
-/// More parents than any client of ours has: whoever connects must not keep us walking.
-const MAX_DEPTH: usize = 1000;
-
 /// Tells processes of our sessions from all others.
 #[derive(Clone, Debug)]
 pub(super) struct Guard {
@@ -56,7 +49,9 @@ impl Guard {
     /// Hands the connection back if whoever made it may talk to us; else tells it why not, and closes it.
     pub(super) fn admit(&self, stream: Stream) -> Option<Stream> {
         let judged = peer(&stream).and_then(|peer| {
-            judge(peer.pid, &self.fork_servers, look)?;
+            if registry::is_below(peer.pid, &self.fork_servers)? {
+                return Err(format!("your process {} belongs to one of this daemon's own sessions", peer.pid));
+            }
             // As long as it was there its number was nobody else's.
             peer.is_still_there()
         });
@@ -107,50 +102,6 @@ fn peer(stream: &Stream) -> Result<Peer, String> {
     }
 }
 
-/// What is needed of a process.
-#[derive(Clone, Copy, Debug)]
-struct Seen {
-    id: ProcessId,
-    ppid: Pid,
-}
-
-fn look(pid: Pid) -> io::Result<Seen> {
-    let file = std::fs::File::open(format!("/proc/{pid}/stat"))?;
-    let stat = Stat::from_read(file).map_err(io::Error::other)?;
-    Ok(Seen { id: ProcessId { pid, start_time: stat.starttime }, ppid: stat.ppid.unsigned_abs() })
-}
-
-/// Walks up from `pid`; the reason if it is, or may be, below one of the fork servers.
-fn judge(pid: Pid, fork_servers: &[ProcessId], look: impl Fn(Pid) -> io::Result<Seen>) -> Result<(), String> {
-    let mut failure = String::new();
-    'attempt: for _ in 0..ATTEMPTS {
-        let mut seen = look(pid).map_err(|error| format!("your process {pid} is gone, or cannot be seen ({error})"))?;
-        for _ in 0..MAX_DEPTH {
-            if fork_servers.contains(&seen.id) {
-                return Err(format!("your process {pid} belongs to one of this daemon's own sessions"));
-            }
-            if seen.ppid == 0 || seen.id.pid == 1 {
-                return Ok(());
-            }
-            let above = match look(seen.ppid) {
-                Ok(above) => above,
-                Err(error) => {
-                    failure = format!("{}, above your process {pid}, cannot be seen ({error})", seen.ppid);
-                    continue 'attempt;
-                }
-            };
-            if above.id.start_time > seen.id.start_time {
-                // No parent is younger than its child: it died, and its pid is another's now.
-                failure = format!("the parents of your process {pid} change while they are looked at");
-                continue 'attempt;
-            }
-            seen = above;
-        }
-        return Err(format!("your process {pid} has more than {MAX_DEPTH} parents"));
-    }
-    Err(failure)
-}
-
 /// Answers whatever is asked with the reason.
 async fn tell(mut stream: Stream, why: &str) -> io::Result<()> {
     let mut head = Vec::new();
@@ -178,8 +129,6 @@ async fn tell(mut stream: Stream, why: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
-
     use interprocess::local_socket::{
         GenericFilePath, ListenerOptions, ToFsName,
         tokio::Listener,
@@ -187,56 +136,6 @@ mod tests {
     };
 
     use super::*;
-
-    fn seen(pid: Pid, start_time: u64, ppid: Pid) -> Seen {
-        Seen { id: ProcessId { pid, start_time }, ppid }
-    }
-
-    const FORK_SERVER: ProcessId = ProcessId { pid: 50, start_time: 5 };
-
-    fn judged(pid: Pid, table: &[Seen]) -> Result<(), String> {
-        let find = |pid| table.iter().find(|seen| seen.id.pid == pid).copied();
-        judge(pid, &[FORK_SERVER], |pid| find(pid).ok_or_else(|| io::ErrorKind::NotFound.into()))
-    }
-
-    #[test]
-    fn what_is_below_the_fork_server_is_refused() {
-        let table = [seen(1, 0, 0), seen(10, 1, 1), seen(50, 5, 10), seen(60, 6, 50), seen(70, 7, 60), seen(80, 8, 10)];
-        assert!(judged(70, &table).expect_err("an agent").contains("own sessions"));
-        assert!(judged(50, &table).is_err(), "the fork server itself has no business here");
-        assert_eq!(judged(80, &table), Ok(()));
-        assert_eq!(judged(1, &table), Ok(()));
-    }
-
-    #[test]
-    fn another_process_with_the_fork_server_s_pid_is_none() {
-        assert_eq!(judged(70, &[seen(1, 0, 0), seen(50, 4, 1), seen(70, 7, 50)]), Ok(()));
-    }
-
-    #[test]
-    fn who_cannot_be_identified_is_refused() {
-        assert!(judged(99, &[seen(1, 0, 0)]).expect_err("gone").contains("gone"));
-        assert!(judged(70, &[seen(70, 7, 60)]).expect_err("hidden").contains("60, above"));
-        assert!(judged(70, &[seen(1, 0, 0), seen(60, 9, 1), seen(70, 7, 60)]).expect_err("torn").contains("change"));
-        assert!(judged(70, &[seen(70, 7, 70)]).expect_err("a loop").contains("parents"));
-    }
-
-    #[test]
-    fn a_parent_that_dies_during_the_walk_is_looked_for_again() {
-        // 70's parent 60 is gone when it is looked at; by then 70 has gone to the proxy 55.
-        let looks = RefCell::new(0);
-        let judged = judge(70, &[FORK_SERVER], |pid| {
-            *looks.borrow_mut() += 1;
-            match (pid, *looks.borrow()) {
-                (70, 1) => Ok(seen(70, 7, 60)),
-                (70, _) => Ok(seen(70, 7, 55)),
-                (55, _) => Ok(seen(55, 6, 50)),
-                (50, _) => Ok(seen(50, 5, 1)),
-                _ => Err(io::ErrorKind::NotFound.into()),
-            }
-        });
-        assert!(judged.expect_err("of a session").contains("own sessions"));
-    }
 
     /// A listener whose clients are all refused: the tests' own process stands for the fork server.
     struct Refusing {
@@ -250,7 +149,7 @@ mod tests {
             let path = std::env::temp_dir().join(format!("agent-proxy-peers-{test}-{}", std::process::id()));
             let name = path.as_path().to_fs_name::<GenericFilePath>().expect("a name");
             let listener = ListenerOptions::new().name(name).create_tokio().expect("binds");
-            let ourselves = look(std::process::id()).expect("alive").id;
+            let ourselves = registry::identify(std::process::id()).expect("alive");
             Self { path, listener, guard: Guard::new(vec![ourselves]) }
         }
 
@@ -295,10 +194,5 @@ mod tests {
         // As if its number had become another's meanwhile.
         peer.pid += 1;
         assert_eq!(peer.is_still_there().is_err(), peer.process.is_some());
-    }
-
-    #[test]
-    fn this_process_is_no_session_s() {
-        assert_eq!(judge(std::process::id(), &[FORK_SERVER], look), Ok(()));
     }
 }

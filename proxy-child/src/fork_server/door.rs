@@ -39,10 +39,6 @@ use rustix::fs::FlockOperation;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Clients that are listened to at once.
 const MAX_CALLERS: usize = 32;
-/// Walks from a process to its top that may be spoilt by a parent that dies meanwhile.
-const ATTEMPTS: usize = 8;
-/// More parents than any host has.
-const MAX_DEPTH: usize = 1000;
 
 /// The socket, and who is at it.
 #[derive(Debug)]
@@ -250,7 +246,9 @@ fn peer(stream: &Stream, own: ProcessId) -> Result<OwnedFd, String> {
         }
         Err(error) => return Err(gone(error.into())),
     };
-    judge(pid, own, |pid| registry::look(pid)?.ok_or_else(|| io::ErrorKind::NotFound.into()))?;
+    if registry::is_below(pid, &[own])? {
+        return Err(format!("your process {pid} belongs to one of these sessions itself"));
+    }
     // As long as it was there its number was nobody else's.
     match registry::pid_of_pidfd(process.as_fd()) {
         Ok(now) if now == pid => Ok(process),
@@ -258,44 +256,9 @@ fn peer(stream: &Stream, own: ProcessId) -> Result<OwnedFd, String> {
     }
 }
 
-/// Walks up from `pid`; the reason if it is, or may be, below the fork server.
-fn judge(pid: Pid, own: ProcessId, look: impl Fn(Pid) -> io::Result<registry::Seen>) -> Result<(), String> {
-    let mut failure = String::new();
-    'attempt: for _ in 0..ATTEMPTS {
-        let mut seen = look(pid).map_err(|error| format!("your process {pid} is gone, or cannot be seen ({error})"))?;
-        for _ in 0..MAX_DEPTH {
-            if seen.id == own {
-                return Err(format!("your process {pid} belongs to one of these sessions itself"));
-            }
-            if seen.ppid == 0 || seen.id.pid == 1 {
-                return Ok(());
-            }
-            let above = match look(seen.ppid) {
-                Ok(above) => above,
-                Err(error) => {
-                    failure = format!("{}, above your process {pid}, cannot be seen ({error})", seen.ppid);
-                    continue 'attempt;
-                }
-            };
-            if above.id.start_time > seen.id.start_time {
-                // No parent is younger than its child: it died, and its pid is another's now.
-                failure = format!("the parents of your process {pid} change while they are looked at");
-                continue 'attempt;
-            }
-            seen = above;
-        }
-        return Err(format!("your process {pid} has more than {MAX_DEPTH} parents"));
-    }
-    Err(failure)
-}
-
 #[cfg(test)]
 mod tests {
-    use registry::Seen;
-
     use super::*;
-
-    const OWN: ProcessId = ProcessId { pid: 50, start_time: 5 };
 
     /// A door of `own`, at which so many have knocked.
     fn knocked(own: ProcessId, times: usize) -> (Door, Vec<std::os::unix::net::UnixStream>) {
@@ -335,28 +298,5 @@ mod tests {
         drop(callers.remove(0));
         assert!(door.turn(None).is_none());
         assert_eq!(door.fds().count(), MAX_CALLERS, "and the listener, with one less");
-    }
-
-    fn judged(pid: Pid, table: &[(Pid, u64, Pid)]) -> Result<(), String> {
-        judge(pid, OWN, |pid| {
-            let (pid, start_time, ppid) = table
-                .iter()
-                .find(|(there, ..)| *there == pid)
-                .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-            let id = ProcessId { pid: *pid, start_time: *start_time };
-            Ok(Seen { id, ppid: *ppid, pgid: 0, sid: 0, is_stopped: false })
-        })
-    }
-
-    #[test]
-    fn what_is_below_the_fork_server_is_refused_and_who_cannot_be_identified() {
-        let table = [(1, 0, 0), (10, 1, 1), (50, 5, 10), (60, 6, 50), (70, 7, 60), (80, 8, 10)];
-        assert!(judged(70, &table).expect_err("an agent").contains("one of these sessions"));
-        assert_eq!(judged(80, &table), Ok(()));
-        assert_eq!(judged(70, &[(1, 0, 0), (50, 4, 1), (70, 7, 50)]), Ok(()), "another process with that pid");
-        assert!(judged(99, &table).expect_err("gone").contains("gone"));
-        assert!(judged(70, &[(70, 7, 60)]).expect_err("hidden").contains("60, above"));
-        assert!(judged(70, &[(1, 0, 0), (60, 9, 1), (70, 7, 60)]).expect_err("torn").contains("change"));
-        assert!(judged(70, &[(70, 7, 70)]).expect_err("a loop").contains("parents"));
     }
 }
