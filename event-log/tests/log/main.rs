@@ -2,6 +2,7 @@
 
 mod common;
 mod faults;
+mod groups;
 mod kill;
 mod model;
 mod shapes;
