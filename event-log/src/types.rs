@@ -197,12 +197,20 @@ pub struct Options {
     pub readers: usize,
     /// How long a reader waits for a connection, or for SQLite.
     pub read_deadline: Duration,
+    /// How long the writer waits for another program that has the file, before what it was to write fails.
+    pub write_deadline: Duration,
     /// Pages that the file may have; `None` for no bound of its own. For tests of a full disk.
     pub max_pages: Option<u32>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { queue_bytes: 8 * 1024 * 1024, readers: 4, read_deadline: Duration::from_secs(10), max_pages: None }
+        Self {
+            queue_bytes: 8 * 1024 * 1024,
+            readers: 4,
+            read_deadline: Duration::from_secs(10),
+            write_deadline: Duration::from_secs(5),
+            max_pages: None,
+        }
     }
 }

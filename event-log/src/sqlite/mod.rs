@@ -40,9 +40,6 @@ use crate::{
     store::{Change, Store, Target},
 };
 
-/// How long the writer waits for another program that has the file.
-const WRITER_DEADLINE: Duration = Duration::from_secs(5);
-
 /// What the writer and everybody else see.
 #[derive(Debug)]
 struct Shared {
@@ -82,7 +79,7 @@ impl Sqlite {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let sql = |error| classify(path, "open the event log", error);
         let mut conn = Connection::open_with_flags(path, flags).map_err(sql)?;
-        conn.busy_timeout(WRITER_DEADLINE).map_err(sql)?;
+        conn.busy_timeout(options.write_deadline).map_err(sql)?;
         conn.set_prepared_statement_cache_capacity(32);
         if let Some(pages) = options.max_pages {
             conn.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(())).map_err(sql)?;
