@@ -287,8 +287,21 @@ fn classify(path: &Path, operation: &'static str, error: rusqlite::Error) -> Log
         }
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => damaged(path, &error),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => LogError::Locked { path, by: None },
+        // A file that has become read-only while it was open. SQLite does not pass on what the system said.
+        Some(ErrorCode::SystemIoFailure) if refuses_writes(&path) => {
+            LogError::ReadOnly { path, cause: Cause::new(error) }
+        }
         _ => LogError::Io { path, operation, cause: Cause::new(error) },
     }
+}
+
+/// Whether what is appended now could not be written. It is asked of the file where that is done first, and never of the log
+/// itself: with a descriptor of that, the locks would go that SQLite has on it.
+fn refuses_writes(path: &Path) -> bool {
+    let mut wal = path.as_os_str().to_owned();
+    wal.push("-wal");
+    let refused = OpenOptions::new().append(true).open(wal).map_err(|error| error.kind());
+    matches!(refused, Err(io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem))
 }
 
 fn damaged(path: PathBuf, error: &rusqlite::Error) -> LogError {
