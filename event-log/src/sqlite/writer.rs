@@ -170,6 +170,13 @@ fn transaction<T>(
         {
             tracing::error!(path = %path.display(), %error, "cannot roll back in the event log");
         }
-        classify(path, "write to the event log", error)
+        let error = classify(path, "write to the event log", error);
+        // What was read of the file would be gone by again, whatever has become of the file.
+        if matches!(error, LogError::Corrupt { .. })
+            && let Err(error) = conn.execute_batch("PRAGMA shrink_memory")
+        {
+            tracing::warn!(path = %path.display(), %error, "damaged pages of the event log stay in memory");
+        }
+        error
     })
 }
