@@ -1,6 +1,6 @@
 //! Sessions whose event log fails, or stands still.
 
-use std::{collections::BTreeSet, future::poll_fn, pin::pin, task::Poll};
+use std::{collections::BTreeSet, future::poll_fn, path::PathBuf, pin::pin, task::Poll};
 
 use event_log::{Batch, EventLog, Limit, LogError, Options};
 use ipc_protocol::{Envelope, Gap};
@@ -17,18 +17,23 @@ use crate::{
 const TURNS: usize = 10_000;
 
 /// A log in a file.
-struct Place {
-    streams: Streams,
+pub(super) struct Place {
+    pub(super) streams: Streams,
     log: EventLog,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Place {
-    fn new(options: Options, log_failure: LogFailure) -> Self {
+    pub(super) fn new(options: Options, log_failure: LogFailure) -> Self {
         let folder = tempfile::tempdir().expect("a directory");
         let log = EventLog::open(folder.path().join("log.sqlite"), options).expect("a log");
         let streams = Streams { log: Log::new(Some(log.clone())), log_failure, ..Streams::default() };
-        Self { streams, log, _folder: folder }
+        Self { streams, log, folder }
+    }
+
+    /// The log's file.
+    pub(super) fn path(&self) -> PathBuf {
+        self.folder.path().join("log.sqlite")
     }
 
     /// One with a small disk.
@@ -37,7 +42,7 @@ impl Place {
     }
 
     /// A session that is ready, and all of whose events are in the log.
-    async fn running(&self) -> Running {
+    pub(super) async fn running(&self) -> Running {
         self.running_with(quick()).await
     }
 
@@ -117,15 +122,15 @@ async fn told(start: impl FnOnce(event_log::Done)) -> Result<(), LogError> {
     soon(is_done).await.expect("told")
 }
 
-fn text(n: u64) -> Event {
+pub(super) fn text(n: u64) -> Event {
     Event::Text { text: format!("{n} {}", "x".repeat(1000)) }
 }
 
-fn number(event: &Event) -> Option<u64> {
+pub(super) fn number(event: &Event) -> Option<u64> {
     if let Event::Text { text } = event { text.split(' ').next()?.parse().ok() } else { None }
 }
 
-fn external() -> Event {
+pub(super) fn external() -> Event {
     Event::External { kind: "test:noted".into(), version: 1, payload: ipc_protocol::Json::null() }
 }
 
@@ -152,7 +157,7 @@ async fn up_to(events: &mut Subscription, last: u64) -> Vec<Arc<Envelope>> {
     all
 }
 
-fn degraded(events: &[Arc<Envelope>]) -> Vec<&str> {
+pub(super) fn degraded(events: &[Arc<Envelope>]) -> Vec<&str> {
     fn reason(event: &Event) -> Option<&str> {
         if let Event::SessionDegraded { reason } = event { Some(reason) } else { None }
     }
@@ -160,7 +165,7 @@ fn degraded(events: &[Arc<Envelope>]) -> Vec<&str> {
 }
 
 /// Each event is in the log, or in what it says to lack.
-fn nothing_is_missing(place: &Place, id: &SessionId, all: &[Arc<Envelope>]) {
+pub(super) fn nothing_is_missing(place: &Place, id: &SessionId, all: &[Arc<Envelope>]) {
     let (events, gaps) = place.kept(id);
     assert!(!gaps.is_empty());
     let offsets = events.iter().map(|event| event.offset).chain(gaps.iter().flat_map(|gap| gap.from..=gap.to));

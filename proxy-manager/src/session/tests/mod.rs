@@ -5,6 +5,7 @@ mod ends;
 mod health;
 mod kept;
 mod lives;
+mod log_failures;
 mod operations;
 mod resume;
 mod taken_over;
