@@ -84,6 +84,11 @@ impl Host {
         proxy.try_into().expect("a pid")
     }
 
+    /// Which process it is.
+    pub fn pid(&self) -> Pid {
+        self.process.id().pid
+    }
+
     /// Has it prompt a session.
     pub fn prompt(&mut self, id: &str, text: &str) {
         self.say(&json!({ "prompt": [id, text] }));
