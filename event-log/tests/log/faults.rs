@@ -399,6 +399,7 @@ fn a_newer_file_is_left_alone_and_an_older_one_is_migrated() {
     let before = fs::read(&path).expect("the file");
     let error = try_open(&path).expect_err("refused");
     assert!(matches!(error, LogError::TooNew { found: 99, known, .. } if known == known_now), "{error}");
+    assert!(error.to_string().ends_with("use a newer release"), "{error}");
     assert!(fs::read(&path).expect("the file") == before, "the file was changed");
 }
 

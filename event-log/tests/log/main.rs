@@ -5,6 +5,7 @@ mod faults;
 mod groups;
 mod kill;
 mod model;
+mod old;
 mod shapes;
 mod streams;
 mod transfer;
