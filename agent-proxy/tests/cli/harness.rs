@@ -142,12 +142,17 @@ impl Place {
     /// Runs another program, which becomes the one under test, to its end.
     #[track_caller]
     pub(crate) fn run_as(&self, argv: &[&str]) -> Ran {
-        Running::new(self.command_as(argv)).end()
+        self.spawn_as(argv).end()
     }
 
     /// Starts the program.
     pub(crate) fn spawn(&self, args: &[&str]) -> Running {
         Running::new(self.command(args))
+    }
+
+    /// Starts another program, which becomes the one under test.
+    pub(crate) fn spawn_as(&self, argv: &[&str]) -> Running {
+        Running::new(self.command_as(argv))
     }
 
     /// Starts a daemon, and returns once it answers.

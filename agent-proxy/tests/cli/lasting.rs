@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::harness::{Daemon, PROGRAM, Place, Ran, gone, parent, signalled};
 
 /// A place with an agent that keeps its conversations.
-fn place() -> Place {
+pub(crate) fn place() -> Place {
     let place = Place::new();
     fs::create_dir_all(place.config()).expect("created");
     let row = format!(
@@ -25,7 +25,7 @@ fn place() -> Place {
 
 impl Place {
     /// A daemon that keeps what there is in this place.
-    fn keeping(&self, flags: &[&str]) -> Daemon<'_> {
+    pub(crate) fn keeping(&self, flags: &[&str]) -> Daemon<'_> {
         let state = self.directory.join("state");
         self.serve_with(&[&["--state-dir", state.to_str().expect("UTF-8")], flags].concat())
     }

@@ -12,6 +12,7 @@ mod leaktest;
 mod operations;
 mod peers;
 mod profiles;
+mod release;
 mod run;
 mod sessions;
 mod supervision;
