@@ -157,6 +157,34 @@ fn a_host_of_the_last_release() {
     system::until("all have gone", || (![proxy, fork_server].into_iter().any(system::is_alive)).then_some(()));
 }
 
+/// Neither side would understand the other.
+#[tokio::test]
+async fn who_is_two_releases_away_is_refused_and_takes_nothing() {
+    let state = State::new();
+    let [host, child, fake] =
+        [env!("CARGO_BIN_EXE_detach-host"), env!("CARGO_BIN_EXE_proxy-child"), env!("CARGO_BIN_EXE_fake-agent")];
+    let mut host = Host::start(host, child, fake, &state.path());
+    let config = AgentSessionConfig { on_host_death: HostDeath::DETACH, ..sessions::fake() };
+    let (proxy, fork_server) = (host.session(&config), host.fork_server);
+    host.kill();
+    for version in [VERSION - 2, VERSION + 2] {
+        // It may not have noticed yet that its host is dead.
+        let reason = system::until("an answer", || match claim_all(&state.detached(), version).remove(0).0 {
+            Verdict::Refused { reason } => Some(reason),
+            Verdict::Busy { .. } => None,
+            verdict @ Verdict::Owner { .. } => panic!("{verdict:?}"),
+        });
+        let (ours, theirs) = (format!("version {VERSION}"), version.to_string());
+        assert!(reason.contains(&ours) && reason.ends_with(&theirs), "{reason}");
+    }
+    let manager = sessions::builder(child, fake).state_dir(state.path()).build().await.expect("built");
+    let session = manager.session(&config.session_id).expect("it is there");
+    let turn = soon("taken", session.prompt("say on", PromptMode::Refuse)).await.expect("prompted");
+    soon("the turn's end", turn.wait()).await.expect("ended");
+    manager.shutdown().await;
+    state.nothing_left(config.session_id.as_str(), &[proxy, fork_server]);
+}
+
 /// A fork server of the last release with its proxy, played by this process; its death is that of a process that stands for it.
 fn last_release(directory: &Path, id: &str) -> std::thread::JoinHandle<()> {
     let stands = registry::spawn(Spawn { argv: vec!["cat".into()], stdin: Input::Pipe, ..Spawn::new("/bin/cat") });
