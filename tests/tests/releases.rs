@@ -25,6 +25,9 @@ use proxy_manager::{AgentSessionConfig, Event, HostDeath, KillOptions, PromptMod
 use registry::{Input, Spawn};
 use serde_json::{Value, json};
 
+/// One that a failed test leaves ends itself soon.
+const FETCHED: HostDeath = HostDeath::Detach { fetch_within_ms: 60_000, spool_bytes: 64 << 20 };
+
 /// A connection on which JSON is spoken, whatever it means.
 struct Talk {
     socket: OwnedFd,
@@ -96,7 +99,7 @@ fn a_host_of_the_last_release() {
     let [host, child, fake] =
         [env!("CARGO_BIN_EXE_detach-host"), env!("CARGO_BIN_EXE_proxy-child"), env!("CARGO_BIN_EXE_fake-agent")];
     let mut host = Host::start(host, child, fake, &state.path());
-    let config = AgentSessionConfig { on_host_death: HostDeath::DETACH, ..sessions::fake() };
+    let config = AgentSessionConfig { on_host_death: FETCHED, ..sessions::fake() };
     let id = config.session_id.to_string();
     let (proxy, fork_server) = (host.session(&config), host.fork_server);
     host.prompt(&id, "say one");
@@ -164,7 +167,7 @@ async fn who_is_two_releases_away_is_refused_and_takes_nothing() {
     let [host, child, fake] =
         [env!("CARGO_BIN_EXE_detach-host"), env!("CARGO_BIN_EXE_proxy-child"), env!("CARGO_BIN_EXE_fake-agent")];
     let mut host = Host::start(host, child, fake, &state.path());
-    let config = AgentSessionConfig { on_host_death: HostDeath::DETACH, ..sessions::fake() };
+    let config = AgentSessionConfig { on_host_death: FETCHED, ..sessions::fake() };
     let (proxy, fork_server) = (host.session(&config), host.fork_server);
     host.kill();
     for version in [VERSION - 2, VERSION + 2] {
