@@ -12,7 +12,8 @@ pub struct Lifecycle {
     pub title: Option<String>,
     /// Labels to find it by.
     pub tags: Vec<String>,
-    /// How long it may be idle before it is suspended, in milliseconds; 0 for never, `null` for the manager's default.
+    /// How long it may be idle before it is suspended, in milliseconds; 0 for never, `null` for the manager's default
+    /// (300 seconds with a state directory).
     pub idle_suspend_ms: Option<u64>,
     /// Whether a prompt to it resumes it when it is suspended.
     pub resume_on_prompt: bool,

@@ -13,6 +13,9 @@ use crate::{
     supervision::SessionBounds,
 };
 
+/// How long sessions may be idle where they are kept.
+const IDLE_SUSPEND: Duration = Duration::from_secs(300);
+
 /// Which program is started as the fork server. It must call `proxy_child::run_if_child` first in `main`.
 #[derive(Clone, Debug)]
 pub enum Child {
@@ -47,6 +50,7 @@ pub struct Builder {
     pub(crate) cgroup_parent: Option<PathBuf>,
     pub(crate) state_dir: Option<PathBuf>,
     pub(crate) bounds: SessionBounds,
+    /// `None`: what suits, with a state directory or without.
     pub(crate) idle_suspend: Option<Duration>,
     pub(crate) log_failure: LogFailure,
     pub(crate) retention: Retention,
@@ -119,11 +123,18 @@ impl Builder {
 
     /// How long a session may be idle before it is suspended: its processes end, and its conversation is kept, for
     /// [`ProxyManager::resume_session`] or the next prompt. Only sessions with a conversation that can be gone on with are.
-    /// Never by default; a session may say it for itself (`Lifecycle::idle_suspend_ms`).
+    /// Zero is never. By default 300 seconds with a [`Builder::state_dir`], and never without one, where a suspended session
+    /// would go with the manager; a session may say it for itself (`Lifecycle::idle_suspend_ms`).
     #[must_use]
     pub fn idle_suspend(mut self, after: Duration) -> Self {
         self.idle_suspend = Some(after);
         self
+    }
+
+    /// The same for a session that does not say it, in milliseconds; 0 for never.
+    pub(crate) fn idle_suspend_ms(&self) -> u64 {
+        let usual = if self.state_dir.is_some() { IDLE_SUSPEND } else { Duration::ZERO };
+        self.idle_suspend.unwrap_or(usual).as_millis().try_into().unwrap_or(u64::MAX)
     }
 
     /// What becomes of a session whose events cannot be written to the event log. It goes on by default.

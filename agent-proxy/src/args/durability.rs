@@ -9,9 +9,6 @@ use serde_json::Value;
 use super::{lifecycle::IdleSuspend, measures};
 use crate::problem::Problem;
 
-/// How long sessions of a daemon with a state directory may be idle.
-const IDLE_SUSPEND: Duration = Duration::from_secs(300);
-
 /// What lasts.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Durability")]
@@ -52,9 +49,9 @@ impl DurabilityArgs {
     ///
     /// # Errors
     /// `invalid-config` for a file of rules that is none, with the rule.
-    pub(crate) fn onto(&self, mut builder: Builder, has_state_dir: bool) -> Result<Builder, Problem> {
-        if let Some(after) = self.idle_suspend(has_state_dir) {
-            builder = builder.idle_suspend(after);
+    pub(crate) fn onto(&self, mut builder: Builder) -> Result<Builder, Problem> {
+        if let Some(IdleSuspend(after)) = self.idle_suspend {
+            builder = builder.idle_suspend(after.unwrap_or(Duration::ZERO));
         }
         if let Some(path) = &self.rules {
             builder = builder.rules(rules(path)?);
@@ -67,14 +64,6 @@ impl DurabilityArgs {
             max_bytes_total: self.retention_total,
         };
         Ok(builder.retention(retention).log_failure(self.on_log_failure.map_or(LogFailure::Degrade, Into::into)))
-    }
-
-    /// Where nothing is kept over the daemon's end, sessions are suspended only if somebody asks for it.
-    fn idle_suspend(&self, has_state_dir: bool) -> Option<Duration> {
-        match self.idle_suspend {
-            Some(IdleSuspend(after)) => after,
-            None => has_state_dir.then_some(IDLE_SUSPEND),
-        }
     }
 }
 
@@ -121,14 +110,6 @@ mod tests {
             Command::Serve(args) => Some(args.durability),
             other => panic!("{other:?}"),
         }
-    }
-
-    #[test]
-    fn who_keeps_nothing_suspends_nothing_unasked() {
-        let idle = |flags: &str, has| durability(flags).expect("parses").idle_suspend(has);
-        assert_eq!((idle("", false), idle("", true)), (None, Some(IDLE_SUSPEND)));
-        assert_eq!(idle("--idle-suspend never", true), None);
-        assert_eq!(idle("--idle-suspend 1m", false), Some(Duration::from_secs(60)));
     }
 
     #[test]

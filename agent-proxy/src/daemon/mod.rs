@@ -47,7 +47,7 @@ pub(crate) async fn serve(
     let mut builder = configuration.onto(ProxyManager::builder(child).base_env(environment::base()));
     builder = builder.containment(args.containment.containment.unwrap_or_default());
     builder = args.supervision.onto(builder.max_depth(args.max_depth));
-    builder = args.durability.onto(builder, args.state_dir.is_some())?;
+    builder = args.durability.onto(builder)?;
     if let Some(directory) = args.cgroup_parent {
         builder = builder.cgroup_parent(absolute(directory)?);
     }

@@ -323,6 +323,32 @@ fn idle_sessions_are_suspended_and_crashed_ones_started_again() {
     daemon.run(&["kill", "t"]).exits(0);
 }
 
+/// How long a session may be idle is its daemon's to say, unless it says so itself.
+#[test]
+fn where_sessions_last_they_may_be_idle_for_five_minutes() {
+    let place = place();
+    let told = |daemon: &Daemon<'_>, id: &str, flags: &[&str]| {
+        daemon.start_kept(id, flags);
+        let records = daemon.records(&["--all"]);
+        let record = records.iter().find(|record| record["sessionId"] == id).expect("it has a record");
+        record["config"]["lifecycle"]["idleSuspendMs"].clone()
+    };
+    let daemon = place.keeping(&[]);
+    assert_eq!(told(&daemon, "a", &[]), 300_000);
+    assert_eq!(told(&daemon, "b", &["--idle-suspend", "1m"]), 60_000);
+    assert_eq!(told(&daemon, "c", &["--idle-suspend", "never"]), 0);
+    daemon.end(Signal::SIGINT).exits(0);
+    let daemon = place.keeping(&["--idle-suspend", "never"]);
+    assert_eq!(told(&daemon, "d", &[]), 0);
+    daemon.end(Signal::SIGINT).exits(0);
+    // With this one a suspended session would go.
+    let daemon = place.serve();
+    assert_eq!(told(&daemon, "a", &[]), 0);
+    daemon.end(Signal::SIGINT).exits(0);
+    let daemon = place.serve_with(&["--idle-suspend", "1m"]);
+    assert_eq!(told(&daemon, "a", &[]), 60_000);
+}
+
 #[test]
 fn anyone_appends_and_rules_make_actions_of_it() {
     let place = place();

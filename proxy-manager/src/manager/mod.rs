@@ -101,7 +101,7 @@ impl ProxyManager {
         let (deadlines, history, ended_sessions) = (builder.deadlines, builder.history, builder.ended_sessions);
         let admission = Arc::new(Admission::new(builder.bounds));
         let kit = Kit { cwd, ..builder.kit.clone() };
-        let idle_suspend_ms = builder.idle_suspend.map_or(0, |idle| idle.as_millis().try_into().unwrap_or(u64::MAX));
+        let idle_suspend_ms = builder.idle_suspend_ms();
         let (log_failure, retention) = (builder.log_failure, builder.retention);
         let rules = builder.rules.clone().into();
         let Prepared { containing, state, log, roster, homes, records, recovered, outlived } =

@@ -8,7 +8,7 @@ use ipc_protocol::{
     message::{FromProxy, ToProxy},
 };
 use tempfile::TempDir;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::*;
 use crate::{
@@ -300,6 +300,39 @@ async fn what_is_handed_over_is_no_other_session_s_until_it_is_taken_back() {
     let taken_back = playing.manager.take_back(session.id());
     let (taken_back, _proxy) = tokio::join!(soon(taken_back), begins(&mut playing.fork_server));
     taken_back.expect("taken back");
+}
+
+#[tokio::test]
+async fn where_sessions_last_one_that_says_nothing_of_it_is_suspended_after_five_minutes() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let builder = Builder::new(Child::Path("/nowhere".into()));
+    for (builder, after) in [
+        (builder.clone().state_dir("/nowhere".into()), Some(300)),
+        (builder.clone(), None),
+        (builder.clone().idle_suspend(Duration::from_secs(60)), Some(60)),
+        (builder.state_dir("/nowhere".into()).idle_suspend(Duration::ZERO), None),
+    ] {
+        let place = Place::with(None);
+        let (mut inner, fork_server) = place.inner(patient());
+        inner.idle_suspend_ms = builder.idle_suspend_ms();
+        let mut playing = Playing { manager: ProxyManager { inner: Arc::new(inner) }, fork_server };
+        // It is idle from some time between these on. What is started takes threads, for which a stopped clock does not wait.
+        let before = Instant::now();
+        let (session, mut proxy) = playing.started(config("s")).await;
+        tokio::time::pause();
+        let idle = Instant::now();
+        match (timeout(HOUR, proxy.next()).await, after.map(Duration::from_secs)) {
+            (Ok(Some(ToProxy::Shutdown { reason, .. })), Some(after)) => {
+                assert_eq!(reason, EndReason::Suspended);
+                let now = Instant::now();
+                // To the millisecond, as the clock goes.
+                assert!(before + after <= now && now <= idle + after + Duration::from_millis(1), "{:?}", now - idle);
+            }
+            (Err(_), None) => assert_eq!(session.info().state, SessionState::Idle),
+            (said, after) => panic!("{after:?}: {said:?}"),
+        }
+        tokio::time::resume();
+    }
 }
 
 #[tokio::test]
