@@ -1,6 +1,6 @@
 //! Things asked for on the stream: appended by anyone, done at most once.
 
-use std::{fs, path::Path};
+use std::{cell::Cell, fs, path::Path, sync::Arc};
 
 use agent_proxy_tests::{
     detach::{Host, asked_of_nobody, hold, kept},
@@ -9,8 +9,8 @@ use agent_proxy_tests::{
 };
 use event_log::{EventLog, Options};
 use proxy_manager::{
-    ActionRule, AgentSessionConfig, AgentSpec, Envelope, Error, Event, Json, KillOptions, PromptMode, ProxyManager,
-    SessionHandle, SessionId, SessionState, Subscription,
+    ActionRule, AgentSessionConfig, AgentSpec, Envelope, Error, Event, HostDeath, Json, KillOptions, PromptMode,
+    ProxyManager, SessionFilter, SessionHandle, SessionId, SessionState, Subscription,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -230,9 +230,7 @@ async fn what_is_asked_of_a_session_at_rest_is_done_once_though_the_host_is_kill
             assert_eq!(claimed, asked[0].0, "the first is being done, the others wait for it");
             fs::remove_file(hold(&state)).expect("removed");
         }
-        let env = [("PATH", "/usr/bin:/bin")].into_iter().collect();
-        let kept = kept(FAKE, state.to_str().expect("UTF-8"));
-        let manager = builder().agent(kept).base_env(env).state_dir(state).build().await.expect("built");
+        let manager = next(&state).await;
         let mut events = manager.subscribe_from(&id, 0).expect("known");
         let last = json!({ "content": "say last" });
         soon("the append", manager.append_event(&id, PROMPT, 1, Json::from(&last))).await.expect("appended");
@@ -249,6 +247,215 @@ async fn what_is_asked_of_a_session_at_rest_is_done_once_though_the_host_is_kill
         }
         manager.shutdown().await;
     }
+}
+
+/// What came of an action of which a manager tells the failure.
+fn failures_at(all: &[Arc<Envelope>], at: u64) -> Vec<&str> {
+    let end = format!(" at {at:020}");
+    let failed = all.iter().filter_map(|envelope| match &envelope.event {
+        Event::ActionFailed { action, error } if action.ends_with(&end) => Some(error.as_str()),
+        _ => None,
+    });
+    failed.collect()
+}
+
+/// All of a session's events up to the one that `is_last`, or its end.
+async fn until_event(
+    manager: &ProxyManager,
+    id: &SessionId,
+    is_last: impl Fn(&Envelope) -> bool,
+) -> Vec<Arc<Envelope>> {
+    let (mut events, mut all) = (manager.subscribe_from(id, 0).expect("kept"), Vec::new());
+    soon("the last of these events", async {
+        while let Some(envelope) = events.next().await {
+            let was_last = is_last(&envelope);
+            all.push(envelope);
+            if was_last {
+                break;
+            }
+        }
+    })
+    .await;
+    all
+}
+
+fn tagged(manager: &ProxyManager, tag: &str) -> usize {
+    manager.records(&SessionFilter { tag: Some(tag.to_owned()), ..SessionFilter::default() }).len()
+}
+
+/// Each thing that can be asked for of a session at rest, or by it: what its host was doing when it was killed is told, the rest is
+/// done by the next one, and nothing by the one after that.
+#[tokio::test]
+async fn everything_comes_to_one_end_though_the_host_is_killed_meanwhile() {
+    // The host is killed while it does the first, or when so many ends of these were told.
+    for ends in [0, 1, 2, 4] {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let state = scratch.path().join("state");
+        let mut host = Host::start(env!("CARGO_BIN_EXE_detach-host"), env!("CARGO_BIN_EXE_proxy-child"), FAKE, &state);
+        let config = AgentSessionConfig { cwd: Some("/".into()), ..AgentSessionConfig::new("kept") };
+        let id = config.session_id.clone();
+        host.session(&config);
+        host.suspend(&id);
+        if ends == 0 {
+            fs::write(hold(&state), "").expect("written");
+        }
+        let create = |tag| json!({"config": {"agent": "kept", "cwd": "/", "lifecycle": {"tags": [tag]}}});
+        let asked: Vec<_> = [
+            ("session-create", create("one")),
+            ("steer", json!({"content": "left"})),
+            ("session-create", create("two")),
+            ("abort", Value::Null),
+            ("permission-respond", json!({"id": "x", "answer": "allow"})),
+            ("session-create", create("three")),
+            ("session-destroy", json!({"graceMs": 0})),
+        ]
+        .into_iter()
+        .map(|(verb, payload)| (host.append(&id, &format!("agent:action:{verb}:called"), &payload), verb, payload))
+        .collect();
+        if ends > 0 {
+            let told = Cell::new(0);
+            host.line("an end", |line| {
+                let is_end = line["type"] == "action:failed" || line["payload"]["status"] == "sessionCreated";
+                told.set(told.get() + usize::from(is_end && line["eventStreamId"] == id.as_str()));
+                (told.get() >= ends).then_some(())
+            });
+        }
+        host.kill();
+        let claimed = claimed_by_the_dead(&state, &id);
+        if ends == 0 {
+            assert_eq!(claimed, asked[0].0, "the first is being done, the others wait for it");
+            fs::remove_file(hold(&state)).expect("removed");
+        }
+        let manager = next(&state).await;
+        let last = asked[6].0;
+        let is_last = |envelope: &Envelope| match &envelope.event {
+            Event::ActionFailed { action, .. } => action.ends_with(&format!(" at {last:020}")),
+            Event::SessionEnded { .. } => true,
+            _ => false,
+        };
+        let all = until_event(&manager, &id, is_last).await;
+        let told_of = |tag: &str| {
+            let created = all.iter().filter_map(|envelope| match &envelope.event {
+                Event::SessionStatus { status, detail } if status == "sessionCreated" => {
+                    Some(detail.parse().expect("an id"))
+                }
+                _ => None,
+            });
+            created.filter(|id| manager.record(id).expect("kept").config.lifecycle.tags == [tag]).count()
+        };
+        let mut tags = Vec::new();
+        for (at, verb, payload) in &asked {
+            let (failed, what) =
+                (failures_at(&all, *at), format!("{ends}: {verb} at {at}, claimed {claimed}: {all:?}"));
+            let done = match *verb {
+                "session-create" => {
+                    let tag = payload["config"]["lifecycle"]["tags"][0].as_str().expect("a tag");
+                    tags.push((tag, tagged(&manager, tag)));
+                    assert!(tagged(&manager, tag) <= 1, "{what}");
+                    told_of(tag)
+                }
+                "session-destroy" => all.iter().filter(|e| matches!(e.event, Event::SessionEnded { .. })).count(),
+                _ => 0,
+            };
+            // What was begun by the dead may have been done before it could be told.
+            let most = if *at == claimed { 2 } else { 1 };
+            assert!((1..=most).contains(&(failed.len() + done)) && failed.len() <= 1 && done <= 1, "{what}");
+            if *at > claimed && matches!(*verb, "session-create" | "session-destroy") {
+                assert_eq!(done, 1, "{what}");
+            }
+            if *at == claimed && ends == 0 {
+                assert!(failed.len() == 1 && failed[0].contains("its host ended"), "{what}");
+            }
+        }
+        manager.shutdown().await;
+        let manager = next(&state).await;
+        for (tag, before) in tags {
+            assert_eq!(tagged(&manager, tag), before, "{tag}");
+        }
+        let later = until_event(&manager, &id, is_last).await;
+        for (at, ..) in &asked {
+            assert_eq!(failures_at(&later, *at), failures_at(&all, *at));
+        }
+        manager.shutdown().await;
+    }
+}
+
+/// What is asked of a turn that goes on without its host.
+#[tokio::test]
+async fn what_is_asked_of_a_turn_is_done_once_though_the_host_is_killed_meanwhile() {
+    for last in ["abort", "session-destroy"] {
+        // The host is killed when the agent has said this.
+        for said in [None, Some("permission: allow-once"), Some("steered: left"), Some("steered: right")] {
+            let scratch = tempfile::tempdir().expect("a directory");
+            let state = scratch.path().join("state");
+            let mut host =
+                Host::start(env!("CARGO_BIN_EXE_detach-host"), env!("CARGO_BIN_EXE_proxy-child"), FAKE, &state);
+            // One that a failed test leaves ends itself soon.
+            let on_host_death = HostDeath::Detach { fetch_within_ms: 60_000, spool_bytes: 1 << 20 };
+            let config = AgentSessionConfig { on_host_death, ..fake() };
+            let id = config.session_id.clone();
+            host.session(&config);
+            host.prompt(id.as_str(), "ask may I\nwait");
+            let request = host.line("the request", |line| {
+                let is_it = line["type"] == "permission:requested" && line["eventStreamId"] == id.as_str();
+                is_it.then(|| line["payload"]["id"].as_str().map(str::to_owned)).flatten()
+            });
+            let asked = [
+                ("permission-respond", json!({"id": request, "answer": "allow"})),
+                ("steer", json!({"content": "left"})),
+                ("steer", json!({"content": "right"})),
+                (last, Value::Null),
+            ]
+            .map(|(verb, payload)| host.append(&id, &format!("agent:action:{verb}:called"), &payload));
+            if let Some(said) = said {
+                host.line(said, |line| {
+                    let text = line["payload"]["text"].as_str().unwrap_or_default();
+                    (text.trim() == said && line["eventStreamId"] == id.as_str()).then_some(())
+                });
+            }
+            host.kill();
+            let manager = next(&state).await;
+            let all = until_event(&manager, &id, |envelope| match &envelope.event {
+                Event::ActionFailed { action, .. } => action.ends_with(&format!(" at {:020}", asked[3])),
+                Event::Complete { .. } => last == "abort",
+                _ => false,
+            })
+            .await;
+            let texts = |wanted: &str| {
+                let is_it = |envelope: &&Arc<Envelope>| matches!(&envelope.event, Event::Text { text } if text.trim() == wanted);
+                all.iter().filter(is_it).count()
+            };
+            let is_end = |envelope: &&Arc<Envelope>| match &envelope.event {
+                Event::Complete { .. } => last == "abort",
+                Event::SessionEnded { .. } => true,
+                _ => false,
+            };
+            let done = [
+                texts("permission: allow-once"),
+                texts("steered: left"),
+                texts("steered: right"),
+                all.iter().filter(is_end).count(),
+            ];
+            for (done, at) in done.into_iter().zip(asked) {
+                let failed = failures_at(&all, at);
+                let what = format!("{last}, {said:?}: {at} was done {done} times, and failed: {failed:?}; {all:?}");
+                assert!(done <= 1 && failed.len() <= 1, "{what}");
+                // An agent that is killed may not have said yet what it was told.
+                assert!(done + failed.len() >= 1 || (last == "session-destroy" && at != asked[3]), "{what}");
+                assert!(failed.iter().all(|error| error.contains("its host ended")), "{what}");
+            }
+            manager.shutdown().await;
+        }
+    }
+}
+
+/// The next manager of what a killed host has left.
+async fn next(state: &Path) -> ProxyManager {
+    let env = [("PATH", "/usr/bin:/bin")].into_iter().collect();
+    let kept = kept(FAKE, state.to_str().expect("UTF-8"));
+    let builder = builder().agent(kept).base_env(env).state_dir(state.to_owned());
+    until("the dead host's lock is free", || EventLog::open(state.join("log.sqlite"), Options::default()).ok());
+    builder.build().await.expect("built")
 }
 
 /// Up to where a host that is dead has done, or begun to do, what was asked of a session.

@@ -24,6 +24,8 @@ const LONGEST_TYPE: usize = 256;
 const LONGEST_PAYLOAD: usize = 1024 * 1024;
 /// Who has come to which action, in the event log.
 const CONSUMER: &str = "actions";
+/// Which action is being done, there too; 0 for none.
+const DOING: &str = "doing";
 /// How far back a manager looks for actions that its predecessor had no time for, in events, where none of the stream was ever
 /// claimed.
 const LOOK_BACK: u64 = 10_000;
@@ -33,7 +35,8 @@ static LOOKING: Semaphore = Semaphore::const_new(4);
 impl ProxyManager {
     /// Appends an event of somebody else's to a session's stream, and says its offset: with a state directory it is durable
     /// then. If its type asks for something (`agent:action:prompt:called`, …), that is done after it, at most once, in the order
-    /// appended; what fails is told by an `action:failed`. So is what the rules ([`crate::Builder::rules`]) make of it.
+    /// appended; what fails is told by an `action:failed`, and so is what was being done when its host was killed: by the next
+    /// manager, which does not do it again. What the rules ([`crate::Builder::rules`]) make of it is done in the same way.
     ///
     /// # Errors
     /// [`Error::InvalidConfig`] if the type is one of ours, or the event too long; [`Error::Ended`] if the session is over;
@@ -73,7 +76,9 @@ impl ProxyManager {
     /// next one.
     async fn act_once(&self, id: &SessionId, offset: u64, kind: &str, action: Result<Action, String>) {
         let Ok(session) = self.open().and_then(|()| self.inner.directory.get(id)) else { return };
-        let name = format!("{kind} at {offset:020}");
+        let name = name_of(kind, offset);
+        // Before it is claimed: of what is claimed it is known whether it was begun.
+        self.note_doing(id, offset);
         let done = match self.claim(id, offset).await {
             Ok(()) => match action {
                 Ok(action) => self.act(id, &name, action).await.map_err(|error| error.to_string()),
@@ -81,8 +86,19 @@ impl ProxyManager {
             },
             Err(error) => Err(error.to_string()),
         };
-        if let Err(error) = done {
-            session.tell_failed(name, error).await;
+        let is_told = match done {
+            Ok(()) => true,
+            Err(error) => session.tell_failed(name, error).await,
+        };
+        if is_told {
+            self.note_doing(id, 0);
+        }
+    }
+
+    /// Notes which action is being done; nobody waits for that.
+    fn note_doing(&self, id: &SessionId, offset: u64) {
+        if let Some(log) = self.inner.streams.log.get() {
+            log.set_cursor(DOING, id, offset, Box::new(|_| {}));
         }
     }
 
@@ -151,16 +167,17 @@ async fn claim_in(log: &EventLog, id: &SessionId, offset: u64, after: Duration) 
 
 /// Does what an earlier manager was asked for in a session's events up to `last`, and had no time for.
 pub(super) async fn act_on_missed(manager: &Weak<Inner>, id: &SessionId, last: u64) {
-    if let Err(error) = do_missed(manager, id, last).await {
+    if last == 0 {
+        return;
+    }
+    let (told, done) = (tell_interrupted(manager, id).await, do_missed(manager, id, last).await);
+    if let Err(error) = told.and(done) {
         tracing::warn!(session = %id, %error, "actions may be missed");
     }
 }
 
 /// The same, a page of them at a time.
 async fn do_missed(manager: &Weak<Inner>, id: &SessionId, last: u64) -> Result<()> {
-    if last == 0 {
-        return Ok(());
-    }
     let mut from = None;
     while from.is_none_or(|from| from < last) {
         let Some(log) = manager.upgrade().and_then(|inner| inner.streams.log.get()) else { return Ok(()) };
@@ -187,6 +204,48 @@ async fn do_missed(manager: &Weak<Inner>, id: &SessionId, last: u64) -> Result<(
         Some(manager) if manager.open().is_ok() => manager.claim(id, last).await,
         _ => Ok(()),
     }
+}
+
+fn name_of(kind: &str, offset: u64) -> String {
+    format!("{kind} at {offset:020}")
+}
+
+/// Tells of the action that the last manager was killed in: nobody knows whether it was done.
+async fn tell_interrupted(manager: &Weak<Inner>, id: &SessionId) -> Result<()> {
+    let Some(log) = manager.upgrade().and_then(|inner| inner.streams.log.get()) else { return Ok(()) };
+    let of = id.clone();
+    let interrupted = {
+        let _turn = LOOKING.acquire().await;
+        blocking("looking for what was being done", move || interrupted(&log, &of)).await??
+    };
+    let (Some(name), Some(inner)) = (interrupted, manager.upgrade()) else { return Ok(()) };
+    let manager = ProxyManager { inner };
+    let session = manager.inner.directory.get(id)?;
+    let error = "its host ended while it was being done: it may have been done, and is not done again".to_owned();
+    if session.tell_failed(name, error).await {
+        manager.note_doing(id, 0);
+    }
+    Ok(())
+}
+
+/// Name of the action that a manager was killed in, if nothing is told of it. Blocks.
+fn interrupted(log: &EventLog, id: &SessionId) -> std::result::Result<Option<String>, LogError> {
+    let doing = log.cursor(DOING, id)?;
+    // One that was not claimed is still to be done.
+    if doing == 0 || doing > log.cursor(CONSUMER, id)? {
+        return Ok(None);
+    }
+    let events = log.read(id, doing - 1, Limit::default())?.events;
+    let name = events.first().filter(|asked| asked.offset == doing).and_then(|asked| match &asked.event {
+        Event::External { kind, .. } => Some(name_of(kind, doing)),
+        _ => None,
+    });
+    // It may have been killed just after it had told.
+    let is_told = |name: &String| {
+        let tells = |event: &Event| matches!(event, Event::ActionFailed { action, .. } if action == name);
+        events.iter().any(|envelope| tells(&envelope.event))
+    };
+    Ok(name.filter(|name| !is_told(name)))
 }
 
 /// The events behind `from` among which there may be some that were missed; without that the first of them. Blocks.

@@ -90,8 +90,8 @@ impl Session {
         }
     }
 
-    /// Says in its stream that an action failed, if it has one still.
-    pub(crate) async fn tell_failed(&self, action: String, error: String) {
+    /// Says in its stream that an action failed, if it has one still. Whether that is kept, as far as anything of it is.
+    pub(crate) async fn tell_failed(&self, action: String, error: String) -> bool {
         let event = Event::ActionFailed { action, error };
         let told = match self.append(event.clone()).await {
             // Where the log is late, or cannot take it, it may live on.
@@ -104,7 +104,9 @@ impl Session {
         };
         if let Err(error) = told {
             tracing::warn!(session = %self.id, %error, "an action failed, and nobody can be told");
+            return false;
         }
+        true
     }
 
     /// Of a suspended session there is no task: says `None` of any other.
