@@ -1,6 +1,11 @@
 //! Sessions that outlive their hosts: each host is killed with SIGKILL, and another one goes on.
 
 use std::{
+    fs::Permissions,
+    os::unix::{
+        fs::{MetadataExt, PermissionsExt},
+        process::CommandExt,
+    },
     path::Path,
     time::{Duration, Instant},
 };
@@ -620,6 +625,61 @@ async fn a_session_cannot_be_its_own_host() {
     let mut events = session.subscribe();
     let answer = said(&mut events, "{\"refused\"").await;
     assert!(answer.contains("belongs to one of these sessions"), "{answer}");
+    manager.shutdown().await;
+    state.nothing_left(&id, &[proxy, fork_server]);
+}
+
+/// Nobody.
+const ORDINARY: u32 = 65534;
+
+/// The way to a session is its user's only; and who comes to its end all the same is refused.
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "the registry starts no program as another user")]
+async fn no_other_user_becomes_its_host() {
+    let state = State::new();
+    let mut host = host(&state);
+    let config = detached(sessions::fake());
+    let (id, proxy) = (config.session_id.to_string(), host.session(&config));
+    let fork_server = host.fork_server;
+    host.kill();
+    let only_ours = |path: &Path, mode: u32| {
+        let metadata = std::fs::metadata(path).expect("it is there");
+        let us = rustix::process::geteuid().as_raw();
+        assert_eq!((metadata.uid(), metadata.mode() & 0o7777), (us, mode), "{}", path.display());
+    };
+    only_ours(&state.detached(), 0o700);
+    let sockets: Vec<_> =
+        std::fs::read_dir(state.detached()).expect("readable").flatten().map(|at| at.path()).collect();
+    let sockets: Vec<_> = sockets.iter().filter(|path| path.extension().is_some_and(|end| end == "sock")).collect();
+    let [socket] = sockets[..] else { panic!("{sockets:?}") };
+    only_ours(socket, 0o600);
+    if rustix::process::geteuid().is_root() {
+        // Where others can run it. It is given up with the test's directory.
+        let claimer = state.path().join("claimer");
+        std::fs::copy(env!("CARGO_BIN_EXE_claimer"), &claimer).expect("copied");
+        let ways =
+            [(claimer.clone(), 0o755), (state.path(), 0o755), (state.detached(), 0o755), (socket.clone(), 0o666)];
+        let before: Vec<_> =
+            ways.iter().map(|(path, _)| std::fs::metadata(path).expect("there").permissions()).collect();
+        for (path, mode) in &ways {
+            std::fs::set_permissions(path, Permissions::from_mode(*mode)).expect("opened");
+        }
+        let mut command = std::process::Command::new(&claimer);
+        let command = command.arg(state.detached()).uid(ORDINARY).gid(ORDINARY).current_dir("/").output();
+        let claimed = command.expect("it runs");
+        let said = String::from_utf8_lossy(&claimed.stdout);
+        let verdicts: Vec<Verdict> = said.lines().map(|line| serde_json::from_str(line).expect("a verdict")).collect();
+        let [Verdict::Refused { reason }] = &verdicts[..] else { panic!("{verdicts:?}: {claimed:?}") };
+        assert!(reason.contains(&format!("you are user {ORDINARY}")), "{reason}");
+        for ((path, _), before) in ways.iter().zip(before) {
+            std::fs::set_permissions(path, before).expect("closed");
+        }
+    } else {
+        system::not_run("another user at the socket of a detached session: takes root to be one");
+    }
+    // It is there still, for its own user.
+    let manager = next(&state).await;
+    only(&manager).ping().await.expect("it lives");
     manager.shutdown().await;
     state.nothing_left(&id, &[proxy, fork_server]);
 }

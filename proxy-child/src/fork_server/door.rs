@@ -229,10 +229,7 @@ fn peer(stream: &Stream, own: ProcessId) -> Result<OwnedFd, String> {
     let Stream::UdSocket(socket) = stream;
     let peer = getsockopt(socket, sockopt::PeerCredentials);
     let peer = peer.map_err(|error| format!("the kernel does not say who you are ({error})"))?;
-    let us = rustix::process::geteuid().as_raw();
-    if peer.uid() != us {
-        return Err(format!("you are user {}, and these sessions are user {us}'s", peer.uid()));
-    }
+    may_come_in(peer.uid(), rustix::process::geteuid().as_raw())?;
     // 0 is a process of another PID namespace.
     let pid = Pid::try_from(peer.pid()).ok().filter(|pid| *pid != 0);
     let pid = pid.ok_or_else(|| "the kernel does not say which process you are".to_owned())?;
@@ -256,8 +253,15 @@ fn peer(stream: &Stream, own: ProcessId) -> Result<OwnedFd, String> {
     }
 }
 
+/// Whether who connected is the one whose sessions these are; the reason if not.
+fn may_come_in(user: u32, ours: u32) -> Result<(), String> {
+    if user == ours { Ok(()) } else { Err(format!("you are user {user}, and these sessions are user {ours}'s")) }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     /// A door of `own`, at which so many have knocked.
@@ -298,5 +302,29 @@ mod tests {
         drop(callers.remove(0));
         assert!(door.turn(None).is_none());
         assert_eq!(door.fds().count(), MAX_CALLERS, "and the listener, with one less");
+    }
+
+    #[test]
+    fn nobody_else_can_reach_the_socket() {
+        let directory = std::env::temp_dir().join(format!("agent-proxy-door-modes-{}", std::process::id()));
+        std::fs::create_dir(&directory).expect("made");
+        let door = Door::open(&directory, ProcessId { pid: 50, start_time: 5 }).expect("opened");
+        for path in [&door.socket, &door.lock_path] {
+            let mode = std::fs::metadata(path).expect("it is there").permissions().mode();
+            assert_eq!(mode & 0o7777, 0o600, "{}", path.display());
+        }
+        drop(door);
+        // It takes them along.
+        std::fs::remove_dir(&directory).expect("it is empty");
+    }
+
+    /// With a user of another number: tests/tests/detach.rs, as far as there is one.
+    #[test]
+    fn other_users_are_refused_root_too() {
+        assert_eq!(may_come_in(1000, 1000), Ok(()));
+        for (user, ours) in [(1001, 1000), (0, 1000), (1000, 0)] {
+            let refused = may_come_in(user, ours).expect_err("another one");
+            assert!(refused.contains(&format!("user {user},")) && refused.contains(&format!("user {ours}'s")));
+        }
     }
 }
