@@ -28,11 +28,14 @@ pub(super) struct Overseer {
     is_late: bool,
     /// The limit for which the session ends, and when it should have.
     ends: Option<(LimitKind, Option<Instant>)>,
+    /// Whose file was last said to be too large by somebody else, and whose by its end: one that does not write on is both.
+    writer: Option<ProcessId>,
+    ended_writer: Option<ProcessId>,
 }
 
 impl Overseer {
     pub(super) fn new(limits: Limits, wedged: Duration) -> Self {
-        Self { limits, wedged, started: None, is_late: false, ends: None }
+        Self { limits, wedged, started: None, is_late: false, ends: None, writer: None, ended_writer: None }
     }
 
     /// The agent is ready; until then there is a deadline of the start.
@@ -40,14 +43,26 @@ impl Overseer {
         self.started = Some(now);
     }
 
-    /// What the end of a process says of a limit.
-    pub(super) fn judge_exit(&self, process: ProcessId, exit: ExitStatus) -> Option<LimitExceeded> {
-        registry::file_size_exceeded(&self.limits, process, exit)
+    /// What the end of a process says of a limit, if that is news.
+    pub(super) fn judge_exit(&mut self, process: ProcessId, exit: ExitStatus, now: Instant) -> Option<LimitExceeded> {
+        let passed = registry::file_size_exceeded(&self.limits, process, exit)?;
+        self.ended_writer = Some(process);
+        (self.writer != Some(process) && self.is_news(&passed, now)).then_some(passed)
     }
 
-    /// Somebody says that a limit is passed; whether that is news. Each that ends the session is said once, and the wall
-    /// clock is passed once.
+    /// Somebody says that a limit is passed; whether that is news.
     pub(super) fn take(&mut self, passed: &LimitExceeded, now: Instant) -> bool {
+        if passed.limit == LimitKind::FileSize && passed.process.is_some() {
+            self.writer = passed.process;
+            if self.writer == self.ended_writer {
+                return false;
+            }
+        }
+        self.is_news(passed, now)
+    }
+
+    /// Each that ends the session is said once, and the wall clock is passed once.
+    fn is_news(&mut self, passed: &LimitExceeded, now: Instant) -> bool {
         if passed.limit == LimitKind::WallClock && std::mem::replace(&mut self.is_late, true) {
             return false;
         }
@@ -146,6 +161,21 @@ mod tests {
         assert_eq!((overseer.next(), overseer.tick(due - Duration::from_millis(1))), (Some(due), None));
         assert_eq!(overseer.tick(due), Some(Overdue::Ended(LimitKind::WallClock)));
         assert_eq!((overseer.next(), overseer.tick(due)), (None, None), "once");
+    }
+
+    #[test]
+    fn a_writer_that_was_seen_at_the_limit_and_then_ended_there_is_told_of_once() {
+        let (process, other) = (ProcessId { pid: 5, start_time: 1 }, ProcessId { pid: 6, start_time: 1 });
+        let on_limit = LimitAction::KillProcess;
+        let limits = Limits { file_size_bytes: Some(100), on_limit, ..Limits::default() };
+        let (mut overseer, now) = (Overseer::new(limits, WEDGED), Instant::now());
+        let stopped = ExitStatus::Signal(rustix::process::Signal::XFSZ.as_raw());
+        let passed = overseer.judge_exit(process, stopped, now).expect("it is told of");
+        assert!(!overseer.take(&passed, now), "the proxy says it too late");
+        let seen = LimitExceeded { process: Some(other), ..passed };
+        assert!(overseer.take(&seen, now));
+        assert_eq!(overseer.judge_exit(other, stopped, now), None);
+        assert!(overseer.judge_exit(ProcessId { start_time: 2, ..other }, stopped, now).is_some(), "the next one");
     }
 
     #[test]

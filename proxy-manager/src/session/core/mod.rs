@@ -408,13 +408,13 @@ impl Core {
                     self.witness.saw(*process, *exit);
                 }
                 let passed = match &event {
-                    Event::ProcessExited { process, exit: Some(exit), .. } => self.limits.judge_exit(*process, *exit),
+                    Event::ProcessExited { process, exit: Some(exit), .. } => {
+                        self.limits.judge_exit(*process, *exit, now)
+                    }
                     _ => None,
                 };
                 self.event(turn, event, now);
-                if let Some(passed) = passed
-                    && self.limits.take(&passed, now)
-                {
+                if let Some(passed) = passed {
                     let limit = passed.limit;
                     let ends = limits::ends_session(&passed);
                     self.log.push(turn, Event::LimitExceeded(Box::new(passed)));
