@@ -96,6 +96,16 @@ impl Writer {
         self.history.log_failure == LogFailure::End
     }
 
+    /// Events that are not appended yet.
+    pub(crate) fn batched(&self) -> usize {
+        self.batch.len()
+    }
+
+    /// Whether what is appended goes to a log that keeps it.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.history.is_durable()
+    }
+
     /// If the log cannot take what is appended: why, once for each time that this begins. The batch tells of it then.
     pub(crate) fn push_failure(&mut self) -> Option<LogError> {
         let error = self.history.trouble().error.take()?;

@@ -53,6 +53,12 @@ use crate::{
     supervision::Slot,
 };
 
+/// How long what happens while the agent starts may wait for the event log. Agents sync files of their own then, tens of them,
+/// and start tools by the dozen: each commit of ours would have them wait for the disk.
+const START_COMMITS: Duration = Duration::from_millis(25);
+/// So many events do not wait.
+const MOST_AT_START: usize = 256;
+
 /// The running turn.
 #[derive(Debug)]
 struct Busy {
@@ -140,6 +146,8 @@ pub(crate) struct Core {
     lasting: Lasting,
     /// Good news for callers, given when what it is about is durable.
     answers: Vec<Box<dyn FnOnce() + Send>>,
+    /// If the agent starts still: the next commit is not before.
+    commits_at: Option<Instant>,
 }
 
 impl Core {
@@ -248,6 +256,7 @@ impl Core {
             enclosure,
             retry: Retry { fallback, missing: None, is_due: false },
             answers: Vec::new(),
+            commits_at: None,
             wire,
             outliving,
             lasting: Lasting::new(&lifecycle, session.has_been()),
@@ -298,8 +307,20 @@ impl Core {
     /// Appends what has happened, under one lock.
     pub(crate) fn commit(&mut self) {
         self.write_journal();
+        if self.commit_due().is_some_and(|due| Instant::now() < due) {
+            return;
+        }
+        if self.log.batched() > 0 {
+            self.commits_at = Some(Instant::now() + START_COMMITS);
+        }
         self.log.commit();
         self.acknowledge();
+    }
+
+    /// When what has happened is appended, if that waits. Where nothing is synced, nothing waits.
+    fn commit_due(&self) -> Option<Instant> {
+        let starts = matches!(self.phase, Phase::Starting { .. }) && self.closing.is_none() && self.log.is_kept();
+        self.commits_at.filter(|_| starts && (1..MOST_AT_START).contains(&self.log.batched()))
     }
 
     /// Writes down which processes there are. Called before the proxy is asked for anything: nothing shall run unrecorded.
@@ -481,6 +502,7 @@ impl Core {
             self.witness.next(),
             self.next_clock(),
             self.next_beat(),
+            self.commit_due(),
         ];
         all.into_iter().flatten().min()
     }
@@ -510,6 +532,9 @@ impl Core {
         self.list_without_proxy(now);
         let step = self.ending.tick(now);
         self.take(step);
+        if self.commit_due().is_some() {
+            self.commit();
+        }
     }
 
     /// Answers a caller once everything that was appended and shown so far is durable: who has an answer finds it after any

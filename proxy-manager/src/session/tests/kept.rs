@@ -386,3 +386,37 @@ async fn a_log_that_stands_still_holds_up_the_agent_and_nothing_is_lost() {
     tokio::join!(write, read);
     assert_eq!(handle.info().last_offset, last + EVENTS);
 }
+
+#[tokio::test]
+async fn what_happens_while_the_agent_starts_comes_to_the_log_together() {
+    const EVENTS: u64 = 20;
+    let place = Place::new(Options::default(), LogFailure::Degrade);
+    let launch = plan(AgentSessionConfig::new("acp"), &Arc::default()).expect("valid");
+    let Starting { handle, ready, mut proxy, fork_server } = launched_in(launch, quick(), &place.streams).await;
+    let history = handle.session().history().clone();
+    let request = proxy.hello().await;
+    tokio::time::pause();
+    for n in 1..=EVENTS {
+        proxy.send(FromProxy::Event { turn: 0, event: text(n) }).await;
+        // The first at once, as long as nothing was told just before.
+        for _ in 0..TURNS / 100 {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(history.assigned(), 1, "the others wait");
+    tokio::time::advance(std::time::Duration::from_millis(30)).await;
+    for _ in 0..TURNS / 100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(history.assigned(), EVENTS);
+    proxy.send(FromProxy::Event { turn: 0, event: text(EVENTS + 1) }).await;
+    tokio::time::resume();
+    let (native_session_id, measures) = (Some("n-1".to_owned()), Box::default());
+    proxy.send(FromProxy::Started { request, process: AGENT, native_session_id, turns: true, measures }).await;
+    soon(ready).await.expect("an answer").expect("ready");
+    soon(handle.session().published()).await.expect("in time");
+    let (events, gaps) = place.kept(handle.id());
+    assert_eq!(gaps, []);
+    assert!(events.iter().filter_map(|event| number(&event.event)).eq(1..=EVENTS + 1));
+    drop((proxy, fork_server));
+}
