@@ -1,0 +1,9 @@
+//! Sessions that outlive their processes, and their managers.
+
+mod crashing;
+mod ending;
+mod keeping;
+mod place;
+mod suspending;
+
+const FAKE: &str = env!("CARGO_BIN_EXE_fake-agent");
