@@ -200,6 +200,15 @@ async fn what_is_asked_of_a_session_at_rest_is_done_by_the_next_manager_and_once
     manager.shutdown().await;
 }
 
+/// A host that can be killed, with a suspended session.
+fn at_rest(state: &Path) -> (Host, SessionId) {
+    let mut host = Host::start(env!("CARGO_BIN_EXE_detach-host"), env!("CARGO_BIN_EXE_proxy-child"), FAKE, state);
+    let config = AgentSessionConfig { cwd: Some("/".into()), ..AgentSessionConfig::new("kept") };
+    host.session(&config);
+    host.suspend(&config.session_id);
+    (host, config.session_id)
+}
+
 /// A host is killed that has been asked for things of a session at rest: one of them is being done, the others wait; or some are done.
 #[tokio::test]
 async fn what_is_asked_of_a_session_at_rest_is_done_once_though_the_host_is_killed_meanwhile() {
@@ -207,11 +216,7 @@ async fn what_is_asked_of_a_session_at_rest_is_done_once_though_the_host_is_kill
     for is_held in [true, false] {
         let scratch = tempfile::tempdir().expect("a directory");
         let state = scratch.path().join("state");
-        let mut host = Host::start(env!("CARGO_BIN_EXE_detach-host"), env!("CARGO_BIN_EXE_proxy-child"), FAKE, &state);
-        let config = AgentSessionConfig { cwd: Some("/".into()), ..AgentSessionConfig::new("kept") };
-        let id = config.session_id.clone();
-        host.session(&config);
-        host.suspend(&id);
+        let (mut host, id) = at_rest(&state);
         if is_held {
             fs::write(hold(&state), "").expect("written");
         }
@@ -291,11 +296,7 @@ async fn everything_comes_to_one_end_though_the_host_is_killed_meanwhile() {
     for ends in [0, 1, 2, 4] {
         let scratch = tempfile::tempdir().expect("a directory");
         let state = scratch.path().join("state");
-        let mut host = Host::start(env!("CARGO_BIN_EXE_detach-host"), env!("CARGO_BIN_EXE_proxy-child"), FAKE, &state);
-        let config = AgentSessionConfig { cwd: Some("/".into()), ..AgentSessionConfig::new("kept") };
-        let id = config.session_id.clone();
-        host.session(&config);
-        host.suspend(&id);
+        let (mut host, id) = at_rest(&state);
         if ends == 0 {
             fs::write(hold(&state), "").expect("written");
         }

@@ -14,9 +14,11 @@ use nix::{
     mount::{MntFlags, MsFlags, mount, umount2},
     sched::{CloneFlags, unshare},
 };
-use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 
-use crate::common::{append, batch, batch_of, done, id, not_run, open, read_all};
+use crate::{
+    common::{append, batch, batch_of, done, id, not_run, open, read_all},
+    immutable::Immutable,
+};
 
 fn try_open(path: &Path) -> Result<EventLog, LogError> {
     EventLog::open(path, Options::default())
@@ -159,32 +161,6 @@ fn a_read_only_place_is_refused() {
     for error in [error, new] {
         assert!(matches!(error, LogError::ReadOnly { .. }), "{error}");
         assert!(error.to_string().ends_with("make the file and its directory writable"), "{error}");
-    }
-}
-
-/// A file that nobody can write, not even who has it open; until this is dropped.
-struct Immutable(File);
-
-impl Immutable {
-    /// `None` where nobody can be kept from that: it takes root, and a file system that looks at the flag at each write.
-    fn new(path: &Path) -> Option<Self> {
-        // One that is of no use shows whether it holds.
-        let probe = tempfile::tempfile_in(path.parent()?).expect("a file");
-        let held = Self::set(&probe).and_then(|probe| (&probe.0).write(b"x").is_err().then_some(()));
-        held.and_then(|()| Self::set(&File::open(path).expect("the file")))
-    }
-
-    fn set(file: &File) -> Option<Self> {
-        let flags = ioctl_getflags(file).ok()?;
-        ioctl_setflags(file, flags | IFlags::IMMUTABLE).ok()?;
-        Some(Self(file.try_clone().expect("a descriptor")))
-    }
-}
-
-impl Drop for Immutable {
-    fn drop(&mut self) {
-        let flags = ioctl_getflags(&self.0).expect("flags");
-        ioctl_setflags(&self.0, flags - IFlags::IMMUTABLE).expect("it can be written again");
     }
 }
 

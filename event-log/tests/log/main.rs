@@ -3,6 +3,7 @@
 mod common;
 mod faults;
 mod groups;
+mod immutable;
 mod kill;
 mod model;
 mod old;

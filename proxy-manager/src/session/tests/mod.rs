@@ -3,6 +3,8 @@
 mod clocks;
 mod ends;
 mod health;
+#[path = "../../../../event-log/tests/log/immutable.rs"]
+mod immutable;
 mod kept;
 mod lives;
 mod log_failures;
