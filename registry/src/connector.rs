@@ -22,6 +22,7 @@ use rustix::net::{
     netlink::{self, SocketAddrNetlink},
     sendto, socket_with, sockopt,
 };
+use socket2::{SockFilter, SockRef};
 
 use crate::{PidFd, Spawn, Unavailable, fork_child, is_single_threaded, proc, spawn};
 
@@ -40,10 +41,19 @@ const NLMSG_DONE: u16 = 3;
 const HEADERS: usize = 16 + 20;
 /// What, cpu and time of an event, before its own fields.
 const EVENT_HEADER: usize = 16;
+/// Takes the whole of an exec's datagram, and nothing of others: loads the event's kind, as if it were big-endian, and compares.
+const ONLY_EXECS: [SockFilter; 4] = [
+    SockFilter::new((libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, 0, 0, HEADERS as u32),
+    SockFilter::new((libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16, 0, 1, EVENT_EXEC.to_be()),
+    SockFilter::new((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, u32::MAX),
+    SockFilter::new((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, 0),
+];
 /// Longer than any event.
 const DATAGRAM: usize = 128;
 /// Events taken by one call.
 const BATCH: usize = 64;
+/// Execs skipped by one call: mostly there is one.
+const EXECS: usize = 8;
 /// What the kernel is asked to keep for a slow reader: some 20,000 events.
 const BUFFER: usize = 16 * 1024 * 1024;
 /// The inodes that the kernel gives to the first PID and user namespace (`PROC_PID_INIT_INO`, `PROC_USER_INIT_INO`).
@@ -164,6 +174,8 @@ pub enum Drained {
 #[derive(Debug)]
 pub struct Connector {
     socket: OwnedFd,
+    /// Gets the execs too, and nothing else.
+    execs: OwnedFd,
     headers: MultiHeaders<NetlinkAddr>,
     buffers: Box<[[u8; DATAGRAM]]>,
     is_listening: bool,
@@ -208,15 +220,12 @@ impl Connector {
     }
 
     fn subscribe() -> io::Result<Self> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, Some(netlink::CONNECTOR))?;
-        // Beyond the system's bound for those who may, else up to it.
-        sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER)
-            .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, BUFFER))?;
-        bind(&socket, &SocketAddrNetlink::new(0, CN_IDX_PROC))?;
+        let execs = member(Some(&ONLY_EXECS))?;
+        // The kernel delivers to the newest member first: what `execs` tells of is there to be read.
+        let socket = member(None)?;
         let headers = MultiHeaders::preallocate(BATCH, None);
         let buffers = vec![[0; DATAGRAM]; BATCH].into_boxed_slice();
-        let mut connector = Self { socket, headers, buffers, is_listening: false, has_mask: has_mask() };
+        let mut connector = Self { socket, execs, headers, buffers, is_listening: false, has_mask: has_mask() };
         connector.resume()?;
         Ok(connector)
     }
@@ -258,6 +267,7 @@ impl Connector {
         if !self.is_listening {
             // Nothing comes while it is paused, so this ends.
             while self.read(|_| ())? != Drained::All {}
+            while self.skip_execs() {}
             self.order(LISTEN)?;
             self.is_listening = true;
         }
@@ -274,6 +284,8 @@ impl Connector {
     /// # Errors
     /// The system's.
     pub fn read(&mut self, mut sink: impl FnMut(ProcEvent)) -> io::Result<Drained> {
+        // First: what is told of after that makes it readable again.
+        self.skip_execs();
         let mut slices: Vec<_> = self.buffers.iter_mut().map(|buffer| [IoSliceMut::new(buffer)]).collect();
         let received =
             recvmmsg(self.socket.as_raw_fd(), &mut self.headers, slices.iter_mut(), MsgFlags::MSG_DONTWAIT, None);
@@ -297,6 +309,21 @@ impl Connector {
             Err(error) => return Err(error.into()),
         }
         Ok(if count < BATCH { Drained::All } else { Drained::More })
+    }
+
+    /// Readable when a process has executed a program since the last [`Connector::read`]. All other events can be left to
+    /// gather; what a process runs has to be looked up before it ends.
+    pub fn execs(&self) -> BorrowedFd<'_> {
+        self.execs.as_fd()
+    }
+
+    /// Empties the socket of the execs, up to a bound; whether there was anything.
+    fn skip_execs(&mut self) -> bool {
+        let buffers = self.buffers.iter_mut().take(EXECS);
+        let mut slices: Vec<_> = buffers.map(|buffer| [IoSliceMut::new(buffer)]).collect();
+        let flags = MsgFlags::MSG_DONTWAIT;
+        // Nothing, an overrun of what only wakes, or an error that the other socket has too.
+        recvmmsg(self.execs.as_raw_fd(), &mut self.headers, slices.iter_mut(), flags, None).is_ok()
     }
 
     /// Whether the fork of a child and its exit, with its code, are told.
@@ -328,6 +355,20 @@ impl Connector {
         reap(&child);
         result.map(|()| forked && exited)
     }
+}
+
+/// A member of the connector's multicast group that gets what passes the filter.
+fn member(filter: Option<&[SockFilter]>) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, Some(netlink::CONNECTOR))?;
+    match filter {
+        Some(filter) => SockRef::from(&socket).attach_filter(filter)?,
+        // Beyond the system's bound for those who may, else up to it.
+        None => sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER)
+            .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, BUFFER))?,
+    }
+    bind(&socket, &SocketAddrNetlink::new(0, CN_IDX_PROC))?;
+    Ok(socket)
 }
 
 /// Whether the kernel takes a mask of events, as it does since 6.6.
@@ -420,5 +461,24 @@ mod tests {
         for length in 0..whole.len() {
             assert_eq!(ProcEvent::parse(&whole[..length]), None);
         }
+    }
+
+    /// The kernel's filter takes the datagrams of execs, whole, and no others, however short.
+    #[test]
+    fn only_execs_pass_the_filter() {
+        let (ours, theirs) = std::os::unix::net::UnixDatagram::pair().expect("a pair");
+        SockRef::from(&theirs).attach_filter(&ONLY_EXECS).expect("attached");
+        theirs.set_nonblocking(true).expect("set");
+        let exec = datagram(EVENT_EXEC, &[20, 20]);
+        let others =
+            [EVENT_FORK, EVENT_EXIT, 0, 4, EVENT_EXEC | EVENT_FORK].map(|what| datagram(what, &[20, 20, 0, 17]));
+        for other in others.iter().map(Vec::as_slice).chain([&exec[..HEADERS], &[0; 4]]) {
+            ours.send(other).expect("sent");
+            assert_eq!(theirs.recv(&mut [0; DATAGRAM]).expect_err("it is dropped").kind(), io::ErrorKind::WouldBlock);
+        }
+        ours.send(&exec).expect("sent");
+        let mut buffer = [0; DATAGRAM];
+        let length = theirs.recv(&mut buffer).expect("it passes");
+        assert_eq!(buffer[..length], exec);
     }
 }

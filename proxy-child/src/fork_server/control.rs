@@ -2,21 +2,28 @@
 
 use std::{
     collections::VecDeque,
-    io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    io::{self, IoSlice},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
 
 use ipc_protocol::{
     ProcessInfo,
     codec::Assembler,
     message::{FromForkServer, ToForkServer},
-    packet::{recv_packet, send_packet},
+    packet::recv_packet,
     reattach::{Heard, Wire},
+};
+use nix::{
+    errno::Errno,
+    sys::socket::{MsgFlags, MultiHeaders, sendmmsg},
 };
 
 /// Packets that may wait for a host that does not read. Each session makes a few in its life; a host that lets this many
 /// pile up has stopped, and is treated as gone.
 const MAX_UNSENT: usize = 64 * 1024;
+
+/// Packets sent with one call.
+const AT_ONCE: usize = 64;
 
 /// Processes of a list that would be too long with all that is known of them.
 const MAX_LISTED: usize = 2048;
@@ -44,13 +51,24 @@ impl Control {
         self.socket.as_fd()
     }
 
+    /// Whether the host was found gone, which [`Control::receive`] says next.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
     /// Packets that wait for the host to read.
     pub(crate) fn unsent(&self) -> usize {
         self.unsent.len()
     }
 
-    /// Queues a message.
+    /// Queues a message, and sends what can be sent.
     pub(crate) fn send(&mut self, message: &FromForkServer) {
+        self.queue(message);
+        self.flush();
+    }
+
+    /// Queues a message for the next [`Control::flush`].
+    pub(crate) fn queue(&mut self, message: &FromForkServer) {
         let encode_packets = |message: &FromForkServer| self.wire.encode_packets(message);
         let packets = match (encode_packets(message), message) {
             // Too long with all its command lines.
@@ -68,22 +86,23 @@ impl Control {
             (packets, _) => packets,
         };
         match packets {
-            Ok(packets) if self.unsent.len() + packets.len() <= MAX_UNSENT => {
-                self.unsent.extend(packets);
-                self.flush();
-            }
+            Ok(packets) if self.unsent.len() + packets.len() <= MAX_UNSENT => self.unsent.extend(packets),
             Ok(_) => self.broken = true,
             // Something of a session that is too long to be said, which is no fault of the host's.
             Err(_) => {}
         }
     }
 
-    /// Sends what can be sent.
+    /// Sends what can be sent, many packets with one call: a host that is woken by the first finds the others.
     pub(crate) fn flush(&mut self) {
-        while let Some(packet) = self.unsent.front() {
-            match send_packet(&self.socket, packet, None) {
-                Ok(()) => drop(self.unsent.pop_front()),
-                Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+        while !self.unsent.is_empty() {
+            let packets: Vec<_> = self.unsent.iter().take(AT_ONCE).map(|packet| [IoSlice::new(packet)]).collect();
+            let mut headers = MultiHeaders::preallocate(packets.len(), None);
+            let (addresses, flags) = (vec![None::<()>; packets.len()], MsgFlags::MSG_NOSIGNAL);
+            match sendmmsg(self.socket.as_raw_fd(), &mut headers, &packets, &addresses, [], flags).map(Iterator::count)
+            {
+                Ok(sent) => drop(self.unsent.drain(..sent)),
+                Err(Errno::EPIPE | Errno::ECONNRESET) => {
                     self.broken = true;
                     self.unsent.clear();
                 }

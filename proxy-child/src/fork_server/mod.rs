@@ -73,6 +73,16 @@ struct Proxy {
     card: Json,
 }
 
+/// What a wait has found: what is not ready is not asked, each time the fork server is woken.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ready {
+    signals: bool,
+    control: bool,
+    host: bool,
+    door: bool,
+    events: bool,
+}
+
 /// A proxy that was forked ahead and waits for its session: a start then costs no fork.
 struct Spare {
     process: PidFd,
@@ -192,8 +202,8 @@ impl<'a> ForkServer<'a> {
     fn run(&mut self) -> std::io::Result<()> {
         self.keep_a_spare();
         loop {
-            self.wait()?;
-            self.turn();
+            let ready = self.wait()?;
+            self.turn(ready);
             self.keep_a_spare();
             let idle = self.proxies.is_empty() && self.guards.is_empty() && self.leaving.is_empty();
             if (self.host_gone.is_some() || self.is_adopted) && idle {
@@ -203,8 +213,8 @@ impl<'a> ForkServer<'a> {
     }
 
     /// Does what is to be done now.
-    fn turn(&mut self) {
-        while matches!(self.sigchld.read_signal(), Ok(Some(_))) {
+    fn turn(&mut self, ready: Ready) {
+        while ready.signals && matches!(self.sigchld.read_signal(), Ok(Some(_))) {
             self.children_changed = true;
         }
         if std::mem::take(&mut self.children_changed) {
@@ -212,13 +222,17 @@ impl<'a> ForkServer<'a> {
             self.note_stopped();
         }
         self.continue_stopped();
-        self.hear();
-        self.watch_host();
-        self.answer_door();
+        if ready.control || self.control.as_ref().is_some_and(Control::is_broken) {
+            self.hear();
+        }
+        self.watch_host(ready.host);
+        if ready.door || self.door.as_ref().and_then(Door::next).is_some_and(|due| due <= Instant::now()) {
+            self.answer_door();
+        }
         self.step_guards();
         if let Some(control) = &mut self.control {
             control.flush();
-            self.observer.turn(control);
+            self.observer.turn(control, ready.events);
         }
         self.nudge_proxies();
     }
@@ -233,7 +247,7 @@ impl<'a> ForkServer<'a> {
     }
 
     /// Waits for a packet, a death, the host's death, or the next step of a kill.
-    fn wait(&mut self) -> std::io::Result<()> {
+    fn wait(&mut self) -> std::io::Result<Ready> {
         let nudges = self.proxies.has_polling().then(|| self.newcomers.next());
         let guards = self.guards.iter().map(Guard::next);
         // The last look at the children has left some.
@@ -257,18 +271,26 @@ impl<'a> ForkServer<'a> {
             fds.push(PollFd::new(control.as_fd(), PollFlags::POLLIN | write));
             fds.push(PollFd::new(self.host.as_fd(), PollFlags::POLLIN));
         }
+        let doors = fds.len();
         fds.extend(self.door.iter().flat_map(Door::fds).map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-        if let Some(events) = self.observer.as_fd() {
-            fds.push(PollFd::new(events, PollFlags::POLLIN));
-        }
-        let mut polled = ppoll(&mut fds, timeout, None);
-        if polled == Err(nix::errno::Errno::EINVAL) {
-            // More than the limit on open files, which somebody has lowered: without the observer it may do.
-            fds.truncate(3);
-            polled = ppoll(&mut fds, timeout, None);
-        }
+        let events = fds.len();
+        fds.extend(self.observer.as_fd().map(|events| PollFd::new(events, PollFlags::POLLIN)));
+        let polled = match ppoll(&mut fds, timeout, None) {
+            // More than the limit on open files, which somebody has lowered: without the door and the observer it may do.
+            Err(nix::errno::Errno::EINVAL) => ppoll(&mut fds[..doors], timeout, None).map(|_| false),
+            polled => polled.map(|_| true),
+        };
+        let is_ready = |fds: &[PollFd<'_>]| fds.iter().any(|fd| fd.any().unwrap_or(true));
         match polled {
-            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+            // Nobody knows of those that could not be polled.
+            Ok(all) => Ok(Ready {
+                signals: is_ready(&fds[..1]),
+                control: is_ready(&fds[1..doors.min(2)]),
+                host: is_ready(&fds[doors.min(2)..doors]),
+                door: !all || is_ready(&fds[doors..events]),
+                events: !all || is_ready(&fds[events..]),
+            }),
+            Err(nix::errno::Errno::EINTR) => Ok(Ready::default()),
             Err(error) => Err(error.into()),
         }
     }
@@ -317,8 +339,8 @@ impl<'a> ForkServer<'a> {
     }
 
     /// Sees to the host's death: a child that it forked can keep its socket open, but not its pidfd unreadable.
-    fn watch_host(&mut self) {
-        if self.control.is_some() && is_readable(&self.host) {
+    fn watch_host(&mut self, is_ready: bool) {
+        if is_ready && self.control.is_some() && is_readable(&self.host) {
             self.lose_host();
         }
         let now = Instant::now();
@@ -673,13 +695,14 @@ mod tests {
         while !is_readable(&child.process) {
             std::thread::yield_now();
         }
+        let all = Ready { signals: true, control: true, host: true, door: true, events: true };
         for _ in 0..10 {
-            server.turn();
+            server.turn(all);
         }
         assert_eq!(server.proxies.looks(), 0);
         assert!(child.process.try_reap().expect("nobody has looked for the dead").is_some());
         assert!(server.proxies.was_stopped(5_000_007));
-        server.turn();
+        server.turn(all);
         assert_eq!(server.proxies.looks(), 1);
         drop(ours);
     }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use ipc_protocol::{Event, Pid, SessionId, message::FromForkServer};
-use registry::{Connector, Drained, Lineage, ProcEvent, ProcFs, Root, Told, Unavailable};
+use registry::{Connector, Drained, Lineage, ProcFs, Root, Told, Unavailable};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::control::Control;
@@ -20,14 +20,12 @@ use super::control::Control;
 const SLICE: Duration = Duration::from_millis(2);
 /// How long reading can be put off for the sake of starts.
 const LONGEST_DELAY: Duration = Duration::from_millis(5);
-/// So many ends in a row, and nothing that begins: a kill. No hurry is needed then, and to be woken for each end would take
-/// the processors from those that die.
-const MASSACRE: u32 = 16;
-/// How long ends are then left to gather.
-const GATHER: Duration = Duration::from_millis(2);
+/// How long events gather after others were read, but for execs. To be woken for each takes the processors from those that
+/// begin and end: an agent starts its tools by the dozen, and a kill ends them by the thousand.
+const GATHER: Duration = Duration::from_millis(5);
 /// At most so often is the host told of events: each time wakes it, its log and whoever follows, while an agent that starts
 /// its tools by the dozen needs the processors. An event after a while of silence is told at once.
-const TELL_EVERY: Duration = Duration::from_millis(2);
+const TELL_EVERY: Duration = Duration::from_millis(5);
 /// Events that wait for a host that does not read; what is beyond is counted and lost.
 const MAX_WAITING: usize = 8192;
 /// Packets given to the socket's own queue at a time: what waits, waits here, where it is counted.
@@ -126,23 +124,29 @@ impl Observer {
         self.over.is_empty() && now < self.not_before
     }
 
+    fn gathers(&self, now: Instant) -> bool {
+        self.over.is_empty() && self.source.as_ref().is_ok_and(|source| source.gathers(now))
+    }
+
     /// What to poll for reading, if anything.
     pub(crate) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
-        let source = self.source.as_ref().ok()?;
-        let follows = matches!(source.reading, Reading::Following);
-        (follows && !self.is_put_off(Instant::now())).then(|| source.connector.as_fd())
+        let (source, now) = (self.source.as_ref().ok()?, Instant::now());
+        let connector = matches!(source.reading, Reading::Following).then_some(&source.connector)?;
+        let fd = if self.gathers(now) { connector.execs() } else { connector.as_fd() };
+        (!self.is_put_off(now)).then_some(fd)
     }
 
     /// When [`Observer::turn`] is due with nothing to read.
     pub(crate) fn next(&mut self) -> Option<Instant> {
         let now = Instant::now();
-        let is_put_off = self.is_put_off(now);
+        let (is_put_off, gathers) = (self.is_put_off(now), self.gathers(now));
         let source = self.source.as_mut().ok()?;
         let read = match &source.reading {
             Reading::Paused => None,
             Reading::Lost { .. } => Some(source.resync_due()),
             Reading::Resynchronizing { .. } => Some(now),
             Reading::Following if is_put_off => Some(self.not_before),
+            Reading::Following if gathers => Some(source.gathers_until),
             Reading::Following if source.has_more => Some(now),
             Reading::Following => {
                 let quiet = source.lineage.due().map(|due| now + Duration::from_nanos(due.saturating_sub(monotonic())));
@@ -152,16 +156,14 @@ impl Observer {
         read.into_iter().chain(self.queue.due).min()
     }
 
-    /// Reads what there is, for a slice, and passes on what it comes to.
-    pub(crate) fn turn(&mut self, control: &mut Control) {
+    /// Reads what there is, for a slice, and passes on what it comes to. `is_ready` is whether what was to be polled can be
+    /// read.
+    pub(crate) fn turn(&mut self, control: &mut Control, is_ready: bool) {
         let now = Instant::now();
-        if !self.is_put_off(now) {
+        if !self.is_put_off(now) && (is_ready || !self.gathers(now)) {
             self.last_read = now;
             self.read(now);
             self.settle();
-            if self.source.as_ref().is_ok_and(|source| source.ends_in_a_row >= MASSACRE) {
-                self.not_before = now + GATHER;
-            }
         }
         self.queue.pass_on(control, Instant::now());
     }
@@ -232,10 +234,10 @@ struct Source {
     lineage: Lineage,
     reading: Reading,
     last_resync: Option<Instant>,
-    /// Ends that were read since something began.
-    ends_in_a_row: u32,
     /// Whether the last read left something.
     has_more: bool,
+    /// Until then only an exec is read at once.
+    gathers_until: Instant,
     /// What happened before was read: monotonic nanoseconds.
     read_until: u64,
 }
@@ -247,8 +249,8 @@ impl Source {
             lineage: Lineage::default(),
             reading: Reading::Paused,
             last_resync: None,
-            ends_in_a_row: 0,
             has_more: false,
+            gathers_until: Instant::now(),
             read_until: 0,
         }
     }
@@ -264,6 +266,10 @@ impl Source {
             (Reading::Lost { since }, None) => *since,
             (_, last) => last.map_or_else(Instant::now, |last| last + RESYNC_INTERVAL),
         }
+    }
+
+    fn gathers(&self, now: Instant) -> bool {
+        matches!(self.reading, Reading::Following) && !self.has_more && now < self.gathers_until
     }
 
     fn has_read_until(&self, at: u64) -> bool {
@@ -308,12 +314,14 @@ impl Source {
         loop {
             let before = monotonic();
             let mut last = 0;
-            let (lineage, ends) = (&mut self.lineage, &mut self.ends_in_a_row);
+            let lineage = &mut self.lineage;
             let drained = self.connector.read(|event| {
                 last = event.at();
-                *ends = if matches!(event, ProcEvent::LeaderExited { .. }) { ends.saturating_add(1) } else { 0 };
                 lineage.apply(event, &mut ProcFs, told);
             })?;
+            if last > 0 {
+                self.gathers_until = began + GATHER;
+            }
             match drained {
                 Drained::All => {
                     (self.has_more, self.read_until) = (false, before);
@@ -393,17 +401,23 @@ impl Queue {
             self.due = (self.events > 0 || !self.lost.is_empty()).then_some(self.not_before);
             return;
         }
-        while control.unsent() < MAX_UNSENT {
-            match self.waiting.pop_front() {
-                Some(message) => {
-                    self.not_before = now + TELL_EVERY;
-                    self.events -= usize::from(matches!(message, FromForkServer::Observed { .. }));
-                    control.send(&message);
+        loop {
+            while control.unsent() < MAX_UNSENT {
+                match self.waiting.pop_front() {
+                    Some(message) => {
+                        self.not_before = now + TELL_EVERY;
+                        self.events -= usize::from(matches!(message, FromForkServer::Observed { .. }));
+                        control.queue(&message);
+                    }
+                    None => match self.lost.keys().next().cloned() {
+                        Some(session) => self.own_up(&session),
+                        None => return control.flush(),
+                    },
                 }
-                None => match self.lost.keys().next().cloned() {
-                    Some(session) => self.own_up(&session),
-                    None => return,
-                },
+            }
+            control.flush();
+            if control.unsent() > 0 {
+                return;
             }
         }
     }
@@ -421,6 +435,8 @@ fn nanoseconds(clock: ClockId) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd as _;
+
     use ipc_protocol::{
         ProcessId,
         codec::Assembler,
@@ -494,5 +510,44 @@ mod tests {
         assert_eq!(heard(&mut queue, &mut control, began + TELL_EVERY), 0);
         queue.message(&session, FromForkServer::Listed { session: session.clone(), processes: Vec::new() });
         assert_eq!((heard(&mut queue, &mut control, began + TELL_EVERY), queue.due), (2, None));
+    }
+
+    /// After something was read only an exec is read at once, unless a session waits for its last process event.
+    #[test]
+    fn all_but_execs_gather() {
+        let (_ours, theirs) = packet_pair().expect("a pair");
+        let mut control = Control::new(theirs, ipc_protocol::reattach::Wire::Plain);
+        let mut observer = Observer::new();
+        if let Err(why) = &observer.source {
+            return println!("NOT RUN: {why}");
+        }
+        assert!(observer.prepare(Duration::ZERO));
+        let session: SessionId = "busy".parse().expect("an id");
+        observer.add(&session, std::process::id(), monotonic());
+        let polled = |observer: &Observer| observer.as_fd().map(|fd| fd.as_raw_fd());
+        let (all, execs) = match &observer.source {
+            Ok(Source { connector, .. }) => (connector.as_fd().as_raw_fd(), connector.execs().as_raw_fd()),
+            Err(_) => unreachable!("it is there"),
+        };
+        assert_eq!(polled(&observer), Some(all), "nothing was read yet");
+        let child = registry::spawn(registry::Spawn { argv: vec!["true".into()], ..registry::Spawn::new("/bin/true") });
+        drop(child.expect("started"));
+        // Its fork is told of before this returns.
+        let began = Instant::now();
+        let later = began + Duration::from_secs(3600);
+        loop {
+            observer.turn(&mut control, true);
+            let Ok(source) = &mut observer.source else { panic!("it failed") };
+            if !source.has_more {
+                assert!(source.gathers_until > began);
+                // Until it is looked at, here.
+                source.gathers_until = later;
+                break;
+            }
+        }
+        assert_eq!((polled(&observer), observer.next()), (Some(execs), Some(later)));
+        let last = FromForkServer::Listed { session: session.clone(), processes: Vec::new() };
+        observer.end(std::process::id(), session, last);
+        assert_eq!(polled(&observer), Some(all));
     }
 }
