@@ -54,8 +54,8 @@ use crate::{
 };
 
 /// How long what happens while the agent starts may wait for the event log. Agents sync files of their own then, tens of them,
-/// and start tools by the dozen: each commit of ours would have them wait for the disk.
-const START_COMMITS: Duration = Duration::from_millis(25);
+/// and start tools by the dozen: each commit of ours would have them wait for the disk and for a processor. Most are ready before.
+const START_COMMITS: Duration = Duration::from_millis(250);
 /// So many events do not wait.
 const MOST_AT_START: usize = 256;
 
@@ -271,6 +271,7 @@ impl Core {
     fn begin(&mut self, attempt: Attempt) -> Result<()> {
         let Attempt { config, command, preamble, anew, .. } = attempt;
         self.preamble = preamble;
+        self.commits_at = Some(Instant::now() + START_COMMITS);
         if let Some(detail) = anew {
             self.conversation.begins_anew();
             self.log.push(0, Event::SessionStatus { status: "resumeFailed".to_owned(), detail });
