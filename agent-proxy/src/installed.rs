@@ -110,15 +110,21 @@ fn node_command(found: &Found) -> Option<Vec<String>> {
 fn one(row: &AgentSpec, found: Found, env: &EnvVars, versions: Option<&BTreeMap<Vec<String>, Version>>) -> Installed {
     let version = |command: Option<Vec<String>>| versions.and_then(|versions| versions.get(&command?)).copied();
     let mut missing = Vec::new();
-    if let (None, Some(program)) = (&found.program, row.cmd.first()) {
-        missing.push(format!("{program} is not in PATH"));
+    match (row.cmd.first(), &found.starts, &found.program) {
+        (Some(program), None, None) => missing.push(format!("{program} is not in PATH")),
+        (Some(program), None, Some(other)) => {
+            let other = other.display();
+            missing.push(format!(
+                "{program}, which sessions start, is not in PATH (found: {other}): put it into the row's cmd"
+            ));
+        }
+        _ => {}
     }
     missing.extend(row.missing_env(env).into_iter().map(|name| format!("{name} is not in the environment")));
     if let Some(node) = found.node.as_ref().filter(|node| versions.is_some() || node.program.is_none()) {
         missing.extend(node.missing(version(node_command(&found))));
     }
     let asked = version(found.version_command.clone()).map(|version| version.to_string());
-    let startable = found.program.is_some() || row.cmd.is_empty();
     Installed {
         id: row.id.clone(),
         title: row.title().to_owned(),
@@ -126,7 +132,7 @@ fn one(row: &AgentSpec, found: Found, env: &EnvVars, versions: Option<&BTreeMap<
         enabled: row.enabled,
         protocol: row.protocol.clone(),
         any_program: row.cmd.is_empty(),
-        usable: row.enabled && missing.is_empty() && startable,
+        usable: row.enabled && missing.is_empty(),
         found: found.program.is_some(),
         path: found.program,
         version: found.version.or(asked),
@@ -255,11 +261,15 @@ mod tests {
 
     #[test]
     fn what_can_be_started() {
-        let here = Found { program: Some("/bin/x".into()), version: Some("1.2.3".into()), ..Found::default() };
+        let program = Some("/bin/x".into());
+        let here = Found { starts: program.clone(), program, version: Some("1.2.3".into()), ..Found::default() };
         let env = [("SET", "1"), ("UNSET", "2")].into_iter().collect();
         let usable = |row: &AgentSpec, found: &Found| one(row, found.clone(), &env, None).usable;
         assert!(usable(&row(), &here) && !usable(&row(), &Found::default()));
         assert!(!usable(&AgentSpec { enabled: false, ..row() }, &here));
+        let other = Found { program: Some("/bin/y".into()), ..Found::default() };
+        let missing = one(&row(), other, &env, None).missing;
+        assert!(missing[0].starts_with("x, which sessions start,") && missing[0].contains("/bin/y"), "{missing:?}");
         assert!(usable(&AgentSpec::new("command", "command", &[]), &Found::default()));
     }
 }

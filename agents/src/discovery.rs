@@ -32,6 +32,8 @@ pub struct Places {
 pub struct Found {
     /// Its program, as it is found.
     pub program: Option<PathBuf>,
+    /// What a session of it would start: `program` may have another of its names.
+    pub starts: Option<PathBuf>,
     /// The version that its package tells.
     pub version: Option<String>,
     /// What prints its version, where no package tells.
@@ -71,6 +73,7 @@ pub fn discover(spec: &AgentSpec, places: &Places) -> Found {
     let named = spec.discovery.executables.here();
     let names = if named.is_empty() { spec.cmd.get(..1).unwrap_or_default() } else { named };
     let program = names.iter().find_map(|name| executable(name, places));
+    let starts = spec.cmd.first().and_then(|name| executable(name, places));
     let there = |paths: &PerPlatform| {
         let paths = paths.here().iter().filter_map(|path| expand(path, places));
         paths.filter(|path| path.exists()).collect()
@@ -96,7 +99,7 @@ pub fn discover(spec: &AgentSpec, places: &Places) -> Found {
         };
         Some(Node { min, program })
     });
-    Found { program, version, version_command, node, files, mcp_files }
+    Found { program, starts, version, version_command, node, files, mcp_files }
 }
 
 /// A program of that name in PATH, or at that path.
@@ -266,6 +269,25 @@ mod tests {
         assert_eq!((found.version, found.version_command, found.node), (None, Some(command), None));
         let silent = AgentSpec { discovery: Discovery { version_args: vec![], ..Discovery::default() }, ..spec("") };
         assert_eq!(discover(&silent, &places).version_command, None);
+    }
+
+    #[test]
+    fn a_program_is_found_by_any_of_its_names() {
+        let root = tempfile::tempdir().expect("a directory");
+        let at = |path: &str| root.path().join(path);
+        let places = Places { path: vec![at("bin")], home: Some(at("home")) };
+        let mut spec = spec("");
+        let names = vec!["tool2".to_owned(), "~/.tool/tool".to_owned()];
+        (spec.discovery.executables.linux, spec.discovery.executables.macos) = (names.clone(), names);
+        write(&at("bin/tool"), "", 0o755);
+        assert_eq!(discover(&spec, &places).program, None, "not one of its names");
+        write(&at("home/.tool/tool"), "", 0o755);
+        assert_eq!(discover(&spec, &places).program, Some(at("home/.tool/tool")));
+        write(&at("bin/tool2"), "", 0o755);
+        let found = discover(&spec, &places);
+        assert_eq!((found.program, found.starts), (Some(at("bin/tool2")), Some(at("bin/tool"))), "the first of them");
+        fs::remove_file(at("bin/tool")).expect("removed");
+        assert_eq!(discover(&spec, &places).starts, None);
     }
 
     #[test]

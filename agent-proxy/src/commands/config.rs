@@ -120,7 +120,7 @@ mod tests {
 
     use agents::{ProfileLimits, ProfilePermissions, ProfileTimeouts};
     use clap::Parser;
-    use proxy_manager::{LimitAction, PermissionMode, TimeoutAction, Timeouts};
+    use proxy_manager::{LimitAction, OnMissing, PermissionMode, Resume, ResumeFrom, TimeoutAction, Timeouts};
 
     use super::*;
     use crate::args::{Cli, Command};
@@ -174,6 +174,52 @@ mod tests {
         let (mode, on_limit, clocks) = with(&["--timeout", "turn=300s"]);
         assert_eq!((mode, on_limit), (PermissionMode::Allow, LimitAction::Warn));
         assert_eq!((clocks.turn_ms, clocks.inactivity_ms), (Some(300_000), Some(1)));
+    }
+
+    /// What each flag comes to in the configuration, where it is said and where it is not.
+    #[test]
+    fn flags_come_to_what_they_say() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (history, mcp) = (dir.path().join("history"), dir.path().join("mcp.json"));
+        std::fs::write(&history, "once upon a time").expect("written");
+        std::fs::write(&mcp, r#"{"mcpServers":{"fruit":{"url":"http://127.0.0.1:1/"}}}"#).expect("written");
+        let (history, mcp) = (history.to_str().expect("words"), mcp.to_str().expect("words"));
+        let with = |flags: &[&str]| {
+            let line = [&["agent-proxy", "run", "--agent", "acp"], flags, &["hello"]].concat();
+            let Command::Run(args) = Cli::try_parse_from(line).expect("parses").command else { panic!("not run") };
+            session(Some("acp"), args.start).expect("valid")
+        };
+        let resume = |flags: &[&str]| with(flags).resume.expect("it goes on");
+        let native = || ResumeFrom::Native { id: "n".into() };
+        let expected = |from, fork, on_missing| Resume { from, fork, on_missing };
+        let most_recent = || ResumeFrom::MostRecent;
+        let told = OnMissing::Inject { history: "once upon a time".into() };
+        assert_eq!(resume(&["--resume", "n"]), expected(native(), false, OnMissing::Fail));
+        assert_eq!(resume(&["--resume", "n", "--fork"]), expected(native(), true, OnMissing::Fail));
+        assert_eq!(resume(&["--continue"]), expected(most_recent(), false, OnMissing::Fail));
+        assert_eq!(resume(&["--continue", "--fork"]), expected(most_recent(), true, OnMissing::Fail));
+        assert_eq!(
+            resume(&["--continue", "--on-missing", "new"]),
+            expected(most_recent(), false, OnMissing::StartAnew)
+        );
+        assert_eq!(resume(&["--resume", "n", "--history", history]), expected(native(), false, told));
+        let of = ResumeFrom::Session { id: "before".parse().expect("an id") };
+        assert_eq!(resume(&["--resume", "session:before"]), expected(of, false, OnMissing::Fail));
+
+        let plain = with(&[]);
+        assert_eq!((plain.resume, plain.system_prompt, plain.endpoint, plain.verbatim), (None, None, None, None));
+        assert!(plain.tools.is_empty() && plain.mcp_servers.is_empty() && !plain.runtime_context && !plain.ephemeral);
+        assert_eq!(with(&["--tool", "read", "--tool", "ls"]).tools, ["read", "ls"]);
+        assert_eq!(with(&["--system-prompt", "be brief"]).system_prompt.as_deref(), Some("be brief"));
+        assert_eq!(with(&["--endpoint", "http://127.0.0.1:2"]).endpoint.as_deref(), Some("http://127.0.0.1:2"));
+        assert_eq!(with(&["--no-verbatim"]).verbatim, Some(false));
+        let switched = |config: AgentSessionConfig| (config.runtime_context, config.ephemeral);
+        assert_eq!(switched(with(&["--runtime-context"])), (true, false));
+        assert_eq!(switched(with(&["--ephemeral"])), (false, true));
+        let servers = with(&["--mcp", mcp]).mcp_servers;
+        assert_eq!((servers.len(), servers[0].name.as_str()), (1, "fruit"));
+        assert_eq!(with(&["--home", "own"]).home, Some(proxy_manager::Home::Own));
+        assert_eq!(with(&["--home", "shared"]).home, Some(proxy_manager::Home::Shared));
     }
 
     #[test]

@@ -161,6 +161,8 @@ mod tests {
                 row.id
             );
         }
+        let backed_up = catalog.rows().iter().filter(|row| row.protocol_config.get("backupBeforeLoad").is_some());
+        assert_eq!(backed_up.map(|row| row.id.as_str()).collect::<Vec<_>>(), ["gemini"], "it may empty what it loads");
     }
 
     #[test]

@@ -233,3 +233,11 @@ fn what_it_cannot_is_refused() {
     let other = Asked { model: Some(other), home: true, ..Asked::of(|_| ()) };
     assert!(other.refused().contains("Messages"));
 }
+
+/// In a home of a session's own it would look for updates and send what it likes.
+#[test]
+fn trap_it_updates_itself_and_talks_to_others() {
+    let own = Asked { home: true, ..Asked::of(|_| ()) }.provision().expect("supported");
+    assert_eq!(own.env.0["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC"], "1");
+    assert_eq!(own.env.0["DISABLE_AUTOUPDATER"], "1");
+}

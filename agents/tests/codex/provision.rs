@@ -121,3 +121,12 @@ fn over_acp_the_policy_is_in_the_arguments() {
     let config = AgentSessionConfig { mode: Some("read-only".into()), ..AgentSessionConfig::new("codex-acp") };
     assert_eq!(provisioned("acp", &config, None, None).expect("provisioned").argv, ["codex", "app-server"]);
 }
+
+/// A provider that speaks with others by WebSocket is tried so first, and a server that cannot is waited for.
+#[test]
+fn trap_websockets_are_tried_first() {
+    let model = model("mine", Some("http://127.0.0.1:9/v1"), Some(ModelApi::OpenaiResponses));
+    let own = provisioned("codex", &AgentSessionConfig::new("codex"), Some(&model), Some("/homes/s-1"));
+    let own = files(&own.expect("provisioned"));
+    assert!(own.contains("supports_websockets = false"), "{own}");
+}

@@ -356,3 +356,11 @@ fn trap_messages_have_no_jsonrpc_member() {
         assert!(!transcript.contains(r#"\"jsonrpc\":"#), "{name}");
     }
 }
+
+/// Without the experimental API the processes of an interrupted turn cannot be ended.
+#[test]
+fn trap_the_cleaning_is_experimental() {
+    let actions = replayed(codex::make, transcript("abort"));
+    let begin = writes(&actions).into_iter().find(|message| message["method"] == "initialize").expect("it begins");
+    assert_eq!(begin.pointer("/params/capabilities/experimentalApi"), Some(&json!(true)));
+}
