@@ -21,7 +21,7 @@ pub(crate) enum Form {
     Json,
 }
 
-/// Starts of each kind that are measured.
+/// Starts of each kind that are measured, unless `--pairs` says otherwise.
 const STARTS: usize = 30;
 
 impl Args {
@@ -39,11 +39,9 @@ impl Args {
                     let found = SCENARIOS.iter().find(|scenario| scenario.name == name.replace('-', " "));
                     parsed.scenarios.push(found.ok_or_else(|| format!("no scenario {name:?}\n{}", usage()))?);
                 }
-                "--at-once" => {
-                    let number = args.next().and_then(|number| number.parse().ok()).filter(|number| *number > 0);
-                    parsed.at_once = Some(number.ok_or_else(usage)?);
-                }
-                "--start" => parsed.starts = Some(STARTS),
+                "--at-once" => parsed.at_once = Some(number(args.next())?),
+                "--start" => parsed.starts = Some(parsed.starts.unwrap_or(STARTS)),
+                "--pairs" => parsed.starts = Some(number(args.next())?),
                 // cargo's own, for tests.
                 "--nocapture" => {}
                 name => {
@@ -61,12 +59,16 @@ impl Args {
     }
 }
 
+fn number(word: Option<String>) -> Result<usize, String> {
+    word.and_then(|word| word.parse().ok()).filter(|number| *number > 0).ok_or_else(usage)
+}
+
 fn usage() -> String {
     let agents: Vec<&str> = AGENTS.iter().map(|agent| agent.id).collect();
     let scenarios: Vec<String> = SCENARIOS.iter().map(|one| format!("  {:18}{}", one.name, one.shows)).collect();
     format!(
         "usage: tests/real-agents/run [AGENT…] [--scenario NAME…] [--json | --readme] [--at-once N]\n       \
-         tests/real-agents/run --start [AGENT…]\n\
+         tests/real-agents/run --start [AGENT…] [--pairs N]\n\
          agents: {}\nscenarios:\n{}",
         agents.join(", "),
         scenarios.join("\n")

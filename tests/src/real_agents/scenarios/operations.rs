@@ -93,6 +93,13 @@ pub(super) async fn compact(stage: Arc<Stage>) -> Ran {
     let told = session.ask("good morning").await?;
     ensure!(told.text.contains("good morning"), "the next turn: {told:?}");
     ended_well(&told)?;
+    // What was said is not told again; a summary by the mock may be as long. Where prompts are kept, the answers are not.
+    let told = |prompt| Ok::<_, Failure>(request(&stage, prompt)?.body.to_string());
+    let (before, after) = (told("remember the plum")?, told("good morning")?);
+    let has_prompt = |body: &str| body.contains("\"big: 100000\"");
+    ensure!(has_prompt(&before), "the model was not told the conversation");
+    let (long, short) = (before.len(), after.len());
+    ensure!(!has_prompt(&after) || short + 100_000 < long, "it is told {short} bytes, and was told {long} before");
     Ok(Verdict::Pass)
 }
 
