@@ -267,7 +267,6 @@ impl Connector {
         if !self.is_listening {
             // Nothing comes while it is paused, so this ends.
             while self.read(|_| ())? != Drained::All {}
-            while self.skip_execs() {}
             self.order(LISTEN)?;
             self.is_listening = true;
         }
@@ -317,13 +316,13 @@ impl Connector {
         self.execs.as_fd()
     }
 
-    /// Empties the socket of the execs, up to a bound; whether there was anything.
-    fn skip_execs(&mut self) -> bool {
+    /// Takes what there is of the execs, up to a bound.
+    fn skip_execs(&mut self) {
         let buffers = self.buffers.iter_mut().take(EXECS);
         let mut slices: Vec<_> = buffers.map(|buffer| [IoSliceMut::new(buffer)]).collect();
         let flags = MsgFlags::MSG_DONTWAIT;
-        // Nothing, an overrun of what only wakes, or an error that the other socket has too.
-        recvmmsg(self.execs.as_raw_fd(), &mut self.headers, slices.iter_mut(), flags, None).is_ok()
+        // There is nothing, or there was too much of what only wakes, or the other socket has the error too.
+        let _ = recvmmsg(self.execs.as_raw_fd(), &mut self.headers, slices.iter_mut(), flags, None);
     }
 
     /// Whether the fork of a child and its exit, with its code, are told.
