@@ -12,6 +12,7 @@ mod observer;
 mod probe;
 mod proxies;
 mod stopped;
+mod waiting;
 
 use std::{
     collections::BTreeMap,
@@ -28,18 +29,17 @@ use ipc_protocol::{
     reattach::Wire,
 };
 use nix::{
-    poll::{PollFd, PollFlags, PollTimeout, poll, ppoll},
+    poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
         signal::{SigSet, Signal as NixSignal},
         signalfd::{SfdFlags, SignalFd},
-        time::TimeSpec,
     },
 };
 use registry::{Children, Hold, Input, Output, PidFd, ProcessRegistry, Reaped, Spawn, Title};
 
 use self::{
     control::Control, door::Door, given_up::GivenUp, guard::Guard, newcomers::Newcomers, observer::Observer,
-    proxies::Proxies,
+    proxies::Proxies, waiting::Ready,
 };
 pub(crate) use self::{newcomers::LOOK_INTERVAL, probe::main as probe};
 use crate::{PROBE_ARG, PROXY_ARG, padded_argv, proxy};
@@ -49,8 +49,6 @@ const ORPHAN_GRACE: Duration = Duration::from_millis(300);
 /// After the host's death the proxies end their sessions by themselves (with a grace of [`ORPHAN_GRACE`]); a proxy that
 /// has not by then is wedged.
 const HOST_DEATH_PATIENCE: Duration = Duration::from_millis(800);
-/// With a second thread, which may take SIGCHLD and drop it, the dead are looked for this often.
-const THREADED_TICK: Duration = Duration::from_millis(20);
 /// After a start, until the next proxy is forked ahead: the start itself shall have the processors, and on a busy machine
 /// it may take so long.
 const SPARE_DELAY: Duration = Duration::from_millis(1);
@@ -71,16 +69,6 @@ struct Proxy {
     detach: Option<Box<Detach>>,
     /// What its host wrote down of it, for the next one.
     card: Json,
-}
-
-/// What a wait has found: what is not ready is not asked, each time the fork server is woken.
-#[derive(Clone, Copy, Debug, Default)]
-struct Ready {
-    signals: bool,
-    control: bool,
-    host: bool,
-    door: bool,
-    events: bool,
 }
 
 /// A proxy that was forked ahead and waits for its session: a start then costs no fork.
@@ -243,55 +231,6 @@ impl<'a> ForkServer<'a> {
             let path = std::fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd()));
             // Gone with the host's end already, or not empty: then the next manager sweeps it.
             let _ = path.and_then(std::fs::remove_dir);
-        }
-    }
-
-    /// Waits for a packet, a death, the host's death, or the next step of a kill.
-    fn wait(&mut self) -> std::io::Result<Ready> {
-        let nudges = self.proxies.has_polling().then(|| self.newcomers.next());
-        let guards = self.guards.iter().map(Guard::next);
-        // The last look at the children has left some.
-        let more = self.children_changed.then(Instant::now);
-        let mut next = guards.chain(self.observer.next()).chain(nudges).chain(self.proxies.next()).chain(more).min();
-        next = next.into_iter().chain(self.door.as_ref().and_then(Door::next)).min();
-        if !registry::is_single_threaded() {
-            self.children_changed = true;
-            if !self.proxies.is_empty() || !self.leaving.is_empty() {
-                let tick = Instant::now() + THREADED_TICK;
-                next = Some(next.map_or(tick, |next| next.min(tick)));
-            }
-        }
-        if self.spare.is_none() && self.control.is_some() && !self.is_adopted {
-            next = Some(next.map_or(self.spare_due, |next| next.min(self.spare_due)));
-        }
-        let timeout = next.map(|next| TimeSpec::from_duration(next.saturating_duration_since(Instant::now())));
-        let mut fds = vec![PollFd::new(self.sigchld.as_fd(), PollFlags::POLLIN)];
-        if let Some(control) = &self.control {
-            let write = if control.unsent() > 0 { PollFlags::POLLOUT } else { PollFlags::empty() };
-            fds.push(PollFd::new(control.as_fd(), PollFlags::POLLIN | write));
-            fds.push(PollFd::new(self.host.as_fd(), PollFlags::POLLIN));
-        }
-        let doors = fds.len();
-        fds.extend(self.door.iter().flat_map(Door::fds).map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-        let events = fds.len();
-        fds.extend(self.observer.as_fd().map(|events| PollFd::new(events, PollFlags::POLLIN)));
-        let polled = match ppoll(&mut fds, timeout, None) {
-            // More than the limit on open files, which somebody has lowered: without the door and the observer it may do.
-            Err(nix::errno::Errno::EINVAL) => ppoll(&mut fds[..doors], timeout, None).map(|_| false),
-            polled => polled.map(|_| true),
-        };
-        let is_ready = |fds: &[PollFd<'_>]| fds.iter().any(|fd| fd.any().unwrap_or(true));
-        match polled {
-            // Nobody knows of those that could not be polled.
-            Ok(all) => Ok(Ready {
-                signals: is_ready(&fds[..1]),
-                control: is_ready(&fds[1..doors.min(2)]),
-                host: is_ready(&fds[doors.min(2)..doors]),
-                door: !all || is_ready(&fds[doors..events]),
-                events: !all || is_ready(&fds[events..]),
-            }),
-            Err(nix::errno::Errno::EINTR) => Ok(Ready::default()),
-            Err(error) => Err(error.into()),
         }
     }
 
