@@ -43,7 +43,7 @@ impl Configuration {
         };
         catalog.inherit(variable);
         let places = places();
-        let found = |row: &&agents::AgentSpec| row.enabled && discovery::discover(row, &places).program.is_some();
+        let found = |row: &&agents::AgentSpec| row.enabled && discovery::discover(row, &places).starts.is_some();
         profiles.add_defaults(catalog.rows().iter().filter(found));
         let stamps = match &directory {
             Some(directory) => stamps.with_keys(directory, models.values()),

@@ -106,7 +106,7 @@ fn default_agent(configuration: &Configuration) -> Result<String, Problem> {
 
 fn first_agent(configuration: &Configuration, places: &Places) -> Result<String, Problem> {
     let mut rows = configuration.catalog.rows().iter().filter(|row| row.enabled && !row.cmd.is_empty());
-    let found = rows.find(|row| discovery::discover(row, places).program.is_some());
+    let found = rows.find(|row| discovery::discover(row, places).starts.is_some());
     found.map(|row| row.id.clone()).ok_or_else(|| {
         let advice =
             "`agent-proxy agents` says how to install one; or name any that speaks ACP with --agent acp … -- PROGRAM";
@@ -133,6 +133,10 @@ mod tests {
         let mut with = configuration;
         let problem = first_agent(&with, &Places::default()).expect_err("none");
         assert!(problem.kind == "unknown-agent" && problem.detail.contains("--agent acp"), "{}", problem.detail);
+        let mut renamed = agents::AgentSpec::new("renamed", "acp", &["/proc/none"]);
+        renamed.discovery.executables.linux = vec!["/bin/sh".into()];
+        with.catalog.add(renamed);
+        assert!(first_agent(&with, &Places::default()).is_err(), "it is found, and a session of it would not start");
         with.catalog.add(shell("mine"));
         assert_eq!(first_agent(&with, &Places::default()).expect("found"), "mine");
         with.catalog.add(shell("opencode"));

@@ -158,13 +158,17 @@ fn agents(directory: Option<&Path>) -> Vec<Check> {
         Err(problem) => return vec![Check::missing("configuration", problem.detail, "change what it names")],
     };
     let places = places();
-    let check = |row: &AgentSpec| match discovery::discover(row, &places).program {
-        Some(path) => Check::ok("agent", format!("{}: {}", row.id, path.display())),
-        None => Check::note(
-            "agent",
-            format!("{}: not found", row.id),
-            Some("`agent-proxy agents` says what installs it".to_owned()),
-        ),
+    let note = |found: String, advice: &str| Check::note("agent", found, Some(advice.to_owned()));
+    let check = |row: &AgentSpec| {
+        let found = discovery::discover(row, &places);
+        match (found.program, found.starts) {
+            (Some(path), Some(_)) => Check::ok("agent", format!("{}: {}", row.id, path.display())),
+            (Some(path), None) => note(
+                format!("{}: {}, which is not what sessions of it start", row.id, path.display()),
+                "`agent-proxy agents` says what is missing",
+            ),
+            (None, _) => note(format!("{}: not found", row.id), "`agent-proxy agents` says what installs it"),
+        }
     };
     configuration.catalog.rows().iter().filter(|row| !row.cmd.is_empty()).map(check).collect()
 }
