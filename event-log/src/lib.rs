@@ -70,6 +70,21 @@ impl fmt::Debug for EventLog {
     }
 }
 
+/// What [`EventLog::together`] gives.
+pub struct Together(Arc<dyn Store>);
+
+impl fmt::Debug for Together {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Together").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Together {
+    fn drop(&mut self) {
+        self.0.hold(false);
+    }
+}
+
 impl EventLog {
     /// A log in memory: each stream's newest events. Every `done` is called before the call that it was given to returns.
     pub fn memory(limits: MemoryLimits) -> Self {
@@ -94,6 +109,13 @@ impl EventLog {
     /// [`Full`] where too much waits already; the batch and `done` come back.
     pub fn append(&self, batch: Batch, done: Done) -> Result<(), Full> {
         self.store.append(batch, Target::Stream, done)
+    }
+
+    /// While this is held, what is appended and put waits, to be committed together: one `fsync`, not one for each. Hold it over a
+    /// few calls only: everybody's appends wait, though never longer than some milliseconds.
+    pub fn together(&self) -> Together {
+        self.store.hold(true);
+        Together(self.store.clone())
     }
 
     /// The events with offsets greater than `from`, up to `limit`; at least one, where there is one. What retention has removed

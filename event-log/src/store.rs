@@ -51,4 +51,6 @@ pub(crate) trait Store: Send + Sync {
     fn retain(&self, retention: Retention, done: Done);
     fn metrics(&self) -> Metrics;
     fn flush(&self, deadline: Duration) -> Result<(), LogError>;
+    /// Whether what comes is to be committed together with what comes next; each `true` is followed by a `false`.
+    fn hold(&self, _hold: bool) {}
 }

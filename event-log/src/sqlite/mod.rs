@@ -231,6 +231,10 @@ impl Store for Sqlite {
         Metrics { queue_bytes: self.shared.queue.bytes(), ..self.shared.metrics().clone() }
     }
 
+    fn hold(&self, hold: bool) {
+        self.shared.queue.hold(hold);
+    }
+
     fn flush(&self, deadline: Duration) -> Result<(), LogError> {
         let (tell, told) = mpsc::sync_channel(1);
         self.change(Change::Nothing, Box::new(move |result| drop(tell.send(result))));

@@ -20,6 +20,8 @@ const JOB_BYTES: usize = 256;
 /// What one transaction takes at most; one job more, of any size.
 const GROUP_BYTES: usize = 4 * 1024 * 1024;
 const GROUP_JOBS: usize = 8192;
+/// How long what waits is held, at most: whoever holds it may be kept from the processor.
+const LONGEST_HOLD: Duration = Duration::from_millis(20);
 /// Who waits for one row that has no room yet, at most.
 const MOST_TOLD: usize = 64;
 
@@ -89,6 +91,8 @@ struct State {
     /// Of the jobs, and of the group that is being committed.
     bytes: usize,
     retention: Option<Asked>,
+    /// How many want what waits to be taken together with what they are about to add.
+    holders: usize,
     stopping: bool,
     /// Nobody takes anything any more.
     ended: bool,
@@ -204,11 +208,29 @@ impl Queue {
         self.wake.notify_one();
     }
 
+    /// Whether what waits is to be held until what comes next is there too.
+    pub(super) fn hold(&self, hold: bool) {
+        let mut state = self.state();
+        state.holders = if hold { state.holders + 1 } else { state.holders.saturating_sub(1) };
+        drop(state);
+        if !hold {
+            self.wake.notify_one();
+        }
+    }
+
     /// What is to be done next. Waits for it, unless there is something else to do; but never less than to `not_before`.
     pub(super) fn take(&self, idle: bool, not_before: Option<Instant>) -> Group {
         let mut state = self.state();
+        let mut held_until = None;
         loop {
             let pause = not_before.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
+            let hold = match state.holders > 0 && !state.jobs.is_empty() {
+                true => held_until
+                    .get_or_insert_with(|| Instant::now() + LONGEST_HOLD)
+                    .saturating_duration_since(Instant::now()),
+                false => Duration::ZERO,
+            };
+            let pause = pause.max(hold);
             if !pause.is_zero() && !state.stopping {
                 state = self.wake.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0;
             } else if state.jobs.is_empty() && state.retention.is_none() && idle && !state.stopping {

@@ -66,3 +66,38 @@ fn what_many_sessions_append_at_once_is_one_commit() {
         assert_eq!(offsets, (1..=BATCHES).collect::<Vec<_>>(), "{session}");
     }
 }
+
+#[test]
+fn what_is_put_together_is_one_commit() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = open(&dir);
+    let session = id("s");
+    let before = log.metrics().commits;
+    for offset in 1..=BATCHES {
+        let (tell, told) = mpsc::channel();
+        let hear = || {
+            let tell = tell.clone();
+            Box::new(move |result| tell.send(result).expect("heard"))
+        };
+        let together = log.together();
+        log.append(batch(&session, offset, 1), hear()).expect("room");
+        thread::yield_now();
+        log.put_session(&session, offset.to_string(), hear());
+        drop(together);
+        for _ in 0..2 {
+            told.recv_timeout(DEADLINE).expect("told").expect("written");
+        }
+    }
+    // But for those that were held up longer than the log waits.
+    let commits = log.metrics().commits - before;
+    assert!(commits < BATCHES * 5 / 4, "{commits} for {BATCHES}");
+}
+
+#[test]
+fn who_never_lets_go_holds_up_nobody_for_long() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = open(&dir);
+    let together = log.together();
+    log.flush(DEADLINE).expect("written");
+    drop(together);
+}

@@ -24,7 +24,7 @@ use crate::roster::Roster;
 
 pub(crate) use self::log::Log;
 pub use subscription::Subscription;
-pub(crate) use writer::{RETRY, Writer};
+pub(crate) use writer::{Held, RETRY, Writer};
 
 /// How much of each session's past is kept in memory. Without a state directory what falls out is gone: a subscriber that has
 /// not read it gets a `session:gap` in its place. With one it is read from the event log.

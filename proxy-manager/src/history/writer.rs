@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use event_log::{Batch, Done, EventLog, Full, LogError};
+use event_log::{Batch, Done, EventLog, Full, LogError, Together};
 use ipc_protocol::{Envelope, Event, Gap};
 
 use super::{History, LogFailure, log::InUse};
@@ -31,6 +31,13 @@ pub(crate) struct Writer {
     /// Who waits for the batch.
     then: Option<Then>,
     leaves_open: bool,
+}
+
+/// While it is held, everything for the log is committed together: see [`EventLog::together`].
+pub(crate) struct Held {
+    _together: Together,
+    // Dropped last: until then the log is in use.
+    _log: InUse,
 }
 
 impl Writer {
@@ -111,6 +118,12 @@ impl Writer {
         let error = self.history.trouble().error.take()?;
         self.push(0, Event::SessionDegraded { reason: error.to_string() });
         Some(error)
+    }
+
+    /// What is appended from now on is committed together with what else comes while this is held.
+    pub(crate) fn together(&self) -> Option<Held> {
+        let log = self.history.log.get()?;
+        Some(Held { _together: log.together(), _log: log })
     }
 
     /// Appends the batch, and wakes the readers once: now, or when the log has it.

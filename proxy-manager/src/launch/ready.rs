@@ -107,13 +107,19 @@ impl Aftermath {
         self.backup.iter().for_each(Backup::stay);
     }
 
-    /// The agent is ready: its home is the session's, nothing has to be brought back, and its conversation is known.
-    pub(crate) async fn started(self: &Arc<Self>, session: &Session) {
+    /// Writes down which conversation the session has, once its agent is ready.
+    pub(crate) async fn note(&self, session: &Session) {
+        if session.gets_ready().await {
+            self.records.note(session, &self.keys).await;
+        }
+    }
+
+    /// The agent is ready: its home is the session's, and nothing has to be brought back.
+    pub(crate) async fn started(self: &Arc<Self>) {
         if let Some(tenancy) = &self.tenancy {
             tenancy.keep();
         }
         self.settle_backup().await;
-        self.records.note(session, &self.keys).await;
     }
 
     async fn settle_backup(self: &Arc<Self>) {

@@ -158,7 +158,8 @@ impl ProxyManager {
                 }
                 Err(_) => return tracing::warn!(session = %session.id(), "a detached session has ended"),
             }
-            aftermath.started(&session).await;
+            aftermath.note(&session).await;
+            aftermath.started().await;
             let id = session.id().clone();
             // Its task has it: one that is let go of meanwhile is not held here.
             drop(session);

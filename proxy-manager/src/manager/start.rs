@@ -123,10 +123,12 @@ impl ProxyManager {
         if !over {
             tokio::spawn(running);
         }
-        match session.has_begun(ready, reason).await {
+        // Which conversation it has is written down while its first events are.
+        let (begun, ()) = tokio::join!(session.has_begun(ready, reason), aftermath.note(&session));
+        match begun {
             Ok(()) => {
                 abandoned.disarm();
-                aftermath.started(&session).await;
+                aftermath.started().await;
                 Ok(SessionHandle::new(session))
             }
             Err(error) => {
@@ -136,6 +138,9 @@ impl ProxyManager {
                     tracing::debug!(session = %session.id(), %ending, "end of a session that did not start");
                 }
                 aftermath.failed(&session).await;
+                if !goes_on && let Err(error) = records.remove(session.id()) {
+                    tracing::warn!(session = %session.id(), %error, "what was written down of a failed start is left");
+                }
                 Err(error)
             }
         }

@@ -470,3 +470,45 @@ async fn what_is_imported_without_a_record_is_not_imported() {
     .await;
     assert_eq!(manager.record(&id("s")).expect("kept").config.agent, "x");
 }
+
+/// Answers are durable: what they wait for is one commit, with what the session's record shows of it.
+#[tokio::test]
+async fn events_and_the_record_of_them_are_one_commit() {
+    let place = Place::new();
+    let mut playing = place.manager(patient());
+    let commits = || place.log.as_ref().expect("there").metrics().commits;
+    for n in 0..20 {
+        let (session, mut proxy) = playing.started(config(&format!("s-{n}"))).await;
+        let (turn, number) = tokio::join!(soon(session.prompt("hi", PromptMode::Refuse)), proxy.take_prompt("hi"));
+        proxy.end_turn(number).await;
+        soon(turn.expect("taken").wait()).await.expect("over");
+    }
+    // That it begins, and is ready; that the agent is given the prompt, and has it; that the turn is over. Some are held up longer
+    // than the log waits for what comes together.
+    let commits = commits();
+    assert!(commits <= 20 * 5 + 5, "{commits}");
+}
+
+#[tokio::test]
+async fn what_a_starting_session_shows_is_written_down_with_its_events() {
+    let place = Place::new();
+    let Playing { manager, mut fork_server } = place.manager(patient());
+    let (id, log) = (id("s"), place.log.as_ref().expect("there"));
+    let has_proxy = || {
+        log.flush(LAST_COMMIT).expect("written");
+        let record = log.session(&id).expect("read").expect("it is there from the beginning");
+        serde_json::from_str::<SessionRecord>(&record).expect("a record").proxy.is_some()
+    };
+    let plays = async {
+        let mut proxy = fork_server.fork().await;
+        let request = proxy.hello().await;
+        let mut view = manager.inner.directory.get(&id).expect("it begins").watch();
+        drop(soon(view.wait_for(|view| view.proxy.is_some())).await.expect("shown"));
+        assert!(!has_proxy(), "the agent would have to share the disk");
+        proxy.is_ready(request, Some("n-1"), true).await;
+        proxy
+    };
+    let (started, _proxy) = tokio::join!(soon(manager.start_session(config("s"))), plays);
+    started.expect("started");
+    assert!(has_proxy());
+}

@@ -7,6 +7,15 @@ use super::{Session, SessionState, Task};
 use crate::{Error, Result};
 
 impl Session {
+    /// Waits until its agent is ready, or it is over. Whether the agent is.
+    pub(crate) async fn gets_ready(&self) -> bool {
+        let mut view = self.watch();
+        // It fails only without this.
+        view.wait_for(|view| !matches!(view.state, SessionState::Starting))
+            .await
+            .is_ok_and(|view| view.state.at_rest().is_none())
+    }
+
     /// Waits until it is ready, and that is written down. The agent has a clock of its own; from then on it is the event log that
     /// is waited for: where that takes too long the session is to end for `reason`, as one that was never ready.
     ///
@@ -14,13 +23,10 @@ impl Session {
     /// Why it did not start; [`Error::Deadline`].
     pub(crate) async fn has_begun(&self, ready: oneshot::Receiver<Result<()>>, reason: EndReason) -> Result<()> {
         let mut ready = std::pin::pin!(ready);
-        let mut view = self.watch();
-        // It fails only without this.
-        let is_there = async { drop(view.wait_for(|view| !matches!(view.state, SessionState::Starting)).await) };
         let answer = select! {
             biased;
             answer = &mut ready => answer,
-            () = is_there => {
+            _ = self.gets_ready() => {
                 let after = self.deadlines.control;
                 let Ok(answer) = timeout(after, ready).await else {
                     if !self.has_been {

@@ -150,7 +150,6 @@ impl Task {
         let Self { session, mut core, mut inlets, mut stream, enclosure, limits, detach, card, .. } = self;
         let Self { mut adopts, aftermath, .. } = self;
         loop {
-            session.note();
             let (id, adopts) = (session.id().clone(), adopts.take());
             let words = server.watch(&id, adopts.map(|(proxy, _)| proxy));
             let message = match adopts {
@@ -225,6 +224,10 @@ async fn attend(
     let history = session.history();
     let mut view = session.watch();
     core.write_journal();
+    send_orders(server, &mut order, core)?;
+    flush(&writer, core);
+    // Behind the order: the proxy begins while the disk is waited for.
+    session.note();
     loop {
         send_orders(server, &mut order, core)?;
         flush(&writer, core);
@@ -261,15 +264,16 @@ async fn attend(
             listens_to_server = hear_more(&mut words, core);
         }
         core.look_at_log(Instant::now());
-        let answers = core.take_answers();
+        let (answers, together) = core.take_answers();
         if !answers.is_empty() {
             view.mark_unchanged();
             // One that is not durable is answered too: the stream tells of that.
             session.note_and(|_| answers.into_iter().for_each(|answer| answer()));
-        } else if view.has_changed().is_ok_and(|changed| changed) {
+        } else if view.has_changed().is_ok_and(|changed| changed) && core.is_to_be_noted() {
             view.mark_unchanged();
             session.note();
         }
+        drop(together);
         core.settle(Instant::now());
         if large {
             yield_now().await;

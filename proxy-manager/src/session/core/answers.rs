@@ -83,8 +83,12 @@ impl Core {
 
     /// What an answer is for. What was appended before it is visible before it.
     fn answered(&mut self, request: RequestId) -> Option<Waiting> {
+        let waiting = self.pending.take(request);
+        if let Some(Waiting::Prompt { caller: Some(_), .. }) = waiting {
+            self.hold_together();
+        }
         self.log.commit();
-        self.pending.take(request)
+        waiting
     }
 
     /// An answer that nobody waits for is late; one of the wrong kind is nonsense.
@@ -135,6 +139,7 @@ impl Core {
         }
         let Phase::Starting { ready, .. } = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
         self.has_turns = turns;
+        self.hold_together();
         let agent = self.session.labels().agent.clone();
         self.log.push(0, Event::SessionStarted { agent, process, proxy, native_session_id, measures });
         self.log.push(0, Event::SessionIdle {});
@@ -232,6 +237,7 @@ impl Core {
                 return tracing::debug!(turn, "the end of a turn that does not run");
             }
         };
+        self.hold_together();
         self.idle(turn);
         // A ticket that was dropped misses nothing.
         self.answer_later(move || busy.tickets.into_iter().for_each(|ticket| _ = ticket.send(Ok(busy.end.clone()))));

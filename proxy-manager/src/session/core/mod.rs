@@ -47,7 +47,7 @@ use super::{
 use crate::{
     Error, Result,
     fork_server::Word,
-    history::{RETRY, Writer},
+    history::{Held, RETRY, Writer},
     launch::{Attempt, Conversation, Launch},
     state::Journal,
     supervision::Slot,
@@ -58,6 +58,9 @@ use crate::{
 const START_COMMITS: Duration = Duration::from_millis(250);
 /// So many events do not wait.
 const MOST_AT_START: usize = 256;
+
+/// Good news for a caller.
+type Answer = Box<dyn FnOnce() + Send>;
 
 /// The running turn.
 #[derive(Debug)]
@@ -145,9 +148,13 @@ pub(crate) struct Core {
     outliving: Option<Outliving>,
     lasting: Lasting,
     /// Good news for callers, given when what it is about is durable.
-    answers: Vec<Box<dyn FnOnce() + Send>>,
+    answers: Vec<Answer>,
+    /// While this is there, events are committed with the record that follows them.
+    together: Option<Held>,
     /// If the agent starts still: the next commit is not before.
     commits_at: Option<Instant>,
+    /// Something was, since that was last asked.
+    has_committed: bool,
 }
 
 impl Core {
@@ -256,7 +263,9 @@ impl Core {
             enclosure,
             retry: Retry { fallback, missing: None, is_due: false },
             answers: Vec::new(),
+            together: None,
             commits_at: None,
+            has_committed: false,
             wire,
             outliving,
             lasting: Lasting::new(&lifecycle, session.has_been()),
@@ -313,9 +322,20 @@ impl Core {
         }
         if self.log.batched() > 0 {
             self.commits_at = Some(Instant::now() + START_COMMITS);
+            self.has_committed = true;
+            if matches!(self.phase, Phase::Starting { .. }) {
+                self.hold_together();
+            }
         }
         self.log.commit();
         self.acknowledge();
+    }
+
+    /// Whether what the session shows is to be written down when it has changed. While the agent starts, that goes with the events.
+    pub(crate) fn is_to_be_noted(&mut self) -> bool {
+        let has_committed = std::mem::take(&mut self.has_committed);
+        let waits = matches!(self.phase, Phase::Starting { .. }) && self.closing.is_none() && self.log.is_kept();
+        has_committed || !waits
     }
 
     /// When what has happened is appended, if that waits. Where nothing is synced, nothing waits.
@@ -538,15 +558,20 @@ impl Core {
         }
     }
 
+    /// What is appended from now on is committed together with the record that is written then.
+    fn hold_together(&mut self) {
+        self.together = self.together.take().or_else(|| self.log.together());
+    }
+
     /// Answers a caller once everything that was appended and shown so far is durable: who has an answer finds it after any
     /// crash.
     fn answer_later(&mut self, answer: impl FnOnce() + Send + 'static) {
         self.answers.push(Box::new(answer));
     }
 
-    /// Answers that wait for that.
-    pub(crate) fn take_answers(&mut self) -> Vec<Box<dyn FnOnce() + Send>> {
-        std::mem::take(&mut self.answers)
+    /// Answers that wait for that. What is put while the second is held is committed with their events.
+    pub(crate) fn take_answers(&mut self) -> (Vec<Answer>, Option<Held>) {
+        (std::mem::take(&mut self.answers), self.together.take())
     }
 
     /// Whether so much waits for the event log that no more shall be read from the proxy.

@@ -118,6 +118,7 @@ impl Core {
             return;
         }
         self.turns = turn;
+        self.hold_together();
         self.log.push(turn, Event::TurnStarted { prompt: text, attachments });
         self.log.push(turn, Event::SessionBusy {});
         self.log.commit();

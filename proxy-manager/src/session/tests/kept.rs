@@ -403,15 +403,15 @@ async fn what_happens_while_the_agent_starts_comes_to_the_log_together() {
         }
     }
     assert_eq!(history.assigned(), 0, "they wait");
-    tokio::time::advance(std::time::Duration::from_millis(250)).await;
+    // The clock of the runtime has milliseconds.
+    tokio::time::advance(std::time::Duration::from_millis(252)).await;
     for _ in 0..TURNS / 100 {
         tokio::task::yield_now().await;
     }
     assert_eq!(history.assigned(), EVENTS);
     proxy.send(FromProxy::Event { turn: 0, event: text(EVENTS + 1) }).await;
     tokio::time::resume();
-    let (native_session_id, measures) = (Some("n-1".to_owned()), Box::default());
-    proxy.send(FromProxy::Started { request, process: AGENT, native_session_id, turns: true, measures }).await;
+    proxy.is_ready(request, Some("n-1"), true).await;
     soon(ready).await.expect("an answer").expect("ready");
     soon(handle.session().published()).await.expect("in time");
     let (events, gaps) = place.kept(handle.id());

@@ -99,7 +99,7 @@ impl FakeProxy {
         }
     }
 
-    async fn hello(&mut self) -> RequestId {
+    pub(crate) async fn hello(&mut self) -> RequestId {
         let hello = self.receive().await;
         assert_eq!(hello, Some(ToProxy::Hello(Hello { version: VERSION, process: HOST })));
         self.send(FromProxy::Hello(Hello { version: VERSION, process: PROXY })).await;
@@ -111,18 +111,17 @@ impl FakeProxy {
 
     async fn start(&mut self, turns: bool) {
         let request = self.hello().await;
-        self.send(FromProxy::Started {
-            request,
-            process: AGENT,
-            native_session_id: None,
-            turns,
-            measures: Box::default(),
-        })
-        .await;
+        self.is_ready(request, None, turns).await;
+    }
+
+    /// Its agent is ready, as was asked for.
+    pub(crate) async fn is_ready(&mut self, request: RequestId, native_session_id: Option<&str>, turns: bool) {
+        let (native_session_id, measures) = (native_session_id.map(str::to_owned), Box::default());
+        self.send(FromProxy::Started { request, process: AGENT, native_session_id, turns, measures }).await;
     }
 
     /// Expects a prompt and takes it.
-    async fn take_prompt(&mut self, expected: &str) -> u64 {
+    pub(crate) async fn take_prompt(&mut self, expected: &str) -> u64 {
         match self.receive().await {
             Some(ToProxy::Prompt { request, turn, prompt }) => {
                 assert_eq!(prompt.text(), expected);
@@ -133,7 +132,7 @@ impl FakeProxy {
         }
     }
 
-    async fn end_turn(&mut self, turn: u64) {
+    pub(crate) async fn end_turn(&mut self, turn: u64) {
         let event = Event::Complete { stop_reason: StopReason::EndTurn, usage: None };
         self.send(FromProxy::Event { turn, event }).await;
         self.send(FromProxy::TurnEnded { turn }).await;

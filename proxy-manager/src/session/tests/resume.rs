@@ -31,9 +31,7 @@ impl FakeProxy {
 
     pub(crate) async fn start_as(&mut self, native_session_id: &str) {
         let request = self.hello().await;
-        let native_session_id = Some(native_session_id.to_owned());
-        let measures = Box::default();
-        self.send(FromProxy::Started { request, process: AGENT, native_session_id, turns: true, measures }).await;
+        self.is_ready(request, Some(native_session_id), true).await;
     }
 
     /// Expects a prompt of these texts and takes it.
