@@ -102,8 +102,9 @@ const GRACE: KillOptions = KillOptions::grace(Duration::from_millis(50));
 
 /// The managers of all runs.
 pub fn builder(child: &str) -> Builder {
-    // So that a stopped proxy does not cost each of its runs two seconds.
-    let deadlines = Deadlines { wedged: Duration::from_millis(300), ..Deadlines::default() };
+    // So that a stopped proxy does not cost each of its runs two seconds. One that is only slow, on a machine with much to do, is
+    // to tell itself how it ended.
+    let deadlines = Deadlines { wedged: Duration::from_secs(1), ..Deadlines::default() };
     ProxyManager::builder(Child::Path(child.into()))
         .base_env([("PATH", "/usr/bin:/bin")].into_iter().collect())
         .deadlines(deadlines)
