@@ -23,7 +23,7 @@ pub use self::{
     session::{Session, Told},
     stage::{Programs, Stage},
     start::{Starts, measure},
-    table::{json, markdown, plain},
+    table::{json, markdown, plain, unlike_readme},
 };
 
 /// How long one step of a scenario may take: an agent's start, its answer, a tool of it.

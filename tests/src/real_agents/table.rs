@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::{Cell, Outcome};
+use super::{AGENTS, Cell, Outcome, SCENARIOS};
 
-/// Around the table in the README.
+const README: &str = include_str!("../../../README.md");
+/// Around the table in it.
 const BEGIN: &str = "<!-- real agents: begin (tests/real-agents/run --readme) -->";
 const END: &str = "<!-- real agents: end -->";
 
@@ -77,6 +78,54 @@ pub fn markdown(cells: &[Cell]) -> String {
     out
 }
 
+/// Where the README's table says something else than these cells, in a line each. Of all agents and scenarios it is the table itself
+/// that is compared, of some only their cells. A cell that failed is no matter here.
+pub fn unlike_readme(cells: &[Cell]) -> Vec<String> {
+    unlike(in_readme(README), cells)
+}
+
+/// The table of a README, with its markers.
+fn in_readme(readme: &str) -> &str {
+    let from = readme.find(BEGIN).unwrap_or(readme.len());
+    let to = readme[from..].find(END).map_or(readme.len(), |at| from + at + END.len());
+    &readme[from..to]
+}
+
+fn unlike(table: &str, cells: &[Cell]) -> Vec<String> {
+    let failed = cells.iter().any(|cell| matches!(cell.outcome, Outcome::Fail(_)));
+    if cells.len() == AGENTS.len() * SCENARIOS.len() && !failed {
+        let ours = markdown(cells);
+        let count = table.lines().count().max(ours.lines().count());
+        let lines = |text: &str, at| text.lines().nth(at).unwrap_or("(no line)").to_owned();
+        let differ =
+            (0..count).map(|at| (at, lines(table, at), lines(&ours, at))).filter(|(_, said, ours)| said != ours);
+        return differ
+            .map(|(at, said, ours)| format!("line {} of the table: {said}\n  and now: {ours}", at + 1))
+            .collect();
+    }
+    let differ = cells.iter().filter_map(|cell| {
+        let ours = match &cell.outcome {
+            Outcome::Pass => "\u{2713}",
+            Outcome::Unsupported(reason) => reason,
+            Outcome::Fail(_) => return None,
+        };
+        let said = said(table, cell).unwrap_or("(no cell)");
+        (said != ours).then(|| format!("{} {}: {said}\n  and now: {ours}", cell.agent, cell.scenario))
+    });
+    differ.collect()
+}
+
+/// What a table in Markdown says in the place of `cell`: the reason, where there is one.
+fn said<'a>(table: &'a str, cell: &Cell) -> Option<&'a str> {
+    let mut rows = table.lines().filter_map(|line| line.strip_prefix('|')).map(|row| row.split('|').map(str::trim));
+    let column = rows.next()?.position(|agent| agent == cell.agent)?;
+    let text = rows.find_map(|mut row| (row.next() == Some(cell.scenario)).then(|| row.nth(column - 1)))??;
+    let Some(number) = text.strip_prefix("\u{2013} (").and_then(|rest| rest.strip_suffix(')')) else {
+        return Some(text);
+    };
+    table.lines().find_map(|line| line.strip_prefix(number)?.strip_prefix(". "))
+}
+
 /// The cells as JSON.
 pub fn json(cells: &[Cell]) -> Value {
     let cell = |cell: &Cell| {
@@ -119,15 +168,63 @@ fn word(outcome: &Outcome) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::{BEGIN, END};
-    use crate::real_agents::{AGENTS, SCENARIOS};
+    use std::time::Duration;
+
+    use super::{README, in_readme, markdown, said, unlike};
+    use crate::real_agents::{AGENTS, Agent, Cell, Outcome, SCENARIOS};
+
+    /// All cells; every third agent cannot do the second scenario.
+    fn all() -> Vec<Cell> {
+        let cells = AGENTS.iter().enumerate().flat_map(|(column, agent)| {
+            SCENARIOS.iter().enumerate().map(move |(row, scenario)| {
+                let cannot = row == 1 && column % 3 == 0;
+                let outcome = if cannot { Outcome::Unsupported(format!("why {column}")) } else { Outcome::Pass };
+                Cell { agent: agent.id, scenario: scenario.name, outcome, took: Duration::ZERO }
+            })
+        });
+        cells.collect()
+    }
+
+    #[test]
+    fn a_whole_table_is_compared_line_by_line() {
+        let cells = all();
+        let table = markdown(&cells);
+        assert_eq!(unlike(&table, &cells), Vec::<String>::new());
+        // A reason, a row, and a row that is not there any more.
+        let other = table.replace("2. why 3", "2. for no reason");
+        let [line] = &unlike(&other, &cells)[..] else { panic!("{:?}", unlike(&other, &cells)) };
+        assert!(line.contains("2. for no reason\n  and now: 2. why 3"), "{line}");
+        let mut other = cells.clone();
+        other[0].outcome = Outcome::Unsupported("why 3".into());
+        assert_eq!(unlike(&table, &other).len(), 4, "two rows, and the order of two reasons");
+        let row = format!("| {} |", SCENARIOS[2].name);
+        let shorter: Vec<&str> = table.lines().filter(|line| !line.starts_with(&row)).collect();
+        assert!(!unlike(&shorter.join("\n"), &cells).is_empty());
+        assert!(!unlike("", &cells).is_empty());
+    }
+
+    #[test]
+    fn of_some_cells_those_are_compared() {
+        let cells = all();
+        let table = markdown(&cells);
+        let some = |at: usize, outcome| [Cell { outcome, ..cells[at].clone() }];
+        let why = |why: &str| Outcome::Unsupported(why.into());
+        // The second agent's first scenario, and the fourth agent's second.
+        for (at, right, wrong) in
+            [(SCENARIOS.len(), Outcome::Pass, why("why 3")), (3 * SCENARIOS.len() + 1, why("why 3"), Outcome::Pass)]
+        {
+            assert_eq!(unlike(&table, &some(at, right)), Vec::<String>::new());
+            assert_eq!(unlike(&table, &some(at, wrong)).len(), 1);
+            assert_eq!(unlike(&table, &some(at, why("another"))).len(), 1);
+            assert_eq!(unlike("", &some(at, why("why 3"))).len(), 1);
+        }
+        assert_eq!(unlike(&table, &some(0, Outcome::Fail("it is told already".into()))), Vec::<String>::new());
+    }
 
     /// The README's table has each scenario and each agent that there is, in their order, and no other.
     #[test]
     fn the_readme_has_every_cell() {
-        let readme = include_str!("../../../README.md");
-        let (_, table) = readme.split_once(BEGIN).expect("its beginning");
-        let (table, _) = table.split_once(END).expect("its end");
+        let table = in_readme(README);
         let rows: Vec<Vec<&str>> = table
             .lines()
             .filter_map(|line| line.trim().strip_prefix('|')?.strip_suffix('|'))
@@ -149,6 +246,10 @@ mod tests {
                 );
             }
             assert_eq!(row.len(), 1 + AGENTS.len(), "{}", row[0]);
+        }
+        for cell in all() {
+            let cannot = Agent::named(cell.agent).and_then(|agent| agent.cannot(cell.scenario));
+            assert!(cannot.is_none() || said(table, &cell) == cannot, "{cell:?}: {:?}", said(table, &cell));
         }
     }
 }

@@ -68,7 +68,12 @@ fn main() -> ExitCode {
         count(|outcome| matches!(outcome, Outcome::Unsupported(_))),
         begin.elapsed().as_secs_f64()
     );
-    if fails == 0 && !cells.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    // The README's is then to be replaced by what is printed.
+    let unlike = if args.form == Form::Markdown { Vec::new() } else { real_agents::unlike_readme(&cells) };
+    for line in &unlike {
+        eprintln!("not as in the README (--readme prints it anew): {line}");
+    }
+    if fails == 0 && unlike.is_empty() && !cells.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Runs the cells, a few at once; they come back in their order.
