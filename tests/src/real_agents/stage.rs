@@ -3,12 +3,17 @@
 use std::{
     collections::BTreeSet,
     fs,
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
 
-use agents::ModelConfig;
-use proxy_manager::{AgentSessionConfig, AgentSpec, Child, Deadlines, EnvVars, ProxyManager, SessionId};
+use agents::{
+    ModelConfig, Secret,
+    provision::{Provision, ProvisionRequest, provision},
+};
+use proxy_manager::{AgentSessionConfig, AgentSpec, Child, Deadlines, EnvVars, Home, ProxyManager, SessionId};
 
 use super::{Agent, Failure, STEP, Session, session::within};
 use crate::{mock_model::MockModel, system::with_marker};
@@ -61,7 +66,7 @@ impl Stage {
     ) -> Result<Self, String> {
         let name = SessionId::mint();
         let folder = std::env::temp_dir().join(format!("agent-proxy-real-{name}"));
-        let text = |error: std::io::Error| format!("{}: {error}", folder.display());
+        let text = |error: io::Error| format!("{}: {error}", folder.display());
         agent.furnish(&folder).map_err(text)?;
         let model = MockModel::start().await.map_err(text)?;
         let key = format!("sk-mock-{}-{}", agent.id, name.as_str().replace('-', ""));
@@ -99,6 +104,49 @@ impl Stage {
     /// A session that allows everything.
     pub fn config(&self) -> AgentSessionConfig {
         self.agent.config(&self.folder)
+    }
+
+    /// Makes `home` what the home of a session of its own would be; what that session would be started with.
+    ///
+    /// # Errors
+    /// The system's, and what the agent cannot be given.
+    pub fn provision(&self, home: &Path) -> io::Result<Provision> {
+        let config = self.config();
+        let request = ProvisionRequest {
+            config: &config,
+            model: Some(&self.configuration),
+            home: Some(home),
+            shared_home: None,
+            folder: Some(home),
+            resume: None,
+            fresh_id: &uuid::Uuid::now_v7().to_string(),
+            fresh_secret: &Secret::from("start".to_owned()),
+        };
+        let provision = provision(&self.row, &request).map_err(io::Error::other)?;
+        fs::create_dir_all(home)?;
+        let files = provision.files.iter().map(|file| (file, 0o600));
+        for (file, mode) in files.chain(provision.programs.iter().map(|program| (program, 0o700))) {
+            let path = home.join(&file.path);
+            fs::create_dir_all(path.parent().unwrap_or(home))?;
+            let mut options = fs::OpenOptions::new();
+            let mut written = options.write(true).create_new(true).mode(mode).open(path)?;
+            written.write_all(file.contents.expose().as_bytes())?;
+        }
+        Ok(provision)
+    }
+
+    /// A session in the shared home, in which its user has set the agent up. To be had once.
+    ///
+    /// # Errors
+    /// As [`Stage::provision`].
+    pub fn shared(&self) -> io::Result<AgentSessionConfig> {
+        let config = self.config();
+        let mut env = self.provision(&self.folder.join("base"))?.env;
+        // Each session's server has one of its own.
+        env.0.remove("OPENCODE_SERVER_PASSWORD");
+        env.0.extend(config.env.0);
+        let model = Some(self.agent.set_model[0].to_owned());
+        Ok(AgentSessionConfig { home: Some(Home::Shared), model_config: None, model, env, ..config })
     }
 
     /// Starts a session.

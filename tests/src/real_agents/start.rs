@@ -4,18 +4,14 @@
 //! few lines of their own. The two take turns, so that what else the machine does hits both.
 
 use std::{
-    fs,
-    io::{self, Write as _},
-    os::{fd::OwnedFd, unix::fs::OpenOptionsExt},
+    fs, io,
+    os::fd::OwnedFd,
     path::Path,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
-use agents::{
-    Secret,
-    provision::{Provision, ProvisionRequest, provision},
-};
+use agents::provision::Provision;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use proxy_manager::{KillOptions, SessionId, Signal};
 use registry::PidFd;
@@ -106,7 +102,7 @@ async fn by_itself(stage: &Stage, run: usize) -> Result<Duration, Failure> {
     let home = stage.folder().join(format!("home-{run}"));
     let id = SessionId::mint();
     let wrong = |error: io::Error| Failure::Wrong(format!("starting {} by itself: {error}", stage.agent.id));
-    let prepared = prepare(stage, &home).map_err(wrong)?;
+    let prepared = stage.provision(&home).map_err(wrong)?;
     let begin = Instant::now();
     let mut raw = Raw::spawn(stage, &prepared, &home, id.as_str()).map_err(wrong)?;
     let ready = within("it is ready by itself", raw.handshake(stage, &prepared)).await;
@@ -115,32 +111,6 @@ async fn by_itself(stage: &Stage, run: usize) -> Result<Duration, Failure> {
     fs::remove_dir_all(&home).map_err(wrong)?;
     ready?.map_err(wrong)?;
     Ok(took)
-}
-
-/// What it is started with; its files are written.
-fn prepare(stage: &Stage, home: &Path) -> io::Result<Provision> {
-    let config = stage.config();
-    let request = ProvisionRequest {
-        config: &config,
-        model: Some(&stage.configuration),
-        home: Some(home),
-        shared_home: None,
-        folder: Some(home),
-        resume: None,
-        fresh_id: &uuid::Uuid::now_v7().to_string(),
-        fresh_secret: &Secret::from("start".to_owned()),
-    };
-    let provision = provision(&stage.row, &request).map_err(io::Error::other)?;
-    fs::create_dir(home)?;
-    let files = provision.files.iter().map(|file| (file, 0o600));
-    for (file, mode) in files.chain(provision.programs.iter().map(|program| (program, 0o700))) {
-        let path = home.join(&file.path);
-        fs::create_dir_all(path.parent().unwrap_or(home))?;
-        let mut options = fs::OpenOptions::new();
-        let mut written = options.write(true).create_new(true).mode(mode).open(path)?;
-        written.write_all(file.contents.expose().as_bytes())?;
-    }
-    Ok(provision)
 }
 
 /// The agent as a child of ours.

@@ -54,6 +54,9 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("second prompt", "a queued prompt, with the first in its context", |stage| Box::pin(turns::second(stage))),
     plain("steer", "a word in the running turn", |stage| Box::pin(turns::steer(stage))),
     plain("resume", "the conversation goes on in a new process", |stage| Box::pin(resume::resume(stage))),
+    plain("resume recent", "the most recent conversation of the directory goes on", |stage| {
+        Box::pin(resume::recent(stage))
+    }),
     plain("resume missing", "no conversation, no fresh one", |stage| Box::pin(resume::missing(stage))),
     plain("resume broken", "a broken conversation is no fresh one", |stage| Box::pin(resume::broken(stage))),
     plain("fork", "a copy goes on, the original stays", |stage| Box::pin(resume::fork(stage))),

@@ -3,7 +3,7 @@
 use std::{fs, sync::Arc};
 
 use ipc_protocol::{Resume, ResumeFrom};
-use proxy_manager::{AgentSessionConfig, Error, Event, KillOptions, OnMissing};
+use proxy_manager::{AgentSessionConfig, Error, Event, KillOptions, OnMissing, SessionId};
 
 use super::{Ran, answers::ended_well, ensure, turns::remembers};
 use crate::real_agents::{Failure, Session, Stage, Verdict, session::within};
@@ -57,6 +57,40 @@ pub(super) async fn resume(stage: Arc<Stage>) -> Ran {
     let repeated = after.seen.iter().any(|seen| matches!(&seen.event, Event::Text { text } if text.contains("plum")));
     ensure!(!repeated, "the old answer is in the new stream");
     Ok(Verdict::Pass)
+}
+
+/// In the shared home: of two conversations the one that was last gone on with is gone on with. It is not the one that was last
+/// begun, nor the one that another directory has.
+pub(super) async fn recent(stage: Arc<Stage>) -> Ran {
+    let wrong = |error: std::io::Error| Failure::Wrong(format!("setting the agent up: {error}"));
+    let config = stage.shared().map_err(wrong)?;
+    let elsewhere = stage.folder().join("elsewhere");
+    fs::create_dir(&elsewhere).map_err(wrong)?;
+    let elsewhere = Some(elsewhere.to_string_lossy().into_owned());
+    let fresh = |resume| AgentSessionConfig { session_id: SessionId::mint(), resume, ..config.clone() };
+    let plum = said(&stage, fresh(None), "remember the plum").await?;
+    said(&stage, fresh(None), "remember the pear").await?;
+    let resume = from(ResumeFrom::Native { id: plum.clone() });
+    said(&stage, fresh(resume), "and the peach").await?;
+    said(&stage, AgentSessionConfig { cwd: elsewhere, ..fresh(None) }, "remember the apple").await?;
+    let now = said(&stage, fresh(from(ResumeFrom::MostRecent)), "and the cherry").await?;
+    ensure!(now == plum, "another conversation: {now} and not {plum}");
+    for before in ["remember the plum", "and the peach"] {
+        ensure!(remembers(&stage, before, "and the cherry"), "the model was not told {before:?}");
+    }
+    for other in ["remember the pear", "remember the apple"] {
+        ensure!(!remembers(&stage, other, "and the cherry"), "the model was told {other:?}");
+    }
+    Ok(Verdict::Pass)
+}
+
+/// A session with one turn, killed; the agent's id of its conversation.
+async fn said(stage: &Stage, config: AgentSessionConfig, prompt: &str) -> Result<String, Failure> {
+    let mut session = stage.start(config).await?;
+    ended_well(&session.ask(prompt).await?)?;
+    let native = session.handle.info().native_session_id;
+    within("the kill", session.handle.kill(KillOptions::default())).await??;
+    native.ok_or_else(|| session.wrong("the agent's id of the conversation is not known"))
 }
 
 /// The files of the conversation hold garbage: that is said, or what was before is told to the model all the same.
