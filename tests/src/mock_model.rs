@@ -10,6 +10,8 @@
 //!   `done: ` and the first 100 characters of it.
 //! * `parallel: COMMAND || COMMAND`: a call of that tool for each, in one answer; then `done: ` and their outputs,
 //!   separated by ` | `.
+//! * `call: TOOL JSON`: a call of the tool whose name ends with the words TOOL, with those of the members that it takes; then
+//!   `done: ` as above.
 //! * `slow: N`: the numbers from 1 to N, each a delta, 50 ms apart. It ends when the client hangs up.
 //! * `big: N`: a text of N bytes, in numbered lines.
 //! * `status: CODE`: that HTTP error. `status: CODE once`: only the first time; the same request made again is echoed.

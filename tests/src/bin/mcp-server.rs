@@ -1,31 +1,22 @@
-//! An MCP server with one tool, for agents that are given one: JSON-RPC by lines, until its standard input closes.
+//! The MCP server of `agent_proxy_tests::orchard`, by lines, until its standard input closes. What it is asked for is also written
+//! to the file that its argument names.
 
-use std::io::{self, BufRead, Write};
+use std::{
+    fs::File,
+    io::{self, BufRead, Write},
+};
 
-use serde_json::{Value, json};
+use agent_proxy_tests::orchard;
 
 fn main() -> io::Result<()> {
+    let path = std::env::args_os().nth(1).ok_or(io::ErrorKind::InvalidInput)?;
+    let mut came = File::options().create(true).append(true).open(path)?;
     for line in io::stdin().lock().lines() {
-        let Ok(request) = serde_json::from_str::<Value>(&line?) else { continue };
-        // A notification has no id, and no answer.
-        let Some(id) = request.get("id") else { continue };
-        let result = match request["method"].as_str() {
-            Some("initialize") => json!({
-                "protocolVersion": request["params"]["protocolVersion"], "capabilities": { "tools": {} },
-                "serverInfo": { "name": "orchard", "version": "1.0.0" },
-            }),
-            Some("tools/list") => json!({ "tools": [{
-                "name": "pick_plum", "description": "Picks a plum.", "inputSchema": { "type": "object", "properties": {} },
-            }] }),
-            Some("tools/call") => json!({ "content": [{ "type": "text", "text": "a plum" }] }),
-            Some("ping") => json!({}),
-            _ => {
-                let error = json!({ "code": -32601, "message": "no such method" });
-                writeln!(io::stdout(), "{}", json!({ "jsonrpc": "2.0", "id": id, "error": error }))?;
-                continue;
-            }
-        };
-        writeln!(io::stdout(), "{}", json!({ "jsonrpc": "2.0", "id": id, "result": result }))?;
+        let Ok(message) = serde_json::from_str(&line?) else { continue };
+        writeln!(came, "{message}")?;
+        if let Some(answer) = orchard::answer(&message) {
+            writeln!(io::stdout(), "{answer}")?;
+        }
     }
     Ok(())
 }

@@ -23,8 +23,7 @@ impl Dialect for Responses {
                 _ => {}
             }
         }
-        let tools = items(&body["tools"]).iter();
-        let tools = tools.map(|tool| Tool { name: text(&tool["name"]), parameters: tool["parameters"].clone() });
+        let tools = items(&body["tools"]).iter().flat_map(tools);
         Conversation { entries, tools: tools.collect(), schema: body["text"]["format"]["schema"].clone() }
     }
 
@@ -51,6 +50,19 @@ impl Dialect for Responses {
     fn error(&self, status: StatusCode, message: &str) -> Value {
         error(status, message)
     }
+}
+
+/// Between the names of a namespace and of a tool in it.
+const IN_NAMESPACE: char = '.';
+
+/// A tool, or those of a namespace.
+fn tools(tool: &Value) -> Vec<Tool> {
+    let name = text(&tool["name"]);
+    if tool["type"] != "namespace" {
+        return vec![Tool { name, parameters: tool["parameters"].clone() }];
+    }
+    let inside = items(&tool["tools"]).iter().flat_map(tools);
+    inside.map(|tool| Tool { name: format!("{name}{IN_NAMESPACE}{}", tool.name), ..tool }).collect()
 }
 
 /// The body of OpenAI's HTTP errors.
@@ -92,10 +104,15 @@ fn output(turn: &Turn, head: &Head) -> Vec<Value> {
         }));
     }
     output.extend(turn.calls.iter().enumerate().map(|(index, call)| {
-        json!({
+        let (namespace, name) = call.tool.split_once(IN_NAMESPACE).map_or((None, &*call.tool), |(a, b)| (Some(a), b));
+        let mut item = json!({
             "type": "function_call", "id": format!("fc_{number}_{index}"), "call_id": format!("call_{number}_{index}"),
-            "status": "completed", "name": call.tool, "arguments": call.arguments.to_string(),
-        })
+            "status": "completed", "name": name, "arguments": call.arguments.to_string(),
+        });
+        if let Some(namespace) = namespace {
+            item["namespace"] = json!(namespace);
+        }
+        item
     }));
     output
 }
@@ -150,7 +167,10 @@ impl Events {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::dialect::samples, *};
+    use super::{
+        super::{dialect::samples, script::Call},
+        *,
+    };
 
     #[test]
     fn it_reads_what_was_said() {
@@ -172,6 +192,17 @@ mod tests {
         });
         assert_eq!(Responses.read(&body), samples::conversation());
         assert_eq!(Responses.read(&Value::Null), Conversation::default());
+    }
+
+    #[test]
+    fn a_tool_of_a_namespace_is_called_in_it() {
+        let inside = json!({ "type": "function", "name": "pick_plum", "parameters": { "type": "object" } });
+        let body = json!({ "tools": [{ "type": "namespace", "name": "orchard", "tools": [inside] }] });
+        let [tool] = &Responses.read(&body).tools[..] else { panic!("not one tool") };
+        assert_eq!(tool.parameters["type"], "object");
+        let call = Call { tool: tool.name.clone(), arguments: json!({}) };
+        let item = &output(&Turn { calls: vec![call], ..Turn::default() }, &samples::head())[0];
+        assert_eq!((&item["namespace"], &item["name"]), (&json!("orchard"), &json!("pick_plum")));
     }
 
     #[test]

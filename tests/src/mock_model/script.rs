@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::conversation::{Conversation, Tool, items};
 
@@ -53,6 +53,7 @@ pub(super) struct Call {
 enum Directive<'a> {
     Think(&'a str),
     Shell(Vec<&'a str>),
+    Call(&'a str, Map<String, Value>),
     Slow(usize),
     Big(usize),
     Status(StatusCode, bool),
@@ -68,6 +69,10 @@ fn parse(prompt: &str) -> Directive<'_> {
         "think" => Directive::Think(rest),
         "shell" => Directive::Shell(vec![rest]),
         "parallel" => Directive::Shell(rest.split(" || ").map(str::trim).collect()),
+        "call" => {
+            let (tool, arguments) = rest.split_once(' ').unwrap_or((rest, "{}"));
+            serde_json::from_str(arguments).map_or(Directive::Echo, |arguments| Directive::Call(tool, arguments))
+        }
         "slow" => number().map_or(Directive::Echo, |deltas| Directive::Slow(deltas.min(MAX_DELTAS))),
         "big" => number().map_or(Directive::Echo, |bytes| Directive::Big(bytes.min(MAX_BYTES))),
         "status" => {
@@ -98,7 +103,11 @@ pub(super) fn next(conversation: &Conversation, first: bool) -> Reply {
             Turn { thinking: words(&format!("thinking of {text}")), ..echo(prompt, &asked.before) }
         }
         Directive::Shell(commands) if asked.outputs.is_empty() => call(&commands, &conversation.tools),
-        Directive::Shell(_) => {
+        // What a search for tools finds is no text.
+        Directive::Call(tool, arguments) if asked.outputs.iter().all(|output| output.is_empty()) => {
+            call_by_name(tool, arguments, &conversation.tools)
+        }
+        Directive::Shell(_) | Directive::Call(..) => {
             let first = |output: &&str| printed(output).chars().take(100).collect::<String>();
             say(&format!("done: {}", asked.outputs.iter().map(first).collect::<Vec<_>>().join(" | ")))
         }
@@ -121,11 +130,33 @@ fn echo(prompt: &str, before: &[String]) -> Turn {
 fn call(commands: &[&str], tools: &[Tool]) -> Turn {
     let calls: Vec<Call> =
         commands.iter().filter_map(|command| tools.iter().find_map(|tool| shell_call(tool, command))).collect();
-    if calls.is_empty() {
-        let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
-        return say(&format!("no shell among the tools: {}", names.join(", ")));
-    }
-    Turn { calls, ..Turn::default() }
+    if calls.is_empty() { none("shell", tools) } else { Turn { calls, ..Turn::default() } }
+}
+
+fn none(wanted: &str, tools: &[Tool]) -> Turn {
+    let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+    say(&format!("no {wanted} among the tools: {}", names.join(", ")))
+}
+
+/// Calls the tool whose name ends with the words `name`, with those of the arguments that it takes. Claude Code has to be asked
+/// for tools that it only names.
+fn call_by_name(name: &str, arguments: Map<String, Value>, tools: &[Tool]) -> Turn {
+    // Not `todowrite` for `write`.
+    let is_named =
+        |tool: &&Tool| tool.name.strip_suffix(name).is_some_and(|before| !before.ends_with(char::is_alphanumeric));
+    let search = || tools.iter().find(|tool| tool.name == "ToolSearch");
+    let call = match tools.iter().find(is_named) {
+        Some(tool) => {
+            let takes = |argument: &String| tool.parameters["properties"].get(argument).is_some();
+            let arguments = arguments.into_iter().filter(|(argument, _)| takes(argument)).collect();
+            Call { tool: tool.name.clone(), arguments }
+        }
+        None => match search() {
+            Some(search) => Call { tool: search.name.clone(), arguments: json!({ "query": name }) },
+            None => return none(name, tools),
+        },
+    };
+    Turn { calls: vec![call], ..Turn::default() }
 }
 
 /// The call that runs `command`, if `tool` is a shell tool that we know.
@@ -240,6 +271,25 @@ mod tests {
         }
         let none = turn(next(&conversation(&[user("shell: ls")], tool("edit", true)), true));
         assert_eq!(none, say("no shell among the tools: edit"));
+    }
+
+    #[test]
+    fn a_tool_is_called_by_the_end_of_its_name_with_what_it_takes() {
+        let parameters = json!({ "properties": { "colour": {} } });
+        let offered = Tool { name: "mcp__orchard__pick_plum".into(), parameters };
+        let prompt = user(r#"call: pick_plum {"colour": "red", "size": 1}"#);
+        let called = |tool: &Tool| turn(next(&conversation(std::slice::from_ref(&prompt), tool.clone()), true)).calls;
+        assert_eq!(called(&offered), [Call { tool: offered.name.clone(), arguments: json!({ "colour": "red" }) }]);
+        assert_eq!(called(&tool("handpick_plum", false)), []);
+        let search = tool("ToolSearch", false);
+        let searched = Call { tool: "ToolSearch".into(), arguments: json!({ "query": "pick_plum" }) };
+        assert_eq!(called(&search), [searched]);
+        let entries = |output: &str| [prompt.clone(), Entry::Call, Entry::Output(output.into())];
+        let found = turn(next(&conversation(&entries(""), offered.clone()), true));
+        assert_eq!(found.calls[0].tool, offered.name);
+        assert_eq!(turn(next(&conversation(&entries("a plum"), offered), true)), say("done: a plum"));
+        assert_eq!(asked(&[user("call: pick_plum")]), say("no pick_plum among the tools: bash"));
+        assert_eq!(asked(&[user("call: me later")]), say("you said: call: me later"));
     }
 
     #[test]

@@ -80,6 +80,8 @@ const RETRIES: Retries = Retries { rate_limit: true, cut: true, for_ever: false,
 const CODEX: &[&str] =
     &["-c", "model_providers.session.request_max_retries=1", "-c", "model_providers.session.stream_max_retries=1"];
 
+const NO_MCP: &str = "it has no MCP client";
+
 /// All of them, in the order of the table.
 pub const AGENTS: &[Agent] = &[
     Agent {
@@ -173,7 +175,7 @@ pub const AGENTS: &[Agent] = &[
         args: &["--approve"],
         files: &[("work/.pi/settings.json", r#"{"retry":{"maxRetries":1,"baseDelayMs":100}}"#)],
         env: &[],
-        cannot: &[("mode", "it has no modes"), ("mcp server", "it has no MCP client")],
+        cannot: &[("mode", "it has no modes"), ("mcp server", NO_MCP), ("mcp http", NO_MCP)],
     },
     Agent {
         id: "gemini",

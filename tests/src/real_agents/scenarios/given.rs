@@ -7,13 +7,14 @@ use std::{
     sync::Arc,
 };
 
-use ipc_protocol::{McpServer, McpTransport, Prompt, PromptPart};
+use ipc_protocol::{McpServer, McpTransport, Prompt, PromptPart, ToolStatus};
 use proxy_manager::{AgentSessionConfig, EnvVars, KillOptions};
 use serde_json::Value;
 
 use super::{Ran, answers::ended_well, ensure};
 use crate::{
     mock_model::{Request, says},
+    orchard::Orchard,
     real_agents::{Failure, Stage, Verdict, session::within},
 };
 
@@ -68,15 +69,48 @@ pub(super) async fn file(stage: Arc<Stage>) -> Ran {
 }
 
 pub(super) async fn mcp(stage: Arc<Stage>) -> Ran {
-    let server = stage.programs.mcp.to_string_lossy().into_owned();
-    let transport = McpTransport::Stdio { command: server, args: Vec::new(), env: EnvVars::default() };
+    let command = stage.programs.mcp.to_string_lossy().into_owned();
+    let came = stage.folder().join("came");
+    let args = vec![came.to_string_lossy().into_owned()];
+    picks(&stage, McpTransport::Stdio { command, args, env: EnvVars::default() }).await?;
+    let came = fs::read_to_string(&came).map_err(|error| format!("what came: {error}"))?;
+    let messages: Vec<Value> = came.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    is_picked(&messages)?;
+    Ok(Verdict::Pass)
+}
+
+pub(super) async fn mcp_http(stage: Arc<Stage>) -> Ran {
+    let orchard = Orchard::start().await.map_err(|error| error.to_string())?;
+    let headers = [("authorization", "Bearer of-plums")].into_iter().collect();
+    picks(&stage, McpTransport::Http { url: orchard.url(), headers }).await?;
+    let (logins, messages): (Vec<_>, Vec<_>) = orchard.came().into_iter().unzip();
+    is_picked(&messages)?;
+    ensure!(logins.iter().all(|login| login.as_deref() == Some("Bearer of-plums")), "its headers: {logins:?}");
+    Ok(Verdict::Pass)
+}
+
+/// A session with this server, whose model calls the server's tool and is told what that gave.
+async fn picks(stage: &Stage, transport: McpTransport) -> Result<(), Failure> {
     let mcp_servers = vec![McpServer { name: "orchard".into(), transport }];
     let mut session = stage.start(AgentSessionConfig { mcp_servers, ..stage.config() }).await?;
     ended_well(&session.ask("good morning").await?)?;
-    let body = request(&stage, "good morning")?.body;
+    let body = request(stage, "good morning")?.body;
     // Claude Code tells its name, and its schema when the model asks for it.
     ensure!(says(&body, "pick_plum"), "its tool is not offered: {body}");
-    Ok(Verdict::Pass)
+    let told = session.ask(r#"call: pick_plum {"colour":"purple"}"#).await?;
+    ended_well(&told)?;
+    ensure!(told.text.contains("a purple plum"), "the model was not told: {told:?}");
+    let last = told.calls.last().and_then(|call| call.end.as_ref());
+    ensure!(last.is_some_and(|end| end.status == ToolStatus::Completed), "the call: {told:?}");
+    Ok(())
+}
+
+/// Whether the server was asked for one plum.
+fn is_picked(messages: &[Value]) -> Result<(), Failure> {
+    let calls: Vec<&Value> = messages.iter().filter(|message| message["method"] == "tools/call").collect();
+    let one = matches!(&calls[..], [call] if call["params"]["arguments"]["colour"] == "purple");
+    ensure!(one, "what the server was asked for: {messages:?}");
+    Ok(())
 }
 
 pub(super) async fn tools_given(stage: Arc<Stage>) -> Ran {
