@@ -1,16 +1,20 @@
 //! Tools, and whether they may.
 
-use std::sync::Arc;
+use std::{fs, path::Path, sync::Arc};
 
 use ipc_protocol::ToolStatus;
 use proxy_manager::{
     AgentSessionConfig, Event, PermissionAnswer, PermissionMode, PermissionOptionKind, PermissionRequest, ResolvedBy,
 };
+use serde_json::json;
 
 use super::{Ran, answers::ended_well, ensure};
-use crate::real_agents::{
-    Failure, Session, Stage, Told, Verdict,
-    session::{Call, within},
+use crate::{
+    mock_model::says,
+    real_agents::{
+        Failure, Session, Stage, Told, Verdict,
+        session::{Call, within},
+    },
 };
 
 pub(super) async fn tool(stage: Arc<Stage>) -> Ran {
@@ -132,21 +136,64 @@ pub(super) async fn deny(stage: Arc<Stage>) -> Ran {
 }
 
 pub(super) async fn policy_deny(stage: Arc<Stage>) -> Ran {
-    policy(&stage, PermissionMode::Deny).await
+    let mut session = in_mode(&stage, PermissionMode::Deny).await?;
+    refused(&stage, &mut session, PermissionMode::Deny, "shell: touch made && echo made").await?;
+    Ok(Verdict::Pass)
 }
 
+/// Its tool that reads a file may, its tool that writes one and its shell may not.
 pub(super) async fn policy_read_only(stage: Arc<Stage>) -> Ran {
-    policy(&stage, PermissionMode::ReadOnly).await
+    let mode = PermissionMode::ReadOnly;
+    let [poem, made] = ["poem.txt", "made"].map(|name| stage.work().join(name));
+    fs::write(&poem, "a poem of plums\n").map_err(|error| error.to_string())?;
+    let mut session = in_mode(&stage, mode).await?;
+    refused(&stage, &mut session, mode, "shell: touch made && echo made").await?;
+    let reads = stage.agent.tool;
+    match stage.agent.id {
+        "codex" => {
+            refused(&stage, &mut session, mode, "shell: cat poem.txt").await?;
+            return Ok(Verdict::Lacks("it reads by commands, which the policy refuses".into()));
+        }
+        // It asks for no command that it knows to do nothing but read.
+        "codex-acp" => {
+            let told = session.ask("shell: cat poem.txt").await?;
+            ensure!(told.asked.is_empty() && told.text.contains("a poem of plums"), "reading by a command: {told:?}");
+            ended_well(&told)?;
+            return Ok(Verdict::Pass);
+        }
+        _ => {}
+    }
+    let call = |tool: &str, path: &Path| {
+        // Each takes the one of them that is its own.
+        let arguments = json!({ "file_path": path, "filePath": path, "path": path, "content": "made" });
+        format!("call: {tool} {arguments}")
+    };
+    let told = session.ask(call(reads, &poem)).await?;
+    let is_told = stage.model.requests().iter().any(|request| says(&request.body, "a poem of plums"));
+    ensure!(is_told, "the model was not told: {told:?}");
+    ensure!(told.asked.len() == 1 && answerers(&told) == [&ResolvedBy::Mode(mode)], "who answered: {told:?}");
+    let ends: Vec<_> = told.calls.iter().map(|call| call.end.as_ref().map(|end| end.status)).collect();
+    ensure!(ends == [Some(ToolStatus::Completed)], "the call that reads: {told:?}");
+    ended_well(&told)?;
+    let writes = reads.replace("read", "write").replace("Read", "Write");
+    refused(&stage, &mut session, mode, &call(&writes, &made)).await?;
+    Ok(Verdict::Pass)
 }
 
-/// A mode that refuses what a tool does to a file.
-async fn policy(stage: &Stage, mode: PermissionMode) -> Ran {
-    let config = AgentSessionConfig { permission_mode: mode, ..stage.config() };
-    let mut session = stage.start(config).await?;
-    let told = session.ask("shell: touch made && echo made").await?;
+async fn in_mode(stage: &Stage, mode: PermissionMode) -> Result<Session, Failure> {
+    stage.start(AgentSessionConfig { permission_mode: mode, ..stage.config() }).await
+}
+
+/// Who answered what was asked for.
+fn answerers(told: &Told) -> Vec<&ResolvedBy> {
+    told.answered.iter().map(|(_, by)| by).collect()
+}
+
+/// The prompt has a tool called that the mode refuses; the session goes on.
+async fn refused(stage: &Stage, session: &mut Session, mode: PermissionMode, prompt: &str) -> Result<(), Failure> {
+    let told = session.ask(prompt).await?;
     ensure!(!stage.work().join("made").exists(), "it was refused and ran: {told:?}");
-    let by: Vec<&ResolvedBy> = told.answered.iter().map(|(_, by)| by).collect();
-    ensure!(told.asked.len() == 1 && by == [&ResolvedBy::Mode(mode)], "who answered: {told:?}");
+    ensure!(told.asked.len() == 1 && answerers(&told) == [&ResolvedBy::Mode(mode)], "who answered: {told:?}");
     for call in &told.calls {
         let status = call.end.as_ref().map(|end| end.status);
         ensure!(status == Some(ToolStatus::Failed), "a call that was refused did not fail: {told:?}");
@@ -155,7 +202,7 @@ async fn policy(stage: &Stage, mode: PermissionMode) -> Ran {
     ensure!(next.text.contains("you said: good morning"), "the next turn: {next:?}");
     ended_well(&next)?;
     ensure!(!stage.work().join("made").exists(), "it was refused and ran later");
-    Ok(Verdict::Pass)
+    Ok(())
 }
 
 /// Two calls of one answer, each with a request of its own: where both wait at once they are answered in reverse.
