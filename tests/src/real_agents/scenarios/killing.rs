@@ -2,7 +2,8 @@
 
 use std::{fs, io, sync::Arc};
 
-use proxy_manager::{KillOptions, Receipt};
+use proxy_manager::{AgentSessionConfig, Event, KillOptions, OnAgentExit, ProcessId, Receipt, Signal};
+use registry::PidFd;
 use rustix::fs::{CWD, FileType, Mode};
 use tokio::{
     io::{AsyncBufReadExt, BufReader, Lines},
@@ -92,7 +93,8 @@ impl Naps {
     }
 }
 
-pub(super) async fn foreground(stage: Arc<Stage>) -> Ran {
+/// Each shell tool is in a session of its own: a kill of the agent's process group never comes to it.
+pub(super) async fn trap_tools_are_in_sessions_of_their_own(stage: Arc<Stage>) -> Ran {
     let mut session = stage.session().await?;
     let mut naps = Naps::new(&stage)?;
     let [background, setsid, foreground] = [naps.nap(), naps.nap(), naps.nap()];
@@ -102,6 +104,43 @@ pub(super) async fn foreground(stage: Arc<Stage>) -> Ran {
         ensure!(sleeping(seconds).len() == 1, "sleep {seconds} does not sleep before the kill");
     }
     naps.kill(&mut session).await?;
+    Ok(Verdict::Pass)
+}
+
+/// The agent alone is killed in the midst of a tool, and then the session: what the agent left is in the receipt, and nothing is
+/// left of it. Claude Code's ACP wrapper leaves the Claude Code that it runs, which goes on; half of them leave the tool.
+pub(super) async fn trap_a_nested_agent_outlives_its_wrapper(stage: Arc<Stage>) -> Ran {
+    let config = AgentSessionConfig { on_agent_exit: OnAgentExit::Keep, ..stage.config() };
+    let mut session = stage.start(config).await?;
+    let mut naps = Naps::new(&stage)?;
+    let seconds = naps.nap();
+    session.begin(format!("shell: ./nap {seconds}")).await?;
+    naps.all_sleep().await?;
+    let Some(agent) = session.handle.info().agent_process else { return Err(session.wrong("the agent is not known")) };
+    let below = within("the processes", session.handle.processes()).await??;
+    let nested: Vec<ProcessId> =
+        below.iter().filter(|process| process.ppid == agent.pid).map(|process| process.id).collect();
+    let killed = PidFd::open(agent).and_then(|agent| agent.signal(Signal::Kill));
+    killed.map_err(|error| format!("killing the agent: {error}"))?;
+    session
+        .until("the agent's end", |event| {
+            matches!(event, Event::SessionStatus { status, .. } if status == "agentExited").then_some(())
+        })
+        .await?;
+    let receipt = within("the kill", session.handle.kill(KillOptions::default())).await??;
+    ensure!(receipt.is_empty(), "the receipt is not empty: {receipt:?}");
+    let left = [with_marker(session.handle.id().as_str()), with_word(&seconds)].concat();
+    ensure!(left.is_empty(), "{left:?} are left");
+    if stage.agent.id == "claude-agent-acp" {
+        let are_listed = nested.iter().all(|nested| receipt.processes.iter().any(|entry| entry.id == *nested));
+        ensure!(!nested.is_empty() && are_listed, "of the nested {nested:?} not all are in {receipt:?}");
+    }
+    // The tools of the others have a terminal or a pipe that ends with the agent.
+    if ["claude-code", "opencode", "opencode-acp", "claude-agent-acp"].contains(&stage.agent.id) {
+        let command = format!("sleep {seconds}");
+        let is_listed = receipt.processes.iter().any(|entry| entry.command.as_deref() == Some(&command));
+        ensure!(is_listed, "{command} is not in the receipt: {receipt:?}");
+    }
     Ok(Verdict::Pass)
 }
 

@@ -48,8 +48,12 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("policy read only", "a policy lets only reading through", |stage| Box::pin(tools::policy_read_only(stage))),
     plain("several requests", "each has its own answer", |stage| Box::pin(tools::several(stage))),
     plain("abort", "the turn ends as cancelled, and the next one works", |stage| Box::pin(turns::abort(stage))),
-    plain("abort tool", "an abort ends what the turn started", |stage| Box::pin(turns::abort_tool(stage))),
-    plain("held output", "what a tool left behind holds its output", |stage| Box::pin(turns::held_output(stage))),
+    plain("abort tool", "an abort ends what the turn started", |stage| {
+        Box::pin(turns::trap_an_abort_leaves_the_tool_running(stage))
+    }),
+    plain("held output", "what a tool left behind holds its output", |stage| {
+        Box::pin(turns::trap_a_tool_hangs_while_its_output_is_held(stage))
+    }),
     plain("abort asking", "an abort with a permission request open", |stage| Box::pin(turns::abort_asking(stage))),
     plain("second prompt", "a queued prompt, with the first in its context", |stage| Box::pin(turns::second(stage))),
     plain("steer", "a word in the running turn", |stage| Box::pin(turns::steer(stage))),
@@ -85,7 +89,12 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("cut for good", "the answer breaks off, and the next turn works", |stage| {
         Box::pin(errors::cut_for_good(stage))
     }),
-    plain("kill foreground", "in the midst of a tool with children", |stage| Box::pin(killing::foreground(stage))),
+    plain("kill foreground", "in the midst of a tool with children", |stage| {
+        Box::pin(killing::trap_tools_are_in_sessions_of_their_own(stage))
+    }),
+    plain("agent killed", "what it leaves when it is killed alone", |stage| {
+        Box::pin(killing::trap_a_nested_agent_outlives_its_wrapper(stage))
+    }),
     plain("kill background", "what a tool left behind", |stage| Box::pin(killing::background(stage))),
     plain("kill setsid", "what a tool left behind in a session of its own", |stage| Box::pin(killing::setsid(stage))),
     Scenario {
@@ -94,7 +103,7 @@ pub const SCENARIOS: &[Scenario] = &[
         run: |stage| Box::pin(verbatim::verbatim(stage)),
         change: recorder::record,
     },
-    plain("key", "the key is nowhere", |stage| Box::pin(secrets::key(stage))),
+    plain("key", "the key is nowhere", |stage| Box::pin(secrets::trap_tools_see_the_api_key(stage))),
 ];
 
 const fn plain(name: &'static str, shows: &'static str, run: fn(Arc<Stage>) -> Running) -> Scenario {

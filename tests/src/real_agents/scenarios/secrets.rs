@@ -18,7 +18,8 @@ use crate::{
     system::{sleeping, with_marker},
 };
 
-pub(super) async fn key(stage: Arc<Stage>) -> Ran {
+/// Where the key came with the environment, tools would see it, and OpenCode's server's password too.
+pub(super) async fn trap_tools_see_the_api_key(stage: Arc<Stage>) -> Ran {
     let config = stage.config();
     let shown = format!("{config:?}");
     let mut session = stage.start(config).await?;

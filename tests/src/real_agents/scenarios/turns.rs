@@ -37,7 +37,8 @@ pub(super) async fn abort(stage: Arc<Stage>) -> Ran {
     Ok(Verdict::Pass)
 }
 
-pub(super) async fn abort_tool(stage: Arc<Stage>) -> Ran {
+/// Codex leaves a tool running that is aborted.
+pub(super) async fn trap_an_abort_leaves_the_tool_running(stage: Arc<Stage>) -> Ran {
     let mut session = stage.session().await?;
     let mut naps = Naps::new(&stage)?;
     let (background, foreground) = (naps.nap(), naps.nap());
@@ -56,8 +57,9 @@ pub(super) async fn abort_tool(stage: Arc<Stage>) -> Ran {
     Ok(Verdict::Pass)
 }
 
-/// A tool that is over while a process of it still has its output: its turn ends; or it hangs, and an abort ends both.
-pub(super) async fn held_output(stage: Arc<Stage>) -> Ran {
+/// A tool that is over while a process of it still has its output: its turn ends; or, OpenCode's, it hangs for more than 20 s, and an
+/// abort ends both.
+pub(super) async fn trap_a_tool_hangs_while_its_output_is_held(stage: Arc<Stage>) -> Ran {
     let mut session = stage.session().await?;
     let mut naps = Naps::new(&stage)?;
     let seconds = naps.nap();
