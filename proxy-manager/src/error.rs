@@ -3,7 +3,7 @@
 use std::{io, path::PathBuf, time::Duration};
 
 use crate::{Answer, SessionBound};
-use ipc_protocol::{BudgetExceeded, Containment, InvalidId, ProcessId, Receipt, SessionId, WireError};
+use ipc_protocol::{BudgetExceeded, Containment, InvalidId, Pid, ProcessId, Receipt, SessionId, WireError};
 
 /// What a manager's calls return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -218,8 +218,11 @@ pub enum Error {
         /// What the agent said.
         reason: String,
     },
-    /// Another session of this manager has that conversation open. Of other managers' sessions it does not know.
-    #[error("conversation {id:?} of agent {agent:?} is open in session {session}: end that first, or fork it")]
+    /// Another session has that conversation open, of this manager or of another one of this user's.
+    #[error(
+        "conversation {id:?} of agent {agent:?} is open in session {session}{}: end that first, or fork it",
+        manager.map_or_else(String::new, |pid| format!(" of another manager (process {pid})"))
+    )]
     NativeSessionBusy {
         /// Its catalog id.
         agent: String,
@@ -227,6 +230,8 @@ pub enum Error {
         id: String,
         /// Who has it.
         session: SessionId,
+        /// The process of that manager, where it is another one; of the session's proxy, if it is dead.
+        manager: Option<Pid>,
     },
     /// The agent refused what was asked.
     #[error("agent {agent:?} refused: {reason}")]

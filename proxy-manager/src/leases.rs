@@ -8,7 +8,10 @@ use std::{
 
 use ipc_protocol::SessionId;
 
-use crate::{Error, Result};
+use crate::{
+    Error, Result,
+    claims::{Claims, Holder, Keeper},
+};
 
 /// A conversation: whose files it is in, where these are, and the agent's id of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -17,14 +20,26 @@ pub(crate) struct Conversation {
     pub(crate) family: String,
     /// The directory that they are in, spelled in one way, if it is known.
     pub(crate) store: Option<PathBuf>,
+    /// Whether other managers can come to it.
+    pub(crate) is_shared: bool,
     pub(crate) id: String,
 }
 
 /// Who has which conversation open.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
+    open: Mutex<HashMap<Conversation, Holders>>,
+    /// Of this user's other managers.
+    claims: Option<Claims>,
+}
+
+/// This manager's sessions that have a conversation open.
+#[derive(Debug, Default)]
+struct Holders {
     /// More than one for those that agents begin: there are agents that give each of them the same id.
-    holders: Mutex<HashMap<Conversation, Vec<SessionId>>>,
+    sessions: Vec<SessionId>,
+    /// Whether other managers know of it.
+    is_claimed: bool,
 }
 
 /// A conversation of a session's, open until this is dropped.
@@ -33,20 +48,26 @@ pub(crate) struct Lease {
     leases: Arc<Leases>,
     conversation: Conversation,
     session: SessionId,
+    /// Whether other managers are told still that it is open when this is dropped: its session may outlive this manager.
+    stays: bool,
 }
 
 impl Leases {
-    fn holders(&self) -> MutexGuard<'_, HashMap<Conversation, Vec<SessionId>>> {
-        self.holders.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn new(claims: Option<Claims>) -> Self {
+        Self { open: Mutex::default(), claims }
     }
 
-    /// Notes that `session` begins a conversation.
+    fn open(&self) -> MutexGuard<'_, HashMap<Conversation, Holders>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that `session` begins a conversation. Other managers do not know of it until [`Lease::is_kept_by`].
     pub(crate) fn begin(self: &Arc<Self>, conversation: Conversation, session: &SessionId) -> Lease {
-        self.holders().entry(conversation.clone()).or_default().push(session.clone());
-        Lease { leases: self.clone(), conversation, session: session.clone() }
+        self.open().entry(conversation.clone()).or_default().sessions.push(session.clone());
+        Lease { leases: self.clone(), conversation, session: session.clone(), stays: false }
     }
 
-    /// Notes that `session`, of `agent`, goes on with a conversation.
+    /// Notes that `session`, of `agent`, goes on with a conversation. `by_force` if it does already, with another manager before.
     ///
     /// # Errors
     /// [`Error::NativeSessionBusy`] if another session has it open.
@@ -55,16 +76,49 @@ impl Leases {
         conversation: Conversation,
         session: &SessionId,
         agent: &str,
+        by_force: bool,
     ) -> Result<Lease> {
-        let mut holders = self.holders();
-        let known = holders.entry(conversation.clone()).or_default();
-        if let Some(holder) = known.iter().find(|holder| *holder != session) {
-            let (agent, id) = (agent.to_owned(), conversation.id);
-            return Err(Error::NativeSessionBusy { agent, id, session: holder.clone() });
+        let busy = |holder: &SessionId, manager| {
+            let (agent, id, session) = (agent.to_owned(), conversation.id.clone(), holder.clone());
+            Error::NativeSessionBusy { agent, id, session, manager }
+        };
+        let mut open = self.open();
+        let known = open.get(&conversation);
+        if let Some(holder) = known.and_then(|known| known.sessions.iter().find(|holder| *holder != session)) {
+            return Err(busy(holder, None));
         }
-        known.push(session.clone());
-        drop(holders);
-        Ok(Lease { leases: self.clone(), conversation, session: session.clone() })
+        let by_force = by_force || known.is_some_and(|known| known.is_claimed);
+        let is_claimed = match self.claim(&conversation, session, None, by_force) {
+            Ok(is_claimed) => is_claimed,
+            Err(other) => return Err(busy(&other.session, other.processes.first().map(|process| process.pid))),
+        };
+        let known = open.entry(conversation.clone()).or_default();
+        known.sessions.push(session.clone());
+        known.is_claimed |= is_claimed;
+        drop(open);
+        Ok(Lease { leases: self.clone(), conversation, session: session.clone(), stays: false })
+    }
+
+    /// Tells other managers that `session` has a conversation open, unless a session of theirs has. Whether they are told.
+    fn claim(
+        &self,
+        conversation: &Conversation,
+        session: &SessionId,
+        keeper: Option<Keeper>,
+        by_force: bool,
+    ) -> std::result::Result<bool, Holder> {
+        // An id alone may be anything's.
+        let (Some(claims), Some(_), true) = (&self.claims, &conversation.store, conversation.is_shared) else {
+            return Ok(false);
+        };
+        match claims.take(conversation, session, keeper, by_force) {
+            Ok(None) => Ok(true),
+            Ok(Some(other)) => Err(other),
+            Err(error) => {
+                tracing::warn!(%session, %error, "other managers do not know that a conversation is open, nor this one of theirs");
+                Ok(false)
+            }
+        }
     }
 }
 
@@ -73,17 +127,37 @@ impl Lease {
     pub(crate) fn id(&self) -> &str {
         &self.conversation.id
     }
+
+    /// From now on it is open as long as `keeper` lives. Other managers are told.
+    pub(crate) fn is_kept_by(&mut self, keeper: Keeper) {
+        self.stays = keeper.outlives;
+        let mut open = self.leases.open();
+        let Some(known) = open.get_mut(&self.conversation) else { return };
+        // Agents that give all conversations the same id begin one that another manager has open.
+        if let Ok(true) = self.leases.claim(&self.conversation, &self.session, Some(keeper), known.is_claimed) {
+            known.is_claimed = true;
+        }
+    }
+
+    /// The session is over.
+    pub(crate) fn end(mut self) {
+        self.stays = false;
+    }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let mut holders = self.leases.holders();
-        let Some(known) = holders.get_mut(&self.conversation) else { return };
-        if let Some(at) = known.iter().position(|holder| *holder == self.session) {
-            known.swap_remove(at);
+        let mut open = self.leases.open();
+        let Some(known) = open.get_mut(&self.conversation) else { return };
+        if let Some(at) = known.sessions.iter().position(|holder| *holder == self.session) {
+            known.sessions.swap_remove(at);
         }
-        if known.is_empty() {
-            holders.remove(&self.conversation);
+        if known.sessions.is_empty() {
+            let is_claimed = known.is_claimed && !self.stays;
+            open.remove(&self.conversation);
+            if let Some(claims) = self.leases.claims.as_ref().filter(|_| is_claimed) {
+                claims.leave(&self.conversation);
+            }
         }
     }
 }
@@ -93,7 +167,7 @@ mod tests {
     use super::*;
 
     fn conversation(store: &str, id: &str) -> Conversation {
-        Conversation { family: "claude".into(), store: Some(store.into()), id: id.into() }
+        Conversation { family: "claude".into(), store: Some(store.into()), is_shared: true, id: id.into() }
     }
 
     fn session(id: &str) -> SessionId {
@@ -103,20 +177,20 @@ mod tests {
     #[test]
     fn one_that_is_open_is_not_opened_again() {
         let leases = Arc::new(Leases::default());
-        let first = leases.resume(conversation("/h", "c"), &session("s-1"), "claude").expect("free");
-        match leases.resume(conversation("/h", "c"), &session("s-2"), "claude") {
-            Err(Error::NativeSessionBusy { agent, id, session }) => {
+        let first = leases.resume(conversation("/h", "c"), &session("s-1"), "claude", false).expect("free");
+        match leases.resume(conversation("/h", "c"), &session("s-2"), "claude", false) {
+            Err(Error::NativeSessionBusy { agent, id, session, manager: None }) => {
                 assert_eq!((agent.as_str(), id.as_str(), session.as_str()), ("claude", "c", "s-1"));
             }
             other => panic!("{other:?}"),
         }
         // The same id elsewhere is another conversation.
-        leases.resume(conversation("/other", "c"), &session("s-2"), "claude").expect("free");
+        leases.resume(conversation("/other", "c"), &session("s-2"), "claude", false).expect("free");
         // A session may name its own again.
-        drop(leases.resume(conversation("/h", "c"), &session("s-1"), "claude").expect("its own"));
+        drop(leases.resume(conversation("/h", "c"), &session("s-1"), "claude", false).expect("its own"));
         drop(first);
-        leases.resume(conversation("/h", "c"), &session("s-2"), "claude").expect("free again");
-        assert!(leases.holders().is_empty());
+        leases.resume(conversation("/h", "c"), &session("s-2"), "claude", false).expect("free again");
+        assert!(leases.open().is_empty());
     }
 
     #[test]
@@ -125,9 +199,9 @@ mod tests {
         let first = leases.begin(conversation("/h", "same"), &session("s-1"));
         let second = leases.begin(conversation("/h", "same"), &session("s-2"));
         drop(first);
-        let busy = leases.resume(conversation("/h", "same"), &session("s-3"), "acp");
+        let busy = leases.resume(conversation("/h", "same"), &session("s-3"), "acp", false);
         assert!(matches!(busy, Err(Error::NativeSessionBusy { session, .. }) if session.as_str() == "s-2"));
         drop(second);
-        assert!(leases.holders().is_empty());
+        assert!(leases.open().is_empty());
     }
 }

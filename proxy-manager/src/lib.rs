@@ -30,6 +30,7 @@ mod actions;
 mod ask;
 mod blocking;
 mod builder;
+mod claims;
 mod containment;
 mod deadlines;
 mod directory;

@@ -27,7 +27,7 @@ use ipc_protocol::{
 
 pub(crate) use backup::{Backup, recover as recover_conversations};
 pub(crate) use card::Card;
-pub(crate) use conversation::Conversation;
+pub(crate) use conversation::{Conversation, Is};
 pub(crate) use kit::Kit;
 pub(crate) use native_file::find as find_native_file;
 pub(crate) use ready::Aftermath;
@@ -141,7 +141,7 @@ impl Launch {
         let on_missing = resume.map(|resume| resume.on_missing);
         let Tries { attempt, fallback } = draft.tries(&config, origin, on_missing.as_ref())?;
         let home = home.map(|home| utf8(&home)).transpose()?;
-        let conversation = conversation(spec, &attempt, &cwd, around.leases)?;
+        let conversation = conversation(spec, &attempt, &cwd, home.is_some(), around.leases)?;
         let native = attempt.resume.as_ref();
         let agents_home = store::home(family(spec), &attempt.command.env);
         let native_files = native_file::directory(spec, conversation.place().1, agents_home);
@@ -205,13 +205,21 @@ fn place(config: &AgentSessionConfig, origin: Option<&Origin>) -> Place {
 }
 
 /// What is known of the session's conversation, which nobody else has open.
-fn conversation(spec: &AgentSpec, attempt: &Attempt, cwd: &str, leases: &Arc<Leases>) -> Result<Conversation> {
+fn conversation(
+    spec: &AgentSpec,
+    attempt: &Attempt,
+    cwd: &str,
+    has_home: bool,
+    leases: &Arc<Leases>,
+) -> Result<Conversation> {
     let Attempt { config, command, resume, .. } = attempt;
     // A copy is a new one.
     let resume = resume.as_ref().filter(|resume| !resume.fork);
     let store = store::store(family(spec), &command.env, Path::new(command.cwd.as_deref().unwrap_or(cwd)));
     let (family, agent, session) = (family(spec).to_owned(), spec.id.clone(), config.session_id.clone());
-    let mut conversation = Conversation::new(leases.clone(), family, store, agent, session, resume.is_some());
+    let is = if resume.is_some() { Is::Old } else { Is::New };
+    let conversation = Conversation::new(leases.clone(), family, store, agent, session, is);
+    let mut conversation = conversation.within(has_home);
     if let Some(id) = resume.and_then(|resume| resume.id.as_deref()) {
         conversation.is_now(id)?;
     }

@@ -91,7 +91,7 @@ impl Origin {
         // A copy can be had of a living one, unless the two would get in each other's way in one home.
         if !past.has_ended && (!fork || past.home.is_some()) {
             let native = past.native_session_id.unwrap_or_else(|| id.to_string());
-            return Err(Error::NativeSessionBusy { agent, id: native, session: id.clone() });
+            return Err(Error::NativeSessionBusy { agent, id: native, session: id.clone(), manager: None });
         }
         // It is taken back under its own id.
         if past.is_handed_over && !fork && *id != config.session_id {

@@ -17,7 +17,7 @@ use crate::{
     Error, Recovered, Result, SessionRecord,
     blocking::blocking,
     fork_server::ForkServer,
-    launch::{Aftermath, Card, Conversation},
+    launch::{Aftermath, Card, Conversation, Is},
     session::{Adoption, Count, Fork, Session, Task, sockets},
     state::{
         self, Header, Journal, Record, StateDir,
@@ -198,7 +198,9 @@ impl ProxyManager {
         let claim = Claim { user: card.labels.user_id.clone(), agent: card.labels.agent.clone() };
         let slot = self.inner.admission.take(claim);
         let agent = card.labels.agent.clone();
-        let conversation = Conversation::new(leases.clone(), card.family.clone(), card.store.clone(), agent, id, true);
+        let conversation =
+            Conversation::new(leases.clone(), card.family.clone(), card.store.clone(), agent, id, Is::Its)
+                .within(card.labels.home.is_some());
         let adoption = Adoption {
             native_files: card.native_files.clone(),
             proxy,

@@ -33,6 +33,7 @@ use crate::{
     ActionRule, Builder, Capabilities, Child, Deadlines, Error, PromptMode, Recovered, Result, SessionHandle,
     SessionInfo, Subscription, Turn,
     blocking::blocking,
+    claims::Claims,
     containment::Containing,
     directory::Directory,
     fork_server::ForkServer,
@@ -116,6 +117,7 @@ impl ProxyManager {
             fork_server.finish(deadlines.shutdown, true).await;
             return Err(error);
         }
+        let claims = Claims::new(fork_server.host(), fork_server.id());
         let inner = Inner {
             directory,
             fork_server,
@@ -127,7 +129,7 @@ impl ProxyManager {
             containing,
             homes: Arc::new(homes),
             records: Arc::new(records),
-            leases: Arc::default(),
+            leases: Arc::new(Leases::new(claims)),
             admission,
             state: Mutex::new(state),
             recovered,

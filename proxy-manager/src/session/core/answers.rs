@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::{Core, Phase};
 use crate::{
     Error, Result,
+    claims::Keeper,
     session::{
         SessionState, Task,
         pending::{Pending, Waiting},
@@ -139,6 +140,8 @@ impl Core {
         }
         let Phase::Starting { ready, .. } = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
         self.has_turns = turns;
+        // Not while the log is held.
+        self.keep_conversation();
         self.hold_together();
         let agent = self.session.labels().agent.clone();
         self.log.push(0, Event::SessionStarted { agent, process, proxy, native_session_id, measures });
@@ -159,6 +162,13 @@ impl Core {
     pub(super) fn became_ready(&mut self, now: Instant) {
         self.pulse.begin(now);
         self.lasting.ready(now);
+    }
+
+    /// Tells other managers as long as what process the conversation is open.
+    pub(super) fn keep_conversation(&mut self) {
+        if let Some(proxy) = self.proxy {
+            self.conversation.is_kept_by(Keeper { proxy, outlives: self.outliving.is_some() });
+        }
     }
 
     /// Whether the agent that is ready is what was asked for.

@@ -250,6 +250,9 @@ impl Core {
                 }
             }
         });
+        if attached.agent.is_some() {
+            self.keep_conversation();
+        }
         match attached.agent {
             Some(agent) => self.go_on(agent, attached, now),
             None => {

@@ -642,7 +642,12 @@ impl Core {
         }
         self.stop(self.error_of(&reason));
         self.phase = Phase::Over;
-        self.conversation.close();
+        let is_let_go = self.is_let_go(&reason, receipt.as_deref());
+        if is_let_go {
+            self.conversation.let_go();
+        } else {
+            self.conversation.close();
+        }
         self.slot = None;
         tracing::debug!(%reason, receipt = receipt.as_ref().map(ToString::to_string), "ended");
         match self.journal.take() {
@@ -651,7 +656,7 @@ impl Core {
             Some(mut journal) => _ = journal.commit(),
             None => {}
         }
-        if self.is_let_go(&reason, receipt.as_deref()) {
+        if is_let_go {
             // The next host writes on.
             self.log.leave_open();
             self.log.commit();

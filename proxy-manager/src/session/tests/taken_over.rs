@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::{
     Health,
-    launch::Conversation,
+    launch::{Conversation, Is},
     session::{Adoption, core::Core},
     supervision::{Admission, Claim, SessionBounds},
 };
@@ -21,7 +21,7 @@ async fn what_is_taken_over_is_looked_after_as_what_was_started() {
         let id = launch.id().clone();
         let (session, _inlets, log) = Session::new(id.clone(), launch.labels.clone(), deadlines, &Streams::default());
         let claim = Claim { user: None, agent: "acp".to_owned() };
-        let conversation = Conversation::new(Arc::default(), "acp".into(), None, "acp".into(), id, true);
+        let conversation = Conversation::new(Arc::default(), "acp".into(), None, "acp".into(), id, Is::Its);
         let adoption = Adoption {
             native_files: None,
             proxy: PROXY,

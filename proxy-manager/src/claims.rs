@@ -1,0 +1,280 @@
+//! Which conversations are open in sessions of all managers of this user: a file for each, in a directory that they all know.
+//!
+//! A file names the session, and processes one of which lives as long as the conversation may be open. Who looks at it, and puts
+//! another in its place, has the directory locked (`flock`) meanwhile; nobody keeps a descriptor. It is removed when the session is over.
+//! What a killed manager leaves means nothing once the processes are gone, and the next manager removes it.
+
+use std::{
+    fs::{self, File},
+    io::{self, ErrorKind, Read, Write},
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    path::{Path, PathBuf},
+    thread,
+};
+
+use ipc_protocol::{ProcessId, SessionId};
+use rustix::{
+    fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstat, mkdir, openat, unlinkat},
+    io::Errno,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{homes::files, leases::Conversation};
+
+/// The lock is held for some system calls. One who is stopped in between holds up nobody for longer than so many tries.
+const TRIES: usize = 1000;
+
+/// The directory, and who this manager is.
+#[derive(Debug)]
+pub(crate) struct Claims {
+    directory: PathBuf,
+    host: ProcessId,
+    fork_server: ProcessId,
+}
+
+/// Who has a conversation open.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Holder {
+    pub(crate) session: SessionId,
+    /// It is open as long as one of them lives.
+    pub(crate) processes: Vec<ProcessId>,
+}
+
+/// What keeps a session's agent alive, once that is ready.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keeper {
+    pub(crate) proxy: ProcessId,
+    /// Whether it may outlive its host.
+    pub(crate) outlives: bool,
+}
+
+impl Claims {
+    /// Those of the managers of this user's that see each other's processes: the same directory, whatever their environment.
+    /// What dead ones left there is removed meanwhile.
+    pub(crate) fn new(host: ProcessId, fork_server: ProcessId) -> Option<Self> {
+        let uid = rustix::process::geteuid().as_raw();
+        let namespace = fs::read_link("/proc/self/ns/pid");
+        let namespace = namespace.inspect_err(|error| tracing::warn!(%error, "conversations of others are not seen"));
+        let number: String = namespace.ok()?.to_str()?.chars().filter(char::is_ascii_digit).collect();
+        let claims = Self::within(format!("/tmp/agent-proxy-conversations-{uid}-{number}").into(), host, fork_server);
+        let swept = thread::Builder::new().name("agent-proxy".to_owned()).spawn({
+            let directory = claims.directory.clone();
+            move || sweep(&directory)
+        });
+        let _ = swept.inspect_err(|error| tracing::warn!(%error, "what dead managers had open stays written down"));
+        Some(claims)
+    }
+
+    pub(crate) fn within(directory: PathBuf, host: ProcessId, fork_server: ProcessId) -> Self {
+        Self { directory, host, fork_server }
+    }
+
+    /// `session` has the conversation open, unless another has: that one. `by_force` if it is known to have it. Blocks for some system calls.
+    ///
+    /// # Errors
+    /// Any error of a file. Nothing is known then, and nothing written down.
+    pub(crate) fn take(
+        &self,
+        conversation: &Conversation,
+        session: &SessionId,
+        keeper: Option<Keeper>,
+        by_force: bool,
+    ) -> io::Result<Option<Holder>> {
+        let directory = match locked(&self.directory) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                match mkdir(&self.directory, Mode::RWXU) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(error) => return Err(error.into()),
+                }
+                locked(&self.directory)?
+            }
+            locked => locked?,
+        };
+        let name = name(conversation);
+        if !by_force && let Some(holder) = holder(&directory, &name)? {
+            return Ok(Some(holder));
+        }
+        let processes = match keeper {
+            None => vec![self.host, self.fork_server],
+            Some(Keeper { proxy, outlives: false }) => vec![self.host, proxy],
+            Some(Keeper { proxy, outlives: true }) => vec![proxy],
+        };
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // What cleans up /tmp by age leaves files alone that are sticky.
+        let file = openat(&directory, &name, flags, Mode::RUSR | Mode::WUSR | Mode::SVTX)?;
+        File::from(file).write_all(&serde_json::to_vec(&Holder { session: session.clone(), processes })?)?;
+        Ok(None)
+    }
+
+    /// The session that had it open is over. Nobody has put another file in the place of this one: its host, this process, lives.
+    pub(crate) fn leave(&self, conversation: &Conversation) {
+        let path = self.directory.join(name(conversation));
+        if let Err(error) = fs::remove_file(&path) {
+            tracing::debug!(?path, %error, "a conversation that was closed stays written down");
+        }
+    }
+}
+
+/// The directory, which is ours alone, locked until this is dropped.
+fn locked(directory: &Path) -> io::Result<OwnedFd> {
+    let opened = files::open(directory)?;
+    let found = fstat(&opened)?;
+    if found.st_uid != rustix::process::geteuid().as_raw() || found.st_mode & 0o077 != 0 {
+        return Err(io::Error::new(ErrorKind::PermissionDenied, format!("{directory:?} is not this user's alone")));
+    }
+    for _ in 0..TRIES {
+        match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => thread::yield_now(),
+            locked => return locked.map(|()| opened).map_err(Into::into),
+        }
+    }
+    Err(io::Error::new(ErrorKind::WouldBlock, format!("somebody has {directory:?} locked")))
+}
+
+/// The name of a conversation's file: FNV-1a, which is the same in each release.
+fn name(Conversation { family, store, id, .. }: &Conversation) -> String {
+    let store = store.as_deref().unwrap_or(Path::new("")).as_os_str().as_bytes();
+    let bytes = [family.as_bytes(), store, id.as_bytes()].join(&0);
+    let step = |hash: u128, byte: &u8| (hash ^ u128::from(*byte)).wrapping_mul(0x0100_0000_0000_0000_0000_013b);
+    format!("{:032x}", bytes.iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, step))
+}
+
+/// Who has the conversation open that is in this file, if anybody has.
+fn holder(directory: &OwnedFd, name: &str) -> io::Result<Option<Holder>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut text = Vec::new();
+    match openat(directory, name, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(None),
+        opened => _ = File::from(opened?).read_to_end(&mut text)?,
+    }
+    // One that is not whole is of a manager that was killed.
+    let Ok(mut holder) = serde_json::from_slice::<Holder>(&text) else { return Ok(None) };
+    let mut living = Vec::new();
+    for process in std::mem::take(&mut holder.processes) {
+        match registry::identify(process.pid) {
+            Ok(now) if now == process && !registry::is_exiting(process) => living.push(process),
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((!living.is_empty()).then_some(Holder { processes: living, ..holder }))
+}
+
+/// Removes the files that name nobody who lives.
+fn sweep(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        // One after the other: nobody waits for all of it.
+        let removed = locked(directory).and_then(|locked| match holder(&locked, &name)? {
+            Some(_) => Ok(()),
+            None => Ok(unlinkat(&locked, &name, AtFlags::empty())?),
+        });
+        if let Err(error) = removed {
+            tracing::debug!(?directory, name, %error, "what a dead manager had open may stay written down");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    /// Alive as long as the test is, and nobody.
+    const NOBODY: ProcessId = ProcessId { pid: 1, start_time: u64::MAX };
+
+    fn me() -> ProcessId {
+        registry::identify(std::process::id()).expect("alive")
+    }
+
+    fn conversation(id: &str) -> Conversation {
+        Conversation { family: "claude".into(), store: Some("/h".into()), is_shared: true, id: id.into() }
+    }
+
+    fn session(id: &str) -> SessionId {
+        id.parse().expect("a valid id")
+    }
+
+    fn files(directory: &Path) -> usize {
+        fs::read_dir(directory).expect("there").count()
+    }
+
+    #[test]
+    fn one_is_open_as_long_as_a_process_of_its_session_lives() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let place = scratch.path().join("claims");
+        let claims = |host, fork_server| Claims::within(place.clone(), host, fork_server);
+        let keeper = |proxy, outlives| Some(Keeper { proxy, outlives });
+        let (one, ours) = (conversation("c"), session("s-1"));
+        for (host, fork_server, keeper, is_open) in [
+            (me(), NOBODY, None, true),
+            (NOBODY, me(), None, true),
+            (NOBODY, NOBODY, None, false),
+            (me(), NOBODY, keeper(NOBODY, false), true),
+            (NOBODY, NOBODY, keeper(me(), false), true),
+            (NOBODY, me(), keeper(NOBODY, false), false),
+            (NOBODY, NOBODY, keeper(me(), true), true),
+            // Without its host it lives as long as its proxy, and so it does with it.
+            (me(), me(), keeper(NOBODY, true), false),
+        ] {
+            let first = claims(host, fork_server);
+            assert_eq!(first.take(&one, &ours, keeper, false).expect("taken"), None);
+            let other = claims(me(), me());
+            let found = other.take(&one, &session("s-2"), None, false).expect("known").map(|holder| holder.session);
+            assert_eq!(found, is_open.then(|| ours.clone()), "{first:?} {keeper:?}");
+            // Another conversation is nobody's.
+            assert_eq!(other.take(&conversation("d"), &ours, None, false).expect("taken"), None);
+            [&one, &conversation("d")].into_iter().for_each(|one| first.leave(one));
+            assert_eq!(files(&place), 0);
+        }
+    }
+
+    #[test]
+    fn what_dead_managers_left_goes_and_the_rest_stays() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let place = scratch.path().join("claims");
+        let take =
+            |host, id| Claims::within(place.clone(), host, NOBODY).take(&conversation(id), &session("s"), None, false);
+        take(NOBODY, "dead").expect("taken");
+        take(me(), "alive").expect("taken");
+        fs::write(place.join(name(&conversation("half"))), "{\"session\":").expect("written");
+        sweep(&place);
+        assert_eq!(files(&place), 1);
+        assert!(take(me(), "alive").expect("known").is_some());
+    }
+
+    #[test]
+    fn a_place_that_may_be_another_s_is_not_used() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let place = scratch.path().join("claims");
+        let take = || Claims::within(place.clone(), me(), NOBODY).take(&conversation("c"), &session("s"), None, false);
+        let target = scratch.path().join("theirs");
+        fs::create_dir(&target).expect("made");
+        symlink(&target, &place).expect("linked");
+        take().expect_err("a link");
+        fs::remove_file(&place).expect("removed");
+        fs::create_dir(&place).expect("made");
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o770)).expect("opened");
+        assert_eq!(take().expect_err("open to others").kind(), ErrorKind::PermissionDenied);
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o700)).expect("closed");
+        // Who is stopped with the lock holds up nobody for ever.
+        let lock = locked(&place).expect("locked");
+        assert_eq!(take().expect_err("locked").kind(), ErrorKind::WouldBlock);
+        drop(lock);
+        // A link in it is followed by nobody.
+        let file = place.join(name(&conversation("c")));
+        symlink(target.join("file"), &file).expect("linked");
+        take().expect_err("a link");
+        assert_eq!(files(&target), 0);
+        fs::remove_file(&file).expect("removed");
+        take().expect("taken");
+        assert_eq!(fs::metadata(&file).expect("there").permissions().mode() & 0o7777, 0o1600);
+    }
+
+    #[test]
+    fn names_are_the_same_in_each_release() {
+        assert_eq!(name(&conversation("c")), "6250e41b7ceb07ef99cd82df203c14b7");
+    }
+}
