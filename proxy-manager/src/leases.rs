@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -59,6 +59,13 @@ impl Leases {
 
     fn open(&self) -> MutexGuard<'_, HashMap<Conversation, Holders>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A session other than `session` that has a conversation of `family` in `store` open.
+    pub(crate) fn other(&self, family: &str, store: Option<&Path>, session: &SessionId) -> Option<SessionId> {
+        let holders = self.open();
+        let there = holders.iter().filter(|(one, _)| one.family == family && one.store.as_deref() == store);
+        there.flat_map(|(_, holders)| &holders.sessions).find(|holder| *holder != session).cloned()
     }
 
     /// Notes that `session` begins a conversation. Other managers do not know of it until [`Lease::is_kept_by`].
@@ -186,6 +193,9 @@ mod tests {
         }
         // The same id elsewhere is another conversation.
         leases.resume(conversation("/other", "c"), &session("s-2"), "claude", false).expect("free");
+        let other = |store, session| leases.other("claude", Some(Path::new(store)), &session);
+        assert_eq!((other("/h", session("s-2")), other("/h", session("s-1"))), (Some(session("s-1")), None));
+        assert_eq!((other("/other", session("s-2")), leases.other("pi", None, &session("s-2"))), (None, None));
         // A session may name its own again.
         drop(leases.resume(conversation("/h", "c"), &session("s-1"), "claude", false).expect("its own"));
         drop(first);

@@ -93,6 +93,11 @@ impl Conversation {
         self.lease.iter_mut().for_each(|lease| lease.is_kept_by(keeper));
     }
 
+    /// Another session with a conversation in the same place.
+    pub(crate) fn neighbour(&self) -> Option<SessionId> {
+        self.leases.other(&self.family, self.store.as_deref(), &self.session)
+    }
+
     /// It is to be a new one after all.
     pub(crate) fn begins_anew(&mut self) {
         self.close();

@@ -4,6 +4,7 @@ mod backup;
 mod card;
 mod check;
 mod conversation;
+mod database;
 mod kit;
 mod native_file;
 mod preamble;
@@ -28,6 +29,7 @@ use ipc_protocol::{
 pub(crate) use backup::{Backup, recover as recover_conversations};
 pub(crate) use card::Card;
 pub(crate) use conversation::{Conversation, Is};
+pub(crate) use database::Database;
 pub(crate) use kit::Kit;
 pub(crate) use native_file::find as find_native_file;
 pub(crate) use ready::Aftermath;
@@ -67,6 +69,8 @@ pub(crate) struct Launch {
     pub(crate) conversation: Conversation,
     /// Where its agent keeps the files of conversations.
     pub(crate) native_files: Option<PathBuf>,
+    /// Where the conversation is that it goes on with, if its agent keeps all in one.
+    pub(crate) database: Option<Database>,
     /// What is saved before the agent loads a conversation.
     backup: Option<BackupPlan>,
     /// Where its processes are written down, if they are.
@@ -94,6 +98,8 @@ pub(crate) struct Attempt {
     pub(crate) preamble: Option<String>,
     /// Why it begins a new conversation where it should have gone on with one.
     pub(crate) anew: Option<String>,
+    /// What is broken, and is put aside before the agent starts.
+    pub(crate) broken: Option<Database>,
 }
 
 /// What a launch is planned with.
@@ -144,7 +150,9 @@ impl Launch {
         let conversation = conversation(spec, &attempt, &cwd, home.is_some(), around.leases)?;
         let native = attempt.resume.as_ref();
         let agents_home = store::home(family(spec), &attempt.command.env);
-        let native_files = native_file::directory(spec, conversation.place().1, agents_home);
+        let store = conversation.place().1;
+        let native_files = native_file::directory(spec, store, agents_home);
+        let database = native.and_then(|native| Database::of(spec, native, store, &attempt.command.env));
         let backup = BackupPlan::of(spec, native, agents_home, &cwd);
         let default_model = || model.and_then(|model| model.model.as_deref()).or_else(|| spec.default_model());
         let labels = Labels {
@@ -173,6 +181,7 @@ impl Launch {
             folder,
             conversation,
             native_files,
+            database,
             backup,
             journal,
             slot,
@@ -334,7 +343,7 @@ impl Draft<'_> {
         let preamble = preamble(context, history);
         let key = self.model.and_then(|model| model.key.as_ref());
         let keys = key.map_or_else(Vec::new, |key| holding(key, &files));
-        Ok(Attempt { config, command, resume, files, keys, programs, preamble, anew })
+        Ok(Attempt { config, command, resume, files, keys, programs, preamble, anew, broken: None })
     }
 
     /// The agent's whole environment, in layers: the manager's, the home, the agent's, the session's, ours.

@@ -14,7 +14,7 @@ use super::{backup, family};
 const DIRECTORIES: [(&str, &str); 5] =
     [("claude", "projects"), ("codex", "sessions"), ("gemini", "tmp"), ("opencode", ""), ("pi", "")];
 /// Where OpenCode keeps all conversations.
-const DATABASE: &str = "opencode.db";
+pub(super) const DATABASE: &str = "opencode.db";
 
 /// The directory of the files of an agent of `spec`: that of its family, else the row's own. `None` where nobody says.
 pub(super) fn directory(spec: &AgentSpec, store: Option<&Path>, home: Option<&String>) -> Option<PathBuf> {

@@ -184,10 +184,15 @@ impl Task {
 }
 
 /// What a second try needs, with both ends of a socket for its proxy.
-async fn prepare(aftermath: &Arc<Aftermath>, attempt: Box<Attempt>) -> Result<(Box<Attempt>, UnixStream, OwnedFd)> {
+async fn prepare(aftermath: &Arc<Aftermath>, mut attempt: Box<Attempt>) -> Result<(Box<Attempt>, UnixStream, OwnedFd)> {
     let aftermath = aftermath.clone();
     let prepared = blocking("preparing a second start", move || {
         aftermath.load_failed();
+        if let Some(broken) = attempt.broken.take() {
+            let kept = broken.put_aside()?;
+            let anew = attempt.anew.get_or_insert_default();
+            anew.push_str(&format!("; what was there is kept as {}", kept.display()));
+        }
         aftermath.write(&attempt).map(|()| attempt)
     });
     let attempt = prepared.await??;

@@ -7,14 +7,16 @@ use tokio::time::Instant;
 use super::{Core, Phase, attach::Outliving, limits::Overseer, witness::Witness};
 use crate::{
     Error, Result,
-    launch::Attempt,
+    launch::{Attempt, Database},
     session::{Task, ending::Ending, listing::Listing},
 };
 
 /// What is tried if the first try fails for want of the conversation.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Retry {
     pub(super) fallback: Option<Box<Attempt>>,
+    /// What may be broken, and then keeps the agent from any conversation.
+    pub(super) database: Option<Database>,
     /// Why the first try failed, while it is being ended.
     pub(super) missing: Option<Error>,
     /// The first try is over, and nothing is left of it.
@@ -31,6 +33,7 @@ impl Retry {
 impl Core {
     /// The agent is not going to be ready.
     pub(super) fn start_failed(&mut self, error: Error, now: Instant) {
+        let error = self.broken_database(error);
         let reason = EndReason::Failed(error.to_string());
         // An agent that cannot go on with any conversation is as good as one that has lost this one.
         let is_missing = matches!(error, Error::NativeSessionMissing { .. } | Error::Unsupported { .. });
@@ -41,6 +44,27 @@ impl Core {
         self.retry.missing = Some(error);
         let step = self.ending.request(Task::FAILED, reason, now);
         self.take(step);
+    }
+
+    /// What is to be said of `error`. Where a broken database is the reason, the second try puts it aside; nobody else may have it
+    /// open.
+    fn broken_database(&mut self, error: Error) -> Error {
+        let Some(database) = self.retry.database.take() else { return error };
+        let Some(mut broken) = database.is_broken(&error) else { return error };
+        match self.conversation.neighbour() {
+            None => {
+                if let Some(attempt) = &mut self.retry.fallback {
+                    attempt.broken = Some(database);
+                }
+            }
+            Some(other) => {
+                self.retry.fallback = None;
+                if let Error::NativeSessionMissing { reason, .. } = &mut broken {
+                    reason.push_str(&format!(", and session {other} has it open: end that first"));
+                }
+            }
+        }
+        broken
     }
 
     /// The first try is over: whether there will be a second one.

@@ -258,6 +258,9 @@ impl Core {
     fn agent_exited(&mut self, exit: ExitStatus, kept: bool, now: Instant) {
         self.log.commit();
         tracing::debug!(%exit, kept, "the agent is gone");
+        if self.retry.is_coming() {
+            return;
+        }
         let reason = EndReason::AgentExited(Some(exit));
         let error = self.error_of(&reason);
         if !kept {

@@ -14,7 +14,7 @@ use ipc_protocol::{
 use serde::de::IgnoredAny;
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{Busy, Core, Parts, Phase};
+use super::{Busy, Core, Parts, Phase, again::Retry};
 use crate::{
     Result,
     history::Writer,
@@ -105,7 +105,7 @@ impl Core {
         let outliving = Outliving { base, seen: after_seq, acked: after_seq, adopted };
         log.tell_of_all();
         let start = Self::start_clock(&session, &timeouts);
-        let (fallback, outliving) = (None, Some(outliving));
+        let (retry, outliving) = (Retry::default(), Some(outliving));
         let parts = Parts {
             host,
             journal,
@@ -115,7 +115,7 @@ impl Core {
             start,
             conversation,
             enclosure,
-            fallback,
+            retry,
             wire,
             outliving,
             lifecycle,

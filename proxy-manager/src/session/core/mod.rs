@@ -94,7 +94,7 @@ struct Parts {
     start: Option<Duration>,
     conversation: Conversation,
     enclosure: Enclosure,
-    fallback: Option<Box<Attempt>>,
+    retry: Retry,
     wire: Wire,
     outliving: Option<Outliving>,
     lifecycle: Lifecycle,
@@ -170,7 +170,7 @@ impl Core {
         now: Instant,
     ) -> Result<(Self, oneshot::Receiver<Result<()>>)> {
         let (ready, is_ready) = oneshot::channel();
-        let Launch { attempt, fallback, enclosure, conversation, journal, slot, detach, .. } = launch;
+        let Launch { attempt, fallback, database, enclosure, conversation, journal, slot, detach, .. } = launch;
         let config = &attempt.config;
         let timeouts = config.timeouts;
         let start = Self::start_clock(&session, &timeouts);
@@ -184,7 +184,7 @@ impl Core {
             start,
             conversation,
             enclosure,
-            fallback,
+            retry: Retry { fallback, database, ..Retry::default() },
             wire: Wire::Plain,
             outliving,
             lifecycle: config.lifecycle.clone(),
@@ -226,7 +226,7 @@ impl Core {
             start,
             conversation,
             enclosure,
-            fallback,
+            retry,
             wire,
             outliving,
             lifecycle,
@@ -261,7 +261,7 @@ impl Core {
             conversation,
             preamble: None,
             enclosure,
-            retry: Retry { fallback, missing: None, is_due: false },
+            retry,
             answers: Vec::new(),
             together: None,
             commits_at: None,

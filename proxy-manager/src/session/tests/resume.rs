@@ -1,5 +1,7 @@
 //! Going on with a conversation, and what is tried when that cannot be had.
 
+use std::{fs, path::Path};
+
 use ipc_protocol::{OnMissing, PromptPart, Resume, ResumeFrom};
 
 use super::*;
@@ -75,6 +77,106 @@ async fn what_cannot_be_gone_on_with_is_begun_anew_in_the_same_session() {
         matches!(&status.event, Event::SessionStatus { status, detail } if status == "resumeFailed" && detail.contains("no such file")),
         "{status:?}"
     );
+}
+
+/// A session of OpenCode that goes on with a conversation, in a directory with a database of this file.
+fn with_database(directory: &Path, on_missing: OnMissing, leases: &Arc<Leases>) -> Launch {
+    fs::create_dir_all(directory.join("opencode")).expect("made");
+    fs::write(directory.join("opencode/opencode.db"), "garbage").expect("written");
+    let env = [("XDG_DATA_HOME", &*directory.to_string_lossy())].into_iter().collect();
+    let config = AgentSessionConfig { agent: "opencode-acp".into(), env, ..resuming(native("n-1"), on_missing) };
+    plan(config, leases).expect("valid")
+}
+
+impl FakeProxy {
+    /// Expects a start, and has the agent end with these words.
+    async fn die(mut self, handle: &SessionHandle, words: &str) {
+        let request = self.hello().await;
+        let error = WireError::AgentDied { reason: format!("exit code 1; its last words: {words}") };
+        let exit = ExitStatus::Code(1);
+        self.send(FromProxy::Failed { request, error }).await;
+        self.send(FromProxy::AgentExited { exit, kept: false }).await;
+        let receipt = Box::new(receipt(handle.id()));
+        self.send(FromProxy::Ended { reason: EndReason::AgentExited(Some(exit)), receipt }).await;
+    }
+}
+
+#[tokio::test]
+async fn a_broken_database_is_put_aside_where_a_new_conversation_is_wanted() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let launch = with_database(scratch.path(), OnMissing::StartAnew, &Arc::default());
+    let Starting { handle, ready, proxy, mut fork_server } =
+        launched(launch, patient(), HistoryLimits::default()).await;
+    proxy.die(&handle, "file is not a database").await;
+    fork_server.gone(handle.id(), guard_receipt(handle.id()));
+    let mut proxy = fork_server.fork().await;
+    let kept = scratch.path().join("opencode/opencode.db.broken-1");
+    assert_eq!(fs::read_to_string(&kept).expect("it is kept"), "garbage");
+    assert!(!scratch.path().join("opencode/opencode.db").exists());
+    proxy.start_as("n-2").await;
+    soon(ready).await.expect("an answer").expect("ready");
+    let status = soon(handle.subscribe().next()).await.expect("an event");
+    let Event::SessionStatus { status, detail } = &status.event else { panic!("{status:?}") };
+    assert!(detail.contains("opencode.db is broken: file is not a database"), "{detail}");
+    assert!(status == "resumeFailed" && detail.ends_with(&format!("kept as {}", kept.display())), "{status} {detail}");
+}
+
+#[tokio::test]
+async fn a_second_try_that_fails_is_the_last() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let launch = with_database(scratch.path(), OnMissing::StartAnew, &Arc::default());
+    let Starting { handle, ready, proxy, mut fork_server } =
+        launched(launch, patient(), HistoryLimits::default()).await;
+    for proxy in [Some(proxy), None] {
+        let proxy = match proxy {
+            Some(proxy) => proxy,
+            None => fork_server.fork().await,
+        };
+        proxy.die(&handle, "file is not a database").await;
+        fork_server.gone(handle.id(), guard_receipt(handle.id()));
+    }
+    let failed = soon(ready).await.expect("an answer");
+    assert!(matches!(&failed, Err(Error::AgentDied { reason, .. }) if reason.contains("database")), "{failed:?}");
+    assert!(!scratch.path().join("opencode/opencode.db.broken-2").exists());
+}
+
+#[tokio::test]
+async fn a_broken_database_stays_where_nothing_else_is_wanted_or_another_session_has_it_open() {
+    for is_shared in [false, true] {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let leases = Arc::default();
+        let anew = || if is_shared { OnMissing::StartAnew } else { OnMissing::Fail };
+        let mut neighbour = with_database(scratch.path(), OnMissing::Fail, &leases).conversation;
+        neighbour.is_now("n-2").expect("free");
+        let neighbour = Some(neighbour).filter(|_| is_shared);
+        let launch = with_database(scratch.path(), anew(), &leases);
+        let Starting { handle, ready, proxy, fork_server } =
+            launched(launch, patient(), HistoryLimits::default()).await;
+        proxy.die(&handle, "database disk image is malformed").await;
+        match soon(ready).await.expect("an answer") {
+            Err(Error::NativeSessionMissing { agent, id, reason }) => {
+                assert_eq!((agent.as_str(), id.as_str()), ("opencode-acp", "n-1"));
+                assert!(reason.contains("opencode.db is broken: database disk image is malformed"), "{reason}");
+                assert_eq!(reason.contains("has it open: end that first"), neighbour.is_some(), "{reason}");
+            }
+            other => panic!("{other:?}"),
+        }
+        fork_server.gone(handle.id(), guard_receipt(handle.id()));
+        let all = fs::read_dir(scratch.path().join("opencode")).expect("listed");
+        assert_eq!(all.count(), 1, "it is as it was");
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_ends_for_another_reason_is_not_started_again() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let launch = with_database(scratch.path(), OnMissing::StartAnew, &Arc::default());
+    let Starting { handle, ready, proxy, fork_server } = launched(launch, patient(), HistoryLimits::default()).await;
+    proxy.die(&handle, "no such option").await;
+    let failed = soon(ready).await.expect("an answer");
+    assert!(matches!(&failed, Err(Error::AgentDied { reason, .. }) if reason.contains("no such option")), "{failed:?}");
+    fork_server.gone(handle.id(), guard_receipt(handle.id()));
+    assert!(scratch.path().join("opencode/opencode.db").exists());
 }
 
 #[tokio::test]
