@@ -7,6 +7,9 @@
 //! What it goes on with stays in the old file, and the new one stays empty. The next Gemini that starts there deletes empty
 //! files, and with each every file that is named by the same beginning of an id: the conversation is gone. So the empty one gets
 //! a name that it does not look at.
+//!
+//! To a file that is broken it would write the beginning of a new conversation, and go on with that the next time: it is not
+//! asked to load one.
 
 use ipc_protocol::{Json, message::RequestId};
 use serde::Deserialize;
@@ -35,7 +38,7 @@ pub(super) enum Wanted {
 }
 
 /// A look at the files: first for the directory of the project, then for its conversations.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Look {
     /// Of the list that was asked for.
     pub(super) id: u64,
@@ -46,12 +49,14 @@ pub(super) struct Look {
 }
 
 /// What a list was good for.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     /// It goes on.
     More(Look),
     /// These are the conversations, the newest first.
     All(Wanted, Vec<Conversation>),
+    /// All that there is of the conversation with this id is a file that is broken.
+    Broken(String, String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +88,12 @@ impl Look {
     pub(super) fn take(mut self, files: &[ListedFile], cwd: &str, out: &mut Vec<Action>) -> Seen {
         if self.has_project {
             let mut found: Vec<_> = files.iter().filter_map(conversation).collect();
+            if let Wanted::Load(Some(id)) = &self.wanted
+                && found.iter().all(|conversation| conversation.id != *id)
+                && let Some(file) = files.iter().find(|file| is_named(file, id) && conversation(file).is_none())
+            {
+                return Seen::Broken(id.clone(), file.path.clone());
+            }
             // A conversation that was gone on with has several files; the first has it all.
             found.sort_by_key(|conversation| std::cmp::Reverse(conversation.modified_ms));
             return Seen::All(self.wanted, found);
@@ -105,6 +116,12 @@ fn project(head: &[u8], cwd: &str) -> Option<String> {
     let (_, rest) = text.split_once(&format!("{key}:")).or_else(|| text.split_once(&format!("{key} :")))?;
     let name: String = serde_json::Deserializer::from_str(rest).into_iter().next()?.ok()?;
     (!name.is_empty() && !name.contains('/') && name != "." && name != "..").then_some(name)
+}
+
+/// Whether a file is named by the beginning of `id`.
+fn is_named(file: &ListedFile, id: &str) -> bool {
+    let name = file.path.rsplit('/').next().unwrap_or_default();
+    name.starts_with(SESSION) && id.get(..8).is_some_and(|beginning| name.contains(beginning))
 }
 
 /// The conversation in a file.
@@ -212,6 +229,22 @@ mod tests {
         assert_eq!(told, [("bbbbbbbb-1", None, true), ("long", None, false), ("aaaaaaaa-1", Some("hello"), false)]);
         assert_eq!(most_recent(&found).as_deref(), Some("long"));
         assert_eq!(reply(&found, "/w").value().as_array().map(Vec::len), Some(2), "an empty one is none");
+    }
+
+    /// It would be written to, and taken for a new conversation the next time.
+    #[test]
+    fn trap_a_broken_file_is_not_loaded() {
+        let seen = |id: &str, files: &[ListedFile]| {
+            let wanted = Wanted::Load(Some(id.to_owned()));
+            let look = Look { id: 1, wanted, directory: "/h/.gemini".into(), has_project: true };
+            look.take(files, "/w", &mut Vec::new())
+        };
+        let broken = file("session-2026-01-01T00-03-dddddddd.jsonl", 5, "garbage");
+        let whole = file("session-1970-01-01T00-00-dddddddd.jsonl", 5, &chat("dddddddd-1", "hello"));
+        let is_broken = Seen::Broken("dddddddd-1".into(), broken.path.clone());
+        assert_eq!(seen("dddddddd-1", std::slice::from_ref(&broken)), is_broken);
+        assert!(matches!(seen("eeeeeeee-1", std::slice::from_ref(&broken)), Seen::All(..)), "another one");
+        assert!(matches!(seen("dddddddd-1", &[broken, whole]), Seen::All(..)), "there is a whole one");
     }
 
     #[test]

@@ -64,7 +64,10 @@ impl Session {
                     Err(refused) => self.refuse(refused, out),
                 }
             }
-            Seen::All(Wanted::Load(_), _) => {}
+            Seen::Broken(id, path) if matches!(self.state, State::Looking) => {
+                self.refuse(Refused::Missing { id, reason: format!("its file {path} is broken") }, out);
+            }
+            Seen::All(Wanted::Load(_), _) | Seen::Broken(..) => {}
             Seen::All(Wanted::Tidy(id), found) => gemini::tidy(&id, &found, &self.fresh_id, out),
         }
     }

@@ -63,6 +63,8 @@ pub const SCENARIOS: &[Scenario] = &[
     }),
     plain("resume missing", "no conversation, no fresh one", |stage| Box::pin(resume::missing(stage))),
     plain("resume broken", "a broken conversation is no fresh one", |stage| Box::pin(resume::broken(stage))),
+    plain("start anew", "no conversation, and a fresh one is wanted", |stage| Box::pin(resume::anew(stage))),
+    plain("give history", "no conversation, and a fresh one is told of it", |stage| Box::pin(resume::inject(stage))),
     plain("fork", "a copy goes on, the original stays", |stage| Box::pin(resume::fork(stage))),
     plain("list sessions", "its own conversations", |stage| Box::pin(resume::list(stage))),
     plain("usage", "tokens of each turn", |stage| Box::pin(answers::usage(stage))),

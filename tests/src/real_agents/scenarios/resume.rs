@@ -93,34 +93,99 @@ async fn said(stage: &Stage, config: AgentSessionConfig, prompt: &str) -> Result
     native.ok_or_else(|| session.wrong("the agent's id of the conversation is not known"))
 }
 
-/// The files of the conversation hold garbage: that is said, or what was before is told to the model all the same.
-pub(super) async fn broken(stage: Arc<Stage>) -> Ran {
-    let (before, native) = ended(&stage).await?;
-    let info = before.handle.info();
-    let Some(file) = &info.native_session_file else {
-        return Err(before.wrong("the file of the conversation is not known"));
-    };
-    let garbage = "this is no conversation\n".repeat(1000);
+/// No conversation, and as long as one.
+fn garbage() -> String {
+    "this is no conversation\n".repeat(1000)
+}
+
+/// A session with a turn that has ended; the agent's id of its conversation, and the file of it.
+async fn with_file(stage: &Stage) -> Result<(Session, String, String), Failure> {
+    let (before, native) = ended(stage).await?;
+    match before.handle.info().native_session_file {
+        Some(file) => Ok((before, native, file)),
+        None => Err(before.wrong("the file of the conversation is not known")),
+    }
+}
+
+/// Has `contents` take the place of the file of a conversation; without any it is gone.
+fn damage(file: &str, contents: Option<&str>) -> Result<(), String> {
     // A database has its newest pages in a file beside it.
     for ending in ["", "-wal", "-shm"] {
         let path = format!("{file}{ending}");
-        if ending.is_empty() || fs::exists(&path).map_err(|error| error.to_string())? {
-            fs::write(&path, &garbage).map_err(|error| format!("{path}: {error}"))?;
+        if !ending.is_empty() && !fs::exists(&path).map_err(|error| error.to_string())? {
+            continue;
         }
+        let done = match contents {
+            Some(contents) => fs::write(&path, contents),
+            None => fs::remove_file(&path),
+        };
+        done.map_err(|error| format!("{path}: {error}"))?;
     }
-    let resume = from(ResumeFrom::Session { id: before.handle.id().clone() });
-    let mut after = match stage.try_start(AgentSessionConfig { resume, ..stage.config() }).await? {
-        Err(Error::NativeSessionMissing { id, reason, .. }) => {
-            ensure!(id == native && !reason.is_empty(), "{id} {reason}");
-            return Ok(Verdict::Pass);
-        }
-        // The last words of OpenCode, which keeps all conversations in one.
-        Err(Error::AgentDied { reason, .. }) if reason.contains("not a database") => return Ok(Verdict::Pass),
-        Err(error) => return Err(Failure::Wrong(format!("{error}: {error:?}"))),
-        Ok(session) => session,
-    };
-    let told = after.ask("and the pear").await?;
-    ensure!(remembers(&stage, "remember the plum", "and the pear"), "a fresh conversation, without a word: {told:?}");
+    Ok(())
+}
+
+/// The files of the conversation hold garbage: that is said, each time and not only the first, and they stay as they are; or what
+/// was before is told to the model all the same.
+pub(super) async fn broken(stage: Arc<Stage>) -> Ran {
+    let (before, native, file) = with_file(&stage).await?;
+    damage(&file, Some(&garbage()))?;
+    for _ in 0..2 {
+        let resume = from(ResumeFrom::Session { id: before.handle.id().clone() });
+        let mut after = match stage.try_start(AgentSessionConfig { resume, ..stage.config() }).await? {
+            Err(Error::NativeSessionMissing { id, reason, .. }) => {
+                ensure!(id == native && !reason.is_empty(), "{id} {reason}");
+                let left = fs::read_to_string(&file).map_err(|error| format!("{file}: {error}"))?;
+                ensure!(left == garbage(), "{file} is another one now: {}", left.replace(&garbage(), "… "));
+                continue;
+            }
+            Err(error) => return Err(Failure::Wrong(format!("{error}: {error:?}"))),
+            Ok(session) => session,
+        };
+        let told = after.ask("and the pear").await?;
+        ensure!(
+            remembers(&stage, "remember the plum", "and the pear"),
+            "a fresh conversation, without a word: {told:?}"
+        );
+        return Ok(Verdict::Pass);
+    }
+    Ok(Verdict::Pass)
+}
+
+pub(super) async fn anew(stage: Arc<Stage>) -> Ran {
+    new_one(&stage, OnMissing::StartAnew).await
+}
+
+pub(super) async fn inject(stage: Arc<Stage>) -> Ran {
+    new_one(&stage, OnMissing::Inject { history: "User: the word is quince".into() }).await
+}
+
+/// A new conversation where the old one is gone, and where it is broken.
+async fn new_one(stage: &Stage, on_missing: OnMissing) -> Ran {
+    let is_told = matches!(on_missing, OnMissing::Inject { .. });
+    for (contents, prompt) in [(None, "and the pear"), (Some(garbage()), "and the peach")] {
+        let (before, native, file) = with_file(stage).await?;
+        damage(&file, contents.as_deref())?;
+        let from = ResumeFrom::Session { id: before.handle.id().clone() };
+        let resume = Some(Resume { from, fork: false, on_missing: on_missing.clone() });
+        let mut after = stage.start(AgentSessionConfig { resume, ..stage.config() }).await?;
+        ended_well(&after.ask(prompt).await?)?;
+        let knows = remembers(stage, "remember the plum", prompt);
+        let said = after.seen.iter().find_map(|seen| match &seen.event {
+            Event::SessionStatus { status, detail } if status == "resumeFailed" => Some(detail.clone()),
+            _ => None,
+        });
+        let Some(said) = said else {
+            ensure!(knows && contents.is_some(), "a fresh conversation, without a word");
+            continue;
+        };
+        ensure!(said.contains(&native), "the conversation {native} is not named: {said}");
+        ensure!(!knows, "it has what is said to be lost: {said}");
+        ensure!(remembers(stage, "the word is quince", prompt) == is_told, "whether the history is told: {is_told}");
+        // What was there is kept, under a name that is told where it is another.
+        let is_kept = |path: &str| fs::read_to_string(path).ok() == contents;
+        let aside = said.rsplit_once("is kept as ").map_or(file.as_str(), |(_, path)| path);
+        ensure!(contents.is_none() || is_kept(aside), "what was in {file} is lost: {said}");
+    }
     Ok(Verdict::Pass)
 }
 
