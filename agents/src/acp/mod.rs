@@ -12,7 +12,8 @@
 //!
 //! A row's `protocol_config` may say: `steerByPrompt` (`true`: a prompt while a turn runs steers it, and each is answered;
 //! `"unanswered"`: only one of them is), `compactCommand` (what has the agent compact its conversation, where it does not offer a
-//! command of that name), `provisions` (fields of the configuration that the agent has from its files: `tools`, `ephemeral`).
+//! command of that name), `provisions` (fields of the configuration that the agent has from its files or arguments: `tools`,
+//! `ephemeral`; `thinking`, where it offers no choice of levels).
 
 mod details;
 mod errors;

@@ -196,6 +196,11 @@ impl Offer {
         }
     }
 
+    /// Whether there is a choice of how hard it thinks.
+    pub(super) fn has_levels(&self) -> bool {
+        self.option(&SessionConfigOptionCategory::ThoughtLevel).is_some()
+    }
+
     fn set_thinking(&self, level: &str) -> Result<Option<Request>, String> {
         let Some(option) = self.option(&SessionConfigOptionCategory::ThoughtLevel) else {
             return Err("change how hard it thinks".to_owned());

@@ -137,6 +137,12 @@ impl Session {
     /// Sets what is not set yet; then the agent is ready.
     fn configure(&mut self, session: String, out: &mut Vec<Action>) -> Result<(), Refused> {
         while let Some(setting) = self.settings.pop_front() {
+            // Where the agent offers a choice of levels, it knows which there are.
+            let is_set =
+                matches!(setting, Setting::Thinking(_)) && self.provisioned.iter().any(|field| field == "thinking");
+            if is_set && !self.offer.has_levels() {
+                continue;
+            }
             if let Some(asked) = self.offer.request(&setting).map_err(Refused::Unsupported)? {
                 let request = self.set(&session, &asked, out);
                 self.state = State::Configuring { request, session, setting, asked };

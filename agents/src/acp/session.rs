@@ -96,7 +96,7 @@ pub(super) struct Session {
     steering: Steering,
     /// What the row has the conversation compacted with.
     pub(super) compact_command: Option<String>,
-    /// Fields of the configuration that the agent reads from a file.
+    /// Fields of the configuration that the agent has from a file or an argument.
     pub(super) provisioned: Vec<String>,
     pub(super) state: State,
     pub(super) requests: i64,

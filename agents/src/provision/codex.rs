@@ -54,6 +54,9 @@ fn overrides(request: &ProvisionRequest<'_>) -> Vec<String> {
     if let Some(model) = request.model_name() {
         set.push(("model", model));
     }
+    if let Some(level) = config.thinking.as_deref() {
+        set.push(("model_reasoning_effort", if level == "off" { "none" } else { level }));
+    }
     // With a mode of the session's own the preset of that name says what is asked for. Codex asks for most when nothing is
     // trusted and nothing is tried in its sandbox first.
     if config.mode.is_none() {

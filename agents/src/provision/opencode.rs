@@ -41,7 +41,13 @@ pub(super) fn provision(
         return Ok(());
     }
     let speaks_acp = spec.protocol == "acp";
-    let mut open = open_config(request);
+    // Of a server's, the session's own rules say it.
+    let tools = if speaks_acp { &*request.config.tools } else { &[] };
+    let mode = request.config.mode.as_deref();
+    if !tools.is_empty() && mode.is_some_and(|mode| !matches!(mode, "plan" | "build")) {
+        return Err(ProvisionError::unsupported(spec, "restrict its tools in a mode with rules of its own"));
+    }
+    let mut open = open_config(request, tools);
     let mut keys = Map::new();
     if !speaks_acp {
         server(spec, request, &mut open, provision)?;
@@ -137,10 +143,10 @@ fn provider_id(model: &ModelConfig) -> &str {
     }
 }
 
-/// What is no secret.
-fn open_config(request: &ProvisionRequest<'_>) -> Map<String, Value> {
+/// What is no secret. Of the tools only those in `tools` are left, where any are named: the model is not told of others.
+fn open_config(request: &ProvisionRequest<'_>, tools: &[String]) -> Map<String, Value> {
     // In its order: the last rule that matches decides, and `*` comes first.
-    let ask = json!({
+    let mut ask = json!({
         "*": "ask", "bash": "ask", "doom_loop": "ask", "edit": "ask", "external_directory": "ask", "glob": "ask",
         "grep": "ask", "list": "ask", "lsp": "ask", "read": "ask", "skill": "ask", "task": "ask", "webfetch": "ask",
         "websearch": "ask",
@@ -148,7 +154,7 @@ fn open_config(request: &ProvisionRequest<'_>) -> Map<String, Value> {
         "question": "allow", "todowrite": "allow",
     });
     // Those rules stand above the ones of the agent's own modes: what these forbid is forbidden again.
-    let modes = json!({
+    let mut modes = json!({
         "plan": { "permission": {
             "edit": { "*": "deny", ".opencode/plans/*.md": "ask" },
             "task": { "*": "ask", "general": "deny" },
@@ -159,6 +165,19 @@ fn open_config(request: &ProvisionRequest<'_>) -> Map<String, Value> {
             "read": "ask", "webfetch": "ask", "websearch": "ask",
         } },
     });
+    if !tools.is_empty() {
+        // In its place: the first.
+        ask["*"] = json!("deny");
+        restrict(&mut ask, tools);
+        for mode in ["plan", "general", "explore"] {
+            restrict(&mut modes[mode]["permission"], tools);
+        }
+        for tool in tools.iter().map(|tool| permission(tool)) {
+            if ask.get(tool).is_none() {
+                ask[tool] = json!("ask");
+            }
+        }
+    }
     let mut config = Map::new();
     config.insert("permission".into(), ask);
     config.insert("agent".into(), modes);
@@ -168,6 +187,22 @@ fn open_config(request: &ProvisionRequest<'_>) -> Map<String, Value> {
         config.insert("snapshot".into(), json!(false));
     }
     config
+}
+
+/// The permission that a tool needs: those that change files have one together.
+fn permission(tool: &str) -> &str {
+    if matches!(tool, "write" | "apply_patch" | "patch" | "multiedit") { "edit" } else { tool }
+}
+
+/// Takes from `rules` those of other tools than `tools`.
+fn restrict(rules: &mut Value, tools: &[String]) {
+    let Some(rules) = rules.as_object_mut() else { return };
+    rules.retain(|name, rule| {
+        // These are no tools: they are asked for beside one.
+        matches!(name.as_str(), "external_directory" | "doom_loop")
+            || *rule == "deny"
+            || tools.iter().any(|tool| permission(tool) == name)
+    });
 }
 
 /// The provider of a model configuration: the only one of the session.

@@ -327,6 +327,25 @@ fn what_was_written_to_a_file_is_not_refused() {
     assert_eq!(asked(&replay).0, "session/new");
 }
 
+/// Codex tells of levels where it knows the model.
+#[test]
+fn a_level_of_thinking_that_is_an_argument_is_set_only_where_there_is_a_choice() {
+    for (is_argument, options, is_set) in
+        [(true, json!([]), false), (true, offer()["configOptions"].clone(), true), (false, json!([]), false)]
+    {
+        let mut setup = setup(chooses(None, None, Some("high")));
+        setup.protocol_config = json!({"provisions": if is_argument { &["thinking"][..] } else { &[] }});
+        let mut replay = Replay::new(acp::make(setup).expect("an adapter"));
+        replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 1, "result": {"protocolVersion": 1}})));
+        answer(&mut replay, json!({"sessionId": "s", "configOptions": options}));
+        match (is_argument, is_set) {
+            (true, true) => assert_eq!(asked(&replay).1["value"], "high"),
+            (true, false) => assert_eq!(ready(&replay), "s"),
+            (false, _) => assert!(matches!(failure(&replay), WireError::Unsupported { .. })),
+        }
+    }
+}
+
 #[test]
 fn an_agent_that_dies_on_the_way_says_at_what() {
     let all = json!({"loadSession": true, "sessionCapabilities": {"list": {}}});

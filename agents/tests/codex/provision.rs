@@ -117,6 +117,11 @@ fn over_acp_the_policy_is_in_the_arguments() {
     let config = AgentSessionConfig { permission_mode: PermissionMode::Allow, ..AgentSessionConfig::new("codex-acp") };
     let allowed = provisioned("acp", &config, None, None).expect("provisioned");
     assert!(allowed.argv.contains(&r#"approval_policy="never""#.to_owned()), "{:?}", allowed.argv);
+    for (level, effort) in [("high", "high"), ("off", "none")] {
+        let config = AgentSessionConfig { thinking: Some(level.into()), ..config.clone() };
+        let argv = provisioned("acp", &config, None, None).expect("provisioned").argv;
+        assert!(argv.contains(&format!("model_reasoning_effort={effort:?}")), "{argv:?}");
+    }
     // A mode of Codex's is such a policy.
     let config = AgentSessionConfig { mode: Some("read-only".into()), ..AgentSessionConfig::new("codex-acp") };
     assert_eq!(provisioned("acp", &config, None, None).expect("provisioned").argv, ["codex", "app-server"]);

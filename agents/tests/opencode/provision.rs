@@ -253,3 +253,30 @@ fn over_acp_the_model_is_in_the_configuration() {
     assert!(programs(&provision).is_empty() && open["shell"].is_null());
     assert!(file(&provision, "opencode.json").contains(KEY));
 }
+
+/// Over ACP the rules of the configuration are all that restricts its tools.
+#[test]
+fn over_acp_other_tools_are_denied_in_every_mode() {
+    let tools = vec!["read".into(), "write".into(), "todowrite".into(), "orchard_pick".into()];
+    let config = AgentSessionConfig { tools, ..config() };
+    let open = open_config(&provisioned("opencode-acp", &config, None, Some("/h")).expect("provisioned"));
+    let left = json!({
+        "*": "deny", "doom_loop": "ask", "edit": "ask", "external_directory": "ask", "orchard_pick": "ask", "read": "ask",
+        "todowrite": "allow",
+    });
+    assert_eq!(open["permission"], left);
+    let first = open["permission"].as_object().and_then(|rules| rules.keys().next());
+    assert_eq!(first.map(String::as_str), Some("*"), "the last that matches decides");
+    let plan = json!({ "edit": { "*": "deny", ".opencode/plans/*.md": "ask" } });
+    assert_eq!(open["agent"]["plan"]["permission"], plan, "a task is no tool of it any more");
+    let explore = json!({ "*": "deny", "external_directory": "ask", "read": "ask" });
+    assert_eq!(open["agent"]["explore"]["permission"], explore);
+    let mode = |mode: &str| {
+        let config = AgentSessionConfig { mode: Some(mode.into()), ..config.clone() };
+        provisioned("opencode-acp", &config, None, Some("/h"))
+    };
+    assert!(mode("plan").is_ok() && mode("build").is_ok());
+    assert!(matches!(mode("mine"), Err(ProvisionError::Unsupported { .. })), "its rules stand above these");
+    let server = open_config(&provisioned("opencode", &config, None, Some("/h")).expect("provisioned"));
+    assert_eq!(server["permission"]["*"], "ask", "there the session's own rules say it");
+}

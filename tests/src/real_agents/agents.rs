@@ -228,10 +228,7 @@ pub const AGENTS: &[Agent] = &[
         args: &[],
         files: &[],
         env: &[],
-        cannot: &[
-            ("tools", "it has no way to restrict its tools"),
-            ("messages", "it has no request for the conversation"),
-        ],
+        cannot: &[("messages", "it has no request for the conversation")],
     },
     Agent {
         id: "claude-agent-acp",
@@ -279,7 +276,6 @@ pub const AGENTS: &[Agent] = &[
         env: &[],
         cannot: &[
             ("fork", "it cannot copy a conversation"),
-            ("set thinking", "it has no request for it"),
             ("tools", "it has no way to restrict its tools"),
             ("ephemeral", "it always keeps its conversations"),
             ("messages", "it has no request for the conversation"),

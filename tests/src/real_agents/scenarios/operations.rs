@@ -31,9 +31,14 @@ pub(super) async fn set_model(stage: Arc<Stage>) -> Ran {
 }
 
 pub(super) async fn set_thinking(stage: Arc<Stage>) -> Ran {
-    let config = AgentSessionConfig { thinking: Some("low".into()), ..stage.config() };
-    let mut session = stage.start(config).await?;
+    let config = || AgentSessionConfig { thinking: Some("low".into()), ..stage.config() };
+    let mut session = stage.start(config()).await?;
     ended_well(&session.ask("remember the plum").await?)?;
+    if stage.agent.id == "codex-acp" {
+        // Of another model than those that it knows it keeps the level that it began with.
+        let model = Some(stage.agent.set_model[0].to_owned());
+        session = stage.start(AgentSessionConfig { model, ..config() }).await?;
+    }
     within("the level is set", session.handle.set_thinking("high")).await??;
     ended_well(&session.ask("and the pear").await?)?;
     ensure!(session.handle.info().thinking.as_deref() == Some("high"), "{:?}", session.handle.info());
