@@ -139,6 +139,10 @@ fn mode_told(stage: &Stage, prompt: &str) -> Result<Option<&'static str>, Failur
 
 /// A message of each protocol, and a member that its reply has.
 pub(super) async fn native(stage: Arc<Stage>) -> Ran {
+    let mut session = stage.session().await?;
+    // A conversation in which nothing was said is in no list.
+    ended_well(&session.ask("good morning").await?)?;
+    let native = session.handle.info().native_session_id.unwrap_or_default();
     let (message, pointer) = match stage.agent.id {
         "claude-code" => {
             (json!({ "type": "control_request", "request": { "subtype": "mcp_status" } }), "/response/mcpServers")
@@ -146,11 +150,20 @@ pub(super) async fn native(stage: Arc<Stage>) -> Ran {
         "codex" => (json!({ "method": "model/list", "params": {} }), "/result/data"),
         "opencode" => (json!({ "method": "GET", "path": "/path" }), "/body/directory"),
         "pi" => (json!({ "type": "get_session_stats" }), "/data/sessionId"),
-        _ => (json!({ "method": "authenticate", "params": { "methodId": "no-such-method" } }), "/error/code"),
+        // It has no list.
+        "gemini" => {
+            let params = json!({ "sessionId": native, "modeId": stage.agent.modes[0] });
+            (json!({ "method": "session/set_mode", "params": params }), "/result")
+        }
+        _ => (json!({ "method": "session/list", "params": { "cwd": stage.work() } }), "/result/sessions/0/sessionId"),
     };
-    let session = stage.session().await?;
     let reply = within("the reply", session.handle.native(Json::from(&message))).await??;
     let value = reply.value();
-    ensure!(value.pointer(pointer).is_some_and(|member| !member.is_null()), "the reply to {message}: {value}");
+    let found = value.pointer(pointer).filter(|member| !member.is_null());
+    ensure!(found.is_some() && value["error"].is_null(), "the reply to {message}: {value}");
+    if stage.row.protocol == "acp" {
+        ensure!(value["jsonrpc"] == "2.0" && !value["id"].is_null(), "it is no whole reply: {value}");
+        ensure!(pointer == "/result" || found == Some(&native.into()), "another conversation is in it: {value}");
+    }
     Ok(Verdict::Pass)
 }
