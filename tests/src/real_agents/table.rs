@@ -252,4 +252,19 @@ mod tests {
             assert!(cannot.is_none() || said(table, &cell) == cannot, "{cell:?}: {:?}", said(table, &cell));
         }
     }
+
+    /// A run that comes to what the README says prints it as it stands there.
+    #[test]
+    fn the_readme_is_as_it_would_be_printed() {
+        let table = in_readme(README);
+        let as_said = |cell: Cell| {
+            let outcome = match said(table, &cell) {
+                Some("\u{2713}") | None => Outcome::Pass,
+                Some(reason) => Outcome::Unsupported(reason.to_owned()),
+            };
+            Cell { outcome, ..cell }
+        };
+        let cells: Vec<Cell> = all().into_iter().map(as_said).collect();
+        assert_eq!(unlike(table, &cells), Vec::<String>::new());
+    }
 }
