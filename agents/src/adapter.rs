@@ -18,6 +18,9 @@ pub struct HttpRequest {
     pub body: Option<Vec<u8>>,
     /// How long its answer may take.
     pub patience: Patience,
+    /// Whether the body of its answer is told as it is, where the agent's own lines are: not if a key may be in it. A stream's is
+    /// in any case.
+    pub told: bool,
 }
 
 /// How long the answer to an [`HttpRequest`] may take.

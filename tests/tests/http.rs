@@ -12,8 +12,8 @@ use agent_proxy_tests::{
     system::{until, with_marker},
 };
 use proxy_manager::{
-    AgentSessionConfig, AgentSpec, Catalog, Child, EndReason, Event, ExitStatus, KillOptions, PromptMode, ProxyManager,
-    SessionId, StopReason, Timeouts,
+    AgentSessionConfig, AgentSpec, Catalog, Child, EndReason, Event, ExitStatus, Json, KillOptions, PromptMode,
+    ProxyManager, SessionId, StopReason, Timeouts,
 };
 
 /// A file that goes away with its value.
@@ -95,6 +95,49 @@ fn text<'a>(events: impl IntoIterator<Item = &'a Event>) -> String {
     text.collect()
 }
 
+/// What the server answered, as it was told: its lines have their ends, and these have none.
+fn answers(events: &[&Event]) -> Vec<String> {
+    let answer = |event: &&Event| match event {
+        Event::Harness { payload, .. } if !payload.as_bytes().ends_with(b"\n") => {
+            Some(String::from_utf8(payload.as_bytes().to_vec()).expect("text"))
+        }
+        _ => None,
+    };
+    events.iter().filter_map(answer).collect()
+}
+
+/// What the server answers is told as it was sent, before what became of it, but for what has keys in it.
+#[tokio::test]
+async fn the_answers_of_a_server_are_told_as_they_were_sent() {
+    let manager = manager().await;
+    for verbatim in [None, Some(false)] {
+        let (config, _log) = config();
+        let config = AgentSessionConfig { verbatim, ..config };
+        let session = soon("the start", manager.start_session(config)).await.expect("started");
+        let mut events = session.subscribe_from(0);
+        let turn = session.prompt("words ü two", PromptMode::Refuse).await.expect("prompted");
+        soon("the turn", turn.wait()).await.expect("ended");
+        let ask = |path: &str| session.native(Json::from(&serde_json::json!({ "method": "GET", "path": path })));
+        let messages = soon("the messages", ask("/session/ses_1/message")).await.expect("answered").value();
+        let keys = soon("the models", ask("/config/providers")).await.expect("answered");
+        assert!(keys.as_str().contains("a-key"), "{keys:?}");
+        soon("the kill", session.kill(KillOptions::NOW)).await.expect("killed");
+        let events = all(&mut events).await;
+        let events: Vec<&Event> = events.iter().map(|envelope| &envelope.event).collect();
+        let told = answers(&events);
+        if verbatim.is_some() {
+            assert_eq!(told, [""; 0]);
+            continue;
+        }
+        assert_eq!(told, [r#"{"id":"ses_1"}"#.to_owned(), messages["body"].to_string()]);
+        let at = |wanted: &dyn Fn(&Event) -> bool| events.iter().position(|event| wanted(event)).expect("told");
+        let answered =
+            at(&|event| matches!(event, Event::Harness { payload, .. } if payload.as_bytes().starts_with(b"{")));
+        assert!(answered < at(&|event| matches!(event, Event::SessionStarted { .. })));
+    }
+    manager.shutdown().await;
+}
+
 /// Each line of the server's is told as it was sent, before what became of it; and what was sent is what was told.
 #[tokio::test]
 async fn the_lines_of_a_server_are_told_as_they_were_sent() {
@@ -112,12 +155,14 @@ async fn the_lines_of_a_server_are_told_as_they_were_sent() {
     let events = all(&mut events).await;
     let events: Vec<&Event> = events.iter().map(|envelope| &envelope.event).collect();
     assert_eq!(text(events.iter().copied()), "one two threefour ü five");
+    assert_eq!(answers(&events), [r#"{"id":"ses_1"}"#]);
     let told: Vec<u8> = events
         .iter()
         .filter_map(|event| match event {
             Event::Harness { agent, payload } if &**agent == "server" => Some(payload.as_bytes()),
             _ => None,
         })
+        .filter(|line| line.ends_with(b"\n"))
         .flatten()
         .copied()
         .collect();

@@ -10,6 +10,9 @@ use crate::{Action, HttpEvent, HttpRequest, Patience};
 /// Longest answer that is taken, in bytes.
 const MAX_ANSWER: usize = 8 * 1024 * 1024;
 
+/// Answers about these are told as they are. What the server says of its configuration and of providers has their keys in it.
+const TOLD: &[&str] = &["/agent", "/permission", "/question", "/session"];
+
 /// What a request is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
@@ -128,7 +131,8 @@ impl Calls {
         out: &mut Vec<Action>,
     ) -> u64 {
         self.last += 1;
-        out.push(Action::Http(HttpRequest { id: self.last, method, path, body, patience }));
+        let told = is_told(&path);
+        out.push(Action::Http(HttpRequest { id: self.last, method, path, body, patience, told }));
         self.last
     }
 
@@ -170,6 +174,12 @@ impl Calls {
     }
 }
 
+/// Whether the answer to a request for `path` is told. One that can lead elsewhere is not.
+fn is_told(path: &str) -> bool {
+    let path = path.split('?').next().unwrap_or_default();
+    TOLD.iter().any(|of| path.starts_with(of)) && !path.contains("..") && !path.contains('%')
+}
+
 /// What an answer says that is no success, in one line.
 pub(super) fn refusal(status: u16, body: &[u8]) -> String {
     let value: Value = serde_json::from_slice(body).unwrap_or_default();
@@ -183,6 +193,18 @@ pub(super) fn refusal(status: u16, body: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_may_have_keys_in_it_is_not_told() {
+        for path in ["/session", "/session/ses_1/message?directory=%2Fa..", "/permission", "/question", "/agent?x"] {
+            assert!(is_told(path), "{path}");
+        }
+        for path in
+            ["/config/providers", "/config", "/provider/auth", "/session/../config", "/session/%2e./config", "/"]
+        {
+            assert!(!is_told(path), "{path}");
+        }
+    }
 
     #[test]
     fn a_refusal_says_what_the_server_said() {

@@ -80,6 +80,8 @@ pub(crate) struct Answered {
     pub(crate) id: u64,
     /// Whether the answer is a stream, whose bytes are the agent's own lines.
     pub(crate) stream: bool,
+    /// Whether it is told as it is.
+    pub(crate) told: bool,
     pub(crate) outcome: Outcome,
 }
 
@@ -196,14 +198,14 @@ impl Client {
 
     fn request(&mut self, request: HttpRequest) {
         while self.tasks.try_join_next().is_some() {}
-        let (id, stream) = (request.id, request.patience == Patience::Stream);
+        let (id, stream, told) = (request.id, request.patience == Patience::Stream, request.told);
         let target = match &self.target {
             _ if self.tasks.len() >= MAX_REQUESTS => Err(format!("{MAX_REQUESTS} requests are under way")),
             target => target.clone(),
         };
         let target = match target {
             Ok(target) => target,
-            Err(why) => return self.ready.push_back(Answered { id, stream, outcome: Outcome::Failed(why) }),
+            Err(why) => return self.ready.push_back(Answered { id, stream, told, outcome: Outcome::Failed(why) }),
         };
         let (sender, connected) = (self.sender.clone(), Arc::clone(&self.connected));
         let (deadline, permits) = match request.patience {
@@ -211,7 +213,7 @@ impl Client {
             Patience::Short | Patience::Stream => (self.deadline, Arc::clone(&self.permits)),
         };
         let until = tokio::time::Instant::now() + deadline;
-        let exchange = Exchange { id, stream, sender, connected, deadline, until };
+        let exchange = Exchange { id, stream, told, sender, connected, deadline, until };
         self.tasks.spawn(async move {
             // Never closed: an error cannot be.
             let permit = exchange.in_time(async { Ok(permits.acquire().await) }).await;
@@ -229,6 +231,7 @@ impl Client {
 struct Exchange {
     id: u64,
     stream: bool,
+    told: bool,
     sender: mpsc::Sender<Answered>,
     connected: Arc<AtomicUsize>,
     deadline: Duration,
@@ -248,7 +251,7 @@ impl Drop for Counted<'_> {
 impl Exchange {
     /// Waits until there is room; nobody is left to be told once the client is dropped.
     async fn tell(&self, outcome: Outcome) {
-        let _ = self.sender.send(Answered { id: self.id, stream: self.stream, outcome }).await;
+        let _ = self.sender.send(Answered { id: self.id, stream: self.stream, told: self.told, outcome }).await;
     }
 
     /// What `work` comes to, if that is in time.

@@ -3,6 +3,9 @@
 use agents::{Action, Lines};
 use ipc_protocol::Event;
 
+/// Longest piece of an answer that is told at once, in bytes, as of a line.
+const PIECE: usize = 1024 * 1024;
+
 /// One stream of the agent's: its standard output, or the body of an answer of its server that goes on and on.
 ///
 /// A line is told first, and then handed to the adapter; so each line comes before the events that it became. What is told is
@@ -28,6 +31,13 @@ impl Stream {
                 out.push(told(agent, line));
                 hand(line, out);
             }),
+        }
+    }
+
+    /// Tells a whole answer of the server's, which is no line of this stream: in pieces where it is long.
+    pub(crate) fn tell(&self, answer: &[u8], out: &mut Vec<Action>) {
+        if let Some(agent) = &self.agent {
+            out.extend(answer.chunks(PIECE).map(|piece| told(agent, piece)));
         }
     }
 
@@ -75,6 +85,20 @@ mod tests {
         }
         let long = vec![b'x'; 3 * 1024 * 1024];
         assert_eq!(run(Some("a".into()), &[&long, b"\n"]).0.concat(), [&long[..], b"\n"].concat());
+    }
+
+    #[test]
+    fn an_answer_is_told_to_its_last_byte_and_leaves_a_line_alone() {
+        let (mut stream, mut out) = (Stream::new(Some("a".into())), Vec::new());
+        let long = [vec![b'x'; PIECE], b"\xc3\xbc\n\ny".to_vec()].concat();
+        stream.push(b"data: hal", &mut out, |_, _| {});
+        stream.tell(&long, &mut out);
+        stream.tell(b"", &mut out);
+        stream.push(b"f\n", &mut out, |_, _| {});
+        assert_eq!(out, [told("a", &long[..PIECE]), told("a", &long[PIECE..]), told("a", b"data: half\n")]);
+        out.clear();
+        Stream::new(None).tell(&long, &mut out);
+        assert_eq!(out, []);
     }
 
     #[test]

@@ -79,7 +79,7 @@ fn serve(server: &Mutex<Server>, login: &str, mut stream: TcpStream) -> io::Resu
         }
         ("GET", "/session/status") => answer(200, "{}"),
         ("GET", "/permission" | "/question") => answer(200, "[]"),
-        ("GET", "/config/providers") => answer(200, r#"{"providers":[]}"#),
+        ("GET", "/config/providers") => answer(200, r#"{"providers":[{"id":"p","key":"a-key"}]}"#),
         _ => answer(200, "true"),
     }
 }

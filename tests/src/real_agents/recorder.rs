@@ -47,6 +47,7 @@ pub(super) fn record(row: &mut AgentSpec, folder: &Path) {
 pub(super) struct Recorder {
     folder: PathBuf,
     streams: Arc<Mutex<Vec<u8>>>,
+    answers: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
 impl Recorder {
@@ -57,7 +58,7 @@ impl Recorder {
     pub(super) async fn start(folder: &Path) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         fs::write(folder.join(BETWEEN), format!("http://{}", listener.local_addr()?))?;
-        let recorder = Self { folder: folder.to_owned(), streams: Arc::default() };
+        let recorder = Self { folder: folder.to_owned(), streams: Arc::default(), answers: Arc::default() };
         let router = Router::new().fallback(pass_on).with_state(recorder.clone());
         // It ends with the runtime, which is the cell's own.
         tokio::spawn(axum::serve(listener, router).into_future());
@@ -77,6 +78,11 @@ impl Recorder {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The bodies of the answers so far that have any, but for those in which keys are.
+    pub(super) fn answers(&self) -> Vec<Vec<u8>> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Where the agent's own server listens: its first line says it.
     fn server(&self) -> Option<SocketAddr> {
         let wrote = fs::read_to_string(self.folder.join(WROTE)).ok()?;
@@ -89,11 +95,16 @@ impl Recorder {
         let connection = http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = connection.map_err(|error| error.to_string())?;
         tokio::spawn(connection);
+        let has_keys = request.uri().path().starts_with("/config");
         let response = sender.send_request(request).await.map_err(|error| error.to_string())?;
         let (head, body) = response.into_parts();
         let kind = head.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         if !kind.starts_with("text/event-stream") {
-            return Ok(Response::from_parts(head, Body::new(body)));
+            let body = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
+            if !body.is_empty() && !has_keys {
+                self.answers.lock().unwrap_or_else(PoisonError::into_inner).push(body.to_vec());
+            }
+            return Ok(Response::from_parts(head, Body::from(body)));
         }
         let streams = self.streams.clone();
         let recorded = body.map_frame(move |frame| {

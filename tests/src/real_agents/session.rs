@@ -186,13 +186,13 @@ impl Session {
         Ok(())
     }
 
-    /// What the agent itself wrote, as far as it was read.
-    pub fn verbatim(&self) -> Vec<u8> {
+    /// What the agent itself wrote, as far as it was read: a line an item, or an answer of its server's.
+    pub fn verbatim(&self) -> Vec<Vec<u8>> {
         let payloads = self.seen.iter().filter_map(|envelope| match &envelope.event {
-            Event::Harness { payload, .. } => Some(payload.as_bytes()),
+            Event::Harness { payload, .. } => Some(payload.as_bytes().to_vec()),
             _ => None,
         });
-        payloads.collect::<Vec<_>>().concat()
+        payloads.collect()
     }
 
     /// A failure that shows the last events.

@@ -18,7 +18,7 @@ fn endpoint(url: impl Into<String>) -> Endpoint {
 }
 
 fn get(id: u64, path: &str, patience: Patience) -> HttpRequest {
-    HttpRequest { id, method: "GET", path: path.into(), body: None, patience }
+    HttpRequest { id, method: "GET", path: path.into(), body: None, patience, told: false }
 }
 
 async fn server() -> (TcpListener, String) {
@@ -92,7 +92,7 @@ async fn a_request_is_answered_and_carries_the_password() {
     assert_eq!(&sent, body);
     let answered = [next(&mut http).await, next(&mut http).await, next(&mut http).await];
     let expected = [Outcome::Head(201), Outcome::Body("true".into()), Outcome::End];
-    assert_eq!(answered, expected.map(|outcome| Answered { id: 7, stream: false, outcome }));
+    assert_eq!(answered, expected.map(|outcome| Answered { id: 7, stream: false, told: false, outcome }));
     assert_eq!(http.take(), None);
 }
 
@@ -104,7 +104,10 @@ async fn a_stream_comes_as_it_is_written_and_its_cut_is_told() {
     let (mut stream, _) = accept(&listener).await;
     stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\ndata:\r\n").await.expect("written");
     assert_eq!(outcome(&mut http).await, Outcome::Head(200));
-    assert_eq!(next(&mut http).await, Answered { id: 1, stream: true, outcome: Outcome::Body("data:".into()) });
+    assert_eq!(
+        next(&mut http).await,
+        Answered { id: 1, stream: true, told: false, outcome: Outcome::Body("data:".into()) }
+    );
     stream.write_all(b"3\r\n hi\r\n").await.expect("written");
     assert_eq!(outcome(&mut http).await, Outcome::Body(" hi".into()));
     drop(stream);
@@ -297,7 +300,10 @@ async fn a_request_without_a_server_fails() {
     let mut http = Http::default();
     http.request(get(3, "/", Patience::Short));
     let answered = next(&mut http).await;
-    assert_eq!(answered, Answered { id: 3, stream: false, outcome: Outcome::Failed("no server is known yet".into()) });
+    assert_eq!(
+        answered,
+        Answered { id: 3, stream: false, told: false, outcome: Outcome::Failed("no server is known yet".into()) }
+    );
     // A port that nobody listens on.
     let (listener, url) = server().await;
     drop(listener);

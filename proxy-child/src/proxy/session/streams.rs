@@ -57,7 +57,7 @@ impl Session<'_> {
 
     fn read_answers_up_to(&mut self, link: &mut Link, reads: usize, high_water: usize) {
         for _ in 0..reads {
-            let Some(Answered { id, stream, outcome }) = self.http.take() else { return };
+            let Some(Answered { id, stream, told, outcome }) = self.http.take() else { return };
             let Some(Running { adapter, events, .. }) = &mut self.running else { return };
             let mut actions = Vec::new();
             let mut line = |line: &[u8], out: &mut Vec<Action>| adapter.http(id, HttpEvent::Body(line), out);
@@ -67,7 +67,14 @@ impl Session<'_> {
                     events.finish(&mut actions, &mut line);
                     adapter.http(id, outcome.event(), &mut actions);
                 }
-                outcome => adapter.http(id, outcome.event(), &mut actions),
+                outcome => {
+                    if let Outcome::Body(bytes) = outcome
+                        && told
+                    {
+                        events.tell(bytes, &mut actions);
+                    }
+                    adapter.http(id, outcome.event(), &mut actions);
+                }
             }
             self.act_and_report(actions, link);
             link.flush();

@@ -18,13 +18,23 @@ pub(super) async fn verbatim(stage: Arc<Stage>) -> Ran {
     let before = recorder.streams();
     within("the kill", session.handle.kill(KillOptions::default())).await??;
     session.drain().await?;
-    let told = session.verbatim();
+    // Answers have no line's end, and come in between.
+    let is_server = stage.agent.row()?.is_server();
+    let (told, mut answers): (Vec<_>, Vec<_>) =
+        session.verbatim().into_iter().partition(|told| !is_server || told.ends_with(b"\n"));
+    let told = told.concat();
     let wrote = recorder.stdout().map_err(io)?;
     let (of_stdout, of_streams) = told.split_at(wrote.len().min(told.len()));
     alike("standard output", &wrote, of_stdout)?;
     let streams = recorder.streams();
     alike("streams", &before, &of_streams[..before.len().min(of_streams.len())])?;
     alike("streams to the end", &streams[..of_streams.len().min(streams.len())], of_streams)?;
+    // Two that are under way at once come in either order.
+    let mut answered = recorder.answers();
+    answered.sort();
+    answers.sort();
+    alike("answers", &answered.concat(), &answers.concat())?;
+    ensure!(!is_server || answers.len() > 1, "it answered only {} times", answers.len());
     ensure!(told.len() > 500, "it wrote only {} bytes", told.len());
     Ok(Verdict::Pass)
 }
