@@ -82,6 +82,12 @@ const CODEX: &[&str] =
 
 const NO_MCP: &str = "it has no MCP client";
 
+/// How large the mock model's context window is: of a model that it does not know OpenCode has to be told, to tell how full it is.
+const OPENCODE: &[(&str, &str)] = &[(
+    "work/opencode.json",
+    r#"{"provider":{"mock":{"models":{"mock-model":{"limit":{"context":200000,"output":32000}}}}}}"#,
+)];
+
 /// All of them, in the order of the table.
 pub const AGENTS: &[Agent] = &[
     Agent {
@@ -140,7 +146,7 @@ pub const AGENTS: &[Agent] = &[
         modes_told: ["# Plan Mode - System Reminder", "has changed from plan to build"],
         usage: Some(Counted(Some(101), Some(23), Some(1009), Some(0))),
         tells_cost: false,
-        tells_window: false,
+        tells_window: true,
         tells_tools: true,
         retries: Retries { for_ever: true, ..RETRIES },
         goes_on_after_deny: false,
@@ -149,7 +155,7 @@ pub const AGENTS: &[Agent] = &[
         absent: Some("ses_e0039582effefTjZ3q6Xxsmt9g"),
         tool: "read",
         args: &[],
-        files: &[],
+        files: OPENCODE,
         env: &[],
         cannot: &[],
     },
@@ -217,7 +223,7 @@ pub const AGENTS: &[Agent] = &[
         modes_told: ["# Plan Mode - System Reminder", "has changed from plan to build"],
         usage: Some(Counted(Some(101), Some(23), Some(1009), None)),
         tells_cost: false,
-        tells_window: false,
+        tells_window: true,
         tells_tools: true,
         retries: Retries { for_ever: true, told: false, judged: false, ..RETRIES },
         goes_on_after_deny: false,
@@ -226,7 +232,7 @@ pub const AGENTS: &[Agent] = &[
         absent: Some("ses_e0039582effefTjZ3q6Xxsmt9g"),
         tool: "read",
         args: &[],
-        files: &[],
+        files: OPENCODE,
         env: &[],
         cannot: &[("messages", "it has no request for the conversation")],
     },
@@ -263,7 +269,7 @@ pub const AGENTS: &[Agent] = &[
         modes_told: ["is `read-only`", "is `workspace-write`"],
         usage: None,
         tells_cost: false,
-        tells_window: false,
+        tells_window: true,
         tells_tools: true,
         retries: Retries { rate_limit: false, told: false, judged: false, ..RETRIES },
         goes_on_after_deny: false,

@@ -63,8 +63,8 @@ pub struct Told {
     pub answered: Vec<(Option<String>, ResolvedBy)>,
     /// Usage: what `stream:complete` says, else the last `stream:usage`.
     pub usage: Option<Usage>,
-    /// Size of the context window, and how much of it is used.
-    pub window: Option<(u64, u64)>,
+    /// Tokens in the context window, its size, and what remains.
+    pub window: Option<(u64, u64, u64)>,
     /// Errors: code, message, whether it may work later, attempt.
     pub errors: Vec<(String, String, bool, Option<u32>)>,
     /// How the stream says it ended.
@@ -239,7 +239,7 @@ impl Told {
             Event::PermissionRequested(request) => self.asked.push((**request).clone()),
             Event::PermissionResolved { option, by, .. } => self.answered.push((option.clone(), by.clone())),
             Event::Usage(usage) => self.usage = Some(**usage),
-            Event::ContextWindow { used, size, .. } => self.window = Some((*used, *size)),
+            Event::ContextWindow { used, size, remaining } => self.window = Some((*used, *size, *remaining)),
             Event::Error { code, message, retryable, attempt } => {
                 self.errors.push((code.clone(), message.clone(), *retryable, *attempt));
             }

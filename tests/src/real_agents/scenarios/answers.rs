@@ -42,7 +42,7 @@ pub(super) async fn thinking(stage: Arc<Stage>) -> Ran {
 
 pub(super) async fn usage(stage: Arc<Stage>) -> Ran {
     let mut session = stage.session().await?;
-    for (turn, prompt) in ["one", "two"].into_iter().enumerate() {
+    for (turn, prompt) in (1..).zip(["one", "two"]) {
         let told = session.ask(prompt).await?;
         ended_well(&told)?;
         let Some(expected) = stage.agent.usage else {
@@ -52,14 +52,24 @@ pub(super) async fn usage(stage: Arc<Stage>) -> Ran {
         let Some(usage) = told.usage else { return Err(session.wrong("no usage was told")) };
         let counted =
             Counted(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens);
-        ensure!(counted == expected, "turn {}: {counted:?} and not {expected:?}", turn + 1);
+        ensure!(counted == expected, "turn {}: {counted:?} and not {expected:?}", turn);
         let costs = usage.cost_usd.is_some_and(|cost| cost > 0.0);
         ensure!(costs == stage.agent.tells_cost, "whether it tells what it costs: {usage:?}");
-        if turn == 0 {
-            let full = told.window.is_some_and(|(used, size)| 0 < used && used < size);
-            ensure!(full == stage.agent.tells_window, "whether it tells how full the window is: {:?}", told.window);
-        }
     }
+    Ok(Verdict::Pass)
+}
+
+pub(super) async fn context_window(stage: Arc<Stage>) -> Ran {
+    let told = stage.session().await?.ask("one").await?;
+    ended_well(&told)?;
+    if !stage.agent.tells_window {
+        ensure!(told.window.is_none(), "it is said to tell none: {told:?}");
+        return Ok(Verdict::Lacks("it does not tell how large its context window is".into()));
+    }
+    let Some((used, size, remaining)) = told.window else {
+        return Err(Failure::Wrong(format!("none was told: {told:?}")));
+    };
+    ensure!(0 < used && used < size && remaining == size - used, "{used} of {size}, and {remaining} remain");
     Ok(Verdict::Pass)
 }
 

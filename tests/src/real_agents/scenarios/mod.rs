@@ -68,6 +68,7 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("fork", "a copy goes on, the original stays", |stage| Box::pin(resume::fork(stage))),
     plain("list sessions", "its own conversations", |stage| Box::pin(resume::list(stage))),
     plain("usage", "tokens of each turn", |stage| Box::pin(answers::usage(stage))),
+    plain("context window", "how full it is", |stage| Box::pin(answers::context_window(stage))),
     plain("model", "the model of the session", |stage| Box::pin(answers::model(stage))),
     plain("set model", "another model from now on", |stage| Box::pin(operations::set_model(stage))),
     plain("set thinking", "how hard it thinks", |stage| Box::pin(operations::set_thinking(stage))),
