@@ -106,11 +106,16 @@ impl Claims {
         Ok(None)
     }
 
-    /// The session that had it open is over. Nobody has put another file in the place of this one: its host, this process, lives.
-    pub(crate) fn leave(&self, conversation: &Conversation) {
-        let path = self.directory.join(name(conversation));
-        if let Err(error) = fs::remove_file(&path) {
-            tracing::debug!(?path, %error, "a conversation that was closed stays written down");
+    /// `session`, the last of this manager that had it open, is over. Where its file named a proxy alone, which is dead now, another
+    /// manager may have put one of its own in the place: that stays.
+    pub(crate) fn leave(&self, conversation: &Conversation, session: &SessionId) {
+        let name = name(conversation);
+        let left = locked(&self.directory).and_then(|directory| match holder(&directory, &name)? {
+            Some(holder) if !holder.processes.contains(&self.host) && holder.session != *session => Ok(()),
+            _ => Ok(unlinkat(&directory, &name, AtFlags::empty())?),
+        });
+        if let Err(error) = left {
+            tracing::debug!(directory = ?self.directory, name, %error, "a conversation that was closed stays written down");
         }
     }
 }
@@ -226,9 +231,28 @@ mod tests {
             assert_eq!(found, is_open.then(|| ours.clone()), "{first:?} {keeper:?}");
             // Another conversation is nobody's.
             assert_eq!(other.take(&conversation("d"), &ours, None, false).expect("taken"), None);
-            [&one, &conversation("d")].into_iter().for_each(|one| first.leave(one));
+            [&one, &conversation("d")].into_iter().for_each(|one| first.leave(one, &ours));
+            other.leave(&one, &session("s-2"));
             assert_eq!(files(&place), 0);
         }
+    }
+
+    #[test]
+    fn what_another_manager_has_open_meanwhile_stays_when_this_one_s_session_is_over() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let place = scratch.path().join("claims");
+        let (one, ours, theirs) = (conversation("c"), session("s-1"), session("s-2"));
+        // The other one has a host of its own; here it has to be alive, and not this one.
+        let (this, other) =
+            (Claims::within(place.clone(), NOBODY, NOBODY), Claims::within(place.clone(), me(), NOBODY));
+        let keeper = Keeper { proxy: NOBODY, outlives: true };
+        assert_eq!(this.take(&one, &ours, Some(keeper), false).expect("taken"), None);
+        assert_eq!(other.take(&one, &theirs, None, false).expect("its proxy is dead"), None);
+        this.leave(&one, &ours);
+        let found = this.take(&one, &ours, None, false).expect("known").expect("it is open");
+        assert_eq!(found.session, theirs);
+        other.leave(&one, &theirs);
+        assert_eq!(files(&place), 0);
     }
 
     #[test]

@@ -163,7 +163,7 @@ impl Drop for Lease {
             let is_claimed = known.is_claimed && !self.stays;
             open.remove(&self.conversation);
             if let Some(claims) = self.leases.claims.as_ref().filter(|_| is_claimed) {
-                claims.leave(&self.conversation);
+                claims.leave(&self.conversation, &self.session);
             }
         }
     }
