@@ -112,7 +112,7 @@ impl EventLog {
     }
 
     /// While this is held, what is appended and put waits, to be committed together: one `fsync`, not one for each. Hold it over a
-    /// few calls only: everybody's appends wait, though never longer than some milliseconds.
+    /// few calls only: everybody's appends wait, though never longer than 20 ms.
     pub fn together(&self) -> Together {
         self.store.hold(true);
         Together(self.store.clone())

@@ -9,6 +9,8 @@
 //!   tokens from the cache among the input.
 //! - A sub-agent is a thread of its own. Its tool calls and requests are passed on with the call that began it; what it says is
 //!   not.
+//! - Of a conversation whose file is broken behind its first line it goes on with what it can read, and answers `thread/resume` as if it
+//!   were whole: preview and turns are in a database beside it.
 //! - Notifications that have no event of ours are left to the agent's own lines. A line that is no message is a `log` event.
 
 mod agents;
@@ -20,6 +22,8 @@ mod start;
 mod turn;
 mod usage;
 mod wire;
+
+pub(crate) use start::effort;
 
 use ipc_protocol::{Operation, PermissionAnswer, Prompt, PromptPart, ResolvedBy, WireError, message::RequestId};
 

@@ -37,7 +37,7 @@ pub(super) fn mode(mode: &str) -> Option<&'static str> {
 }
 
 /// Codex's word for how hard to think.
-pub(super) fn effort(thinking: &str) -> &str {
+pub(crate) fn effort(thinking: &str) -> &str {
     if thinking == "off" { "none" } else { thinking }
 }
 

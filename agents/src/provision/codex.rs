@@ -55,7 +55,7 @@ fn overrides(request: &ProvisionRequest<'_>) -> Vec<String> {
         set.push(("model", model));
     }
     if let Some(level) = config.thinking.as_deref() {
-        set.push(("model_reasoning_effort", if level == "off" { "none" } else { level }));
+        set.push(("model_reasoning_effort", crate::codex::effort(level)));
     }
     // With a mode of the session's own the preset of that name says what is asked for. Codex asks for most when nothing is
     // trusted and nothing is tried in its sandbox first.
