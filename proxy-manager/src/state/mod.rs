@@ -28,7 +28,7 @@ use std::{
 
 use ipc_protocol::{ProcessId, SessionId};
 use rustix::{
-    fs::{AtFlags, FlockOperation, Mode, OFlags},
+    fs::{Access, AtFlags, FlockOperation, Mode, OFlags},
     io::Errno,
 };
 
@@ -153,6 +153,9 @@ fn own_directory(path: &Path) -> Result<OwnedFd> {
             "others may write to {path:?} (mode {mode:o}), and could have any process killed: chmod it to 700"
         )));
     }
+    // Before anything is done: the lock and the log are files that may be writable where nothing can be made beside them.
+    let writable = rustix::fs::accessat(&dir, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS);
+    writable.map_err(|error| system("writing to", path, &error.into()))?;
     Ok(dir.into())
 }
 
