@@ -10,7 +10,7 @@
 //! - A sub-agent is a thread of its own. Its tool calls and requests are passed on with the call that began it; what it says is
 //!   not.
 //! - Of a conversation whose file is broken behind its first line it goes on with what it can read, and answers `thread/resume` as if it
-//!   were whole: preview and turns are in a database beside it.
+//!   were whole: preview and turns are in a database beside it. So the host looks at the file first.
 //! - Notifications that have no event of ours are left to the agent's own lines. A line that is no message is a `log` event.
 
 mod agents;

@@ -6,6 +6,7 @@ mod check;
 mod conversation;
 mod database;
 mod kit;
+mod lines;
 mod native_file;
 mod preamble;
 mod ready;
@@ -35,7 +36,7 @@ pub(crate) use native_file::find as find_native_file;
 pub(crate) use ready::Aftermath;
 pub(crate) use resume::{LONGEST_HISTORY, Past, Place};
 
-use self::{backup::BackupPlan, preamble::preamble, resume::Origin};
+use self::{backup::BackupPlan, lines::Lines, preamble::preamble, resume::Origin};
 use crate::{
     Error, Result,
     containment::Held,
@@ -71,6 +72,8 @@ pub(crate) struct Launch {
     pub(crate) native_files: Option<PathBuf>,
     /// Where the conversation is that it goes on with, if its agent keeps all in one.
     pub(crate) database: Option<Database>,
+    /// The file of the conversation that it goes on with, if its agent keeps each in one of lines.
+    lines: Option<Lines>,
     /// What is saved before the agent loads a conversation.
     backup: Option<BackupPlan>,
     /// Where its processes are written down, if they are.
@@ -152,6 +155,7 @@ impl Launch {
         let agents_home = store::home(family(spec), &attempt.command.env);
         let store = conversation.place().1;
         let native_files = native_file::directory(spec, store, agents_home);
+        let lines = Lines::of(spec, native, native_files.as_deref());
         let database = native.and_then(|native| Database::of(spec, native, store, &attempt.command.env));
         let backup = BackupPlan::of(spec, native, agents_home, &cwd);
         let default_model = || model.and_then(|model| model.model.as_deref()).or_else(|| spec.default_model());
@@ -182,6 +186,7 @@ impl Launch {
             conversation,
             native_files,
             database,
+            lines,
             backup,
             journal,
             slot,

@@ -33,7 +33,19 @@ pub(crate) struct Aftermath {
 impl Launch {
     /// Whether [`Launch::make_ready`] has anything to do.
     pub(crate) fn needs_disk(&self) -> bool {
-        self.place != Place::Shared || self.backup.is_some() || self.folder.is_some()
+        self.place != Place::Shared || self.backup.is_some() || self.folder.is_some() || self.lines.is_some()
+    }
+
+    /// Where the file of the conversation is broken: begins a new one, if that was asked for. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::NativeSessionMissing`](crate::Error::NativeSessionMissing).
+    pub(crate) fn with_whole_conversation(mut self) -> Result<Self> {
+        let Some(Err(error)) = self.lines.take().map(|lines| lines.check()) else { return Ok(self) };
+        let Some(anew) = self.fallback.take() else { return Err(error) };
+        self.attempt = Attempt { anew: Some(error.to_string()), ..*anew };
+        self.conversation.begins_anew();
+        Ok(self)
     }
 
     /// Makes the home and what is in it, and saves what the agent might destroy. Blocks.

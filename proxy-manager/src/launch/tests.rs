@@ -162,3 +162,34 @@ fn a_conversation_is_where_its_agent_keeps_it_and_not_where_home_is() {
     let busy = resume("/nowhere/other", "/nowhere/c/");
     assert!(matches!(busy, Err(Error::NativeSessionBusy { .. })), "{busy:?}");
 }
+
+#[test]
+fn a_broken_file_is_refused_or_a_new_conversation_takes_its_place() {
+    const ID: &str = "0f1e2d3c-aaaa-7000-8000-000000000000";
+    let scratch = tempfile::tempdir().expect("a directory");
+    let directory = scratch.path().join("sessions/2026/01/02");
+    std::fs::create_dir_all(&directory).expect("made");
+    std::fs::write(directory.join(format!("rollout-1-{ID}.jsonl")), "{}\nwhat\nwhat\n").expect("written");
+    let (kit, homes, leases) = (kit(), Homes::kept("/state/homes".into(), []), Arc::default());
+    let whole = |on_missing| {
+        let from = ResumeFrom::Native { id: ID.into() };
+        let config = AgentSessionConfig {
+            env: [("CODEX_HOME", &*scratch.path().to_string_lossy())].into_iter().collect(),
+            resume: Some(Resume { from, fork: false, on_missing }),
+            ..AgentSessionConfig::new("codex")
+        };
+        let launch = Launch::plan(config, &Around { kit: &kit, homes: &homes, leases: &leases, past: &|_| None });
+        let launch = launch.expect("planned");
+        assert!(launch.needs_disk() && launch.attempt.command.resume.is_some());
+        launch.with_whole_conversation()
+    };
+    match whole(OnMissing::Fail) {
+        Err(Error::NativeSessionMissing { id, reason, .. }) => {
+            assert!(id == ID && reason.ends_with(".jsonl is broken at line 2"), "{id}: {reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let anew = whole(OnMissing::StartAnew).expect("a new one");
+    assert_eq!((anew.attempt.command.resume, anew.attempt.config.resume), (None, None));
+    assert!(anew.fallback.is_none() && anew.attempt.anew.is_some_and(|why| why.contains("broken at line 2")));
+}

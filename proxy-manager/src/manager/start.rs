@@ -237,7 +237,10 @@ async fn make_ready(launch: Launch, homes: &Arc<Homes>, records: &Arc<Records>) 
     if !launch.needs_disk() {
         return Ok((launch, Arc::new(Aftermath::new(records))));
     }
-    let make = move || launch.make_ready(&homes, records).map(|after| (launch, after));
+    let make = move || {
+        let launch = launch.with_whole_conversation()?;
+        launch.make_ready(&homes, records).map(|after| (launch, after))
+    };
     let made = blocking("making a session's home", make);
     made.await?.map(|(launch, aftermath)| (launch, Arc::new(aftermath)))
 }

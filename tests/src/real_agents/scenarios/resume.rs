@@ -124,18 +124,28 @@ fn damage(file: &str, contents: Option<&str>) -> Result<(), String> {
     Ok(())
 }
 
-/// The files of the conversation hold garbage: that is said, each time and not only the first, and they stay as they are; or what
-/// was before is told to the model all the same.
 pub(super) async fn broken(stage: Arc<Stage>) -> Ran {
     let (before, native, file) = with_file(&stage).await?;
-    damage(&file, Some(&garbage()))?;
+    // Only its first line is left, which says whose it is. A database has none.
+    let whole = fs::read_to_string(&file).unwrap_or_default();
+    let first = whole.lines().next().filter(|line| line.starts_with('{') && line.ends_with('}'));
+    let contents = format!("{}\n{}", first.unwrap_or_default(), garbage());
+    goes_not_on(&stage, &before, &native, &file, &contents).await?;
+    let (before, native, file) = with_file(&stage).await?;
+    goes_not_on(&stage, &before, &native, &file, &garbage()).await
+}
+
+/// The files of the conversation hold garbage: that is said, each time and not only the first, and they stay as they are; or what
+/// was before is told to the model all the same.
+async fn goes_not_on(stage: &Stage, before: &Session, native: &str, file: &str, contents: &str) -> Ran {
+    damage(file, Some(contents))?;
     for _ in 0..2 {
         let resume = from(ResumeFrom::Session { id: before.handle.id().clone() });
         let mut after = match stage.try_start(AgentSessionConfig { resume, ..stage.config() }).await? {
             Err(Error::NativeSessionMissing { id, reason, .. }) => {
                 ensure!(id == native && !reason.is_empty(), "{id} {reason}");
-                let left = fs::read_to_string(&file).map_err(|error| format!("{file}: {error}"))?;
-                ensure!(left == garbage(), "{file} is another one now: {}", left.replace(&garbage(), "… "));
+                let left = fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
+                ensure!(left == contents, "{file} is another one now: {}", left.replace(&garbage(), "… "));
                 continue;
             }
             Err(error) => return Err(Failure::Wrong(format!("{error}: {error:?}"))),
@@ -143,7 +153,7 @@ pub(super) async fn broken(stage: Arc<Stage>) -> Ran {
         };
         let told = after.ask("and the pear").await?;
         ensure!(
-            remembers(&stage, "remember the plum", "and the pear"),
+            remembers(stage, "remember the plum", "and the pear"),
             "a fresh conversation, without a word: {told:?}"
         );
         return Ok(Verdict::Pass);

@@ -1,0 +1,155 @@
+//! Whether the file of a conversation is whole, where an agent keeps each in a file of JSON lines: some go on, without a word, with
+//! what they can read of a broken one, or write to it what they refuse to read.
+
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader},
+    path::{Path, PathBuf},
+};
+
+use agents::AgentSpec;
+use ipc_protocol::NativeResume;
+use serde::de::IgnoredAny;
+
+use super::{family, native_file};
+use crate::{Error, Result};
+
+/// Whose agents keep conversations so.
+const FAMILIES: [&str; 4] = ["claude", "codex", "gemini", "pi"];
+/// And how they name them. Gemini has others, from before.
+const EXTENSION: &str = "jsonl";
+/// A larger file is left to the agent: so many bytes take some 100 ms.
+const LARGEST: u64 = 64 * 1024 * 1024;
+
+/// The file of a conversation that is to be gone on with.
+#[derive(Debug)]
+pub(super) struct Lines {
+    directory: PathBuf,
+    agent: String,
+    id: String,
+}
+
+impl Lines {
+    /// That of an agent of `spec`, which keeps the files in `directory`. `None` where there is none to look at, or nobody says
+    /// which: the most recent one is the agent's choice.
+    pub(super) fn of(spec: &AgentSpec, resume: Option<&NativeResume>, directory: Option<&Path>) -> Option<Self> {
+        let id = resume?.id.clone().filter(|_| FAMILIES.contains(&family(spec)))?;
+        Some(Self { directory: directory?.to_owned(), agent: spec.id.clone(), id })
+    }
+
+    /// Looks at it. One that is not there, or cannot be read, is left to the agent. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::NativeSessionMissing`]: it is broken.
+    pub(super) fn check(&self) -> Result<()> {
+        let look = || match native_file::find(&self.directory, &self.id)? {
+            Some(path) if path.extension().is_some_and(|extension| extension == EXTENSION) => {
+                Ok(broken(&path)?.map(|line| (path, line)))
+            }
+            _ => Ok(None),
+        };
+        match look() {
+            Ok(None) => Ok(()),
+            Ok(Some((path, line))) => {
+                let reason = format!("its file {} is broken at line {line}", path.display());
+                Err(Error::NativeSessionMissing { agent: self.agent.clone(), id: self.id.clone(), reason })
+            }
+            Err(error) => {
+                let error: io::Error = error;
+                tracing::debug!(id = self.id, %error, "whether a conversation is whole is left to its agent");
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The first line that is broken, from 1. A single one is not: an agent that was killed leaves half a line, and writes on behind
+/// it. Two in a row are, and any where there is at most one whole line, which only says whose file it is.
+fn broken(path: &Path) -> io::Result<Option<u64>> {
+    let file = File::open(path)?;
+    if file.metadata()?.len() > LARGEST {
+        return Ok(None);
+    }
+    let mut file = BufReader::new(file);
+    let (mut line, mut number, mut whole, mut first, mut was_broken) = (Vec::new(), 0, 0, None, false);
+    while file.read_until(b'\n', &mut line)? > 0 {
+        number += 1;
+        let text = line.trim_ascii();
+        if !text.is_empty() {
+            let is_broken = serde_json::from_slice::<IgnoredAny>(text).is_err();
+            if is_broken && was_broken {
+                return Ok(first);
+            }
+            if is_broken {
+                first = Some(number);
+            } else {
+                whole += 1;
+            }
+            was_broken = is_broken;
+        }
+        line.clear();
+    }
+    Ok(first.filter(|_| whole <= 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn found(contents: &str) -> Option<u64> {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let path = scratch.path().join("c.jsonl");
+        fs::write(&path, contents).expect("written");
+        broken(&path).expect("read")
+    }
+
+    #[test]
+    fn half_a_line_of_a_killed_agent_is_not_broken() {
+        for whole in ["", "\n", "{}\n", "{}\n{}\n", "{}\n\n{}", "{}\n{}\n{\"a\":", "{}\n{\"a\":{\"b\":1}\n{}\n{\n{}\n"]
+        {
+            assert_eq!(found(whole), None, "{whole:?}");
+        }
+    }
+
+    #[test]
+    fn where_nothing_is_left_or_more_than_half_a_line_is_gone_it_is() {
+        let nul = "\0".repeat(4096);
+        for (contents, line) in [
+            ("what\n", 1),
+            ("{}\nwhat", 2),
+            (&*format!("{{}}\n{nul}"), 2),
+            ("{}\nwhat\n\nwhat\n{}\n{}\n", 2),
+            ("{}\n{}\n{}\n{\n{\n", 4),
+        ] {
+            assert_eq!(found(contents), Some(line), "{contents:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_conversation_that_is_named_is_looked_at_and_only_of_those_who_keep_lines() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let of = |family: &str, id: Option<&str>| {
+            let mut spec = AgentSpec::new("x", "acp", &["x"]);
+            spec.protocol_config = serde_json::json!({ "config": family });
+            let resume = NativeResume { id: id.map(str::to_owned), fork: false };
+            Lines::of(&spec, Some(&resume), Some(scratch.path()))
+        };
+        assert!(of("opencode", Some("n-1")).is_none() && of("codex", None).is_none());
+        let lines = of("codex", Some("n-1")).expect("one");
+        assert!(lines.check().is_ok(), "the agent says that it is not there");
+        fs::write(scratch.path().join("n-1.json"), "{\n\n").expect("written");
+        assert!(lines.check().is_ok(), "not of lines");
+        fs::remove_file(scratch.path().join("n-1.json")).expect("removed");
+        let path = scratch.path().join("n-1.jsonl");
+        fs::write(&path, "{}\nwhat\n").expect("written");
+        match lines.check() {
+            Err(Error::NativeSessionMissing { agent, id, reason }) => {
+                assert_eq!((agent.as_str(), id.as_str()), ("x", "n-1"));
+                assert_eq!(reason, format!("its file {} is broken at line 2", path.display()));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
