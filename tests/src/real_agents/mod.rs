@@ -22,7 +22,7 @@ pub use self::{
     scenarios::SCENARIOS,
     session::{Session, Told},
     stage::{Programs, Stage},
-    start::{Starts, measure},
+    start::{Starts, Way, measure},
     table::{json, markdown, plain, unlike_readme},
 };
 

@@ -27,6 +27,8 @@ pub struct Programs {
     pub agents: PathBuf,
     /// An MCP server.
     pub mcp: PathBuf,
+    /// What passes on bytes.
+    pub relay: PathBuf,
 }
 
 /// What a cell has for itself.

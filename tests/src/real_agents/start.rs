@@ -1,7 +1,8 @@
-//! How long an agent takes to be ready: through us, and by itself.
+//! How long an agent takes to be ready: by itself, behind a relay, and through us.
 //!
 //! By itself is the same program with the same arguments, environment and files in a fresh home, and the same handshake by a
-//! few lines of their own. The two take turns, so that what else the machine does hits both.
+//! few lines of their own. Behind a relay is the same with the least that can be in between: a process that passes on bytes, which
+//! is the floor for whoever has agents in processes apart. They take turns, so that what else the machine does hits all.
 
 use std::{
     io,
@@ -27,39 +28,46 @@ use tokio::{
 use super::{Agent, Failure, Stage, session::within, stage::Programs};
 use crate::system::{DEADLINE, with_marker};
 
-/// Times of one agent's starts, in pairs.
+/// What is in between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Nothing.
+    Itself,
+    /// A process that passes on bytes.
+    Relay,
+    /// A manager, a proxy, a log.
+    Us,
+}
+
+const WAYS: [Way; 3] = [Way::Itself, Way::Relay, Way::Us];
+
+/// Times of one agent's starts.
 #[derive(Clone, Debug)]
 pub struct Starts {
     /// Catalog id.
     pub agent: &'static str,
-    /// By itself, and through us.
-    pub pairs: Vec<(Duration, Duration)>,
+    /// One each way, in turns.
+    turns: Vec<[Duration; WAYS.len()]>,
 }
 
 impl Starts {
-    /// The median of its own times.
-    pub fn own(&self) -> Duration {
-        median(self.pairs.iter().map(|(own, _)| *own))
+    /// The median of the times one way, in seconds.
+    pub fn time(&self, way: Way) -> f64 {
+        median(self.turns.iter().map(|turn| turn[way as usize].as_secs_f64()))
     }
 
-    /// The median of the times through us.
-    pub fn ours(&self) -> Duration {
-        median(self.pairs.iter().map(|(_, ours)| *ours))
-    }
-
-    /// The median of what each pair's time through us is of its own.
-    pub fn ratio(&self) -> f64 {
-        let ratios = self.pairs.iter().map(|(own, ours)| ours.as_secs_f64() / own.as_secs_f64());
-        let mut ratios: Vec<f64> = ratios.collect();
-        ratios.sort_by(f64::total_cmp);
-        ratios.get(ratios.len() / 2).copied().unwrap_or(f64::NAN)
+    /// The median of what each turn's time this way is of the agent's own.
+    pub fn ratio(&self, way: Way) -> f64 {
+        let of_own =
+            |turn: &[Duration; WAYS.len()]| turn[way as usize].as_secs_f64() / turn[Way::Itself as usize].as_secs_f64();
+        median(self.turns.iter().map(of_own))
     }
 }
 
-fn median(times: impl Iterator<Item = Duration>) -> Duration {
-    let mut times: Vec<Duration> = times.collect();
-    times.sort();
-    times.get(times.len() / 2).copied().unwrap_or_default()
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// Starts the agent so many times, each way.
@@ -68,19 +76,22 @@ fn median(times: impl Iterator<Item = Duration>) -> Duration {
 /// What went wrong.
 pub async fn measure(agent: &'static Agent, programs: &Programs, runs: usize) -> Result<Starts, Failure> {
     let stage = Stage::set(agent, programs, |_, _| {}).await?;
-    let mut starts = Starts { agent: agent.id, pairs: Vec::new() };
+    let mut starts = Starts { agent: agent.id, turns: Vec::new() };
     let result = async {
         // The first one of each fills the caches.
         for run in 0..=runs {
-            let pair = if run % 2 == 0 {
-                let own = by_itself(&stage, run).await?;
-                (own, through_us(&stage).await?)
-            } else {
-                let ours = through_us(&stage).await?;
-                (by_itself(&stage, run).await?, ours)
-            };
+            let mut turn = [Duration::ZERO; WAYS.len()];
+            for step in 0..WAYS.len() {
+                // Each comes behind each of the others as often.
+                let way = WAYS[(run + step * (1 + run % 2)) % WAYS.len()];
+                turn[way as usize] = match way {
+                    Way::Itself => by_itself(&stage, run, None).await?,
+                    Way::Relay => by_itself(&stage, run, Some(&programs.relay)).await?,
+                    Way::Us => through_us(&stage).await?,
+                };
+            }
             if run > 0 {
-                starts.pairs.push(pair);
+                starts.turns.push(turn);
             }
         }
         Ok(())
@@ -98,13 +109,14 @@ async fn through_us(stage: &Stage) -> Result<Duration, Failure> {
     Ok(took)
 }
 
-async fn by_itself(stage: &Stage, run: usize) -> Result<Duration, Failure> {
-    let home = stage.folder().join(format!("home-{run}"));
+async fn by_itself(stage: &Stage, run: usize, relay: Option<&Path>) -> Result<Duration, Failure> {
+    let kind = if relay.is_some() { "relay" } else { "home" };
+    let home = stage.folder().join(format!("{kind}-{run}"));
     let id = SessionId::mint();
     let wrong = |error: io::Error| Failure::Wrong(format!("starting {} by itself: {error}", stage.agent.id));
     let prepared = stage.provision(&home).map_err(wrong)?;
     let begin = Instant::now();
-    let mut raw = Raw::spawn(stage, &prepared, &home, id.as_str()).map_err(wrong)?;
+    let mut raw = Raw::spawn(stage, &prepared, &home, id.as_str(), relay).map_err(wrong)?;
     let ready = within("it is ready by itself", raw.handshake(stage, &prepared)).await;
     let took = begin.elapsed();
     // Its home goes with the stage: ext4 takes longer to make files while many were removed within the last minute.
@@ -122,9 +134,19 @@ struct Raw {
 
 impl Raw {
     #[expect(clippy::disallowed_methods, reason = "this is the agent without us")]
-    fn spawn(stage: &Stage, provision: &Provision, home: &Path, marker: &str) -> io::Result<Self> {
+    fn spawn(
+        stage: &Stage,
+        provision: &Provision,
+        home: &Path,
+        marker: &str,
+        relay: Option<&Path>,
+    ) -> io::Result<Self> {
         let program = stage.programs.agents.join(provision.argv.first().map_or("", String::as_str));
-        let mut command = Command::new(program);
+        let mut command = match relay {
+            Some(relay) => Command::new(relay),
+            None => Command::new(&program),
+        };
+        command.args(relay.map(|_| &program));
         command.args(&provision.argv[1..]).current_dir(stage.work()).env_clear().envs(&stage.base_env.0);
         let places = [
             ("HOME", ""),
