@@ -26,15 +26,22 @@ const LARGEST: u64 = 64 * 1024 * 1024;
 pub(super) struct Lines {
     directory: PathBuf,
     agent: String,
-    id: String,
+    /// The agent's id of the conversation; `None` for the most recent of `cwd`.
+    id: Option<String>,
+    cwd: String,
 }
 
 impl Lines {
-    /// That of an agent of `spec`, which keeps the files in `directory`. `None` where there is none to look at, or nobody says
-    /// which: the most recent one is the agent's choice.
-    pub(super) fn of(spec: &AgentSpec, resume: Option<&NativeResume>, directory: Option<&Path>) -> Option<Self> {
-        let id = resume?.id.clone().filter(|_| FAMILIES.contains(&family(spec)))?;
-        Some(Self { directory: directory?.to_owned(), agent: spec.id.clone(), id })
+    /// That of an agent of `spec`, which keeps the files in `directory` and works in `cwd`. `None` where there is none to look at.
+    pub(super) fn of(
+        spec: &AgentSpec,
+        resume: Option<&NativeResume>,
+        directory: Option<&Path>,
+        cwd: &str,
+    ) -> Option<Self> {
+        let (resume, directory) = (resume?, directory?.to_owned());
+        let (agent, id, cwd) = (spec.id.clone(), resume.id.clone(), cwd.to_owned());
+        FAMILIES.contains(&family(spec)).then_some(Self { directory, agent, id, cwd })
     }
 
     /// Looks at it. One that is not there, or cannot be read, is left to the agent. Blocks.
@@ -42,7 +49,11 @@ impl Lines {
     /// # Errors
     /// [`Error::NativeSessionMissing`]: it is broken.
     pub(super) fn check(&self) -> Result<()> {
-        let look = || match native_file::find(&self.directory, &self.id)? {
+        let file = || match &self.id {
+            Some(id) => native_file::find(&self.directory, id),
+            None => native_file::most_recent(&self.directory, &self.cwd),
+        };
+        let look = || match file()? {
             Some(path) if path.extension().is_some_and(|extension| extension == EXTENSION) => {
                 Ok(broken(&path)?.map(|line| (path, line)))
             }
@@ -52,11 +63,12 @@ impl Lines {
             Ok(None) => Ok(()),
             Ok(Some((path, line))) => {
                 let reason = format!("its file {} is broken at line {line}", path.display());
-                Err(Error::NativeSessionMissing { agent: self.agent.clone(), id: self.id.clone(), reason })
+                let id = self.id.clone().unwrap_or_else(|| "the most recent".to_owned());
+                Err(Error::NativeSessionMissing { agent: self.agent.clone(), id, reason })
             }
             Err(error) => {
                 let error: io::Error = error;
-                tracing::debug!(id = self.id, %error, "whether a conversation is whole is left to its agent");
+                tracing::debug!(id = ?self.id, %error, "whether a conversation is whole is left to its agent");
                 Ok(())
             }
         }
@@ -128,28 +140,39 @@ mod tests {
     }
 
     #[test]
-    fn only_a_conversation_that_is_named_is_looked_at_and_only_of_those_who_keep_lines() {
+    fn what_is_looked_at_is_what_is_gone_on_with() {
         let scratch = tempfile::tempdir().expect("a directory");
         let of = |family: &str, id: Option<&str>| {
             let mut spec = AgentSpec::new("x", "acp", &["x"]);
             spec.protocol_config = serde_json::json!({ "config": family });
             let resume = NativeResume { id: id.map(str::to_owned), fork: false };
-            Lines::of(&spec, Some(&resume), Some(scratch.path()))
+            Lines::of(&spec, Some(&resume), Some(scratch.path()), "/wo\"rk")
         };
-        assert!(of("opencode", Some("n-1")).is_none() && of("codex", None).is_none());
-        let lines = of("codex", Some("n-1")).expect("one");
-        assert!(lines.check().is_ok(), "the agent says that it is not there");
-        fs::write(scratch.path().join("n-1.json"), "{\n\n").expect("written");
-        assert!(lines.check().is_ok(), "not of lines");
-        fs::remove_file(scratch.path().join("n-1.json")).expect("removed");
-        let path = scratch.path().join("n-1.jsonl");
-        fs::write(&path, "{}\nwhat\n").expect("written");
-        match lines.check() {
+        let write = |name: &str, contents: &str| {
+            let path = scratch.path().join(name);
+            fs::write(&path, contents).expect("written");
+            path
+        };
+        let is_broken = |lines: &Lines, path: &Path| match lines.check() {
             Err(Error::NativeSessionMissing { agent, id, reason }) => {
-                assert_eq!((agent.as_str(), id.as_str()), ("x", "n-1"));
+                assert_eq!((agent.as_str(), id), ("x", lines.id.clone().unwrap_or("the most recent".into())));
                 assert_eq!(reason, format!("its file {} is broken at line 2", path.display()));
             }
             other => panic!("{other:?}"),
-        }
+        };
+        assert!(of("opencode", Some("n-1")).is_none());
+        let named = of("codex", Some("n-1")).expect("one");
+        assert!(named.check().is_ok(), "the agent says that it is not there");
+        let other = write("n-1.json", "{\n\n");
+        assert!(named.check().is_ok(), "not of lines");
+        fs::remove_file(other).expect("removed");
+        let path = write("n-1.jsonl", "{\"cwd\":\"/elsewhere\"}\nwhat\n");
+        is_broken(&named, &path);
+        let recent = of("codex", None).expect("one");
+        assert!(recent.check().is_ok(), "of another directory");
+        let path = write("n-2.jsonl", "{\"cwd\":\"/wo\\\"rk\"}\nwhat\n");
+        is_broken(&recent, &path);
+        fs::write(&path, "{\"cwd\":\"/wo\\\"rk\"}\n").expect("written");
+        assert!(recent.check().is_ok(), "it is whole");
     }
 }

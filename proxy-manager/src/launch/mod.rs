@@ -155,7 +155,7 @@ impl Launch {
         let agents_home = store::home(family(spec), &attempt.command.env);
         let store = conversation.place().1;
         let native_files = native_file::directory(spec, store, agents_home);
-        let lines = Lines::of(spec, native, native_files.as_deref());
+        let lines = Lines::of(spec, native, native_files.as_deref(), &cwd);
         let database = native.and_then(|native| Database::of(spec, native, store, &attempt.command.env));
         let backup = BackupPlan::of(spec, native, agents_home, &cwd);
         let default_model = || model.and_then(|model| model.model.as_deref()).or_else(|| spec.default_model());

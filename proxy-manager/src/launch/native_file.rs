@@ -37,10 +37,24 @@ pub(crate) fn find(directory: &Path, id: &str) -> io::Result<Option<PathBuf>> {
     if database.is_file() {
         return Ok(Some(database));
     }
+    Ok(newest_first(directory)?.find(|path| is_of(path, id)))
+}
+
+/// The newest file below `directory` that says at its beginning that it is of `cwd`. `None` where none does. Links are not followed.
+/// Blocks.
+///
+/// # Errors
+/// As [`find`].
+pub(super) fn most_recent(directory: &Path, cwd: &str) -> io::Result<Option<PathBuf>> {
+    let says = format!("\"cwd\":{}", serde_json::Value::from(cwd));
+    Ok(newest_first(directory)?.find(|path| backup::says(path, &says).unwrap_or(false)))
+}
+
+fn newest_first(directory: &Path) -> io::Result<impl Iterator<Item = PathBuf>> {
     let mut files: Vec<(PathBuf, SystemTime)> = Vec::new();
     backup::list(directory, backup::DEEPEST, &mut files)?;
     files.sort_by_key(|(_, changed)| std::cmp::Reverse(*changed));
-    Ok(files.into_iter().map(|(path, _)| path).find(|path| is_of(path, id)))
+    Ok(files.into_iter().map(|(path, _)| path))
 }
 
 /// Whether a file is named after the conversation: by its id, or by the beginning of it where the file then says the rest.

@@ -231,7 +231,9 @@ impl Scene {
             Settled::Ended(reason, receipt) => ended = Some((reason, receipt)),
         }
         if self.run.arrived() < self.run.member.least {
-            return Err(Failure::NotStarted(format!("{} processes have arrived", self.run.arrived())));
+            let end =
+                ended.map_or_else(String::new, |(reason, receipt)| format!("; it has ended: {reason:?}, {receipt:?}"));
+            return Err(Failure::NotStarted(format!("{} processes have arrived{end}", self.run.arrived())));
         }
         let agent = self.session.info().agent_process;
         let mut before = Vec::new();

@@ -10,7 +10,11 @@ use crate::real_agents::{Failure, Session, Stage, Verdict, session::within};
 
 /// A session with a turn, killed; and the agent's id of its conversation.
 async fn ended(stage: &Stage) -> Result<(Session, String), Failure> {
-    let mut session = stage.session().await?;
+    ended_of(stage, stage.config()).await
+}
+
+async fn ended_of(stage: &Stage, config: AgentSessionConfig) -> Result<(Session, String), Failure> {
+    let mut session = stage.start(config).await?;
     ended_well(&session.ask("remember the plum").await?)?;
     let native = session.handle.info().native_session_id;
     let Some(native) = native else { return Err(session.wrong("the agent's id of the conversation is not known")) };
@@ -100,7 +104,10 @@ fn garbage() -> String {
 
 /// A session with a turn that has ended; the agent's id of its conversation, and the file of it.
 async fn with_file(stage: &Stage) -> Result<(Session, String, String), Failure> {
-    let (before, native) = ended(stage).await?;
+    filed(ended(stage).await?)
+}
+
+fn filed((before, native): (Session, String)) -> Result<(Session, String, String), Failure> {
     match before.handle.info().native_session_file {
         Some(file) => Ok((before, native, file)),
         None => Err(before.wrong("the file of the conversation is not known")),
@@ -125,23 +132,44 @@ fn damage(file: &str, contents: Option<&str>) -> Result<(), String> {
 }
 
 pub(super) async fn broken(stage: Arc<Stage>) -> Ran {
-    let (before, native, file) = with_file(&stage).await?;
-    // Only its first line is left, which says whose it is. A database has none.
-    let whole = fs::read_to_string(&file).unwrap_or_default();
+    for (is_headed, prompt) in [(true, "and the pear"), (false, "and the peach")] {
+        let (before, native, file) = with_file(&stage).await?;
+        let contents = if is_headed { headed(&file) } else { garbage() };
+        let resume = from(ResumeFrom::Session { id: before.handle.id().clone() });
+        let config = AgentSessionConfig { resume, ..stage.config() };
+        goes_not_on(&stage, config, (&native, &file), &contents, prompt).await?;
+    }
+    let config = stage.shared().map_err(|error| Failure::Wrong(format!("setting the agent up: {error}")))?;
+    let (_, _, file) = filed(ended_of(&stage, config.clone()).await?)?;
+    let contents = headed(&file);
+    // Only by some agents' files can be told which one the agent is going to choose.
+    if contents.contains("\"cwd\":") {
+        let config = AgentSessionConfig { resume: from(ResumeFrom::MostRecent), ..config };
+        goes_not_on(&stage, config, ("the most recent", &file), &contents, "and the cherry").await?;
+    }
+    Ok(Verdict::Pass)
+}
+
+/// Only its first line is left of a conversation, which says whose it is. A database has none.
+fn headed(file: &str) -> String {
+    let whole = fs::read_to_string(file).unwrap_or_default();
     let first = whole.lines().next().filter(|line| line.starts_with('{') && line.ends_with('}'));
-    let contents = format!("{}\n{}", first.unwrap_or_default(), garbage());
-    goes_not_on(&stage, &before, &native, &file, &contents).await?;
-    let (before, native, file) = with_file(&stage).await?;
-    goes_not_on(&stage, &before, &native, &file, &garbage()).await
+    format!("{}\n{}", first.unwrap_or_default(), garbage())
 }
 
 /// The files of the conversation hold garbage: that is said, each time and not only the first, and they stay as they are; or what
 /// was before is told to the model all the same.
-async fn goes_not_on(stage: &Stage, before: &Session, native: &str, file: &str, contents: &str) -> Ran {
+async fn goes_not_on(
+    stage: &Stage,
+    config: AgentSessionConfig,
+    (native, file): (&str, &str),
+    contents: &str,
+    prompt: &str,
+) -> Result<(), Failure> {
     damage(file, Some(contents))?;
     for _ in 0..2 {
-        let resume = from(ResumeFrom::Session { id: before.handle.id().clone() });
-        let mut after = match stage.try_start(AgentSessionConfig { resume, ..stage.config() }).await? {
+        let config = AgentSessionConfig { session_id: SessionId::mint(), ..config.clone() };
+        let mut after = match stage.try_start(config).await? {
             Err(Error::NativeSessionMissing { id, reason, .. }) => {
                 ensure!(id == native && !reason.is_empty(), "{id} {reason}");
                 let left = fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
@@ -151,14 +179,11 @@ async fn goes_not_on(stage: &Stage, before: &Session, native: &str, file: &str, 
             Err(error) => return Err(Failure::Wrong(format!("{error}: {error:?}"))),
             Ok(session) => session,
         };
-        let told = after.ask("and the pear").await?;
-        ensure!(
-            remembers(stage, "remember the plum", "and the pear"),
-            "a fresh conversation, without a word: {told:?}"
-        );
-        return Ok(Verdict::Pass);
+        let told = after.ask(prompt).await?;
+        ensure!(remembers(stage, "remember the plum", prompt), "a fresh conversation, without a word: {told:?}");
+        return Ok(());
     }
-    Ok(Verdict::Pass)
+    Ok(())
 }
 
 pub(super) async fn anew(stage: Arc<Stage>) -> Ran {
