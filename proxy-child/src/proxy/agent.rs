@@ -105,7 +105,15 @@ impl Agent {
             Output::Stderr => &mut self.stderr,
         };
         self.chunk.resize(CHUNK, 0);
-        match pipe.as_ref()?.try_read(&mut self.chunk) {
+        let open = pipe.as_ref()?;
+        let read = match open.try_read(&mut self.chunk) {
+            // Without a look, where the runtime has not polled since it was written: the writer may be dead by now.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                rustix::io::read(open, &mut self.chunk).map_err(io::Error::from)
+            }
+            read => read,
+        };
+        match read {
             Ok(0) => *pipe = None,
             Ok(read) => return Some(&self.chunk[..read]),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -137,5 +145,28 @@ async fn readable(pipe: Option<&pipe::Receiver>) {
     match pipe {
         Some(pipe) if pipe.readable().await.is_ok() => {}
         _ => pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{os::fd::AsFd, time::Duration};
+
+    use registry::{Output as To, Spawn};
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::*;
+
+    /// A proxy may learn of the end from its own look at the processes, before the runtime has polled the pipes at all.
+    #[tokio::test(flavor = "current_thread")]
+    async fn what_a_dead_agent_said_is_read_without_a_turn_of_the_runtime() {
+        let argv = ["echo", "last words"].map(Into::into).to_vec();
+        let echo = Spawn { argv, stdout: To::Pipe, ..Spawn::new("/bin/echo") };
+        let mut agent = Agent::new(registry::spawn(echo).expect("started")).expect("watched");
+        let mut died = [PollFd::from_borrowed_fd(agent.process.as_fd(), PollFlags::IN)];
+        let deadline = Timespec::try_from(Duration::from_secs(20)).expect("short");
+        assert_eq!(poll(&mut died, Some(&deadline)).expect("waited"), 1, "it is still alive");
+        assert_eq!(agent.read(Output::Stdout), Some(&b"last words\n"[..]));
+        assert_eq!(agent.read(Output::Stdout), None);
     }
 }
