@@ -107,7 +107,8 @@ impl Agent {
         self.chunk.resize(CHUNK, 0);
         let open = pipe.as_ref()?;
         let read = match open.try_read(&mut self.chunk) {
-            // Without a look, where the runtime has not polled since it was written: the writer may be dead by now.
+            // The runtime says so without a look where it has not polled since something was written, and by now the writer may be
+            // dead.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 rustix::io::read(open, &mut self.chunk).map_err(io::Error::from)
             }

@@ -41,7 +41,7 @@ const MOST_FILES: usize = 20_000;
 /// Files that are saved where the conversation is not named: the newest.
 const NEWEST: usize = 16;
 /// Largest file that is saved, in bytes.
-const LARGEST: u64 = 64 * 1024 * 1024;
+pub(super) const LARGEST: u64 = 64 * 1024 * 1024;
 /// How much of a file is looked at to see whose it is: the id is at the beginning.
 const HEAD: u64 = 64 * 1024;
 /// Directories within one another.
@@ -357,7 +357,8 @@ fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+/// The beginning of a file, `limit` bytes at most. No link is followed, and nothing is waited for.
+pub(super) fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     let flags = i32::try_from(flags.bits()).unwrap_or_default();
     let file = File::options().read(true).custom_flags(flags).open(path)?;

@@ -2,8 +2,7 @@
 //! what they can read of a broken one, or write to it what they refuse to read.
 
 use std::{
-    fs::File,
-    io::{self, BufRead, BufReader},
+    io,
     path::{Path, PathBuf},
 };
 
@@ -11,15 +10,13 @@ use agents::AgentSpec;
 use ipc_protocol::NativeResume;
 use serde::de::IgnoredAny;
 
-use super::{family, native_file};
+use super::{backup, backup::LARGEST, family, native_file};
 use crate::{Error, Result};
 
 /// Whose agents keep conversations so.
 const FAMILIES: [&str; 4] = ["claude", "codex", "gemini", "pi"];
 /// And how they name them. Gemini has others, from before.
 const EXTENSION: &str = "jsonl";
-/// A larger file is left to the agent: so many bytes take some 100 ms.
-const LARGEST: u64 = 64 * 1024 * 1024;
 
 /// The file of a conversation that is to be gone on with.
 #[derive(Debug)]
@@ -44,7 +41,7 @@ impl Lines {
         FAMILIES.contains(&family(spec)).then_some(Self { directory, agent, id, cwd })
     }
 
-    /// Looks at it. One that is not there, or cannot be read, is left to the agent. Blocks.
+    /// Looks at it. One that is not there, cannot be read, or is larger than what is saved of others, is left to the agent. Blocks.
     ///
     /// # Errors
     /// [`Error::NativeSessionMissing`]: it is broken.
@@ -75,33 +72,21 @@ impl Lines {
     }
 }
 
-/// The first line that is broken, from 1. A single one is not: an agent that was killed leaves half a line, and writes on behind
-/// it. Two in a row are, and any where there is at most one whole line, which only says whose file it is.
-fn broken(path: &Path) -> io::Result<Option<u64>> {
-    let file = File::open(path)?;
-    if file.metadata()?.len() > LARGEST {
+/// Where it is broken: a line, from 1. A single broken one is not that: an agent that was killed leaves half a line, and writes on
+/// behind it. Two in a row are, and any where there is at most one whole line, which only says whose file it is.
+fn broken(path: &Path) -> io::Result<Option<usize>> {
+    let contents = backup::read(path, LARGEST + 1)?;
+    if contents.len() as u64 > LARGEST {
         return Ok(None);
     }
-    let mut file = BufReader::new(file);
-    let (mut line, mut number, mut whole, mut first, mut was_broken) = (Vec::new(), 0, 0, None, false);
-    while file.read_until(b'\n', &mut line)? > 0 {
-        number += 1;
-        let text = line.trim_ascii();
-        if !text.is_empty() {
-            let is_broken = serde_json::from_slice::<IgnoredAny>(text).is_err();
-            if is_broken && was_broken {
-                return Ok(first);
-            }
-            if is_broken {
-                first = Some(number);
-            } else {
-                whole += 1;
-            }
-            was_broken = is_broken;
-        }
-        line.clear();
-    }
-    Ok(first.filter(|_| whole <= 1))
+    let lines = contents.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).zip(1..);
+    let is_broken = |line| serde_json::from_slice::<IgnoredAny>(line).is_err();
+    let lines: Vec<(usize, bool)> =
+        lines.filter(|(line, _)| !line.is_empty()).map(|(line, number)| (number, is_broken(line))).collect();
+    let in_a_row = lines.windows(2).find(|pair| pair.iter().all(|(_, is_broken)| *is_broken));
+    let first = in_a_row.unwrap_or(&lines).iter().find(|(_, is_broken)| *is_broken);
+    let whole = lines.iter().filter(|(_, is_broken)| !is_broken).count();
+    Ok(first.filter(|_| in_a_row.is_some() || whole <= 1).map(|(number, _)| *number))
 }
 
 #[cfg(test)]
@@ -110,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    fn found(contents: &str) -> Option<u64> {
+    fn found(contents: &str) -> Option<usize> {
         let scratch = tempfile::tempdir().expect("a directory");
         let path = scratch.path().join("c.jsonl");
         fs::write(&path, contents).expect("written");
@@ -131,6 +116,7 @@ mod tests {
         for (contents, line) in [
             ("what\n", 1),
             ("{}\nwhat", 2),
+            ("what\n{}\nwhat", 1),
             (&*format!("{{}}\n{nul}"), 2),
             ("{}\nwhat\n\nwhat\n{}\n{}\n", 2),
             ("{}\n{}\n{}\n{\n{\n", 4),

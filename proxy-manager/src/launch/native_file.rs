@@ -15,6 +15,8 @@ const DIRECTORIES: [(&str, &str); 5] =
     [("claude", "projects"), ("codex", "sessions"), ("gemini", "tmp"), ("opencode", ""), ("pi", "")];
 /// Where OpenCode keeps all conversations.
 pub(super) const DATABASE: &str = "opencode.db";
+/// Files that are asked for their directory: of each its beginning is read.
+const NEWEST: usize = 1000;
 
 /// The directory of the files of an agent of `spec`: that of its family, else the row's own. `None` where nobody says.
 pub(super) fn directory(spec: &AgentSpec, store: Option<&Path>, home: Option<&String>) -> Option<PathBuf> {
@@ -40,14 +42,14 @@ pub(crate) fn find(directory: &Path, id: &str) -> io::Result<Option<PathBuf>> {
     Ok(newest_first(directory)?.find(|path| is_of(path, id)))
 }
 
-/// The newest file below `directory` that says at its beginning that it is of `cwd`. `None` where none does. Links are not followed.
-/// Blocks.
+/// The newest file below `directory` that says at its beginning that it is of `cwd`. `None` where none of the newest does. Links are
+/// not followed. Blocks.
 ///
 /// # Errors
 /// As [`find`].
 pub(super) fn most_recent(directory: &Path, cwd: &str) -> io::Result<Option<PathBuf>> {
     let says = format!("\"cwd\":{}", serde_json::Value::from(cwd));
-    Ok(newest_first(directory)?.find(|path| backup::says(path, &says).unwrap_or(false)))
+    Ok(newest_first(directory)?.take(NEWEST).find(|path| backup::says(path, &says).unwrap_or(false)))
 }
 
 fn newest_first(directory: &Path) -> io::Result<impl Iterator<Item = PathBuf>> {

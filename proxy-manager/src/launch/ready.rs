@@ -31,7 +31,7 @@ pub(crate) struct Aftermath {
 }
 
 impl Launch {
-    /// Whether [`Launch::make_ready`] has anything to do.
+    /// Whether [`Launch::with_whole_conversation`] or [`Launch::make_ready`] has anything to do.
     pub(crate) fn needs_disk(&self) -> bool {
         self.place != Place::Shared || self.backup.is_some() || self.folder.is_some() || self.lines.is_some()
     }

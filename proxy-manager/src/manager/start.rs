@@ -231,7 +231,7 @@ impl ProxyManager {
     }
 }
 
-/// Makes on disk what the agent needs.
+/// Looks at the conversation on disk, and makes there what the agent needs.
 async fn make_ready(launch: Launch, homes: &Arc<Homes>, records: &Arc<Records>) -> Result<(Launch, Arc<Aftermath>)> {
     let (homes, records) = (homes.clone(), records.clone());
     if !launch.needs_disk() {
@@ -241,7 +241,7 @@ async fn make_ready(launch: Launch, homes: &Arc<Homes>, records: &Arc<Records>) 
         let launch = launch.with_whole_conversation()?;
         launch.make_ready(&homes, records).map(|after| (launch, after))
     };
-    let made = blocking("making a session's home", make);
+    let made = blocking("looking at the conversation and making a session's home", make);
     made.await?.map(|(launch, aftermath)| (launch, Arc::new(aftermath)))
 }
 

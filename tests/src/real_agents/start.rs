@@ -110,14 +110,14 @@ async fn through_us(stage: &Stage) -> Result<Duration, Failure> {
 }
 
 async fn by_itself(stage: &Stage, run: usize, relay: Option<&Path>) -> Result<Duration, Failure> {
-    let kind = if relay.is_some() { "relay" } else { "home" };
-    let home = stage.folder().join(format!("{kind}-{run}"));
+    let how = if relay.is_some() { "behind a relay" } else { "by itself" };
+    let home = stage.folder().join(format!("{}-{run}", how.replace(' ', "-")));
     let id = SessionId::mint();
-    let wrong = |error: io::Error| Failure::Wrong(format!("starting {} by itself: {error}", stage.agent.id));
+    let wrong = |error: io::Error| Failure::Wrong(format!("starting {} {how}: {error}", stage.agent.id));
     let prepared = stage.provision(&home).map_err(wrong)?;
     let begin = Instant::now();
     let mut raw = Raw::spawn(stage, &prepared, &home, id.as_str(), relay).map_err(wrong)?;
-    let ready = within("it is ready by itself", raw.handshake(stage, &prepared)).await;
+    let ready = within(&format!("it is ready {how}"), raw.handshake(stage, &prepared)).await;
     let took = begin.elapsed();
     // Its home goes with the stage: ext4 takes longer to make files while many were removed within the last minute.
     raw.end(id.as_str()).map_err(wrong)?;
