@@ -2,7 +2,9 @@
 
 use std::{fs, io, sync::Arc};
 
-use proxy_manager::{AgentSessionConfig, Event, KillOptions, OnAgentExit, ProcessId, Receipt, Signal};
+use proxy_manager::{
+    AgentSessionConfig, EndReason, Event, ExitStatus, KillOptions, OnAgentExit, ProcessId, Receipt, Signal,
+};
 use registry::PidFd;
 use rustix::fs::{CWD, FileType, Mode};
 use tokio::{
@@ -68,10 +70,28 @@ impl Naps {
         Ok(())
     }
 
+    /// Those that sleep now, and for how long.
+    fn asleep(&self) -> Vec<(ProcessId, &str)> {
+        let pids =
+            self.given.iter().flat_map(|seconds| sleeping(seconds).into_iter().map(|pid| (pid, seconds.as_str())));
+        pids.filter_map(|(pid, seconds)| Some((registry::identify(pid).ok()?, seconds))).collect()
+    }
+
     /// Kills the session: what slept is in the receipt, and nothing is left of it.
-    async fn kill(&self, session: &mut Session) -> Result<Receipt, Failure> {
-        let asleep: Vec<&String> = self.given.iter().filter(|seconds| !sleeping(seconds).is_empty()).collect();
+    async fn kill(&self, session: &mut Session) -> Result<(), Failure> {
+        let asleep = self.asleep();
         let receipt = within("the kill", session.handle.kill(KillOptions::default())).await??;
+        self.are_ended(session, &asleep, &receipt)?;
+        for (id, seconds) in asleep {
+            let entry = receipt.processes.iter().find(|entry| entry.id == id);
+            let command = entry.and_then(|entry| entry.command.as_deref()).unwrap_or_default();
+            ensure!(command.contains("sleep") && command.contains(seconds), "{id:?} has another command: {receipt:?}");
+        }
+        session.drain().await
+    }
+
+    /// What slept is in the session's receipt, its agent too, and nothing is left of it.
+    fn are_ended(&self, session: &Session, asleep: &[(ProcessId, &str)], receipt: &Receipt) -> Result<(), Failure> {
         ensure!(receipt.is_empty(), "the receipt is not empty: {receipt:?}");
         for seconds in &self.given {
             let left = [sleeping(seconds), with_word(seconds)].concat();
@@ -79,17 +99,14 @@ impl Naps {
         }
         let left = with_marker(session.handle.id().as_str());
         ensure!(left.is_empty(), "{left:?} are left");
-        for seconds in asleep {
-            let listed = receipt.processes.iter().any(|entry| {
-                entry.command.as_deref().is_some_and(|command| command.contains("sleep") && command.contains(seconds))
-            });
-            ensure!(listed, "sleep {seconds} is not in the receipt: {receipt:?}");
+        for (id, seconds) in asleep {
+            let listed = receipt.processes.iter().any(|entry| entry.id == *id);
+            ensure!(listed, "sleep {seconds}, {id:?}, is not in the receipt: {receipt:?}");
         }
         let agent = session.handle.info().agent_process;
         let listed = receipt.processes.iter().any(|entry| Some(entry.id) == agent);
         ensure!(listed, "the agent is not in the receipt: {receipt:?}");
-        session.drain().await?;
-        Ok(receipt)
+        Ok(())
     }
 }
 
@@ -132,8 +149,9 @@ pub(super) async fn trap_a_nested_agent_outlives_its_wrapper(stage: Arc<Stage>) 
     let left = [with_marker(session.handle.id().as_str()), with_word(&seconds)].concat();
     ensure!(left.is_empty(), "{left:?} are left");
     if stage.agent.id == "claude-agent-acp" {
-        let are_listed = nested.iter().all(|nested| receipt.processes.iter().any(|entry| entry.id == *nested));
-        ensure!(!nested.is_empty() && are_listed, "of the nested {nested:?} not all are in {receipt:?}");
+        // The one with the turn goes on; another, which it keeps for the next conversation, ends with its input.
+        let is_listed = receipt.processes.iter().any(|entry| nested.contains(&entry.id));
+        ensure!(is_listed, "of the nested {nested:?} none is in {receipt:?}");
     }
     // The tools of the others have a terminal or a pipe that ends with the agent.
     if ["claude-code", "opencode", "opencode-acp", "claude-agent-acp"].contains(&stage.agent.id) {
@@ -141,6 +159,30 @@ pub(super) async fn trap_a_nested_agent_outlives_its_wrapper(stage: Arc<Stage>) 
         let is_listed = receipt.processes.iter().any(|entry| entry.command.as_deref() == Some(&command));
         ensure!(is_listed, "{command} is not in the receipt: {receipt:?}");
     }
+    Ok(Verdict::Pass)
+}
+
+/// The proxy alone is killed in the midst of a tool. With it the agent's standard input closes, which Claude Code, Gemini and the
+/// wrappers do not end of: all of them are in the receipt, and nothing is left.
+pub(super) async fn trap_agents_go_on_without_their_input(stage: Arc<Stage>) -> Ran {
+    let mut session = stage.session().await?;
+    let mut naps = Naps::new(&stage)?;
+    let [background, foreground] = [naps.nap(), naps.nap()];
+    session.begin(format!("shell: ./nap {background} & ./nap {foreground}")).await?;
+    naps.all_sleep().await?;
+    let asleep = naps.asleep();
+    let Some(proxy) = session.handle.info().proxy else { return Err(session.wrong("the proxy is not known")) };
+    let killed = PidFd::open(proxy).and_then(|proxy| proxy.signal(Signal::Kill));
+    killed.map_err(|error| format!("killing the proxy: {error}"))?;
+    let (reason, receipt) = session
+        .until("the session's end", |event| match event {
+            Event::SessionEnded { reason, receipt } => Some((reason.clone(), receipt.clone())),
+            _ => None,
+        })
+        .await?;
+    ensure!(reason == EndReason::ProxyDied(Some(ExitStatus::Signal(9))), "it ended otherwise: {reason}");
+    let Some(receipt) = receipt else { return Err(session.wrong("no receipt")) };
+    naps.are_ended(&session, &asleep, &receipt)?;
     Ok(Verdict::Pass)
 }
 

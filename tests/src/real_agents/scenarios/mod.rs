@@ -98,6 +98,9 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("agent killed", "what it leaves when it is killed alone", |stage| {
         Box::pin(killing::trap_a_nested_agent_outlives_its_wrapper(stage))
     }),
+    plain("proxy killed", "its agent's input closes, and nothing is left", |stage| {
+        Box::pin(killing::trap_agents_go_on_without_their_input(stage))
+    }),
     plain("kill background", "what a tool left behind", |stage| Box::pin(killing::background(stage))),
     plain("kill setsid", "what a tool left behind in a session of its own", |stage| Box::pin(killing::setsid(stage))),
     Scenario {
