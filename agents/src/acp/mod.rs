@@ -2,6 +2,7 @@
 //!
 //! - The handshake is `initialize`, then `session/new`, or what goes on with a conversation (`session/resume`, `session/load`,
 //!   `session/fork`), and then the requests that set model, mode and thinking, where the configuration names them.
+//!   A new conversation may be asked for with `initialize`, where the row says so and nothing depends on the answer.
 //! - A system prompt is the first text block of the first prompt, where the agent does not say that it takes one.
 //! - What is configured and the agent does not offer is refused.
 //! - A line that is not understood becomes a `log` event, so that nothing is lost.
@@ -12,8 +13,9 @@
 //!
 //! A row's `protocol_config` may say: `steerByPrompt` (`true`: a prompt while a turn runs steers it, and each is answered;
 //! `"unanswered"`: only one of them is), `compactCommand` (what has the agent compact its conversation, where it does not offer a
-//! command of that name), `provisions` (fields of the configuration that the agent has from its files or arguments: `tools`,
-//! `ephemeral`; `thinking`, where it offers no choice of levels).
+//! command of that name), `opensAtOnce` (`true`: it takes `session/new` before it has answered `initialize`, and answers in that
+//! order), `provisions` (fields of the configuration that the agent has from its files or arguments: `tools`, `ephemeral`;
+//! `thinking`, where it offers no choice of levels).
 
 mod details;
 mod errors;

@@ -17,8 +17,19 @@ use super::{
 use crate::{Action, ListedFile};
 
 impl Session {
-    pub(super) fn initialized(&mut self, answer: Answer<'_>, out: &mut Vec<Action>) -> Result<(), Refused> {
+    /// `opening` is the request for a new conversation, where it was sent already.
+    pub(super) fn initialized(
+        &mut self,
+        opening: Option<i64>,
+        answer: Answer<'_>,
+        out: &mut Vec<Action>,
+    ) -> Result<(), Refused> {
         self.offer = handshake::initialized(accepted("initialize", answer)?, &self.config, &self.provisioned)?;
+        if let Some(request) = opening {
+            self.cost = Cost::of(true);
+            self.state = State::Opening { request, opening: Opening::New };
+            return Ok(());
+        }
         let can_list = self.offer.capabilities.session_capabilities.list.is_some();
         match self.resume.take() {
             None => self.open(Opening::New, out),

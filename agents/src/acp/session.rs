@@ -12,7 +12,7 @@ use serde_json::{json, value::RawValue};
 use super::{
     errors,
     gemini::{Look, Wanted},
-    handshake::{self, Opening},
+    handshake::{self, Opening, Refused},
     offer::{self, Offer, Setting},
     operations::{List, Waiting},
     permissions::Permissions,
@@ -33,7 +33,11 @@ const MAX_SAID: usize = 64 * 1024;
 #[derive(Debug)]
 pub(super) enum State {
     New,
-    Initializing(i64),
+    Initializing {
+        request: i64,
+        /// That of `session/new`, where it is not held back until the first one is answered.
+        opening: Option<i64>,
+    },
     /// Looking for the conversation in the agent's files.
     Looking,
     /// Looking for the most recent conversation.
@@ -94,6 +98,8 @@ pub(super) struct Session {
     pub(super) agent: String,
     pub(super) config: AgentSessionConfig,
     steering: Steering,
+    /// The row says that `session/new` may come before `initialize` is answered.
+    opens_at_once: bool,
     /// What the row has the conversation compacted with.
     pub(super) compact_command: Option<String>,
     /// Fields of the configuration that the agent has from a file or an argument.
@@ -139,6 +145,7 @@ impl Session {
             agent,
             config,
             steering,
+            opens_at_once: protocol_config["opensAtOnce"].as_bool().unwrap_or_default(),
             compact_command: words(&protocol_config["compactCommand"]),
             provisioned: protocol_config["provisions"].as_array().into_iter().flatten().filter_map(words).collect(),
             state: State::New,
@@ -175,8 +182,24 @@ impl Session {
 
     pub(super) fn start(&mut self, out: &mut Vec<Action>) {
         if matches!(self.state, State::New) {
-            self.state = State::Initializing(self.request("initialize", handshake::initialize(), out));
+            let request = self.request("initialize", handshake::initialize(), out);
+            let opening = self.opens_at_once().then(|| {
+                let (params, _) = Opening::New.params(&self.config, None, &self.offer);
+                self.request(Opening::New.method(), params, out)
+            });
+            self.state = State::Initializing { request, opening };
         }
+    }
+
+    /// Whether what the agent says of itself makes no difference to how its conversation begins.
+    fn opens_at_once(&self) -> bool {
+        let config = &self.config;
+        self.opens_at_once
+            && self.resume.is_none()
+            && self.system_prompt.is_none()
+            && config.mcp_servers.is_empty()
+            && config.tools.is_empty()
+            && !config.ephemeral
     }
 
     /// Takes a whole line.
@@ -328,7 +351,11 @@ impl Session {
             return true;
         }
         let done = match std::mem::replace(&mut self.state, State::Over) {
-            State::Initializing(request) if request == id => self.initialized(answer, out),
+            State::Initializing { request, opening } if request == id => self.initialized(opening, answer, out),
+            State::Initializing { opening: Some(request), .. } if request == id => {
+                let reason = "it answered session/new before initialize, which it got first";
+                Err(Refused::Protocol(reason.to_owned()))
+            }
             State::Finding { request, list, fork } if request == id => self.found(list, fork, answer, out),
             State::Opening { request, opening } if request == id => self.opened(opening, answer, out),
             State::Configuring { request, session, setting, asked } if request == id => {
@@ -499,7 +526,7 @@ impl Session {
                 out.push(Action::Reply { request: operation, reply: Err(WireError::AgentDied { reason }) });
                 return;
             }
-            State::Initializing(_) => "initialize",
+            State::Initializing { .. } => "initialize",
             State::Looking => "what files it has",
             State::Finding { .. } => "session/list",
             State::Opening { opening, .. } => opening.method(),

@@ -1,7 +1,7 @@
 //! Codex's app-server: JSON-RPC lines without the `jsonrpc` member, on standard input and output.
 //!
-//! - It begins with `initialize`, `initialized` and `thread/start`, `thread/resume` or `thread/fork`; the most recent
-//!   conversation is looked up with `thread/list`. Mode and thinking are set before the first prompt.
+//! - It begins with `initialize`, `initialized` and `thread/start`, `thread/resume` or `thread/fork`, sent together: it takes them
+//!   in their order. The most recent conversation is looked up with `thread/list`. Mode and thinking are set before the first prompt.
 //! - A system prompt is `developerInstructions`: it is added to Codex's own. MCP servers are configuration of the thread.
 //! - An abort is `turn/interrupt`, and when the turn is over `thread/backgroundTerminals/clean`: until then its commands run.
 //!   Sub-agents are interrupted too.

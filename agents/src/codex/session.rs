@@ -119,6 +119,8 @@ impl Session {
         if matches!(self.state, State::New) {
             self.state = State::Starting(None);
             self.request("initialize", Some(&start::initialize()), Pending::Initialize, out);
+            wire::call(None, "initialized", None, out);
+            self.open(out);
         }
     }
 
@@ -205,7 +207,7 @@ impl Session {
     fn answered(&mut self, id: i64, answer: Answer, line: &[u8], out: &mut Vec<Action>) -> bool {
         let Some(pending) = self.pending.remove(&id) else { return false };
         let done = match pending {
-            Pending::Initialize => self.initialized(answer, out),
+            Pending::Initialize => answer.map(drop).map_err(|refusal| self.refused("initialize", &refusal)),
             Pending::Newest => self.newest(answer, out),
             Pending::Thread => self.opened(answer, out),
             Pending::Settings => self.settled(answer, out),
@@ -252,9 +254,8 @@ impl Session {
         WireError::NativeSessionMissing { agent: self.agent.clone(), id, reason }
     }
 
-    fn initialized(&mut self, answer: Answer, out: &mut Vec<Action>) -> Result<(), WireError> {
-        answer.map_err(|refusal| self.refused("initialize", &refusal))?;
-        wire::call(None, "initialized", None, out);
+    /// Asks for the conversation.
+    fn open(&mut self, out: &mut Vec<Action>) {
         match self.resume.clone() {
             None => {
                 let mut params = start::thread(&self.config, &self.protocol_config);
@@ -268,7 +269,6 @@ impl Session {
                 self.request("thread/list", Some(&start::list(&self.config, 1)), Pending::Newest, out);
             }
         }
-        Ok(())
     }
 
     fn newest(&mut self, answer: Answer, out: &mut Vec<Action>) -> Result<(), WireError> {

@@ -1,7 +1,7 @@
 //! How a session gets its conversation, and what is set before it is ready.
 
 use agents::{Action, ListedFile, acp};
-use ipc_protocol::{AgentSessionConfig, Event, NOT_KEPT, NativeResume, WireError};
+use ipc_protocol::{AgentSessionConfig, EnvVars, Event, McpServer, McpTransport, NOT_KEPT, NativeResume, WireError};
 use serde_json::{Value, json};
 
 use crate::replay::{Replay, kinds, line, setup, update, writes};
@@ -60,6 +60,61 @@ fn ready(replay: &Replay) -> &str {
 
 fn is_not_kept(action: &Action) -> bool {
     matches!(action, Action::Event(Event::SessionStatus { status, .. }) if status == NOT_KEPT)
+}
+
+fn opening_at_once(config: AgentSessionConfig) -> Replay {
+    let mut setup = setup(AgentSessionConfig { cwd: Some("/w".into()), ..config });
+    setup.protocol_config = json!({"opensAtOnce": true});
+    Replay::new(acp::make(setup).expect("an adapter"))
+}
+
+fn sent(replay: &Replay) -> Vec<String> {
+    writes(&replay.actions).iter().map(|line| line["method"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn where_the_row_says_so_a_new_conversation_is_asked_for_at_once() {
+    let initialized = |version: u16| line(&json!({"jsonrpc": "2.0", "id": 1, "result": {"protocolVersion": version}}));
+    let opened = line(&json!({"jsonrpc": "2.0", "id": 2, "result": {"sessionId": "c"}}));
+    let mut replay = opening_at_once(config());
+    assert_eq!(sent(&replay), ["initialize", "session/new"]);
+    assert_eq!(asked(&replay).1, json!({"cwd": "/w", "mcpServers": []}));
+    replay.clear();
+    replay.stdout(&initialized(1));
+    assert_eq!(replay.actions, [], "nothing more is asked");
+    replay.stdout(&opened);
+    assert_eq!(ready(&replay), "c");
+
+    // The first answer still decides.
+    let mut replay = opening_at_once(config());
+    replay.stdout(&initialized(7));
+    assert!(failure(&replay).to_string().contains("version 7"), "{:?}", replay.actions);
+    replay.clear();
+    replay.stdout(&opened);
+    assert_eq!(kinds(&replay.actions), ["log"], "after a failure nothing is believed");
+    let mut replay = opening_at_once(config());
+    replay.stdout(&opened);
+    assert!(failure(&replay).to_string().contains("before initialize"), "{:?}", replay.actions);
+}
+
+#[test]
+fn what_depends_on_the_agents_answer_waits_for_it() {
+    let server = McpServer {
+        name: "s".into(),
+        transport: McpTransport::Stdio { command: "s".into(), args: Vec::new(), env: EnvVars::default() },
+    };
+    for config in [
+        AgentSessionConfig { system_prompt: Some("be brief".into()), ..config() },
+        AgentSessionConfig { mcp_servers: vec![server], ..config() },
+        AgentSessionConfig { tools: vec!["Read".into()], ..config() },
+        AgentSessionConfig { ephemeral: true, ..config() },
+    ] {
+        assert_eq!(sent(&opening_at_once(config.clone())), ["initialize"], "{config:?}");
+    }
+    let mut setup = setup(config());
+    setup.protocol_config = json!({"opensAtOnce": true});
+    setup.resume = Some(NativeResume { id: Some("c".into()), fork: false });
+    assert_eq!(sent(&Replay::new(acp::make(setup).expect("an adapter"))), ["initialize"]);
 }
 
 /// Its session may not be suspended: nobody could go on with it.

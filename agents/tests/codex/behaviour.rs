@@ -129,6 +129,20 @@ fn what_codex_cannot_do_is_refused_before_it_is_started() {
     assert!(codex::make(agents::AdapterSetup { resume: resume(true), ..setup(fork) }).is_ok());
 }
 
+/// It takes what it is sent in order.
+#[test]
+fn the_handshake_is_sent_at_once() {
+    let of = |resume| {
+        let setup = agents::AdapterSetup { resume, ..setup(AgentSessionConfig::new("codex")) };
+        let sent = writes(&Replay::new(codex::make, setup).actions);
+        sent.iter().map(|line| line["method"].as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(of(None), ["initialize", "initialized", "thread/start"]);
+    let this = |id: Option<&str>| Some(NativeResume { id: id.map(str::to_owned), fork: false });
+    assert_eq!(of(this(Some("t"))), ["initialize", "initialized", "thread/resume"]);
+    assert_eq!(of(this(None)), ["initialize", "initialized", "thread/list"]);
+}
+
 #[test]
 fn a_handshake_that_fails_says_why() {
     let error = json!({"code": -32000, "message": "no", "data": {"x": 1}});
