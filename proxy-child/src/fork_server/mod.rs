@@ -49,9 +49,12 @@ const ORPHAN_GRACE: Duration = Duration::from_millis(300);
 /// After the host's death the proxies end their sessions by themselves (with a grace of [`ORPHAN_GRACE`]); a proxy that
 /// has not by then is wedged.
 const HOST_DEATH_PATIENCE: Duration = Duration::from_millis(800);
-/// After a start, until the next proxy is forked ahead: the start itself shall have the processors, and on a busy machine
+/// After a start, until what its agent does is looked at: the start itself shall have the processors, and on a busy machine
 /// it may take so long.
-const SPARE_DELAY: Duration = Duration::from_millis(1);
+const LOOK_DELAY: Duration = Duration::from_millis(1);
+/// After a start, until the next proxy is forked ahead: agents that are ready in 0.1 to 0.2 s have both processors busy until then,
+/// and would take 1 % longer. A start that comes sooner has its proxy forked for it.
+const SPARE_DELAY: Duration = Duration::from_millis(400);
 /// After a proxy could not be forked ahead.
 const SPARE_RETRY: Duration = Duration::from_secs(1);
 /// Dead children reaped at a time.
@@ -326,7 +329,7 @@ impl<'a> ForkServer<'a> {
         detach: Option<Box<Detach>>,
         socket: &OwnedFd,
     ) -> Result<(PidFd, bool, Option<OwnedFd>), WireError> {
-        let observed = self.observer.prepare(SPARE_DELAY);
+        let observed = self.observer.prepare(LOOK_DELAY);
         let hears = !observed || detach.is_some();
         let message = Handover::Session { session: session.clone(), observed, detach };
         let (Spare { process, handover }, since) = self.hand_over(&message, socket)?;
