@@ -149,9 +149,24 @@ pub(super) async fn trap_a_nested_agent_outlives_its_wrapper(stage: Arc<Stage>) 
     let left = [with_marker(session.handle.id().as_str()), with_word(&seconds)].concat();
     ensure!(left.is_empty(), "{left:?} are left");
     if stage.agent.id == "claude-agent-acp" {
-        // The one with the turn goes on; another, which it keeps for the next conversation, ends with its input.
-        let is_listed = receipt.processes.iter().any(|entry| nested.contains(&entry.id));
-        ensure!(is_listed, "of the nested {nested:?} none is in {receipt:?}");
+        let is_listed = |id: &ProcessId| receipt.processes.iter().any(|entry| entry.id == *id);
+        ensure!(nested.iter().any(is_listed), "of the nested {nested:?} none is in {receipt:?}");
+        // Beside the one with the turn it may run `claude auth status`, which ends by itself: then the stream says so.
+        session.drain().await?;
+        let exits: Vec<(ProcessId, Option<ExitStatus>)> = session
+            .seen
+            .iter()
+            .filter_map(|envelope| match &envelope.event {
+                Event::ProcessExited { process, exit, .. } => Some((*process, *exit)),
+                _ => None,
+            })
+            .collect();
+        for id in nested.iter().filter(|id| !is_listed(id)) {
+            let exit = exits.iter().find(|(process, _)| process == id).and_then(|(_, exit)| *exit);
+            let line = below.iter().find(|process| process.id == *id);
+            let is_own = exit.is_some_and(|exit| exit != ExitStatus::Signal(9));
+            ensure!(is_own, "{line:?} is not in {receipt:?}, and its end was told as {exit:?}");
+        }
     }
     // The tools of the others have a terminal or a pipe that ends with the agent.
     if ["claude-code", "opencode", "opencode-acp", "claude-agent-acp"].contains(&stage.agent.id) {
