@@ -26,7 +26,6 @@ impl Session {
     ) -> Result<(), Refused> {
         self.offer = handshake::initialized(accepted("initialize", answer)?, &self.config, &self.provisioned)?;
         if let Some(request) = opening {
-            self.cost = Cost::of(true);
             self.state = State::Opening { request, opening: Opening::New };
             return Ok(());
         }
@@ -119,13 +118,19 @@ impl Session {
     }
 
     fn open(&mut self, opening: Opening, out: &mut Vec<Action>) {
+        let request = self.ask_for(&opening, out);
+        self.state = State::Opening { request, opening };
+    }
+
+    /// Sends the request for a conversation, and returns its id.
+    pub(super) fn ask_for(&mut self, opening: &Opening, out: &mut Vec<Action>) -> i64 {
         let (params, is_told) = opening.params(&self.config, self.system_prompt.as_deref(), &self.offer);
         if is_told {
             self.system_prompt = None;
         }
         self.history = opening.replays();
-        self.cost = Cost::of(opening == Opening::New);
-        self.state = State::Opening { request: self.request(opening.method(), params, out), opening };
+        self.cost = Cost::of(*opening == Opening::New);
+        self.request(opening.method(), params, out)
     }
 
     pub(super) fn opened(

@@ -98,7 +98,7 @@ pub(super) struct Session {
     pub(super) agent: String,
     pub(super) config: AgentSessionConfig,
     steering: Steering,
-    /// The row says that `session/new` may come before `initialize` is answered.
+    /// `session/new` does not wait for the answer to `initialize`: the row says that it need not, and nothing depends on it.
     opens_at_once: bool,
     /// What the row has the conversation compacted with.
     pub(super) compact_command: Option<String>,
@@ -136,6 +136,12 @@ impl Session {
         };
         let words = |value: &serde_json::Value| value.as_str().map(str::to_owned);
         let system_prompt = config.system_prompt.take();
+        let depends = resume.is_some()
+            || system_prompt.is_some()
+            || !config.mcp_servers.is_empty()
+            || !config.tools.is_empty()
+            || config.ephemeral;
+        let opens_at_once = protocol_config["opensAtOnce"] == true && !depends;
         let settings = [
             config.model.clone().map(Setting::Model),
             config.mode.clone().map(Setting::Mode),
@@ -145,7 +151,7 @@ impl Session {
             agent,
             config,
             steering,
-            opens_at_once: protocol_config["opensAtOnce"].as_bool().unwrap_or_default(),
+            opens_at_once,
             compact_command: words(&protocol_config["compactCommand"]),
             provisioned: protocol_config["provisions"].as_array().into_iter().flatten().filter_map(words).collect(),
             state: State::New,
@@ -183,23 +189,9 @@ impl Session {
     pub(super) fn start(&mut self, out: &mut Vec<Action>) {
         if matches!(self.state, State::New) {
             let request = self.request("initialize", handshake::initialize(), out);
-            let opening = self.opens_at_once().then(|| {
-                let (params, _) = Opening::New.params(&self.config, None, &self.offer);
-                self.request(Opening::New.method(), params, out)
-            });
+            let opening = self.opens_at_once.then(|| self.ask_for(&Opening::New, out));
             self.state = State::Initializing { request, opening };
         }
-    }
-
-    /// Whether what the agent says of itself makes no difference to how its conversation begins.
-    fn opens_at_once(&self) -> bool {
-        let config = &self.config;
-        self.opens_at_once
-            && self.resume.is_none()
-            && self.system_prompt.is_none()
-            && config.mcp_servers.is_empty()
-            && config.tools.is_empty()
-            && !config.ephemeral
     }
 
     /// Takes a whole line.
@@ -353,7 +345,8 @@ impl Session {
         let done = match std::mem::replace(&mut self.state, State::Over) {
             State::Initializing { request, opening } if request == id => self.initialized(opening, answer, out),
             State::Initializing { opening: Some(request), .. } if request == id => {
-                let reason = "it answered session/new before initialize, which it got first";
+                let reason =
+                    "it answered session/new before initialize, which came first: its row must not say opensAtOnce";
                 Err(Refused::Protocol(reason.to_owned()))
             }
             State::Finding { request, list, fork } if request == id => self.found(list, fork, answer, out),
