@@ -14,7 +14,7 @@ use ipc_protocol::{Event, Pid, SessionId, message::FromForkServer};
 use registry::{Connector, Drained, Lineage, ProcFs, Root, Told, Unavailable};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::control::Control;
+use super::{START, control::Control};
 
 /// Its share of the fork server's one thread at a time.
 const SLICE: Duration = Duration::from_millis(2);
@@ -23,6 +23,8 @@ const LONGEST_DELAY: Duration = Duration::from_millis(5);
 /// How long events gather after others were read, but for execs. To be woken for each takes the processors from those that
 /// begin and end: an agent starts its tools by the dozen, and a kill ends them by the thousand.
 const GATHER: Duration = Duration::from_millis(5);
+/// The same while a session starts: its agent begins its threads one after the other, and has the processors busy.
+const GATHER_AT_START: Duration = Duration::from_millis(20);
 /// At most so often is the host told of events: each time wakes it, its log and whoever follows, while an agent that starts
 /// its tools by the dozen needs the processors. An event after a while of silence is told at once.
 const TELL_EVERY: Duration = Duration::from_millis(5);
@@ -83,6 +85,7 @@ impl Observer {
             self.last_read = now;
         }
         self.not_before = (now + delay).min(self.last_read + LONGEST_DELAY);
+        source.starting_until = now + START;
         true
     }
 
@@ -238,6 +241,8 @@ struct Source {
     has_more: bool,
     /// Until then only an exec is read at once.
     gathers_until: Instant,
+    /// Until then a session starts.
+    starting_until: Instant,
     /// What happened before was read: monotonic nanoseconds.
     read_until: u64,
 }
@@ -251,6 +256,7 @@ impl Source {
             last_resync: None,
             has_more: false,
             gathers_until: Instant::now(),
+            starting_until: Instant::now(),
             read_until: 0,
         }
     }
@@ -320,7 +326,7 @@ impl Source {
                 lineage.apply(event, &mut ProcFs, told);
             })?;
             if last > 0 {
-                self.gathers_until = began + GATHER;
+                self.gathers_until = began + if began < self.starting_until { GATHER_AT_START } else { GATHER };
             }
             match drained {
                 Drained::All => {
@@ -530,21 +536,28 @@ mod tests {
             Err(_) => unreachable!("it is there"),
         };
         assert_eq!(polled(&observer), Some(all), "nothing was read yet");
-        let child = registry::spawn(registry::Spawn { argv: vec!["true".into()], ..registry::Spawn::new("/bin/true") });
-        drop(child.expect("started"));
-        // Its fork is told of before this returns.
-        let began = Instant::now();
-        let later = began + Duration::from_secs(3600);
-        loop {
-            observer.turn(&mut control, true);
-            let Ok(source) = &mut observer.source else { panic!("it failed") };
-            if !source.has_more {
-                assert!(source.gathers_until > began);
-                // Until it is looked at, here.
-                source.gathers_until = later;
-                break;
+        // Its fork is told of before `spawn` returns.
+        let mut read = |observer: &mut Observer| {
+            let child = registry::Spawn { argv: vec!["true".into()], ..registry::Spawn::new("/bin/true") };
+            drop(registry::spawn(child).expect("started"));
+            loop {
+                observer.turn(&mut control, true);
+                if observer.source.as_ref().is_ok_and(|source| !source.has_more) {
+                    break;
+                }
             }
-        }
+        };
+        let began = Instant::now();
+        read(&mut observer);
+        let Ok(source) = &mut observer.source else { panic!("it failed") };
+        assert!(source.gathers_until >= began + GATHER_AT_START, "its session starts");
+        source.starting_until = began;
+        read(&mut observer);
+        let Ok(source) = &mut observer.source else { panic!("it failed") };
+        assert!((began + GATHER..=Instant::now() + GATHER).contains(&source.gathers_until), "it has started");
+        // Until it is looked at, here.
+        let later = began + Duration::from_secs(3600);
+        source.gathers_until = later;
         assert_eq!((polled(&observer), observer.next()), (Some(execs), Some(later)));
         let last = FromForkServer::Listed { session: session.clone(), processes: Vec::new() };
         observer.end(std::process::id(), session, last);
