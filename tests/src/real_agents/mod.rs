@@ -21,7 +21,7 @@ pub use self::{
     logs::keep_logs,
     scenarios::SCENARIOS,
     session::{Session, Told},
-    stage::{Programs, Stage},
+    stage::{Programs, Stage, remove},
     start::{Starts, Way, measure},
     table::{json, markdown, plain, unlike_readme},
 };

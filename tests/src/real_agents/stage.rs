@@ -177,11 +177,11 @@ impl Stage {
         self.start(self.config()).await
     }
 
-    /// Ends all of it, and says what was left.
+    /// Ends all of it, and says what was left. Its files stay.
     ///
     /// # Errors
     /// What should not be there.
-    pub async fn strike(&self) -> Result<(), String> {
+    pub async fn end(&self) -> Result<(), String> {
         let receipts = self.manager.shutdown().await;
         let mut wrong: Vec<String> = receipts
             .iter()
@@ -195,9 +195,24 @@ impl Stage {
                 wrong.push(format!("processes {left:?} of session {session} are left"));
             }
         }
-        if let Err(error) = fs::remove_dir_all(&self.folder) {
-            wrong.push(format!("{} is left: {error}", self.folder.display()));
-        }
         if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
     }
+
+    /// [`Stage::end`], and removes its files.
+    ///
+    /// # Errors
+    /// What should not be there.
+    pub async fn strike(&self) -> Result<(), String> {
+        let mut wrong: Vec<String> = self.end().await.err().into_iter().collect();
+        wrong.extend(remove(&self.folder).err());
+        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
+    }
+}
+
+/// Removes a stage's files.
+///
+/// # Errors
+/// What is left.
+pub fn remove(folder: &Path) -> Result<(), String> {
+    fs::remove_dir_all(folder).map_err(|error| format!("{} is left: {error}", folder.display()))
 }

@@ -7,7 +7,7 @@
 use std::{
     io,
     os::fd::OwnedFd,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -46,6 +46,9 @@ const WAYS: [Way; 3] = [Way::Itself, Way::Relay, Way::Us];
 pub struct Starts {
     /// Catalog id.
     pub agent: &'static str,
+    /// Files that they made. They can be removed once all agents are measured: ext4 takes longer to make files while many were
+    /// removed within the last five minutes.
+    pub folder: PathBuf,
     /// One each way, in turns.
     turns: Vec<[Duration; WAYS.len()]>,
 }
@@ -76,7 +79,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 /// What went wrong.
 pub async fn measure(agent: &'static Agent, programs: &Programs, runs: usize) -> Result<Starts, Failure> {
     let stage = Stage::set(agent, programs, |_, _| {}).await?;
-    let mut starts = Starts { agent: agent.id, turns: Vec::new() };
+    let mut starts = Starts { agent: agent.id, folder: stage.folder().to_owned(), turns: Vec::new() };
     let result = async {
         // The first one of each fills the caches.
         for run in 0..=runs {
@@ -85,8 +88,8 @@ pub async fn measure(agent: &'static Agent, programs: &Programs, runs: usize) ->
                 // Each comes behind each of the others as often.
                 let way = WAYS[(run + step * (1 + run % 2)) % WAYS.len()];
                 turn[way as usize] = match way {
-                    Way::Itself => by_itself(&stage, run, None).await?,
-                    Way::Relay => by_itself(&stage, run, Some(&programs.relay)).await?,
+                    Way::Itself => by_itself(&stage, None).await?,
+                    Way::Relay => by_itself(&stage, Some(&programs.relay)).await?,
                     Way::Us => through_us(&stage).await?,
                 };
             }
@@ -97,8 +100,16 @@ pub async fn measure(agent: &'static Agent, programs: &Programs, runs: usize) ->
         Ok(())
     };
     let result: Result<(), Failure> = result.await;
-    stage.strike().await?;
-    result.map(|()| starts)
+    match result {
+        Ok(()) => {
+            stage.end().await?;
+            Ok(starts)
+        }
+        Err(failure) => {
+            stage.strike().await?;
+            Err(failure)
+        }
+    }
 }
 
 async fn through_us(stage: &Stage) -> Result<Duration, Failure> {
@@ -109,17 +120,17 @@ async fn through_us(stage: &Stage) -> Result<Duration, Failure> {
     Ok(took)
 }
 
-async fn by_itself(stage: &Stage, run: usize, relay: Option<&Path>) -> Result<Duration, Failure> {
+async fn by_itself(stage: &Stage, relay: Option<&Path>) -> Result<Duration, Failure> {
     let how = if relay.is_some() { "behind a relay" } else { "by itself" };
-    let home = stage.folder().join(format!("{}-{run}", how.replace(' ', "-")));
     let id = SessionId::mint();
+    // As deep as the home of a session: a file system may have all of a directory in one place.
+    let home = stage.folder().join("without-us").join("homes").join(format!("s-{id}"));
     let wrong = |error: io::Error| Failure::Wrong(format!("starting {} {how}: {error}", stage.agent.id));
     let prepared = stage.provision(&home).map_err(wrong)?;
     let begin = Instant::now();
     let mut raw = Raw::spawn(stage, &prepared, &home, id.as_str(), relay).map_err(wrong)?;
     let ready = within(&format!("it is ready {how}"), raw.handshake(stage, &prepared)).await;
     let took = begin.elapsed();
-    // Its home goes with the stage: ext4 takes longer to make files while many were removed within the last minute.
     raw.end(id.as_str()).map_err(wrong)?;
     ready?.map_err(wrong)?;
     Ok(took)

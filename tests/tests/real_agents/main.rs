@@ -106,6 +106,7 @@ fn run_all(args: &Args, programs: &Programs) -> Vec<Cell> {
 fn starts(agents: &[&'static Agent], programs: &Programs, runs: usize) -> ExitCode {
     println!("{:18}{:>10}{:>14}{:>8}{:>12}{:>8}", "agent", "itself ms", "by a relay", "ratio", "through us", "ratio");
     let mut all_good = true;
+    let mut folders = Vec::new();
     for agent in agents {
         match runtime().block_on(real_agents::measure(agent, programs, runs)) {
             Ok(starts) => {
@@ -113,6 +114,7 @@ fn starts(agents: &[&'static Agent], programs: &Programs, runs: usize) -> ExitCo
                 let [floor, ratio] = [Way::Relay, Way::Us].map(|way| starts.ratio(way));
                 all_good &= ratio <= MOST;
                 println!("{:18}{own:>10.1}{relay:>14.1}{floor:>8.3}{ours:>12.1}{ratio:>8.3}", starts.agent);
+                folders.push(starts.folder);
             }
             Err(failure) => {
                 all_good = false;
@@ -121,6 +123,10 @@ fn starts(agents: &[&'static Agent], programs: &Programs, runs: usize) -> ExitCo
         }
     }
     println!("medians of {runs} turns; a ratio is the median of the turns' own, and through us at most {MOST}");
+    for left in folders.iter().filter_map(|folder| real_agents::remove(folder).err()) {
+        all_good = false;
+        println!("{left}");
+    }
     if all_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
