@@ -68,7 +68,8 @@ fn usage() -> String {
     let scenarios: Vec<String> = SCENARIOS.iter().map(|one| format!("  {:18}{}", one.name, one.shows)).collect();
     format!(
         "usage: tests/real-agents/run [AGENT…] [--scenario NAME…] [--json | --readme] [--at-once N]\n       \
-         tests/real-agents/run --start [AGENT…] [--pairs N]\n\
+         tests/real-agents/run --start [AGENT…] [--pairs N]\n          \
+         (on ext4 not within five minutes of the last: for so long removed files hold up new ones)\n\
          agents: {}\nscenarios:\n{}",
         agents.join(", "),
         scenarios.join("\n")
