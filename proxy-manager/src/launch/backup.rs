@@ -41,7 +41,7 @@ const MOST_FILES: usize = 20_000;
 /// Files that are saved where the conversation is not named: the newest.
 const NEWEST: usize = 16;
 /// Largest file that is saved, in bytes.
-pub(super) const LARGEST: u64 = 64 * 1024 * 1024;
+const LARGEST: u64 = 64 * 1024 * 1024;
 /// How much of a file is looked at to see whose it is: the id is at the beginning.
 const HEAD: u64 = 64 * 1024;
 /// Directories within one another.
@@ -357,14 +357,18 @@ fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// The beginning of a file, `limit` bytes at most. No link is followed, and nothing is waited for.
+/// The beginning of a file, `limit` bytes at most.
 pub(super) fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let mut contents = Vec::new();
+    open(path)?.take(limit).read_to_end(&mut contents)?;
+    Ok(contents)
+}
+
+/// A file to be read. No link is followed, and nothing is waited for.
+pub(super) fn open(path: &Path) -> io::Result<File> {
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     let flags = i32::try_from(flags.bits()).unwrap_or_default();
-    let file = File::options().read(true).custom_flags(flags).open(path)?;
-    let mut contents = Vec::new();
-    file.take(limit).read_to_end(&mut contents)?;
-    Ok(contents)
+    File::options().read(true).custom_flags(flags).open(path)
 }
 
 fn contains(haystack: &[u8], needle: &[u8]) -> bool {
