@@ -558,6 +558,8 @@ mod tests {
         // Until it is looked at, here.
         let later = began + Duration::from_secs(3600);
         source.gathers_until = later;
+        // What may wait to be told is another matter.
+        observer.queue = Queue::new(began);
         assert_eq!((polled(&observer), observer.next()), (Some(execs), Some(later)));
         let last = FromForkServer::Listed { session: session.clone(), processes: Vec::new() };
         observer.end(std::process::id(), session, last);
