@@ -25,7 +25,11 @@ use tokio::{
     },
 };
 
-use super::{Agent, Failure, Stage, session::within, stage::Programs};
+use super::{
+    Agent, Failure, Stage,
+    session::within,
+    stage::{Programs, remove},
+};
 use crate::system::{DEADLINE, with_marker};
 
 /// What is in between.
@@ -100,13 +104,11 @@ pub async fn measure(agent: &'static Agent, programs: &Programs, runs: usize) ->
         Ok(())
     };
     let result: Result<(), Failure> = result.await;
-    match result {
-        Ok(()) => {
-            stage.end().await?;
-            Ok(starts)
-        }
+    let ended = stage.end().await;
+    match result.and(ended.map_err(Failure::from)) {
+        Ok(()) => Ok(starts),
         Err(failure) => {
-            stage.strike().await?;
+            remove(stage.folder())?;
             Err(failure)
         }
     }
