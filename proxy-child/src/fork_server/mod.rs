@@ -52,10 +52,10 @@ const HOST_DEATH_PATIENCE: Duration = Duration::from_millis(800);
 /// After a start, until what its agent does is looked at: the start itself shall have the processors, and on a busy machine
 /// it may take so long.
 const LOOK_DELAY: Duration = Duration::from_millis(1);
-/// How long a session is taken to start. Agents that are ready in 0.1 to 0.2 s have both processors busy until then, and whatever else
-/// is done makes them take longer. So the next proxy is forked ahead after it (a start that comes sooner has its own forked for it),
-/// and what the kernel tells of is read less often.
-const START: Duration = Duration::from_millis(400);
+/// How long after its start a session is taken to be ready. Agents that need 0.1 to 0.2 s have both processors busy until then, and
+/// whatever else is done makes them take longer. So the next proxy is forked ahead after it (a start that comes sooner has its own
+/// forked for it), and until then what the kernel tells of is read less often.
+const READY_AFTER: Duration = Duration::from_millis(400);
 /// After a proxy could not be forked ahead.
 const SPARE_RETRY: Duration = Duration::from_secs(1);
 /// Dead children reaped at a time.
@@ -303,7 +303,7 @@ impl<'a> ForkServer<'a> {
         (detach, card): (Option<Box<Detach>>, Json),
         socket: &OwnedFd,
     ) {
-        self.spare_due = Instant::now() + START;
+        self.spare_due = Instant::now() + READY_AFTER;
         let started =
             self.open_door(detach.as_deref()).and_then(|()| self.start_proxy(&session, detach.clone(), socket));
         let answer = match started {

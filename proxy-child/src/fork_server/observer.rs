@@ -14,7 +14,7 @@ use ipc_protocol::{Event, Pid, SessionId, message::FromForkServer};
 use registry::{Connector, Drained, Lineage, ProcFs, Root, Told, Unavailable};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::{START, control::Control};
+use super::{READY_AFTER, control::Control};
 
 /// Its share of the fork server's one thread at a time.
 const SLICE: Duration = Duration::from_millis(2);
@@ -85,7 +85,7 @@ impl Observer {
             self.last_read = now;
         }
         self.not_before = (now + delay).min(self.last_read + LONGEST_DELAY);
-        source.starting_until = now + START;
+        source.starting_until = now + READY_AFTER;
         true
     }
 
