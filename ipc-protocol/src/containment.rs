@@ -105,6 +105,9 @@ pub struct Measures {
     pub undumpable: bool,
     /// Whether the agent is in a landlock domain.
     pub landlock: bool,
+    /// Whether the agent sees no writable cgroup file but those of its session's group.
+    #[serde(default)]
+    pub own_cgroups_only: bool,
 }
 
 impl Default for Measures {
@@ -116,6 +119,7 @@ impl Default for Measures {
             limits: Vec::new(),
             undumpable: false,
             landlock: false,
+            own_cgroups_only: false,
         }
     }
 }

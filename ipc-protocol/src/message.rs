@@ -17,7 +17,7 @@ use crate::{
 
 /// Version of everything in this crate that crosses a wire. Any change of a message or a type in it raises it: bincode
 /// does not describe itself, so two builds that differ cannot talk.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// First message in each direction. Its encoding never changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +52,9 @@ pub struct AgentCommand {
     pub resume: Option<NativeResume>,
     /// The agent's server, if it speaks HTTP.
     pub endpoint: Option<Endpoint>,
+    /// Directories in which it names processes by their pid. In a PID namespace it gets its own, empty.
+    #[serde(default)]
+    pub private: Vec<String>,
 }
 
 /// Host → proxy.

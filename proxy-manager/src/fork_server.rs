@@ -183,6 +183,8 @@ impl ForkServer {
         let socket = watch(socket, Interest::READABLE | Interest::WRITABLE)
             .map_err(|error| Error::system("watching the fork server's socket", &error))?;
         let id = process.as_ref().map_or(ProcessId { pid: 0, start_time: 0 }, PidFd::id);
+        // A session's group that it was moved to is not to be killed with it.
+        registry::add_supervisor(id);
         let watchers = Mutex::new(Some(HashMap::new()));
         let life = WatchSender::new(Life::Alive);
         let server = Arc::new(Self { id, host, process, socket, wire, watchers, life });
@@ -263,9 +265,10 @@ impl ForkServer {
         Ok(())
     }
 
-    /// Continues it, if somebody has stopped it.
+    /// Continues it, if somebody has stopped or frozen it.
     pub(crate) fn wake(&self) {
         if let Some(process) = &self.process {
+            registry::free_supervisor(process.id().pid);
             // It fails only if it is gone.
             let _ = process.signal(Signal::Cont);
         }
@@ -367,6 +370,7 @@ impl ForkServer {
             Some(exit) => exit,
             None => death.await,
         };
+        registry::remove_supervisor(self.id);
         tracing::debug!(fork_server = %self.id, ?exit, "the fork server is gone");
         if let Some(hello) = hello {
             let status = exit.map_or_else(String::new, |exit| format!(" ({exit})"));

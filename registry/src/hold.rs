@@ -2,9 +2,9 @@
 
 use std::io;
 
-use ipc_protocol::{Layer, Pid, Signal};
+use ipc_protocol::{Layer, Pid, ProcessId, Signal};
 
-use crate::{Group, PidFd, ProcessRegistry, RegistryEvent, table};
+use crate::{Group, PidFd, ProcessRegistry, RegistryEvent, cgroup, proc, table};
 
 /// What holds a session's processes together besides the tree.
 #[derive(Debug, Default)]
@@ -33,7 +33,39 @@ impl Hold {
 impl ProcessRegistry {
     /// Says what holds the processes together besides the tree.
     pub fn hold(&mut self, hold: Hold) {
+        if hold.group.is_some() {
+            cgroup::remember_own_group();
+        }
         self.hold = hold;
+    }
+
+    /// Whether a member of the session's group is none of its processes, but one that somebody has moved there.
+    pub(crate) fn is_foreign(&self, id: ProcessId, ppid: Pid) -> bool {
+        // Whatever the session starts is below its proxy: what is beside that is another proxy.
+        let is_sibling = || self.is_own() && nix::unistd::getppid().as_raw().unsigned_abs() == ppid;
+        cgroup::is_foreign(id, self.hold.since) || is_sibling()
+    }
+
+    /// Moves what is foreign out of the session's group, as far as it is not known to be the session's.
+    ///
+    /// # Errors
+    /// When some of it may be there still.
+    fn release_foreign(&self, group: &Group) -> io::Result<()> {
+        let mut members = Vec::new();
+        group.members(&mut members)?;
+        for pid in members.into_iter().filter(|pid| self.live(*pid).is_none()) {
+            match proc::stat(pid) {
+                Ok(stat) => {
+                    let id = ProcessId { pid, start_time: stat.starttime };
+                    if self.is_foreign(id, stat.ppid.unsigned_abs()) {
+                        cgroup::move_home(pid)?;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// What holds the processes together besides the tree.
@@ -91,7 +123,7 @@ impl ProcessRegistry {
     /// The group's, or else the init's, where neither could be done.
     pub(crate) fn strike(&self) -> io::Result<bool> {
         let by_init = self.hold.init.as_ref().map(|init| init.signal(Signal::Kill));
-        let by_group = self.hold.group.as_ref().map(Group::kill);
+        let by_group = self.hold.group.as_ref().map(|group| self.release_foreign(group).and_then(|()| group.kill()));
         match (by_init, by_group) {
             (Some(Ok(())), _) | (_, Some(Ok(()))) => Ok(true),
             (_, Some(Err(error))) => Err(error),

@@ -10,8 +10,10 @@ mod kill;
 mod landlock;
 mod lineage;
 mod namespace;
+mod oom;
 mod pidfd;
 mod proc;
+mod procfs;
 mod registry;
 mod sample;
 mod sight;
@@ -24,15 +26,20 @@ mod usage;
 mod watchdog;
 
 pub use ancestry::is_below;
-pub use cgroup::{Controllers, Group, GroupUsage, Groups, Swept, thaw_v1};
+pub use cgroup::{
+    Controllers, Group, GroupUsage, Groups, MountView, Swept, add_supervisor, free_supervisor, remember_own_group,
+    remove_supervisor, thaw_v1,
+};
 pub use connector::{Connector, Drained, ProcEvent};
 pub use hold::Hold;
 pub use kill::{Kill, KillScope, KillStep};
 pub use landlock::{LandlockScope, landlock_scope_is_available, set_dumpable};
 pub use lineage::{Lineage, Root, Told};
 pub use namespace::{Namespace, init_below, strict_is_available};
+pub use oom::{agent_oom_score_adj, protect_from_oom};
 pub use pidfd::PidFd;
 pub use proc::{command_line, has_children_lists, identify, is_exiting, now_in_ticks, own_children, pid_of_pidfd};
+pub use procfs::{has_private_proc, numbers_in_proc, open_proc_file};
 pub use registry::{Children, ProcessRegistry, Reaped, RegistryEvent, reap_children, stopped_children};
 pub use sight::{Look, ProcFs, Sight};
 pub use spawn::{Input, Output, Spawn, SpawnError, Spawned, spawn};

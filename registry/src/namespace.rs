@@ -1,7 +1,6 @@
 //! A PID and mount namespace whose end is the end of everything in it.
 
 use std::{
-    fs::File,
     io::{self, Read, Write},
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
@@ -13,9 +12,10 @@ use std::{
 use ipc_protocol::{Pid, ProcessId, Signal};
 
 use crate::{
-    PidFd, Unavailable,
+    MountView, PidFd, Unavailable,
     proc::{self, identify},
-    sys::{self, Exec, IdMaps, Init, Step},
+    procfs,
+    sys::{self, Exec, IdMaps, Init, MountPlan, Step},
 };
 
 /// How long an init may take to be ready.
@@ -30,6 +30,7 @@ pub struct Namespace {
     init: PidFd,
     /// In the order in which they have to be entered.
     fds: Vec<OwnedFd>,
+    unmounted: Option<io::Error>,
 }
 
 impl Namespace {
@@ -38,10 +39,22 @@ impl Namespace {
     /// # Errors
     /// What the system does not allow here, and what would help.
     pub fn create(group: Option<BorrowedFd<'_>>) -> Result<Self, Unavailable> {
-        Self::create_with(group, libc::SIGCHLD)
+        Self::create_with(group, None, libc::SIGCHLD)
     }
 
-    fn create_with(group: Option<BorrowedFd<'_>>, exit_signal: i32) -> Result<Self, Unavailable> {
+    /// The same, in which cgroup files are to be seen as `view` has them, as far as that can be had.
+    ///
+    /// # Errors
+    /// As [`Namespace::create`].
+    pub fn create_with_view(group: Option<BorrowedFd<'_>>, view: MountView) -> Result<Self, Unavailable> {
+        Self::create_with(group, Some(view.0), libc::SIGCHLD)
+    }
+
+    fn create_with(
+        group: Option<BorrowedFd<'_>>,
+        mounts: Option<MountPlan>,
+        exit_signal: i32,
+    ) -> Result<Self, Unavailable> {
         let needs_user = !rustix::process::geteuid().is_root();
         let own = |error| refused(Step::Clone, &error, needs_user);
         let (ours, theirs) = UnixStream::pair().map_err(own)?;
@@ -49,9 +62,14 @@ impl Namespace {
             let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
             IdMaps { user: format!("{uid} {uid} 1").into_bytes(), group: format!("{gid} {gid} 1").into_bytes() }
         });
-        let init = sys::clone_init(group, maps, &theirs.into(), exit_signal).map_err(own)?;
-        match take_over(&init, ours, needs_user) {
-            Ok((id, fds)) => Ok(Self { init: PidFd::from_parts(init.pidfd, id), fds }),
+        let mut names = if needs_user { vec!["user", "pid", "mnt"] } else { vec!["pid", "mnt"] };
+        names.extend(mounts.as_ref().and_then(|plan| plan.own.as_ref()).map(|_| "cgroup"));
+        let init = sys::clone_init(group, maps, mounts, &theirs.into(), exit_signal).map_err(own)?;
+        match take_over(&init, ours, &names) {
+            Ok((id, fds)) => {
+                let unmounted = init.unmounted();
+                Ok(Self { init: PidFd::from_parts(init.pidfd, id), fds, unmounted })
+            }
             Err(error) => {
                 let (step, error) = init.failure().unwrap_or((Step::Enter, error));
                 destroy(&init.pidfd);
@@ -63,6 +81,11 @@ impl Namespace {
     /// The init.
     pub fn init(&self) -> &PidFd {
         &self.init
+    }
+
+    /// Why cgroup files are not all to be seen as was asked for.
+    pub fn view_failure(&self) -> Option<&io::Error> {
+        self.unmounted.as_ref()
     }
 
     pub(crate) fn into_fds(self) -> Vec<OwnedFd> {
@@ -90,12 +113,11 @@ fn pids_by_level(pid: Pid) -> Option<Vec<Pid>> {
 }
 
 /// Waits for the init, opens its namespaces, and lets it go on.
-fn take_over(init: &Init, mut socket: UnixStream, with_user: bool) -> io::Result<(ProcessId, Vec<OwnedFd>)> {
+fn take_over(init: &Init, mut socket: UnixStream, names: &[&str]) -> io::Result<(ProcessId, Vec<OwnedFd>)> {
     let deadline = Instant::now() + PATIENCE;
     hear(&mut socket, deadline)?.ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "the init has ended"))?;
     // While it is dumpable: then they are hidden from others than root.
-    let names: &[&str] = if with_user { &["user", "pid", "mnt"] } else { &["pid", "mnt"] };
-    let open = |name: &&str| File::open(format!("/proc/{}/ns/{name}", init.pid)).map(OwnedFd::from);
+    let open = |name: &&str| procfs::open_proc_file(&format!("{}/ns/{name}", init.pid)).map(OwnedFd::from);
     let fds = names.iter().map(open).collect::<io::Result<_>>()?;
     socket.write_all(&[0])?;
     // It closes its end once it is not dumpable.
@@ -155,7 +177,7 @@ fn refused(step: Step, error: &io::Error, with_user: bool) -> Unavailable {
 /// Why not.
 pub fn strict_is_available() -> Result<(), Unavailable> {
     let with_user = !rustix::process::geteuid().is_root();
-    let namespace = Namespace::create_with(None, 0)?;
+    let namespace = Namespace::create_with(None, None, 0)?;
     let init = namespace.init.try_clone();
     let entered = sys::rehearsal()
         .map_err(|error| (Step::Descriptors, error))

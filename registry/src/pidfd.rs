@@ -22,11 +22,13 @@ impl PidFd {
     /// Opens the process `id`.
     ///
     /// # Errors
-    /// `NotFound` when it is gone, or its pid is another process's by now.
+    /// `NotFound` when it is gone, or its pid is another process's by now. Any other says nothing about it.
     pub fn open(id: ProcessId) -> io::Result<Self> {
         let fd = open_raw(id.pid)?;
-        if identify(id.pid).is_ok_and(|now| now == id) {
-            return Ok(Self { fd, id });
+        match identify(id.pid) {
+            Ok(now) if now == id => return Ok(Self { fd, id }),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
         }
         Err(io::Error::new(io::ErrorKind::NotFound, format!("process {id} is gone")))
     }

@@ -1,7 +1,7 @@
 //! What `/proc` says of processes. Everything read here can be out of date by the time it is used.
 
 use std::{
-    fs::{self, File},
+    fs,
     io::{self, Read},
     os::fd::{AsRawFd, BorrowedFd},
     sync::OnceLock,
@@ -10,10 +10,21 @@ use std::{
 
 use ipc_protocol::{ExitStatus, Pid, ProcessId, ProcessInfo};
 
-use crate::stat::Stat;
+use crate::{procfs, stat::Stat};
 
 fn gone(pid: Pid) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, format!("no process {pid}"))
+}
+
+/// What an error of `/proc` says of `pid`: it is gone, unless something is mounted over its directory.
+fn unseen(pid: Pid, error: io::Error) -> io::Error {
+    if !is_gone(&error) {
+        return error;
+    }
+    if procfs::is_hidden(pid) {
+        return io::Error::other(format!("process {pid} is there, but /proc does not show it"));
+    }
+    gone(pid)
 }
 
 /// Whether an error of `/proc` says that the process is gone.
@@ -27,9 +38,7 @@ fn is_gone(error: &io::Error) -> bool {
 /// `NotFound` when there is no such process. Any other says that it could not be looked at (no descriptor left, say), and
 /// nothing about the process.
 pub(crate) fn stat(pid: Pid) -> io::Result<Stat> {
-    let file =
-        File::open(format!("/proc/{pid}/stat")).map_err(|error| if is_gone(&error) { gone(pid) } else { error })?;
-    Stat::read(file).map_err(|error| if is_gone(&error) { gone(pid) } else { error })
+    procfs::open_proc_file(&format!("{pid}/stat")).and_then(Stat::read).map_err(|error| unseen(pid, error))
 }
 
 /// `/proc/PID/status`, of a process or a thread. The name in it is what the program calls itself, and need not be UTF-8.
@@ -37,8 +46,7 @@ pub(crate) fn stat(pid: Pid) -> io::Result<Stat> {
 /// # Errors
 /// As [`stat`].
 pub(crate) fn status(pid: Pid) -> io::Result<String> {
-    let text = fs::read(format!("/proc/{pid}/status"));
-    let text = text.map_err(|error| if is_gone(&error) { gone(pid) } else { error })?;
+    let text = procfs::read(&format!("{pid}/status")).map_err(|error| unseen(pid, error))?;
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
@@ -95,7 +103,7 @@ pub(crate) fn exit_of_wait_status(status: i32) -> ExitStatus {
 pub fn command_line(pid: Pid) -> Option<Vec<String>> {
     const MAX: usize = ProcessInfo::MAX_COMMAND_LINE;
     let mut bytes = Vec::new();
-    File::open(format!("/proc/{pid}/cmdline")).ok()?.take(MAX as u64 + 1).read_to_end(&mut bytes).ok()?;
+    procfs::open_proc_file(&format!("{pid}/cmdline")).ok()?.take(MAX as u64 + 1).read_to_end(&mut bytes).ok()?;
     let is_cut = bytes.len() > MAX;
     bytes.truncate(MAX);
     let text = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
@@ -111,13 +119,21 @@ pub fn command_line(pid: Pid) -> Option<Vec<String>> {
 
 /// The working directory; `None` where it cannot be read.
 pub(crate) fn cwd(pid: Pid) -> Option<String> {
-    fs::read_link(format!("/proc/{pid}/cwd")).ok().map(|path| path.to_string_lossy().into_owned())
+    procfs::read_link(&format!("{pid}/cwd")).ok().map(|path| path.to_string_lossy().into_owned())
 }
 
 /// Whether the kernel has the children lists (CONFIG_PROC_CHILDREN).
 pub fn has_children_lists() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
     *HAS.get_or_init(|| fs::exists(format!("/proc/self/task/{}/children", std::process::id())).unwrap_or(false))
+}
+
+/// The threads of a process, the first among them.
+///
+/// # Errors
+/// As [`stat`].
+pub(crate) fn threads(pid: Pid) -> io::Result<Vec<Pid>> {
+    procfs::numbers_in_proc(&format!("{pid}/task"), usize::MAX).map_err(|error| unseen(pid, error))
 }
 
 /// Appends the children of every thread of `pid`. A process that is gone has none.
@@ -128,12 +144,12 @@ pub(crate) fn children(pid: Pid, out: &mut Vec<Pid>) -> io::Result<()> {
     if !has_children_lists() {
         return children_by_scan(pid, out);
     }
-    let tasks = match fs::read_dir(format!("/proc/{pid}/task")) {
-        Err(error) if is_gone(&error) => return Ok(()),
+    let tasks = match threads(pid) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         tasks => tasks?,
     };
     for task in tasks {
-        let list = match task.and_then(|task| fs::read_to_string(task.path().join("children"))) {
+        let list = match procfs::read_text(&format!("{pid}/task/{task}/children")) {
             Err(error) if is_gone(&error) => continue,
             list => list?,
         };
@@ -147,8 +163,8 @@ pub(crate) fn children_of_single(pid: Pid, out: &mut Vec<Pid>) -> io::Result<()>
     if !has_children_lists() {
         return children_by_scan(pid, out);
     }
-    match fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")) {
-        Err(error) if is_gone(&error) => {}
+    match procfs::read_text(&format!("{pid}/task/{pid}/children")).map_err(|error| unseen(pid, error)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         list => out.extend(list?.split_ascii_whitespace().filter_map(|word| word.parse::<Pid>().ok())),
     }
     Ok(())
@@ -166,8 +182,7 @@ pub fn own_children() -> io::Result<Vec<Pid>> {
 
 /// The slow way: every process there is, and who its parent is.
 fn children_by_scan(parent: Pid, out: &mut Vec<Pid>) -> io::Result<()> {
-    for entry in fs::read_dir("/proc")? {
-        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse::<Pid>().ok()) else { continue };
+    for pid in procfs::numbers_in_proc(".", usize::MAX)? {
         match stat(pid) {
             Ok(stat) if stat.ppid.unsigned_abs() == parent => out.push(pid),
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -9,7 +9,7 @@ use std::{
 use ipc_protocol::{ExitStatus, Pid, ProcessId, ProcessInfo, ProcessStatus, ReapedBy, SessionId, WireError};
 
 use crate::{
-    Hold, Spawn, Spawned, proc,
+    Hold, Spawn, Spawned, cgroup, proc,
     sample::{Sample, Sampler},
     spawn,
     stat::Stat,
@@ -146,6 +146,8 @@ pub(crate) struct Walk {
     generation: u64,
     /// Pids to visit, each with the parent whose children list it was in; `None` for a root.
     todo: Vec<(Pid, Option<Pid>)>,
+    /// Those of them that are listed for the session's group alone.
+    members: BTreeSet<Pid>,
     /// When the roots were listed, in clock ticks since boot.
     began: u64,
     visited: BTreeSet<Pid>,
@@ -438,6 +440,10 @@ impl ProcessRegistry {
                 continue;
             }
             let id = ProcessId { pid, start_time: stat.starttime };
+            if parent.is_none() && walk.members.contains(&pid) && self.is_foreign(id, ppid) {
+                self.move_out(pid);
+                continue;
+            }
             self.newest = None;
             let is_init = self.is_init(pid);
             if let Some(readings) = &mut self.readings {
@@ -458,7 +464,7 @@ impl ProcessRegistry {
         true
     }
 
-    fn begin_walk(&self, own: Pid) -> Walk {
+    fn begin_walk(&mut self, own: Pid) -> Walk {
         let mut roots = Vec::new();
         // Before the roots are listed: what has got the number of one since is younger.
         let began = proc::now_in_ticks();
@@ -470,9 +476,16 @@ impl ProcessRegistry {
             }
             Roots::Given(None) => true,
         };
+        let mut members = Vec::new();
         if let Some(group) = &self.hold.group {
-            blind |= group.members(&mut roots).is_err();
+            blind |= group.members(&mut members).is_err();
         }
+        if members.contains(&own) {
+            self.move_out(own);
+        }
+        // What is below us as well is no stranger.
+        members.retain(|pid| !roots.contains(pid));
+        roots.extend_from_slice(&members);
         // One whose pid is another's by now is none of ours.
         roots.extend(
             self.strays.iter().filter(|id| proc::identify(id.pid).is_ok_and(|now| now == **id)).map(|id| id.pid),
@@ -481,9 +494,18 @@ impl ProcessRegistry {
         Walk {
             generation: self.generation,
             todo: roots.into_iter().map(|pid| (pid, None)).collect(),
+            members: members.into_iter().collect(),
             began,
             visited: BTreeSet::new(),
             blind,
+        }
+    }
+
+    /// Moves a process out of the session's group that is none of the session's.
+    fn move_out(&mut self, pid: Pid) {
+        if let Err(error) = cgroup::move_home(pid) {
+            let operation = "moving a process that is not the session's out of its cgroup".into();
+            self.emit(RegistryEvent::Error { operation, error: error.to_string() });
         }
     }
 

@@ -112,8 +112,8 @@ impl Look for ProcFs {
     }
 
     fn threads(&mut self, pid: Pid) -> Vec<Pid> {
-        let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
-        let tids = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok());
-        tids.filter(|tid| *tid != pid).collect()
+        let mut threads = proc::threads(pid).unwrap_or_default();
+        threads.retain(|thread| *thread != pid);
+        threads
     }
 }

@@ -18,9 +18,9 @@ use rustix::{
 };
 
 use crate::{
-    LandlockScope, Namespace, PidFd,
+    LandlockScope, MountView, Namespace, PidFd, oom,
     proc::identify,
-    sys::{self, Exec, Step},
+    sys::{self, Exec, Started, Step},
 };
 
 /// Where a program's standard input comes from.
@@ -75,8 +75,14 @@ pub struct Spawn {
     pub namespace: Option<Namespace>,
     /// Limits, hard and soft; a value above this process's own hard limit stands for that.
     pub rlimits: Vec<(Resource, u64)>,
+    /// The cgroup files that it sees, in a mount namespace of its own; see [`Spawned::view_failure`]. With
+    /// [`Spawn::namespace`] that has the view.
+    pub view: Option<MountView>,
     /// A landlock domain around it and all below it.
     pub landlock: Option<LandlockScope>,
+    /// What the kernel adds to its memory when it looks for a process to end for want of memory, in thousandths of all there
+    /// is; at least so much, for it and all below this process.
+    pub oom_score_adj: Option<i16>,
 }
 
 /// A program that was started: its exec is confirmed.
@@ -90,6 +96,8 @@ pub struct Spawned {
     pub stdout: Option<OwnedFd>,
     /// Read end of its standard error, if that is a pipe; non-blocking.
     pub stderr: Option<OwnedFd>,
+    /// Why it does not see cgroup files as [`Spawn::view`] has them.
+    pub view_failure: Option<io::Error>,
 }
 
 impl Spawned {
@@ -118,7 +126,9 @@ impl Spawn {
             group: None,
             namespace: None,
             rlimits: Vec::new(),
+            view: None,
             landlock: None,
+            oom_score_adj: None,
         }
     }
 }
@@ -186,23 +196,29 @@ pub fn spawn(spawn: Spawn) -> Result<Spawned, SpawnError> {
         group: spawn.group,
         namespaces: spawn.namespace.map(Namespace::into_fds).unwrap_or_default(),
         rlimits: spawn.rlimits.into_iter().map(rlimit).collect(),
+        mounts: spawn.view.map(|view| view.0),
         landlock: spawn.landlock.map(LandlockScope::into_fd),
         exit_signal: libc::SIGCHLD,
     };
-    let (pid, pidfd) = sys::clone_exec(exec).map_err(|(step, error)| match (step, error.kind()) {
-        (Step::Cwd, _) => WireError::CwdMissing {
-            cwd: spawn.cwd.unwrap_or_default().display().to_string(),
-            reason: error.to_string(),
-        },
-        (Step::Exec, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) if program.contains('/') => {
-            not_found("the file system (for a script, its interpreter too)".to_owned())
-        }
-        (Step::Exec, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => not_found(searched_path()),
-        (step, _) => fds_or(&error, "starting a program", failed(step.name(), error.to_string())),
-    })?;
+    let Started { pid, pidfd, unmounted } =
+        sys::clone_exec(exec).map_err(|(step, error)| match (step, error.kind()) {
+            (Step::Cwd, _) => WireError::CwdMissing {
+                cwd: spawn.cwd.unwrap_or_default().display().to_string(),
+                reason: error.to_string(),
+            },
+            (Step::Exec, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) if program.contains('/') => {
+                not_found("the file system (for a script, its interpreter too)".to_owned())
+            }
+            (Step::Exec, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => not_found(searched_path()),
+            (step, _) => fds_or(&error, "starting a program", failed(step.name(), error.to_string())),
+        })?;
     // Its status is ours alone to collect, so even if it is dead by now /proc still has it.
     let id = identify(pid).map_err(|error| failed("identify", error.to_string()))?;
-    Ok(Spawned { process: PidFd::from_parts(pidfd, id), stdin, stdout, stderr })
+    if let Some(value) = spawn.oom_score_adj {
+        // Here and not in the child, which may not write its own: it is not dumpable before its exec.
+        oom::raise_below(value);
+    }
+    Ok(Spawned { process: PidFd::from_parts(pidfd, id), stdin, stdout, stderr, view_failure: unmounted })
 }
 
 /// Where `program` may be: itself if it has a slash, else each directory of `path`.

@@ -1,14 +1,12 @@
 //! All processes of the machine, and which of them carry a session's marker.
 
-use std::{
-    fs::{self, File},
-    io::{self, Read},
-};
+use std::io::{self, Read};
 
 use ipc_protocol::{MARKER, Pid, ProcessId};
 
 use crate::{
     proc::{self, is_shortage},
+    procfs,
     stat::Stat,
 };
 
@@ -63,8 +61,7 @@ pub fn look(pid: Pid) -> io::Result<Option<Seen>> {
 /// When the look was not whole (for want of descriptors or memory, say): what could not be looked at proves nothing.
 pub fn all_processes(not_before: u64) -> io::Result<Vec<(Seen, Option<String>)>> {
     let mut all = Vec::new();
-    for entry in fs::read_dir("/proc")? {
-        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse::<Pid>().ok()) else { continue };
+    for pid in procfs::numbers_in_proc(".", usize::MAX)? {
         let stat = match proc::stat(pid) {
             Ok(stat) => stat,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
@@ -77,7 +74,7 @@ pub fn all_processes(not_before: u64) -> io::Result<Vec<(Seen, Option<String>)>>
             _ if stat.starttime < not_before => None,
             // A dead leader has given up its memory; its threads have not.
             'Z' => marker_of_threads(pid)?,
-            _ => marker_in(&format!("/proc/{pid}/environ"))?,
+            _ => marker_in(&format!("{pid}/environ"))?,
         };
         all.push((Seen::from((pid, &stat)), marker));
     }
@@ -87,7 +84,7 @@ pub fn all_processes(not_before: u64) -> io::Result<Vec<(Seen, Option<String>)>>
 /// The pid that was given out last in this PID namespace: while it stays the same, nothing was forked. `None` where the
 /// system does not say.
 pub fn newest_pid() -> Option<Pid> {
-    fs::read_to_string("/proc/loadavg").ok()?.split_ascii_whitespace().nth(4)?.parse().ok()
+    procfs::read_text("loadavg").ok()?.split_ascii_whitespace().nth(4)?.parse().ok()
 }
 
 /// The living process that has `pid` now, and the marker in its environment.
@@ -96,7 +93,7 @@ pub fn newest_pid() -> Option<Pid> {
 /// As [`look`].
 pub fn look_for_marker(pid: Pid) -> io::Result<Option<(Seen, Option<String>)>> {
     let Some(seen) = look(pid)? else { return Ok(None) };
-    Ok(Some((seen, marker_in(&format!("/proc/{pid}/environ"))?)))
+    Ok(Some((seen, marker_in(&format!("{pid}/environ"))?)))
 }
 
 /// Every living process that carries the marker of one run of one session, and is not older than `not_before`.
@@ -108,7 +105,7 @@ pub fn marked(marker: &str, not_before: u64) -> io::Result<Vec<ProcessId>> {
     Ok(all.into_iter().filter_map(|(seen, value)| (value? == marker).then_some(seen.id)).collect())
 }
 
-/// The marker in an `environ`. Where several are, the first is what the process itself would find.
+/// The marker in an `environ`, a path below `/proc`. Where several are, the first is what the process itself would find.
 ///
 /// # Errors
 /// A shortage of ours. What cannot be read for any other reason holds none.
@@ -117,7 +114,7 @@ fn marker_in(environ: &str) -> io::Result<Option<String>> {
     /// gigabytes shown for nothing: nobody shall be made to read them.
     const MAX: u64 = 256 << 10;
     let mut bytes = Vec::new();
-    match File::open(environ).and_then(|file| file.take(MAX).read_to_end(&mut bytes)) {
+    match procfs::open_proc_file(environ).and_then(|file| file.take(MAX).read_to_end(&mut bytes)) {
         Err(error) if is_shortage(&error) => return Err(error),
         _ => {}
     }
@@ -129,13 +126,13 @@ fn marker_in(environ: &str) -> io::Result<Option<String>> {
 }
 
 fn marker_of_threads(pid: Pid) -> io::Result<Option<String>> {
-    let threads = match fs::read_dir(format!("/proc/{pid}/task")) {
+    let threads = match proc::threads(pid) {
         Err(error) if is_shortage(&error) => return Err(error),
         Err(_) => return Ok(None),
         Ok(threads) => threads,
     };
-    for thread in threads.flatten() {
-        if let Some(marker) = marker_in(&thread.path().join("environ").to_string_lossy())? {
+    for thread in threads {
+        if let Some(marker) = marker_in(&format!("{pid}/task/{thread}/environ"))? {
             return Ok(Some(marker));
         }
     }

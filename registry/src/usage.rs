@@ -4,17 +4,14 @@
 //! more file per process is read.
 
 use std::{
-    fs::{self, File},
     io::Read,
-    os::unix::fs::MetadataExt,
-    path::Path,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use ipc_protocol::{Pid, ProcessId};
-use rustix::fs::{AtFlags, CWD, StatxFlags};
+use rustix::fs::{AtFlags, StatxFlags};
 
-use crate::{GroupUsage, ProcessRegistry, proc, stat::Stat};
+use crate::{GroupUsage, ProcessRegistry, proc, procfs, stat::Stat};
 
 /// Descriptors looked at in one process, and large files taken note of in all: more would let a session slow its proxy.
 const MAX_FDS: usize = 1024;
@@ -167,17 +164,18 @@ impl Meter {
     /// Adds the regular files of at least `least` bytes that the process has open for writing. Where we may not look (the
     /// process is another user's) there are none.
     fn large_files(&self, process: ProcessId, least: u64, out: &mut Vec<LargeFile>) {
-        let Ok(fds) = fs::read_dir(format!("/proc/{}/fd", process.pid)) else { return };
-        for fd in fds.take(MAX_FDS).flatten() {
+        let fds = format!("{}/fd", process.pid);
+        for fd in procfs::numbers_in_proc(&fds, MAX_FDS).unwrap_or_default() {
             /// The owner's permission to write, which such a link has if the descriptor can be written to.
             const WRITABLE: u32 = 0o200;
             if out.len() >= MAX_FILES {
                 return;
             }
-            if !fs::symlink_metadata(fd.path()).is_ok_and(|link| link.mode() & WRITABLE != 0) {
+            let fd = format!("{fds}/{fd}");
+            if !procfs::metadata(&fd, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|link| link.st_mode & WRITABLE != 0) {
                 continue;
             }
-            let Some((file, size, born)) = open_file(&fd.path()) else { continue };
+            let Some((file, size, born)) = open_file(&fd) else { continue };
             if size < least {
                 continue;
             }
@@ -195,10 +193,10 @@ impl Meter {
 
 /// How many descriptors a process has open. Where we may not look there are none.
 fn open_files(pid: Pid) -> u64 {
-    let path = format!("/proc/{pid}/fd");
+    let path = format!("{pid}/fd");
     // Linux 6.2 says it as the size of the directory.
-    match fs::metadata(&path).map(|fds| fds.len()) {
-        Ok(0) => fs::read_dir(&path).map_or(0, |fds| fds.take(MAX_COUNTED_FDS).count() as u64),
+    match procfs::metadata(&path, AtFlags::empty()).map(|fds| fds.st_size.unsigned_abs()) {
+        Ok(0) => procfs::numbers_in_proc(&path, MAX_COUNTED_FDS).map_or(0, |fds| fds.len() as u64),
         Ok(count) => count,
         Err(_) => 0,
     }
@@ -206,9 +204,9 @@ fn open_files(pid: Pid) -> u64 {
 
 /// Device and inode, size and time of birth of the file behind a descriptor of another process, if it is a regular one.
 /// What the system remembers is good enough: to ask a file system could take for ever, when the session itself serves it.
-fn open_file(path: &Path) -> Option<((u64, u64), u64, Option<SystemTime>)> {
+fn open_file(path: &str) -> Option<((u64, u64), u64, Option<SystemTime>)> {
     let wanted = StatxFlags::TYPE | StatxFlags::SIZE | StatxFlags::INO | StatxFlags::BTIME;
-    let stat = rustix::fs::statx(CWD, path, AtFlags::STATX_DONT_SYNC, wanted).ok()?;
+    let stat = rustix::fs::statx(&*procfs::root().ok()?, path, AtFlags::STATX_DONT_SYNC, wanted).ok()?;
     if rustix::fs::FileType::from_raw_mode(stat.stx_mode.into()) != rustix::fs::FileType::RegularFile {
         return None;
     }
@@ -225,20 +223,20 @@ fn own_memory(reading: &Reading) -> u64 {
         // The leader's own file says 0: it has given up the memory that its threads live in.
         own_pages_of_a_thread(pid)
     } else {
-        own_pages(Path::new(&format!("/proc/{pid}/statm")))
+        own_pages(&format!("{pid}/statm"))
     };
     pages.unwrap_or(0).saturating_mul(rustix::param::page_size() as u64)
 }
 
 fn own_pages_of_a_thread(pid: Pid) -> Option<u64> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    tasks.flatten().filter_map(|task| own_pages(&task.path().join("statm"))).max()
+    let threads = proc::threads(pid).ok()?;
+    threads.into_iter().filter_map(|thread| own_pages(&format!("{pid}/task/{thread}/statm"))).max()
 }
 
 /// `/proc/PID/statm`: size, resident, shared, … in pages.
-fn own_pages(statm: &Path) -> Option<u64> {
+fn own_pages(statm: &str) -> Option<u64> {
     let mut bytes = [0; 128];
-    let read = File::open(statm).ok()?.read(&mut bytes).ok()?;
+    let read = procfs::open_proc_file(statm).ok()?.read(&mut bytes).ok()?;
     let text = std::str::from_utf8(&bytes[..read]).ok()?;
     let mut words = text.split_ascii_whitespace().skip(1).map(str::parse::<u64>);
     let (resident, shared) = (words.next()?.ok()?, words.next()?.ok()?);
@@ -316,9 +314,9 @@ mod tests {
     #[test]
     fn memory_of_this_process_is_read() {
         let pid = std::process::id();
-        let before = own_pages(Path::new(&format!("/proc/{pid}/statm"))).expect("readable");
+        let before = own_pages(&format!("{pid}/statm")).expect("readable");
         let block = vec![1_u8; 8 << 20];
-        let after = own_pages(Path::new(&format!("/proc/{pid}/statm"))).expect("readable");
+        let after = own_pages(&format!("{pid}/statm")).expect("readable");
         let pages = (8 << 20) / rustix::param::page_size() as u64;
         assert!(after >= before + pages * 9 / 10, "{before} {after} {}", block.len());
         assert!(own_pages_of_a_thread(pid).is_some());

@@ -455,8 +455,8 @@ fn a_forked_child_has_only_its_descriptors() {
         7
     })
     .expect("forked");
-    // 5 is the directory being read.
-    assert_eq!(read_all(read), r#"["0", "1", "2", "3", "4", "5"]"#);
+    // 5 is the `/proc` that it reads, 6 the directory being read.
+    assert_eq!(read_all(read), r#"["0", "1", "2", "3", "4", "5", "6"]"#);
     let child = PidFd::of_child(pid).expect("unreaped");
     assert_eq!(until("it exits", || child.try_reap().expect("a child")), ExitStatus::Code(7));
 

@@ -13,7 +13,7 @@ use std::{
 
 use ipc_protocol::{ExitStatus, KillOptions, ProcessId, SessionId, Signal, WireError};
 use libtest_mimic::{Arguments, Failed, Trial};
-use registry::{Children, Input, LandlockScope, Namespace, Output, PidFd, ProcessRegistry, Spawn, Spawned};
+use registry::{Children, Input, LandlockScope, MountView, Namespace, Output, PidFd, ProcessRegistry, Spawn, Spawned};
 use rustix::process::Resource;
 
 type Case = fn();
@@ -31,6 +31,9 @@ const CASES: &[(&str, Case)] = &[
     ("all_enclosures_go_together", all_enclosures_go_together),
     ("probes_leave_nothing_in_a_process_with_threads", probes_leave_nothing_in_a_process_with_threads),
     ("not_to_be_dumpable_hides_a_process", not_to_be_dumpable_hides_a_process),
+    ("a_view_shows_the_own_group_alone", a_view_shows_the_own_group_alone),
+    ("a_private_directory_is_of_one_namespace", a_private_directory_is_of_one_namespace),
+    ("what_is_older_than_a_session_is_moved_out", what_is_older_than_a_session_is_moved_out),
 ];
 
 fn main() -> std::process::ExitCode {
@@ -424,6 +427,8 @@ fn probes_leave_nothing_in_a_process_with_threads() {
     let (send, receive) = std::sync::mpsc::channel::<()>();
     let thread = std::thread::spawn(move || receive.recv());
     let open = || fs::read_dir("/proc/self/fd").expect("readable").count();
+    // The `/proc` that this process reads is opened once.
+    registry::own_children().expect("readable");
     let before = open();
     for _ in 0..20 {
         let strict = registry::strict_is_available();
@@ -451,4 +456,96 @@ fn not_to_be_dumpable_hides_a_process() {
     let text = output(registry.spawn(shell(script)).expect("started"));
     assert_eq!(text, "hidden\nown\n");
     reap_all(&mut registry);
+}
+
+/// Whatever is mounted there again, root sees no group of version 2 but its own.
+fn a_view_shows_the_own_group_alone() {
+    /// CAP_SYS_ADMIN.
+    const ADMIN: u64 = 1 << 21;
+    let Some(group) = Group::make() else { return };
+    if capabilities() & ADMIN == 0 {
+        return println!("NOT RUN: it takes the right to mount");
+    }
+    let mounts = || fs::read_to_string("/proc/self/mountinfo").expect("readable");
+    let before = mounts();
+    let mut registry = new_registry();
+    let view = MountView::plan(Some(&registry::Group::open(&group.0).expect("it is there"))).expect("planned");
+    let script = "
+        cat /proc/self/cgroup | grep ^0::
+        at=$(mktemp -d); mount -t cgroup2 none $at || exit; ls $at/cgroup.type >/dev/null && echo not the root
+        mkdir $at/below && echo 0 >$at/below/cgroup.procs && grep ^0:: /proc/self/cgroup
+        umount -l $at; rmdir $at
+        [ -e $1 ] && echo the hierarchy; mount | grep -c ' type cgroup2 '; read end";
+    let argv = ["sh", "-c", script, "sh"].map(Into::into).into_iter().chain([group.0.clone().into()]).collect();
+    let program = Spawn { group: Some(group.fd()), view: Some(view), argv, stdin: Input::Pipe, ..shell("") };
+    let mut spawned = registry.spawn(program).expect("started");
+    assert!(spawned.view_failure.is_none(), "{:?}", spawned.view_failure);
+    let mut line = lines(&mut spawned);
+    for expected in ["0::/", "not the root", "0::/below", "1"] {
+        assert_eq!(line(), expected);
+    }
+    assert_eq!(mounts(), before);
+    assert!(registry.kill_all(KillOptions::NOW).is_empty());
+    fs::remove_dir(group.0.join("below")).expect("it was made, and is empty");
+}
+
+fn a_private_directory_is_of_one_namespace() {
+    if let Err(why) = registry::strict_is_available() {
+        return println!("NOT RUN: {why}");
+    }
+    let directory = std::env::temp_dir().join(format!("agent-proxy-private-{}", std::process::id()));
+    fs::create_dir(&directory).expect("made");
+    fs::write(directory.join("outside"), "").expect("written");
+    let path = directory.display().to_string();
+    let mut registry = new_registry();
+    let mut start = |name: &str| {
+        let view = MountView::plan(None).expect("planned").with_private(std::slice::from_ref(&path));
+        let namespace = Namespace::create_with_view(None, view).expect("it is available");
+        assert!(namespace.view_failure().is_none(), "{:?}", namespace.view_failure());
+        let script = format!("ls {path} | wc -l; touch {path}/{name}; ls {path}; read end");
+        let program = Spawn { namespace: Some(namespace), stdin: Input::Pipe, ..shell(&script) };
+        let mut spawned = registry.spawn(program).expect("started");
+        let mut line = lines(&mut spawned);
+        assert_eq!((line(), line()), ("0".to_owned(), name.to_owned()));
+        spawned
+    };
+    // The init of each is a child of this process: one after the other is held.
+    let _first = start("first");
+    let _second = start("second");
+    let outside: Vec<_> =
+        fs::read_dir(&directory).expect("readable").flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!(outside, ["outside"]);
+    let inits = registry::own_children()
+        .expect("readable")
+        .into_iter()
+        .filter(|pid| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "ap init"));
+    for init in inits {
+        PidFd::of_child(init).and_then(|init| init.signal(Signal::Kill)).expect("signalled");
+    }
+    reap_all(&mut registry);
+    fs::remove_dir_all(&directory).expect("removed");
+}
+
+/// Root can move anybody into a session's group; neither the walk over it nor a kill of it takes them for the session's.
+fn what_is_older_than_a_session_is_moved_out() {
+    let Some(group) = Group::make() else { return };
+    let mut registry = new_registry();
+    let own = registry::identify(std::process::id()).expect("alive");
+    // Not below this process, and started before it.
+    let bystander = rustix::process::getppid().expect("a parent").as_raw_nonzero().get().unsigned_abs();
+    let groups = |pid: u32| fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("readable");
+    let before = [bystander, own.pid].map(groups);
+    let held = registry::Group::open(&group.0).expect("it is there");
+    registry.hold(registry::Hold { group: Some(held), since: own.start_time, ..registry::Hold::default() });
+    let spawned =
+        registry.spawn(Spawn { group: Some(group.fd()), ..shell("sleep 1000 & exec sleep 1001") }).expect("started");
+    for pid in [bystander, own.pid] {
+        fs::write(group.0.join("cgroup.procs"), pid.to_string()).expect("moved");
+    }
+    let receipt = registry.kill_all(KillOptions::NOW);
+    assert!(receipt.is_empty() && receipt.processes.iter().any(|entry| entry.id == spawned.id()), "{receipt:?}");
+    assert!(receipt.processes.iter().all(|entry| entry.id.pid != bystander), "{receipt:?}");
+    assert_eq!([bystander, own.pid].map(groups), before);
+    // The registry has removed the group: it is made again for who removes it here.
+    fs::create_dir(&group.0).expect("made");
 }

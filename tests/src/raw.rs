@@ -203,6 +203,7 @@ impl RawProxy {
         let env = [("PATH", "/usr/bin:/bin"), ("AGENT_PROXY_SESSION", session.as_str()), (MARKER, &enclosure.marker)];
         let env = env.into_iter().collect();
         let command = AgentCommand {
+            private: Vec::new(),
             agent: "command".into(),
             protocol: "command".into(),
             argv: vec!["/bin/sh".into(), "-c".into(), script.into()],

@@ -9,6 +9,9 @@
 //! | abstract sockets outside | refused | **not** refused | refused | refused with landlock only |
 //! | inherited descriptors and environment | none | none | none | none |
 //! | exhaust descriptors or pids | listed and ended | listed and ended | listed and ended | listed and ended |
+//! | mount over `/proc/PID` | seen and ended | cannot | seen and ended | seen and ended |
+//! | write to cgroup files | its own group's, with the layer cgroup | what is its user's | as root, or its user's | its own group's |
+//! | move supervisors into its group, freeze them | moved back, thawed | cannot | moved back, thawed | refused: it sees none of them |
 //!
 //! Root's CAP_PERFMON opens `environ`, `maps` and `auxv` of every process, landlock or not (Linux 6.16); there is nothing
 //! of the host's in them.
@@ -33,6 +36,14 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use proxy_manager::{
     AgentSessionConfig, Builder, Containment, EndReason, Error, Event, ExitStatus, Hardening, KillOptions, LimitAction,
     LimitKind, Limits, PromptMode, ProxyManager, Receipt, Recovery, SessionHandle, Signal, Subscription,
+};
+
+#[path = "attacks/files.rs"]
+mod files;
+
+use files::{
+    a_mount_hides_no_process, agents_are_ended_first_for_want_of_memory, cgroup_files_outside_are_out_of_reach,
+    exits_are_told_without_the_proxy, supervisors_in_a_freezer, supervisors_in_the_sessions_group,
 };
 
 struct Case {
@@ -84,10 +95,18 @@ const CASES: &[Case] = cases![
     more_processes_than_allowed Apart,
     kill_everybody Apart,
     kill_everybody_without_a_shield First,
+    a_mount_hides_no_process Apart,
+    cgroup_files_outside_are_out_of_reach,
+    supervisors_in_the_sessions_group,
+    supervisors_in_a_freezer,
+    agents_are_ended_first_for_want_of_memory,
+    exits_are_told_without_the_proxy Apart,
 ];
 
 /// Between SIGTERM and SIGKILL, where there is to be something between them.
 const GRACE: Duration = Duration::from_millis(100);
+/// No call takes longer, beyond its grace.
+const LONGEST_CALL: Duration = Duration::from_secs(3);
 /// Nobody.
 const ORDINARY: u32 = 65534;
 const PID_MAX: &str = "/proc/sys/kernel/pid_max";

@@ -160,6 +160,7 @@ fn what_cannot_start_says_why() {
     let (mut proxy, _) = server.fork(&session);
     proxy.greet();
     let command = ipc_protocol::message::AgentCommand {
+        private: Vec::new(),
         agent: "command".into(),
         protocol: "command".into(),
         argv: vec!["no-such-agent".into()],

@@ -135,7 +135,10 @@ async fn layers(manager: &ProxyManager, found: &Capabilities, baseline: &Result<
         Err(why) => unavailable("layer cgroup", why),
     };
     let strict = match &found.strict {
-        Ok(()) => layer(manager, "layer strict", Containment::Strict, "PID and mount namespace").await,
+        Ok(()) => {
+            let found = "PID and mount namespace: the one for agents that are not trusted (--containment strict)";
+            layer(manager, "layer strict", Containment::Strict, found).await
+        }
         Err(why) => unavailable("layer strict", why),
     };
     vec![baseline, cgroup, strict]
@@ -146,7 +149,14 @@ async fn layer(manager: &ProxyManager, name: &'static str, containment: Containm
     let layer =
         if containment == Containment::Strict { ipc_protocol::Layer::Strict } else { ipc_protocol::Layer::Cgroup };
     match Tried::new(manager, with(containment)).await {
-        Ok(tried) if tried.receipt.layers.contains(&layer) => Check::ok(name, format!("{found}; {}", tried.figures())),
+        Ok(tried) if tried.receipt.layers.contains(&layer) => {
+            let files = if tried.measures.own_cgroups_only {
+                "of cgroup files agents can write to their own group's only"
+            } else {
+                "agents can write to the cgroup files that your user can write to"
+            };
+            Check::ok(name, format!("{found}; {files}; {}", tried.figures()))
+        }
         Ok(tried) => {
             let held = render::receipt::layers(&tried.receipt.layers);
             Check::missing(name, format!("asked for, and its receipt names only {held}"), "report this: it is a defect")
@@ -296,7 +306,16 @@ async fn hardening(manager: &ProxyManager) -> Vec<Check> {
         Some(_) => Check::ok("no_new_privs", found),
         None => Check::note("no_new_privs", found, None),
     };
-    vec![undumpable, landlock, no_new_privs]
+    vec![undumpable, landlock, no_new_privs, private_proc()]
+}
+
+fn private_proc() -> Check {
+    const NAME: &str = "private /proc";
+    if registry::has_private_proc() {
+        return Check::ok(NAME, "supervisors read a /proc of their own: no mount over a part of it hides a process");
+    }
+    let found = "supervisors read /proc as it is mounted; who cannot mount cannot hide anything there";
+    Check::note(NAME, found.to_owned(), None)
 }
 
 #[cfg(test)]

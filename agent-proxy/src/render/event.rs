@@ -96,7 +96,8 @@ pub(crate) fn measures(measures: &Measures) -> String {
     for limit in &measures.limits {
         text.push_str(&format!(", {} {} ({})", limit.limit, amount(limit.limit, limit.value), form(limit.form)));
     }
-    for (on, name) in [(measures.undumpable, "undumpable"), (measures.landlock, "landlock")] {
+    let own_cgroups = (measures.own_cgroups_only, "own cgroup files only");
+    for (on, name) in [(measures.undumpable, "undumpable"), (measures.landlock, "landlock"), own_cgroups] {
         if on {
             text.push_str(", ");
             text.push_str(name);
@@ -237,10 +238,11 @@ mod tests {
             limits,
             undumpable: true,
             landlock: false,
+            own_cgroups_only: true,
         };
         assert_eq!(
             measures(&held),
-            "baseline + cgroup, seen by the proc connector, pids 200 (cgroup controller), undumpable"
+            "baseline + cgroup, seen by the proc connector, pids 200 (cgroup controller), undumpable, own cgroup files only"
         );
         assert_eq!(measures(&Measures::default()), "baseline, seen by polling");
     }

@@ -19,6 +19,8 @@ const SLICE: Duration = Duration::from_millis(5);
 /// How long a living proxy's tree is killed below it after the grace. A fork storm may never be quiet; what it still has
 /// then becomes ours with the proxy's death.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// After SIGKILL to a proxy that does not die: it may be frozen again each time that it is thawed.
+const AGAIN: Duration = Duration::from_millis(100);
 /// Processes of doubtful origin that a receipt names at most.
 const MAX_UNATTRIBUTED: usize = 1024;
 
@@ -179,19 +181,22 @@ impl Guard {
                     if let Some(proxy) = proxy {
                         // SIGCHLD tells of its end.
                         let _ = proxy.signal(Signal::Kill);
+                        registry::free_supervisor(pid);
                     }
                     self.stage = Stage::Dying { proxy: pid };
-                    self.next = Instant::now() + Duration::from_secs(1);
+                    self.next = Instant::now() + AGAIN;
                 } else if let KillStep::Again(pause) = step {
                     self.next = Instant::now() + pause;
                 }
             }
             Stage::Dying { proxy: pid } => {
-                // SIGKILL cannot be refused; a proxy that is stuck in the kernel gets another one.
+                // SIGKILL cannot be refused; one that is stuck in the kernel gets another one, and one that is
+                // frozen in version 1 dies once it is thawed.
                 if let Some(proxy) = proxy(pid) {
                     let _ = proxy.signal(Signal::Kill);
+                    registry::free_supervisor(pid);
                 }
-                self.next = Instant::now() + Duration::from_secs(1);
+                self.next = Instant::now() + AGAIN;
             }
             Stage::Orphans { exit } => match self.kill.step(&mut self.registry) {
                 KillStep::Again(pause) => self.next = Instant::now() + pause,

@@ -140,6 +140,8 @@ impl<'a> ForkServer<'a> {
             return Err(std::io::Error::other("started without its descriptors"));
         };
         nix::sys::prctl::set_child_subreaper(true)?;
+        registry::protect_from_oom();
+        registry::remember_own_group();
         // Else any process of the same user, a session's among them, can take its descriptors and its memory.
         registry::set_dumpable(false)?;
         let mut mask = SigSet::empty();
@@ -309,6 +311,7 @@ impl<'a> ForkServer<'a> {
         let answer = match started {
             Ok((process, polls, handover)) => {
                 let id = process.id();
+                registry::add_supervisor(id);
                 let message = FromForkServer::Forked { session: session.clone(), process: id };
                 self.proxies.insert(Proxy { session, enclosure, limits, process, handover, detach, card });
                 if polls {
@@ -481,6 +484,7 @@ impl<'a> ForkServer<'a> {
         for reaped in dead {
             let pid = reaped.id.pid;
             if let Some(proxy) = self.proxies.remove(pid) {
+                registry::remove_supervisor(proxy.process.id());
                 self.bury_proxy(&proxy, reaped.exit);
             } else if self.is_without_session(pid) {
                 self.spare.take_if(|spare| spare.process.id().pid == pid);

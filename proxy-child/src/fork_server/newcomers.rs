@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::{self, File},
+    fs::File,
     os::unix::fs::FileExt,
     time::{Duration, Instant},
 };
@@ -42,11 +42,7 @@ impl Newcomers {
         if !self.pulse.has_changed() {
             return Some(BTreeSet::new());
         }
-        let pids: Vec<Pid> = fs::read_dir("/proc")
-            .ok()?
-            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-            .take(MAX_PROCESSES + 1)
-            .collect();
+        let pids = registry::numbers_in_proc(".", MAX_PROCESSES + 1).ok()?;
         let new = pids.iter().filter(|pid| !self.known.contains_key(pid)).count();
         if pids.len() > MAX_PROCESSES || new > MAX_NEW {
             // Taken for known, but not for anybody's: whoever has them looks now.
@@ -100,7 +96,7 @@ impl Pulse {
             // A file of another file system in its place (containers have such) says something else.
             let is_procfs =
                 |file: &File| rustix::fs::fstatfs(file).is_ok_and(|fs| fs.f_type == rustix::fs::PROC_SUPER_MAGIC);
-            self.file = File::open("/proc/loadavg").ok().filter(is_procfs);
+            self.file = registry::open_proc_file("loadavg").ok().filter(is_procfs);
         }
         let mut bytes = [0; 128];
         let Some(length) = self.file.as_ref().and_then(|file| file.read_at(&mut bytes, 0).ok()) else { return true };

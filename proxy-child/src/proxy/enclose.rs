@@ -1,7 +1,7 @@
 //! What a session's agent is started in, and what protects the proxy from it.
 
 use ipc_protocol::{AgentSessionConfig, Enclosure, Measures, ProcessId, WireError};
-use registry::{Group, Hold, LandlockScope, Namespace, ProcessRegistry, Spawn};
+use registry::{Group, Hold, LandlockScope, MountView, Namespace, ProcessRegistry, Spawn, Spawned};
 
 /// Makes the cgroup, the namespaces and the landlock domain that `enclosure` and `config` ask for, has `registry` hold
 /// them and `program` start in them. `proxy` is this process. The result says what holds.
@@ -14,25 +14,34 @@ pub(crate) fn enclose(
     program: &mut Spawn,
     proxy: ProcessId,
     config: &AgentSessionConfig,
-    enclosure: Enclosure,
+    (enclosure, private): (Enclosure, &[String]),
 ) -> Result<Measures, WireError> {
     let Enclosure { marker, cgroup, strict } = enclosure;
     let mut hold = Hold { marker, since: proxy.start_time, strict, ..Hold::default() };
-    let made = make(&mut hold, program, config, cgroup.as_deref());
+    let made = make(&mut hold, program, config, (cgroup.as_deref(), private));
     let layers = hold.layers();
     registry.hold(hold);
     made?;
     registry::set_dumpable(!config.hardening.undumpable).map_err(|error| failed("becoming undumpable", &error))?;
     program.landlock = landlock(config)?;
     let landlock = program.landlock.is_some();
-    Ok(Measures { layers, undumpable: config.hardening.undumpable, landlock, ..Measures::default() })
+    program.oom_score_adj = Some(registry::agent_oom_score_adj());
+    // Of a program that gets its view when it is started, only that tells whether it did: `sees_own_cgroups_only`.
+    let own_cgroups_only =
+        program.view.is_some() || program.namespace.as_ref().is_some_and(|space| space.view_failure().is_none());
+    Ok(Measures { layers, undumpable: config.hardening.undumpable, landlock, own_cgroups_only, ..Measures::default() })
+}
+
+/// Takes note of what came of the view that a program was to have; there is none where nothing was started.
+pub(crate) fn sees_own_cgroups_only(measures: &mut Measures, program: Option<&Spawned>) {
+    measures.own_cgroups_only &= program.is_some_and(|program| program.view_failure.is_none());
 }
 
 fn make(
     hold: &mut Hold,
     program: &mut Spawn,
     config: &AgentSessionConfig,
-    cgroup: Option<&str>,
+    (cgroup, private): (Option<&str>, &[String]),
 ) -> Result<(), WireError> {
     if let Some(path) = cgroup {
         let group = Group::create(path.as_ref()).map_err(|error| failed("making the session's cgroup", &error))?;
@@ -41,12 +50,18 @@ fn make(
         program.group = Some(fd.map_err(|error| failed("opening the session's cgroup", &error))?);
     }
     if hold.strict {
-        let namespace = Namespace::create(hold.group.as_ref().map(Group::as_fd)).map_err(|why| {
+        let view = MountView::plan(hold.group.as_ref()).map_err(|error| failed("looking for cgroups", &error))?;
+        let view = view.with_private(private);
+        let namespace = Namespace::create_with_view(hold.group.as_ref().map(Group::as_fd), view).map_err(|why| {
             WireError::Unsupported { agent: config.agent.clone(), operation: format!("be contained strictly: {why}") }
         })?;
         let init = namespace.init().try_clone();
         program.namespace = Some(namespace);
         hold.init = Some(init.map_err(|error| failed("keeping the init of the session's namespaces", &error))?);
+    } else if hold.group.is_some() && rustix::process::geteuid().is_root() {
+        // Others cannot mount, and what they may write to of cgroups is their own.
+        let view = MountView::plan(hold.group.as_ref()).map_err(|error| failed("looking for cgroups", &error))?;
+        program.view = Some(view);
     }
     Ok(())
 }

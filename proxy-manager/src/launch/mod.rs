@@ -333,7 +333,11 @@ impl Draft<'_> {
         if resume.is_none() {
             config.resume = None;
         }
+        let starts_in = cwd.as_deref().or(config.cwd.as_deref()).unwrap_or_default();
+        let store = store::store(family(self.spec), &env, Path::new(starts_in));
+        let private = store::by_pid(family(self.spec), store.as_deref());
         let command = AgentCommand {
+            private: private.iter().map(utf8).collect::<Result<_>>()?,
             agent: self.spec.id.clone(),
             protocol: self.spec.protocol.clone(),
             argv,

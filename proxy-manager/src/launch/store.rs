@@ -27,6 +27,12 @@ pub(super) fn store(family: &str, env: &EnvVars, cwd: &Path) -> Option<PathBuf> 
     places.iter().find_map(named).map(|path| real(&path))
 }
 
+/// Directories in which an agent of `family`, which keeps its conversations in `store`, names processes by their pid. In a PID
+/// namespace it would have the records of two sessions in one file, and take those of processes outside for dead.
+pub(super) fn by_pid(family: &str, store: Option<&Path>) -> Vec<PathBuf> {
+    store.filter(|_| family == "claude").map(|store| store.join("sessions")).into_iter().collect()
+}
+
 /// The home that an agent of `family` takes for its own.
 pub(super) fn home<'a>(family: &str, env: &'a EnvVars) -> Option<&'a String> {
     let set = |name: &str| env.0.get(name).filter(|directory| !directory.is_empty());
@@ -51,6 +57,13 @@ mod tests {
 
     fn at(family: &str, env: &[(&str, &str)]) -> Option<PathBuf> {
         store(family, &env.iter().copied().collect(), Path::new("/nowhere/work"))
+    }
+
+    #[test]
+    fn records_by_pid_are_where_the_conversations_are() {
+        let store = at("claude", &[("HOME", "/nowhere/h")]);
+        assert_eq!(by_pid("claude", store.as_deref()), [Path::new("/nowhere/h/.claude/sessions")]);
+        assert!(by_pid("claude", None).is_empty() && by_pid("codex", Some(Path::new("/nowhere/x"))).is_empty());
     }
 
     #[test]

@@ -152,7 +152,7 @@ impl Session {
         if listed.is_err() && self.ended().is_some() { Ok(Vec::new()) } else { listed }
     }
 
-    /// Waits for an answer that only the proxy can give: if somebody stops it, it is continued.
+    /// Waits for an answer that only the proxy can give: if somebody stops or freezes it, it is continued.
     async fn waking_proxy<T>(&self, answer: impl Future<Output = T>) -> T {
         let mut answer = std::pin::pin!(answer);
         loop {
@@ -161,6 +161,14 @@ impl Session {
             if let Ok(answer) = timeout(STOPPED, &mut answer).await {
                 return answer;
             }
+            self.free_proxy();
+        }
+    }
+
+    /// Brings a proxy that does not answer out of a frozen group, where that is why.
+    pub(crate) fn free_proxy(&self) {
+        if let Some(proxy) = self.info().proxy {
+            registry::free_supervisor(proxy.pid);
         }
     }
 

@@ -83,11 +83,11 @@ impl StaleGroup {
         }
     }
 
-    /// Kills the members of a group that is ours; whether it may have some left.
-    pub(super) fn kill(&self) -> bool {
+    /// Kills the members of a group that is ours, but what is older than its session; whether it may have some left.
+    pub(super) fn kill(&self, since: u64) -> bool {
         let Self::Taken(group) = self else { return false };
         let populated = group.is_populated().unwrap_or(true);
-        if populated && let Err(error) = group.kill() {
+        if populated && let Err(error) = group.release_foreign(since).and_then(|()| group.kill()) {
             // Its members are killed one by one as well.
             tracing::debug!(%error, "a cgroup cannot be killed as a whole");
         }

@@ -157,7 +157,7 @@ impl Sweep {
             }
         }
         for (at, case) in self.cases.iter_mut().enumerate() {
-            let populated = case.group.kill();
+            let populated = case.group.kill(case.record.header.since);
             if case.proven_at.is_some() {
                 continue;
             }
@@ -217,7 +217,9 @@ impl Sweep {
             let mut pids = Vec::new();
             // A pid that was there before it was in the group is the same process, or has another start time by now.
             look.whole &= self.cases[at].group.members(&mut pids).is_ok();
-            for seen in pids.iter().filter_map(|pid| all.get(pid)) {
+            // Root can move anybody there; what is older than the session is none of it.
+            let since = self.cases[at].record.header.since;
+            for seen in pids.iter().filter_map(|pid| all.get(pid)).filter(|seen| seen.id.start_time >= since) {
                 self.add(seen, Owner::Session(at), false, &mut look);
             }
         }

@@ -46,7 +46,7 @@ mod tests {
             fs::create_dir_all(point.join(group)).expect("made");
             fs::write(point.join(group).join("freezer.state"), format!("{state}\n")).expect("written");
         }
-        let mount = Mount { root: "/".into(), point: point.clone(), is_read_only: false };
+        let mount = Mount { root: "/".into(), point: point.clone(), is_read_only: false, is_unified: false };
         thaw(Path::new("/ours/s/mine/deep"), Path::new("/ours/supervisor"), &[mount]);
         let state = |group: &str| fs::read_to_string(point.join(group).join("freezer.state")).expect("readable");
         let states = groups.map(|(group, _)| state(group));

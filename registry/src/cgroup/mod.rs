@@ -18,12 +18,17 @@ mod limits;
 mod mounts;
 mod place;
 mod stale;
+mod supervisors;
+mod view;
 
 pub use freezer::thaw_v1;
 pub use group::Group;
 pub use groups::Groups;
 pub use limits::GroupUsage;
 pub use stale::Swept;
+pub use supervisors::{add_supervisor, free_supervisor, remember_own_group, remove_supervisor};
+pub(crate) use supervisors::{is_foreign, move_home};
+pub use view::MountView;
 
 /// The controllers that limit a session's group as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

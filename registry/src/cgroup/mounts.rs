@@ -9,6 +9,8 @@ use std::{
 
 use ipc_protocol::Pid;
 
+use crate::procfs;
+
 /// A mounted hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mount {
@@ -18,6 +20,8 @@ pub(super) struct Mount {
     pub(super) point: PathBuf,
     /// Whether nothing can be written there.
     pub(super) is_read_only: bool,
+    /// Whether it is of version 2.
+    pub(super) is_unified: bool,
 }
 
 /// Which hierarchy.
@@ -27,6 +31,8 @@ pub(super) enum Hierarchy {
     Unified,
     /// The one of version 1 with the controller `freezer`.
     FreezerV1,
+    /// All of them.
+    Any,
 }
 
 impl Mount {
@@ -46,12 +52,14 @@ impl Mount {
         let [root, point, options] = fields.get(3..6)? else { return None };
         let [kind, _, super_options] = fields.get(dash + 1..dash + 4)? else { return None };
         let has = |options: &[u8], name: &[u8]| options.split(|b| *b == b',').any(|option| option == name);
+        let is_unified = *kind == b"cgroup2";
         let is_wanted = match hierarchy {
-            Hierarchy::Unified => *kind == b"cgroup2",
+            Hierarchy::Unified => is_unified,
             Hierarchy::FreezerV1 => *kind == b"cgroup" && has(super_options, b"freezer"),
+            Hierarchy::Any => is_unified || *kind == b"cgroup",
         };
         let is_read_only = has(options, b"ro") || has(super_options, b"ro");
-        is_wanted.then(|| Self { root: unescape(root), point: unescape(point), is_read_only })
+        is_wanted.then(|| Self { root: unescape(root), point: unescape(point), is_read_only, is_unified })
     }
 
     /// Where the group `path` is to be seen; `None` when it is outside of what is mounted here.
@@ -92,7 +100,7 @@ fn unescape(field: &[u8]) -> PathBuf {
 
 /// The group of `pid` in `hierarchy`; `None` when it is in none.
 pub(super) fn group_of(pid: Pid, hierarchy: Hierarchy) -> io::Result<Option<PathBuf>> {
-    Ok(parse_group(&fs::read(format!("/proc/{pid}/cgroup"))?, hierarchy))
+    Ok(parse_group(&procfs::read(&format!("{pid}/cgroup"))?, hierarchy))
 }
 
 /// From lines of `ID:CONTROLLERS:PATH`.
@@ -103,6 +111,7 @@ fn parse_group(text: &[u8], hierarchy: Hierarchy) -> Option<PathBuf> {
         let is_wanted = match hierarchy {
             Hierarchy::Unified => id == b"0" && controllers.is_empty(),
             Hierarchy::FreezerV1 => controllers.split(|b| *b == b',').any(|name| name == b"freezer"),
+            Hierarchy::Any => true,
         };
         is_wanted.then(|| PathBuf::from(OsString::from_vec(path.to_vec())))
     })
@@ -128,7 +137,7 @@ mod tests {
 ";
 
     fn mount(root: &str, point: &str, is_read_only: bool) -> Mount {
-        Mount { root: root.into(), point: point.into(), is_read_only }
+        Mount { root: root.into(), point: point.into(), is_read_only, is_unified: true }
     }
 
     #[test]
@@ -143,7 +152,9 @@ mod tests {
 
     #[test]
     fn the_freezer_is_found() {
-        assert_eq!(Mount::parse(HYBRID, Hierarchy::FreezerV1), [mount("/", "/sys/fs/cgroup/freezer", false)]);
+        let freezer = Mount { is_unified: false, ..mount("/", "/sys/fs/cgroup/freezer", false) };
+        assert_eq!(Mount::parse(HYBRID, Hierarchy::FreezerV1), [freezer]);
+        assert_eq!(Mount::parse(HYBRID, Hierarchy::Any).len(), 4);
         assert!(Mount::parse(PURE, Hierarchy::FreezerV1).is_empty());
     }
 

@@ -100,6 +100,7 @@ mod tests {
             root: root.into(),
             point: point.into(),
             is_read_only: *is_read_only,
+            is_unified: true,
         };
         View { mounts: mounts.iter().map(mount).collect(), own: own.into() }
     }

@@ -57,23 +57,28 @@ fn sweep_one(path: &Path) -> Option<Swept> {
             return Some(swept);
         }
     };
-    if let Err(error) = Group::open(path).and_then(|group| end(&group, &mut swept)) {
+    if let Err(error) = Group::open(path).and_then(|group| end(&group, started_at(path), &mut swept)) {
         swept.failure = Some(error.to_string());
     }
     Some(swept)
 }
 
+/// When the manager of a directory was started.
+fn started_at(path: &Path) -> u64 {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.and_then(|name| name.split('.').nth(2)?.parse().ok()).unwrap_or(0)
+}
+
 /// Kills all members until there is none, and removes the group.
-fn end(group: &Group, swept: &mut Swept) -> io::Result<()> {
+fn end(group: &Group, since: u64, swept: &mut Swept) -> io::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     let mut known = BTreeSet::new();
     let mut pids = Vec::new();
     loop {
         pids.clear();
+        // What is older than the manager was moved there.
+        group.release_foreign(since)?;
         group.members(&mut pids)?;
-        if pids.contains(&std::process::id()) {
-            return Err(io::Error::other("this very process is in it"));
-        }
         let mut note = |id: ProcessId| {
             if known.insert(id) {
                 swept.ended.push((id, proc::command_line(id.pid).map(|words| words.join(" "))));

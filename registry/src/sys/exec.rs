@@ -14,7 +14,9 @@ use rustix::fs::{Mode, OFlags};
 use super::{
     Step, above,
     clone::{Blocked, Copied, Shared, clone_copy, clone_into, owned},
-    default_signals, errno, wait_for,
+    default_signals, errno,
+    view::{MountPlan, mount_view},
+    wait_for,
 };
 
 /// A program to execute, with everything allocated beforehand.
@@ -34,6 +36,8 @@ pub(crate) struct Exec {
     pub namespaces: Vec<OwnedFd>,
     /// Resources, each with what both its limits become.
     pub rlimits: Vec<(u32, u64)>,
+    /// Mounts of its own. It starts without what cannot be had of them.
+    pub mounts: Option<MountPlan>,
     /// A landlock ruleset to be restricted by.
     pub landlock: Option<OwnedFd>,
     /// What its end is told by: SIGCHLD, or 0 for a child that nobody else may notice.
@@ -49,6 +53,7 @@ struct Plan {
     fds: Vec<RawFd>,
     namespaces: Vec<RawFd>,
     rlimits: Vec<(u32, u64)>,
+    mounts: Option<MountPlan>,
     landlock: RawFd,
     report: *mut Report,
 }
@@ -60,23 +65,34 @@ struct Report {
     failed: Option<(Step, c_int)>,
     /// A descriptor of the program's process; -1 while there is none.
     pidfd: RawFd,
+    /// Why it has no mounts of its own.
+    unmounted: Option<c_int>,
+}
+
+/// A program that runs.
+pub(crate) struct Started {
+    pub pid: Pid,
+    pub pidfd: OwnedFd,
+    /// Why it lacks the mounts that were asked for, or some of them.
+    pub unmounted: Option<io::Error>,
 }
 
 fn pointers(strings: &[CString]) -> Vec<*const c_char> {
     strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect()
 }
 
-/// Starts a program in a session of its own and returns once its exec is done: pid and pidfd.
+/// Starts a program in a session of its own and returns once its exec is done.
 ///
 /// The calling thread is suspended until the exec (vfork), so a failure is known at once. Without a cgroup or namespaces
 /// nothing is copied: the child runs in this process's memory.
-pub(crate) fn clone_exec(mut exec: Exec) -> Result<(Pid, OwnedFd), (Step, io::Error)> {
+pub(crate) fn clone_exec(mut exec: Exec) -> Result<Started, (Step, io::Error)> {
     let fail = |error| (Step::Descriptors, error);
     let mut fds: Vec<OwnedFd> = exec.stdio.into_iter().collect();
     fds.append(&mut exec.fds);
     // 3 is the least number that is out of the way of the first targets; `above` counts from 3, the targets from 0.
     let fds = above(fds).map_err(fail)?;
-    let report = Shared::new(Report { failed: None, pidfd: -1 }).map_err(|error| (Step::Clone, error))?;
+    let report =
+        Shared::new(Report { failed: None, pidfd: -1, unmounted: None }).map_err(|error| (Step::Clone, error))?;
     let mut plan = Plan {
         programs: pointers(&exec.programs),
         argv: pointers(&exec.argv),
@@ -85,6 +101,7 @@ pub(crate) fn clone_exec(mut exec: Exec) -> Result<(Pid, OwnedFd), (Step, io::Er
         fds: fds.iter().map(AsRawFd::as_raw_fd).collect(),
         namespaces: exec.namespaces.iter().map(AsRawFd::as_raw_fd).collect(),
         rlimits: exec.rlimits,
+        mounts: exec.mounts,
         landlock: exec.landlock.as_ref().map_or(-1, AsRawFd::as_raw_fd),
         report: report.as_ptr(),
     };
@@ -99,7 +116,7 @@ pub(crate) fn clone_exec(mut exec: Exec) -> Result<(Pid, OwnedFd), (Step, io::Er
     };
     drop(blocked);
     let pid = cloned.map_err(|error| (Step::Clone, error))?;
-    let Report { failed, pidfd } = report.get();
+    let Report { failed, pidfd, unmounted } = report.get();
     // SAFETY: the kernel made this descriptor for us, in a clone that succeeded.
     let pidfd = (pidfd >= 0).then(|| unsafe { owned(pidfd) });
     if let Some((step, errno)) = failed {
@@ -111,10 +128,8 @@ pub(crate) fn clone_exec(mut exec: Exec) -> Result<(Pid, OwnedFd), (Step, io::Er
     }
     let gone = || (Step::Enter, io::Error::new(io::ErrorKind::Interrupted, "killed on the way"));
     let pidfd = pidfd.ok_or_else(gone)?;
-    match pid {
-        Some(pid) => Ok((pid, pidfd)),
-        None => crate::proc::pid_of_pidfd(pidfd.as_fd()).map(|pid| (pid, pidfd)).map_err(|error| (Step::Enter, error)),
-    }
+    let pid = pid.map_or_else(|| crate::proc::pid_of_pidfd(pidfd.as_fd()), Ok).map_err(|error| (Step::Enter, error))?;
+    Ok(Started { pid, pidfd, unmounted: unmounted.map(io::Error::from_raw_os_error) })
 }
 
 /// Nothing to execute, for a [`rehearse`] of what is added to it.
@@ -130,6 +145,7 @@ pub(crate) fn rehearsal() -> io::Result<Exec> {
         group: None,
         namespaces: Vec::new(),
         rlimits: Vec::new(),
+        mounts: None,
         landlock: None,
         exit_signal: 0,
     })
@@ -138,8 +154,8 @@ pub(crate) fn rehearsal() -> io::Result<Exec> {
 /// Goes through all steps but the exec, in a child that is gone afterwards, and that only a `wait` with `__WALL` can see.
 /// Any process may do that, with any number of threads.
 pub(crate) fn rehearse(exec: Exec) -> Result<(), (Step, io::Error)> {
-    let (_, child) = clone_exec(Exec { programs: Vec::new(), exit_signal: 0, ..exec })?;
-    wait_for(&child).map_err(|error| (Step::Clone, error))
+    let child = clone_exec(Exec { programs: Vec::new(), exit_signal: 0, ..exec })?;
+    wait_for(&child.pidfd).map_err(|error| (Step::Clone, error))
 }
 
 /// Of a child that runs in this process's memory, in bytes.
@@ -270,6 +286,12 @@ unsafe fn run_plan(plan: &Plan) -> Step {
         default_signals();
         if libc::setsid() < 0 {
             return Step::Session;
+        }
+        // Before landlock, which may forbid it.
+        if let Some(mounts) = &plan.mounts
+            && let Err(errno) = mount_view(mounts, false)
+        {
+            ptr::write_volatile(&raw mut (*plan.report).unmounted, Some(errno));
         }
         if plan.landlock >= 0 {
             let restrict = || libc::syscall(libc::SYS_landlock_restrict_self, plan.landlock, 0) == 0;

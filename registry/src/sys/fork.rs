@@ -3,7 +3,7 @@
 use std::{
     ffi::c_int,
     io,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::atomic::{AtomicBool, Ordering},
 };
@@ -11,9 +11,10 @@ use std::{
 use ipc_protocol::Pid;
 
 use super::{FIRST_FD, above, default_signals, is_single_threaded};
+use crate::procfs;
 
-/// Forks this process, without exec. In the child: `keep` are its only descriptors above 2, renumbered from 3 on in that
-/// order; signal dispositions and mask are the defaults; then `child` runs, and its result is the exit code. Nothing of the
+/// Forks this process, without exec. In the child: `keep` are its only descriptors above 2 (but for the `/proc` that it
+/// reads, behind them), renumbered from 3 on in that order; signal dispositions and mask are the defaults; then `child` runs, and its result is the exit code. Nothing of the
 /// parent's is dropped or flushed there.
 ///
 /// # Errors
@@ -25,14 +26,18 @@ pub fn fork_child(keep: Vec<OwnedFd>, child: impl FnOnce(Vec<OwnedFd>) -> u8) ->
             "fork without exec from a process with several threads",
         ));
     }
-    let keep = above(keep)?;
+    let root = procfs::root()?.as_fd().try_clone_to_owned()?;
+    let keep = above(keep.into_iter().chain([root]).collect())?;
     // SAFETY: the process has one thread, so no lock is held by a thread that the child would lack.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
             let code = catch_unwind(AssertUnwindSafe(|| {
                 default_signals();
-                child(take_over(keep))
+                let mut keep = take_over(keep);
+                // One too few is an error of the system's that the child would meet anyway.
+                procfs::install(keep.pop());
+                child(keep)
             }));
             // SAFETY: always sound; it ends the process at once, without running destructors or flushing what the
             // parent buffered.

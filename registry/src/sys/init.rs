@@ -13,6 +13,7 @@ use super::{
     Step,
     clone::{Blocked, Copied, Shared, clone_copy, owned},
     default_signals, errno,
+    view::{MountPlan, mount_view},
 };
 
 /// What is to be written to the maps of a user namespace.
@@ -26,13 +27,26 @@ pub(crate) struct IdMaps {
 pub(crate) struct Init {
     pub pid: Pid,
     pub pidfd: OwnedFd,
-    failed: Shared<Option<(Step, c_int)>>,
+    report: Shared<Report>,
+}
+
+/// What comes back.
+#[derive(Clone, Copy, Default)]
+struct Report {
+    failed: Option<(Step, c_int)>,
+    /// Why it has not all mounts that were asked for.
+    unmounted: Option<c_int>,
 }
 
 impl Init {
     /// Why it has closed its socket without a word: step and error, where it failed and was not killed.
     pub(crate) fn failure(&self) -> Option<(Step, io::Error)> {
-        self.failed.get().map(|(step, errno)| (step, io::Error::from_raw_os_error(errno)))
+        self.report.get().failed.map(|(step, errno)| (step, io::Error::from_raw_os_error(errno)))
+    }
+
+    /// Why its namespace lacks the mounts that were asked for, or some of them. To be asked once it is ready.
+    pub(crate) fn unmounted(&self) -> Option<io::Error> {
+        self.report.get().unmounted.map(io::Error::from_raw_os_error)
     }
 }
 
@@ -40,20 +54,23 @@ impl Init {
 struct Plan {
     socket: RawFd,
     maps: Option<IdMaps>,
-    failed: *mut Option<(Step, c_int)>,
+    mounts: Option<MountPlan>,
+    report: *mut Report,
 }
 
 /// Makes a PID and a mount namespace, with `maps` a user namespace that owns them, and the init in them. It is a copy of
-/// this process, which may have other threads, and ends when the calling thread does.
+/// this process, which may have other threads, and ends when the calling thread does. With the group in `mounts` there is a
+/// cgroup namespace, too.
 pub(crate) fn clone_init(
     group: Option<BorrowedFd<'_>>,
     maps: Option<IdMaps>,
+    mounts: Option<MountPlan>,
     socket: &OwnedFd,
     exit_signal: c_int,
 ) -> io::Result<Init> {
     let user = if maps.is_some() { libc::CLONE_NEWUSER } else { 0 };
-    let failed = Shared::new(None)?;
-    let plan = Plan { socket: socket.as_raw_fd(), maps, failed: failed.as_ptr() };
+    let report = Shared::new(Report::default())?;
+    let plan = Plan { socket: socket.as_raw_fd(), maps, mounts, report: report.as_ptr() };
     let mut pidfd: RawFd = -1;
     let _blocked = Blocked::all();
     let flags = libc::CLONE_NEWPID | libc::CLONE_NEWNS | user;
@@ -61,7 +78,7 @@ pub(crate) fn clone_init(
     unsafe {
         match clone_copy(flags, exit_signal, group, &raw mut pidfd)? {
             // SAFETY: the kernel made this descriptor for us.
-            Copied::Parent(pid) => Ok(Init { pid: pid.unsigned_abs(), pidfd: owned(pidfd), failed }),
+            Copied::Parent(pid) => Ok(Init { pid: pid.unsigned_abs(), pidfd: owned(pidfd), report }),
             Copied::Child(Err(errno)) => fail(&plan, Step::Group, errno),
             Copied::Child(Ok(())) => be_init(&plan),
         }
@@ -73,7 +90,7 @@ pub(crate) fn clone_init(
 unsafe fn fail(plan: &Plan, step: Step, errno: c_int) -> ! {
     // SAFETY: the page is mapped, and the parent does not write to it.
     unsafe {
-        ptr::write_volatile(plan.failed, Some((step, errno)));
+        ptr::write_volatile(&raw mut (*plan.report).failed, Some((step, errno)));
         libc::_exit(1)
     }
 }
@@ -131,6 +148,15 @@ unsafe fn set_up(plan: &Plan) -> Result<(), (Step, c_int)> {
         check(Step::PrivateMounts, libc::mount(none, root, none, libc::MS_REC | libc::MS_SLAVE, ptr::null()))?;
         let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
         check(Step::MountProc, libc::mount(proc, c"/proc".as_ptr(), proc, flags, ptr::null()))?;
+        if let Some(mounts) = &plan.mounts {
+            let (tmpfs, options) = (c"tmpfs".as_ptr(), c"mode=700,size=16m".as_ptr().cast());
+            for directory in &mounts.private {
+                check(Step::MountPrivate, libc::mount(tmpfs, directory.as_ptr(), tmpfs, flags, options))?;
+            }
+            if let Err(errno) = mount_view(mounts, true) {
+                ptr::write_volatile(&raw mut (*plan.report).unmounted, Some(errno));
+            }
+        }
         check(Step::Cwd, libc::chdir(root))
     }
 }

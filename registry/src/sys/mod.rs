@@ -8,6 +8,7 @@ mod fork;
 mod init;
 mod reap;
 mod title;
+mod view;
 
 use std::{
     ffi::c_int,
@@ -17,9 +18,10 @@ use std::{
 };
 
 pub(crate) use self::{
-    exec::{Exec, clone_exec, rehearsal, rehearse},
+    exec::{Exec, Started, clone_exec, rehearsal, rehearse},
     init::{IdMaps, Init, clone_init},
     reap::{Dead, peek_dead_child, reap, take_stopped_child, wait_for},
+    view::MountPlan,
 };
 pub use self::{
     fork::{fork_child, inherited_fds},
@@ -95,6 +97,7 @@ pub(crate) enum Step {
     GroupMap,
     PrivateMounts,
     MountProc,
+    MountPrivate,
 }
 
 impl Step {
@@ -117,6 +120,7 @@ impl Step {
             Self::GroupMap => "writing /proc/self/gid_map",
             Self::PrivateMounts => "making the mounts private",
             Self::MountProc => "mounting /proc",
+            Self::MountPrivate => "mounting a directory of the session's own",
         }
     }
 }

@@ -196,9 +196,9 @@ fn measures() -> impl Strategy<Value = Box<Measures>> {
     let limit = (limit_kind(), any::<u64>(), limit_form());
     let limit = limit.prop_map(|(limit, value, form)| LimitInForce { limit, value, form });
     let observer = one_of(&[Observer::Connector, Observer::Polling]);
-    (layers(), observer, vec(limit, 0..4), any::<(bool, bool)>()).prop_map(
-        |(layers, observer, limits, (undumpable, landlock))| {
-            Box::new(Measures { layers, observer, limits, undumpable, landlock })
+    (layers(), observer, vec(limit, 0..4), any::<(bool, bool, bool)>()).prop_map(
+        |(layers, observer, limits, (undumpable, landlock, own_cgroups_only))| {
+            Box::new(Measures { layers, observer, limits, undumpable, landlock, own_cgroups_only })
         },
     )
 }
@@ -272,9 +272,10 @@ fn hello() -> impl Strategy<Value = Hello> {
 fn agent_command() -> impl Strategy<Value = Box<AgentCommand>> {
     let endpoint = (of(text()), text(), of(text())).prop_map(|(url, user, password)| Endpoint { url, user, password });
     let names = (text(), text(), vec(text(), 0..4), env(), of(text()), json(), text());
-    (names, of(native_resume()), of(endpoint)).prop_map(|(names, resume, endpoint)| {
+    let private = vec(text(), 0..3);
+    (names, of(native_resume()), of(endpoint), private).prop_map(|(names, resume, endpoint, private)| {
         let (agent, protocol, argv, env, cwd, protocol_config, fresh_id) = names;
-        Box::new(AgentCommand { agent, protocol, argv, env, cwd, protocol_config, fresh_id, resume, endpoint })
+        Box::new(AgentCommand { agent, protocol, argv, env, cwd, protocol_config, fresh_id, resume, endpoint, private })
     })
 }
 

@@ -12,7 +12,7 @@ use crate::{
     fork_server::LOOK_INTERVAL,
     proxy::{
         agent::Agent,
-        enclose::enclose,
+        enclose::{enclose, sees_own_cgroups_only},
         limits::{self, Limiter},
         link::Link,
         operations::Operations,
@@ -56,7 +56,8 @@ impl Session<'_> {
         command: AgentCommand,
         enclosure: Enclosure,
     ) -> Result<(), WireError> {
-        let AgentCommand { agent, protocol, argv, env, cwd, protocol_config, fresh_id, resume, endpoint } = command;
+        let AgentCommand { agent, protocol, argv, env, cwd, protocol_config, fresh_id, resume, endpoint, private } =
+            command;
         if self.running.is_some() {
             return Err(WireError::Protocol { reason: "a second start of one session".into() });
         }
@@ -78,7 +79,7 @@ impl Session<'_> {
             stderr: SpawnOutput::Pipe,
             ..Spawn::new(argv.first().map_or("", String::as_str))
         };
-        self.measures = enclose(&mut self.registry, &mut program, self.proxy, &config, enclosure)?;
+        self.measures = enclose(&mut self.registry, &mut program, self.proxy, &config, (enclosure, &private))?;
         let permissions =
             Permissions::new(&config).map_err(|error| WireError::Protocol { reason: error.to_string() })?;
         let on_exit = config.on_agent_exit;
@@ -98,6 +99,7 @@ impl Session<'_> {
         let in_force = limits::put_in_force(&limits, self.registry.held().group.as_ref());
         program.rlimits = limits::rlimits(&limits, &in_force);
         let spawned = if connects { None } else { Some(self.registry.spawn(program)?) };
+        sees_own_cgroups_only(&mut self.measures, spawned.as_ref());
         self.limiter = Limiter::new(limits, in_force, spawned.as_ref().map_or(self.proxy, Spawned::id));
         let agent = spawned.map(Agent::new).transpose().map_err(|error| WireError::System {
             operation: "taking the agent's pipes".into(),

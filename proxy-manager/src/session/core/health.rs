@@ -20,6 +20,9 @@ impl Core {
         let beat = self.pulse.tick(now);
         let missed = self.pulse.missed();
         self.session.tally(|tally| tally.metrics.missed_pings = missed);
+        if missed > 0 {
+            self.session.free_proxy();
+        }
         match beat {
             Beat::Nothing => {}
             Beat::Ping => _ = self.send(Lane::Control, Waiting::Pulse, |request| ToProxy::Ping { request }),

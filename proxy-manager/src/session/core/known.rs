@@ -66,7 +66,7 @@ impl Known {
         let since = |told: Instant| self.ending.is_some_and(|ending| told >= ending);
         let mut missing: Vec<_> = ended.filter(|(told, _)| since(*told)).map(|(_, entry)| entry).collect();
         if receipt.proof != Proof::None {
-            missing.extend(std::mem::take(&mut self.living).into_values());
+            missing.extend(self.living.values().cloned());
         }
         missing.retain(|entry| !named.contains(&entry.id));
         receipt.omitted += std::mem::take(&mut self.forgotten);
@@ -74,6 +74,22 @@ impl Known {
             receipt.processes.append(&mut missing);
             receipt.processes.sort_by_key(|entry| (entry.id.start_time, entry.id.pid));
         }
+    }
+
+    /// The exits that nobody has told, of processes whose end is on the receipt. Who would have seen them is dead.
+    pub(super) fn take_untold_exits(&mut self, receipt: &Receipt) -> Vec<Event> {
+        let listed = receipt.processes.iter().chain(&receipt.unattributed);
+        let ended = listed.filter(|entry| self.living.remove(&entry.id).is_some());
+        let exit = |entry: &ReceiptEntry| {
+            let exit = match entry.outcome {
+                Outcome::Ended(exit) => Some(exit),
+                Outcome::Gone => None,
+                Outcome::Survived => return None,
+            };
+            let command = entry.command.as_deref().and_then(|line| line.split(' ').next()).map(str::to_owned);
+            Some(Event::ProcessExited { process: entry.id, command, exit })
+        };
+        ended.filter_map(exit).collect()
     }
 }
 
@@ -139,6 +155,10 @@ mod tests {
         assert_eq!(outcomes(&receipt), named);
         assert_eq!(receipt.processes[0].command.as_deref(), Some("sleep 9"));
         assert!(receipt.is_empty());
+        // The exits of these were told by nobody; each is told once.
+        let told = |pid, exit| Event::ProcessExited { process: id(pid), command: Some("sleep".into()), exit };
+        assert_eq!(known.take_untold_exits(&receipt), [told(3, None), told(4, Some(ExitStatus::Signal(9)))]);
+        assert_eq!(known.take_untold_exits(&receipt), []);
     }
 
     #[test]

@@ -635,6 +635,9 @@ impl Core {
                 self.known.complete(receipt);
             }
             self.witness.complete(receipt);
+            for exit in self.known.take_untold_exits(receipt) {
+                self.log.push(0, exit);
+            }
         }
         self.witness.give_up();
         if self.tries_again(receipt.as_deref()) {
