@@ -265,7 +265,10 @@ impl std::fmt::Display for StateView {
                 write!(f, "ended: {reason}")?;
                 match receipt {
                     Some(receipt) if receipt.is_empty() => Ok(()),
-                    Some(receipt) => write!(f, " ({} survivors)", receipt.survivors.len()),
+                    Some(receipt) => match receipt.doubt() {
+                        None => write!(f, " ({} survivors)", receipt.survivors.len()),
+                        Some(doubt) => write!(f, " (survivors not provable: {doubt})"),
+                    },
                     None => f.write_str(" (no receipt)"),
                 }
             }

@@ -127,7 +127,10 @@ pub enum WireError {
         theirs: u32,
     },
     /// Something outlived the kill.
-    #[error("{} processes survived the kill", .0.survivors.len())]
+    #[error("{}", match .0.doubt() {
+        None => format!("{} processes survived the kill", .0.survivors.len()),
+        Some(doubt) => format!("whether anything survived the kill is not provable: {doubt}"),
+    })]
     Survivors(Box<Receipt>),
     /// A system call failed that should not.
     #[error("{operation} failed: {reason}")]

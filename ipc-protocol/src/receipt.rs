@@ -211,6 +211,18 @@ impl Receipt {
             && self.unmarked != Some(false)
     }
 
+    /// Why it is unknown whether anything is left, where no survivor is named and nothing is proven either.
+    pub fn doubt(&self) -> Option<&'static str> {
+        if !self.survivors.is_empty() || self.is_empty() {
+            return None;
+        }
+        Some(match (self.cgroup_empty, self.unmarked) {
+            (Some(false), _) => "its cgroup has members that cannot be seen",
+            (_, Some(false)) => "a process carries its marker",
+            _ => "the kill ran out of time before a proof",
+        })
+    }
+
     /// How long the kill took.
     pub fn duration(&self) -> Duration {
         Duration::from_micros(self.duration_us)
@@ -256,7 +268,11 @@ impl fmt::Display for Receipt {
     /// One line for people: how many ended, in what time, on what proof.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ended = self.processes.len() - self.survivors.len().min(self.processes.len());
-        write!(f, "{ended} ended in {:.1} ms, {} survivors", self.duration_us as f64 / 1000.0, self.survivors.len())?;
+        write!(f, "{ended} ended in {:.1} ms, ", self.duration_us as f64 / 1000.0)?;
+        match self.doubt() {
+            None => write!(f, "{} survivors", self.survivors.len())?,
+            Some(doubt) => write!(f, "survivors not provable: {doubt}")?,
+        }
         match self.proof {
             Proof::NoChildren => f.write_str(" (proof: the kernel says the subreaper has no child left)"),
             Proof::QuietRounds(n) => write!(f, " (proof: {n} quiet rounds of the fork server)"),

@@ -307,7 +307,10 @@ pub enum Error {
         reason: String,
     },
     /// Something outlived the kill.
-    #[error("{} processes of session {} survived the kill: {:?}", .0.survivors.len(), .0.session_id, .0.survivors)]
+    #[error("{}", match .0.doubt() {
+        None => format!("{} processes of session {} survived the kill: {:?}", .0.survivors.len(), .0.session_id, .0.survivors),
+        Some(doubt) => format!("whether anything of session {} survived the kill is not provable: {doubt}", .0.session_id),
+    })]
     Survivors(Box<Receipt>),
     /// The manager was shut down.
     #[error("the manager was shut down")]

@@ -38,6 +38,9 @@ const QUIET_ROUNDS: u32 = 3;
 /// How long a kill goes on after its grace, before it reports survivors. A host waits 10 s for that word (`Deadlines` in
 /// proxy-manager): on a busy machine too it has to come before that, else the call ends in a deadline that names nobody.
 const PATIENCE: Duration = Duration::from_secs(6);
+/// The same where every process that is left is another user's, and may not be signalled: it will not be either later. Those
+/// that drop or gain rights by an exec have been met in both states by then.
+const REFUSED_PATIENCE: Duration = Duration::from_secs(1);
 /// Dead children reaped in one step: more would starve the killing of a fork storm.
 const REAP_BOUND: usize = 256;
 /// After a SIGKILL to all at once: how long nothing may die before the living are killed one by one.
@@ -86,7 +89,11 @@ pub struct Kill {
     /// Met, with their command line as it was then.
     noted: BTreeSet<ProcessId>,
     signalled: BTreeSet<ProcessId>,
+    /// The last SIGKILL to them was refused.
+    refused: BTreeSet<ProcessId>,
     alive_in_round: bool,
+    /// One of the living was not refused.
+    reached_in_round: bool,
     /// What belongs to the tree that is to be ended.
     tree: BTreeSet<ProcessId>,
     /// A process was found in this round that belongs to it.
@@ -123,7 +130,9 @@ impl Kill {
             discoveries: None,
             noted: BTreeSet::new(),
             signalled: BTreeSet::new(),
+            refused: BTreeSet::new(),
             alive_in_round: false,
+            reached_in_round: false,
             tree,
             grown: false,
             still: false,
@@ -232,6 +241,10 @@ impl Kill {
             let new = registry.discoveries != known || registry.was_blind();
             self.discoveries = Some(registry.discoveries);
             let alive = std::mem::take(&mut self.alive_in_round);
+            let reached = std::mem::take(&mut self.reached_in_round);
+            if alive && !reached && !new && killing && self.began.elapsed() > self.options.grace + REFUSED_PATIENCE {
+                return self.done(registry, Proof::None);
+            }
             self.still = killing && !std::mem::take(&mut self.grown);
             self.quiet = if alive || new { 0 } else { self.quiet + 1 };
             match &self.scope {
@@ -299,6 +312,7 @@ impl Kill {
             First::Looking(met) if met.len() < NOTED_FIRST => met.push(id),
             _ => self.signal(registry, id, killing),
         }
+        self.reached_in_round |= !self.refused.contains(&id);
     }
 
     /// Whether nothing is to be spared.
@@ -413,12 +427,17 @@ impl Kill {
         let Ok(process) = PidFd::open(id) else { return };
         let signals: &[Signal] = if killing { &[Signal::Kill] } else { &[Signal::Term, Signal::Cont] };
         for signal in signals {
-            if let Err(error) = process.signal(*signal)
-                && error.kind() == std::io::ErrorKind::PermissionDenied
-                && first
-            {
-                let operation = format!("sending SIG{signal} to process {id}");
-                registry.emit(RegistryEvent::Error { operation, error: error.to_string() });
+            match process.signal(*signal) {
+                Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                    if killing {
+                        self.refused.insert(id);
+                    }
+                    if first {
+                        let operation = format!("sending SIG{signal} to process {id}");
+                        registry.emit(RegistryEvent::Error { operation, error: error.to_string() });
+                    }
+                }
+                _ => _ = self.refused.remove(&id),
             }
         }
     }

@@ -33,6 +33,7 @@ const CASES: &[(&str, Case)] = &[
     ("not_to_be_dumpable_hides_a_process", not_to_be_dumpable_hides_a_process),
     ("a_view_shows_the_own_group_alone", a_view_shows_the_own_group_alone),
     ("a_private_directory_is_of_one_namespace", a_private_directory_is_of_one_namespace),
+    ("what_may_not_be_signalled_is_named", what_may_not_be_signalled_is_named),
     ("what_is_older_than_a_session_is_moved_out", what_is_older_than_a_session_is_moved_out),
 ];
 
@@ -548,4 +549,37 @@ fn what_is_older_than_a_session_is_moved_out() {
     assert_eq!([bystander, own.pid].map(groups), before);
     // The registry has removed the group: it is made again for who removes it here.
     fs::create_dir(&group.0).expect("made");
+}
+
+/// A child that a setuid program has made root's outlives the kill of an ordinary user, which says so before long.
+fn what_may_not_be_signalled_is_named() {
+    use std::os::unix::fs::PermissionsExt;
+    const NOBODY: u32 = 65534;
+    /// The call promises no more than 3 s beyond its grace.
+    const LONGEST: Duration = Duration::from_secs(3);
+    if !rustix::process::geteuid().is_root() {
+        return println!("NOT RUN: it takes root to make a setuid program");
+    }
+    let program = PathBuf::from(format!("/var/tmp/agent-proxy-setpriv-{}", std::process::id()));
+    fs::copy("/usr/bin/setpriv", &program).expect("copied");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).expect("permitted");
+    let become_user = |user: u32| nix::unistd::seteuid(user.into()).expect("changed");
+    nix::unistd::setresuid(NOBODY.into(), NOBODY.into(), 0.into()).expect("changed");
+    let mut registry = new_registry();
+    let script = format!("{} --reuid=0 --clear-groups sleep 1000 & exec sleep 1001", program.display());
+    let agent = registry.spawn(shell(&script)).expect("started").id();
+    let child = until("root's child", || {
+        let mut list = registry.list().into_iter();
+        list.find(|info| info.id != agent && info.command.as_deref() == Some("sleep")).map(|info| info.id)
+    });
+    let began = Instant::now();
+    let receipt = registry.kill_all(KillOptions::NOW);
+    let took = began.elapsed();
+    become_user(0);
+    nix::unistd::setresuid(0.into(), 0.into(), 0.into()).expect("changed");
+    PidFd::open(child).and_then(|child| child.signal(Signal::Kill)).expect("signalled");
+    reap_all(&mut registry);
+    fs::remove_file(&program).expect("removed");
+    assert_eq!(receipt.survivors, [child], "{receipt:?}");
+    assert!(took < LONGEST, "{took:?}");
 }

@@ -88,7 +88,10 @@ fn ended(receipt: &Receipt) -> String {
 }
 
 fn survivors(receipt: &Receipt, style: Style) -> String {
-    let text = count(receipt.survivors.len(), "survivor", "survivors");
+    let text = match receipt.doubt() {
+        None => count(receipt.survivors.len(), "survivor", "survivors"),
+        Some(doubt) => format!("survivors not provable: {doubt}"),
+    };
     if receipt.is_empty() { style.green(text) } else { style.red(text) }
 }
 
@@ -237,5 +240,13 @@ proof: the kernel says that the session's subreaper has no child left
             assert!(text.contains(part), "{part} in {text}");
         }
         assert!(summaries(&[receipt]).contains("NOT proven"));
+    }
+
+    #[test]
+    fn where_nothing_is_proven_nobody_is_said_to_have_been_ended() {
+        let receipt = receipt(Vec::new(), Proof::None);
+        for text in [render(&receipt, Style::PLAIN, None), summary(&receipt, Style::PLAIN), receipt.to_string()] {
+            assert!(text.contains("not provable") && !text.contains("0 survivors"), "{text}");
+        }
     }
 }
