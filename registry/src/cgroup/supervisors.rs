@@ -94,7 +94,7 @@ pub fn free_supervisor(pid: Pid) {
 }
 
 impl Group {
-    /// Moves out what is none of the session's: see [`is_foreign`].
+    /// Moves out what is none of the session's: what is older, or a supervisor that this process has started, or this process.
     ///
     /// # Errors
     /// When some of it stays, or the members cannot be listed: a kill of the group would strike it.
