@@ -73,7 +73,8 @@ pub use proxy_child::ChildToken;
 pub use registry::{Controllers, Unavailable};
 pub use roster::{SessionFilter, SessionRecord, SessionStatus};
 pub use session::{
-    ProcessUse, PromptMode, SessionHandle, SessionInfo, SessionMetrics, SessionState, Turn, TurnEnd, TurnUsage,
+    ProcessUse, PromptMode, QueuedPrompt, SessionHandle, SessionInfo, SessionMetrics, SessionState, Turn, TurnEnd,
+    TurnUsage,
 };
 pub use state::{Recovered, Recovery};
 pub use supervision::{Occupancy, SessionBound};

@@ -192,12 +192,34 @@ async fn what_is_asked_of_a_session_at_rest_is_done_by_the_next_manager_and_once
     manager.shutdown().await;
     asked_of_nobody(&scratch.path().join("state"), session.id(), "history");
     let manager = lasting(&scratch).await;
+    // It waits for the resume, and is listed meanwhile.
+    let listed = queued(&manager, session.id()).await;
+    assert_eq!(listed, ["history"]);
+    assert_eq!(manager.record(session.id()).expect("kept").queued, 1);
+    soon("the resume", manager.resume_session(session.id())).await.expect("resumed");
     said_until(&manager, &session, "0 before").await;
+    assert_eq!(queued(&manager, session.id()).await, [""; 0]);
     manager.shutdown().await;
     let manager = lasting(&scratch).await;
     append(&manager, &session, "agent:action:prompt:called", json!({"content": "history"})).await;
     assert_eq!(said_until(&manager, &session, "1 before").await, ["0 before", "1 before"]);
     manager.shutdown().await;
+}
+
+/// The prompts that wait in a session, once those of earlier managers are there.
+async fn queued(manager: &ProxyManager, id: &SessionId) -> Vec<String> {
+    // Behind what is looked for at the beginning.
+    let event = manager.append_event(id, "agent:action:dance:called", 1, Json::null());
+    let at = soon("the append", event).await.expect("appended");
+    let name = format!(" at {at:020}");
+    event_of(manager, id, |event| matches!(event, Event::ActionFailed { action, .. } if action.ends_with(&name))).await;
+    let info = manager.session(id).expect("known").info();
+    info.queued.into_iter().map(|prompt| prompt.text).collect()
+}
+
+async fn event_of(manager: &ProxyManager, id: &SessionId, is_it: impl Fn(&Event) -> bool) {
+    let mut events = manager.subscribe_from(id, 0).expect("known");
+    event(&mut events, "an event", |envelope| is_it(&envelope.event).then_some(())).await;
 }
 
 /// A host that can be killed, with a suspended session.
@@ -230,26 +252,30 @@ async fn what_is_asked_of_a_session_at_rest_is_done_once_though_the_host_is_kill
             host.line("a turn", |line| (line["payload"]["prompt"] == "say 2").then_some(()));
         }
         host.kill();
-        let claimed = claimed_by_the_dead(&state, &id);
+        let begun = cursor_of_the_dead(&state, &id, "prompts:begun");
         if is_held {
-            assert_eq!(claimed, asked[0].0, "the first is being done, the others wait for it");
+            assert!(begun < asked[0].0, "the agent is not there, so none was begun: {begun}");
             fs::remove_file(hold(&state)).expect("removed");
         }
         let manager = next(&state).await;
         let mut events = manager.subscribe_from(&id, 0).expect("known");
         let last = json!({ "content": "say last" });
         soon("the append", manager.append_event(&id, PROMPT, 1, Json::from(&last))).await.expect("appended");
-        let mut turns = Vec::new();
+        let (mut turns, mut failed) = (Vec::new(), Vec::new());
         event(&mut events, "the last turn", |envelope| {
-            let Event::TurnStarted { prompt, .. } = &envelope.event else { return None };
-            turns.push(prompt.clone());
-            (prompt == "say last").then_some(())
+            match &envelope.event {
+                Event::ActionFailed { action, .. } => failed.push(action.clone()),
+                Event::TurnStarted { prompt, .. } => turns.push(prompt.clone()),
+                _ => {}
+            }
+            (turns.last()? == "say last").then_some(())
         })
         .await;
-        for (offset, prompt) in &asked {
-            let times = turns.iter().filter(|turn| *turn == prompt).count();
-            assert!(times <= 1 && (times == 1 || *offset <= claimed), "{prompt} at {offset}: {turns:?}, {claimed}");
-        }
+        // Each has its turn, in order. One whose turn its host did not see the end of is told as failed beside that.
+        let prompts: Vec<_> = asked.iter().map(|(_, prompt)| prompt.as_str()).chain(["say last"]).collect();
+        assert_eq!(turns, prompts, "{begun}");
+        let of_begun = |action: &String| action.ends_with(&format!(" at {begun:020}"));
+        assert!(failed.iter().all(of_begun) && failed.len() <= 1, "{failed:?}, {begun}");
         manager.shutdown().await;
     }
 }
@@ -461,8 +487,12 @@ async fn next(state: &Path) -> ProxyManager {
 
 /// Up to where a host that is dead has done, or begun to do, what was asked of a session.
 fn claimed_by_the_dead(state: &Path, id: &SessionId) -> u64 {
+    cursor_of_the_dead(state, id, "actions")
+}
+
+fn cursor_of_the_dead(state: &Path, id: &SessionId, consumer: &str) -> u64 {
     let log = until("the log is free", || EventLog::open(state.join("log.sqlite"), Options::default()).ok());
-    log.cursor("actions", id).expect("read")
+    log.cursor(consumer, id).expect("read")
 }
 
 #[tokio::test]
@@ -474,24 +504,101 @@ async fn what_waits_at_a_shutdown_is_done_by_the_next_manager() {
     append(&manager, &session, "agent:action:prompt:called", json!({"content": "history"})).await;
     manager.shutdown().await;
     let manager = lasting(&scratch).await;
+    soon("the resume", manager.resume_session(session.id())).await.expect("resumed");
     assert_eq!(said_until(&manager, &session, "0 before").await, ["0 before"]);
     manager.shutdown().await;
+}
+
+/// A session whose turn runs, with a queued prompt and an appended one behind it; where the appended one is.
+async fn with_queue(manager: &ProxyManager) -> (SessionHandle, u64) {
+    let session = start(manager).await;
+    let mut events = session.subscribe();
+    session.prompt("say one\nwait", PromptMode::Refuse).await.expect("prompted");
+    text(&mut events, "one").await;
+    session.prompt("say two", PromptMode::Queue).await.expect("queued");
+    let at = append(manager, &session, "agent:action:prompt:called", json!({"content": "say three"})).await;
+    assert_eq!(queued(manager, session.id()).await, ["say two", "say three"]);
+    (session, at)
 }
 
 #[tokio::test]
 async fn a_prompt_that_waits_for_its_turn_in_vain_is_told() {
     let scratch = tempfile::tempdir().expect("a directory");
     let manager = lasting(&scratch).await;
-    let session = start(&manager).await;
+    let (session, at) = with_queue(&manager).await;
+    manager.suspend_session(session.id(), KillOptions::NOW).await.expect("suspended");
+    // They wait for the resume, which never comes.
+    assert_eq!(queued(&manager, session.id()).await, ["say two", "say three"]);
+    manager.kill_session(session.id(), KillOptions::NOW).await.expect("ended");
+    let all =
+        until_event(&manager, session.id(), |envelope| matches!(envelope.event, Event::SessionEnded { .. })).await;
+    assert_eq!((failures_at(&all, at - 1).len(), failures_at(&all, at).len()), (1, 1), "{all:?}");
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_is_queued_is_done_in_order_at_the_next_resume_here_or_by_the_next_manager() {
+    for is_next in [false, true] {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let mut manager = lasting(&scratch).await;
+        let (session, _) = with_queue(&manager).await;
+        if is_next {
+            manager.shutdown().await;
+            manager = lasting(&scratch).await;
+        } else {
+            manager.suspend_session(session.id(), KillOptions::NOW).await.expect("suspended");
+        }
+        // A prompt resumes it, and comes behind them.
+        soon("the prompt", manager.send_prompt(session.id(), "say four", PromptMode::Queue)).await.expect("queued");
+        assert_eq!(said_until(&manager, &session, "four").await, ["one", "two", "three", "four"]);
+        manager.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn deletion_tells_what_waits() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let manager = lasting(&scratch).await;
+    let (session, at) = with_queue(&manager).await;
+    manager.suspend_session(session.id(), KillOptions::NOW).await.expect("suspended");
+    let mut events = manager.subscribe_from(session.id(), at).expect("known");
+    manager.delete_session(session.id()).await.expect("deleted");
+    let mut failed = Vec::new();
+    while !failed.iter().any(|action: &String| action.ends_with(&format!(" at {at:020}"))) {
+        failed.push(failure(&mut events).await.0);
+    }
+    assert!(failed.iter().any(|action| action.ends_with(&format!(" at {:020}", at - 1))), "{failed:?}");
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_rule_whose_action_finds_no_room_leaves_nothing_in_the_stream() {
+    let rule: ActionRule =
+        serde_json::from_value(json!({"on": "slack:*", "action": "prompt", "payload": {"content": "say {text}"}}))
+            .expect("a rule");
+    let manager = builder().rules([rule]).build().await.expect("built");
+    let session = manager.start_session(fake()).await.expect("started");
     let mut events = session.subscribe();
     session.prompt("say one\nwait", PromptMode::Refuse).await.expect("prompted");
     text(&mut events, "one").await;
-    let at = append(&manager, &session, "agent:action:prompt:called", json!({"content": "say two"})).await;
-    // What is asked for next is done after it was taken.
-    append(&manager, &session, "agent:action:dance:called", json!({})).await;
-    failure(&mut events).await;
-    manager.suspend_session(session.id(), KillOptions::NOW).await.expect("suspended");
-    let (action, error) = failure(&mut events).await;
-    assert_eq!(action, format!("agent:action:prompt:called at {at:020}"), "{error}");
+    for n in 0..64 {
+        session.prompt(format!("say {n}"), PromptMode::Queue).await.expect("queued");
+    }
+    let before = session.info().last_offset;
+    for _ in 0..2 {
+        let refused = manager.append_event(session.id(), "slack:received", 1, Json::from(&json!({"text": "x"}))).await;
+        assert!(matches!(refused, Err(Error::Busy { .. })), "{refused:?}");
+    }
+    assert_eq!(session.info().last_offset, before, "a retry doubles nothing");
+    // With room the event and what is made of it are appended together; the offset is the event's.
+    session.abort(ipc_protocol::AbortPolicy::LeaveProcesses).await.expect("aborted");
+    text(&mut events, "0").await;
+    let at = append(&manager, &session, "slack:received", json!({"text": "last"})).await;
+    let mut two = session.subscribe_from(at - 1);
+    for wanted in ["slack:received", "agent:action:prompt:called"] {
+        let envelope = soon("an event", two.next()).await.expect("kept");
+        assert!(matches!(&envelope.event, Event::External { kind, .. } if &**kind == wanted), "{envelope:?}");
+    }
+    text(&mut events, "last").await;
     manager.shutdown().await;
 }

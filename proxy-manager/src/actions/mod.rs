@@ -9,7 +9,7 @@
 
 mod rules;
 
-use ipc_protocol::{AgentSessionConfig, Json, KillOptions, PermissionAnswer};
+use ipc_protocol::{AgentSessionConfig, Json, KillOptions, PermissionAnswer, Prompt};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -30,7 +30,7 @@ pub(crate) struct Action {
 /// What is to be done in, or to, the session of the stream.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Verb {
-    Prompt { text: String, mode: PromptMode },
+    Prompt { prompt: Prompt, mode: PromptMode },
     Abort { kill: bool },
     Steer { text: String },
     Permission { request: String, answer: PermissionAnswer },
@@ -75,8 +75,12 @@ pub(crate) fn parse(kind: &str, payload: &Json) -> Option<Result<Action, String>
 fn verb(verb: &str, payload: &Json) -> Result<Verb, String> {
     Ok(match verb {
         "prompt" | "send-user-message" => {
-            let Words { text, mode } = read(payload)?;
-            Verb::Prompt { text, mode: mode.unwrap_or(PromptMode::Queue) }
+            let Asked { prompt, mode } = read(payload)?;
+            let prompt = match prompt {
+                Said::Text(text) => text.into(),
+                Said::Parts(prompt) => prompt,
+            };
+            Verb::Prompt { prompt, mode: mode.unwrap_or(PromptMode::Queue) }
         }
         "steer" => Verb::Steer { text: read::<Words>(payload)?.text },
         "abort" => Verb::Abort { kill: read::<Abort>(payload)?.kill_turn },
@@ -106,10 +110,24 @@ fn read<T: for<'de> Deserialize<'de>>(payload: &Json) -> Result<T, String> {
 }
 
 #[derive(Deserialize)]
+struct Asked {
+    #[serde(alias = "content", alias = "text", alias = "message")]
+    prompt: Said,
+    mode: Option<PromptMode>,
+}
+
+/// Words, or parts with pictures and files among them.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "`text` is a text, or an array of parts")]
+enum Said {
+    Text(String),
+    Parts(Prompt),
+}
+
+#[derive(Deserialize)]
 struct Words {
     #[serde(alias = "content", alias = "prompt", alias = "message")]
     text: String,
-    mode: Option<PromptMode>,
 }
 
 #[derive(Deserialize)]
@@ -139,6 +157,7 @@ struct Destroy {
 
 #[cfg(test)]
 mod tests {
+    use ipc_protocol::PromptPart;
     use serde_json::json;
 
     use super::*;
@@ -151,7 +170,7 @@ mod tests {
     fn types_say_what_and_for_whom() {
         let prompt = |agent: Option<&str>| Action {
             agent: agent.map(str::to_owned),
-            verb: Verb::Prompt { text: "hi".into(), mode: PromptMode::Queue },
+            verb: Verb::Prompt { prompt: "hi".into(), mode: PromptMode::Queue },
         };
         for (kind, agent) in [
             ("agent:action:prompt:called", None),
@@ -172,7 +191,12 @@ mod tests {
     #[test]
     fn payloads_that_do_not_fit_are_told() {
         let verb = |verb: &str, payload| action(&format!("agent:action:{verb}:called"), payload).expect("an action");
-        assert!(verb("prompt", json!({})).expect_err("no text").contains("text"));
+        assert!(verb("prompt", json!({})).expect_err("no text").contains("prompt"));
+        assert!(verb("prompt", json!({"text": 1})).expect_err("a number").contains("an array of parts"));
+        let parts = vec![PromptPart::Text("look".into()), PromptPart::File { path: "/a".into() }];
+        let payload = json!({"prompt": [{"text": "look"}, {"file": {"path": "/a"}}], "mode": "refuse"});
+        let prompted = verb("prompt", payload).expect("it fits").verb;
+        assert_eq!(prompted, Verb::Prompt { prompt: parts.into(), mode: PromptMode::Refuse });
         assert!(verb("dance", json!({})).expect_err("unknown").contains("session-destroy"));
         assert!(verb("prompt", json!([1])).is_err());
         let verbs = |payload, name| verb(name, payload).expect("it fits").verb;

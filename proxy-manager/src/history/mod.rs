@@ -22,7 +22,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::roster::Roster;
 
-pub(crate) use self::log::Log;
+pub(crate) use self::log::{InUse, Log};
 pub use subscription::Subscription;
 pub(crate) use writer::{Held, RETRY, Writer};
 

@@ -30,6 +30,8 @@ pub(crate) struct Writer {
     source: u64,
     /// Who waits for the batch.
     then: Option<Then>,
+    /// A consumer of the stream, and the offset that it has come to: stored with the batch, or not at all.
+    cursor: Option<(&'static str, u64)>,
     leaves_open: bool,
 }
 
@@ -44,7 +46,7 @@ impl Writer {
     pub(super) fn new(history: Arc<History>) -> Self {
         let next = history.assigned.load(Ordering::Acquire) + 1;
         let source = history.source.load(Ordering::Acquire);
-        Self { history, next, batch: Vec::new(), source, then: None, leaves_open: false }
+        Self { history, next, batch: Vec::new(), source, then: None, cursor: None, leaves_open: false }
     }
 
     /// Another writer will come: readers wait for that.
@@ -55,6 +57,7 @@ impl Writer {
     /// Nothing of the batch is told, and readers wait for another writer.
     pub(crate) fn call_off(&mut self) {
         self.batch.clear();
+        self.cursor = None;
         self.leave_open();
     }
 
@@ -62,6 +65,20 @@ impl Writer {
     pub(crate) fn push(&mut self, turn: u64, event: Event) {
         self.batch.extend(event.older(self.history.shapes).map(|older| (turn, older)));
         self.batch.push((turn, event));
+    }
+
+    /// Moves a consumer's cursor with the batch.
+    pub(crate) fn move_cursor(&mut self, consumer: &'static str, offset: u64) {
+        // A batch has room for one.
+        if self.cursor.is_some_and(|(other, _)| other != consumer) {
+            self.commit();
+        }
+        self.cursor = Some((consumer, offset));
+    }
+
+    /// Offset of the event that is pushed next. Without a failure before: the marker for that would come first.
+    pub(crate) fn next_offset(&self) -> u64 {
+        self.next + self.batch.len() as u64 + u64::from(self.is_holed())
     }
 
     /// What is in the batch came up to this message of the proxy.
@@ -128,14 +145,15 @@ impl Writer {
 
     /// Appends the batch, and wakes the readers once: now, or when the log has it.
     pub(crate) fn commit(&mut self) {
-        if self.batch.is_empty() && !self.is_held() {
+        let is_empty = self.batch.is_empty() && self.cursor.is_none();
+        if is_empty && !self.is_held() {
             return;
         }
         let log = self.history.log.get();
         if log.is_none() {
             self.history.let_go_of_held();
         }
-        let next = if self.batch.is_empty() { None } else { self.finish_batch(log.is_some()) };
+        let next = if is_empty { None } else { self.finish_batch(log.is_some()) };
         if let Some(log) = log {
             self.history.hand_on(&log, next);
         }
@@ -145,6 +163,7 @@ impl Writer {
     fn finish_batch(&mut self, has_log: bool) -> Option<Full> {
         let created_at = now_in_ms();
         let session = &self.history.session;
+        let cursor = self.cursor.take().map(|(consumer, offset)| (consumer.to_owned(), offset));
         let hole = if has_log { self.hole() } else { None };
         let first = hole.map_or(self.next, |hole| hole.from);
         // Who reads the log later is told of the hole in it.
@@ -175,7 +194,7 @@ impl Writer {
             first,
             events: envelopes.clone(),
             source: self.source,
-            cursor: None,
+            cursor,
         };
         let done = done(self.history.clone(), envelopes, first, weight, self.source, self.then.take());
         Some(Full { batch, done })
@@ -185,6 +204,11 @@ impl Writer {
     pub(crate) fn commit_and(&mut self, then: impl FnOnce(Result<u64, LogError>) + Send + 'static) {
         self.then = Some(Box::new(then));
         self.commit();
+    }
+
+    /// Whether the log lacks something that no marker stands for yet.
+    fn is_holed(&self) -> bool {
+        self.is_kept() && self.history.trouble().hole.is_some()
     }
 
     /// What the log lacks, up to the marker itself, which gets the next offset. Once for each failure: another one makes it
@@ -234,6 +258,7 @@ fn done(
     then: Option<Then>,
 ) -> Done {
     let last = envelopes.last().map_or(0, |envelope| envelope.offset);
+    let is_awaited = then.is_some();
     Box::new(move |result| {
         let mut is_news = false;
         let kept = {
@@ -269,7 +294,7 @@ fn done(
         let before = history.waiting.fetch_sub(weight, Ordering::AcqRel);
         // What a failed log lacks is told; to have it twice would not help.
         history.kept_source.fetch_max(source, Ordering::AcqRel);
-        if before > MOST_WAITING || is_news || history.tells_all.load(Ordering::Acquire) {
+        if before > MOST_WAITING || is_news || is_awaited || history.tells_all.load(Ordering::Acquire) {
             history.news.notify_one();
         }
     })

@@ -12,7 +12,11 @@ use ipc_protocol::{
 };
 use tokio::{sync::oneshot, time::timeout};
 
-use super::{Inner, ProxyManager, append::act_on_missed, roster::log_of};
+use super::{
+    Inner, ProxyManager,
+    append::{Undone, act_on_missed, find_undone_in},
+    roster::log_of,
+};
 use crate::{
     Error, Recovered, Result, SessionRecord,
     blocking::blocking,
@@ -99,8 +103,8 @@ struct Coming {
     session: Arc<Session>,
     aftermath: Arc<Aftermath>,
     ready: oneshot::Receiver<Result<()>>,
-    /// Offset of the last event that earlier hosts appended.
-    last: u64,
+    /// What earlier hosts were asked for, and did not do.
+    undone: Undone,
 }
 
 impl ProxyManager {
@@ -125,7 +129,14 @@ impl ProxyManager {
                     }
                     None => None,
                 };
-                match self.take_over(&server, detached, journal, before) {
+                let undone = match self.inner.streams.log.get() {
+                    Some(log) => find_undone_in(log, &id).await.unwrap_or_else(|error| {
+                        tracing::warn!(session = %id, %error, "actions may be missed");
+                        Undone::default()
+                    }),
+                    None => Undone::default(),
+                };
+                match self.take_over(&server, detached, journal, before, undone) {
                     Ok(session) => coming.push(self.welcome(session).await),
                     Err(error) => tracing::warn!(session = %id, %error, "a detached session cannot be taken over"),
                 }
@@ -146,7 +157,7 @@ impl ProxyManager {
 
     /// Sees to a session once it is ready, however long that takes, and then does what its last host had no time for: that comes
     /// before anything that this one is asked for. What is given back resolves in between, or when it has ended.
-    async fn welcome(&self, Coming { session, aftermath, ready, last }: Coming) -> oneshot::Receiver<()> {
+    async fn welcome(&self, Coming { session, aftermath, ready, undone }: Coming) -> oneshot::Receiver<()> {
         let (tell, came) = oneshot::channel();
         let manager = Arc::downgrade(&self.inner);
         let row = session.clone();
@@ -168,7 +179,7 @@ impl ProxyManager {
             drop(inner);
             // The build may have gone on without it.
             let _ = tell.send(());
-            act_on_missed(&manager, &id, last).await;
+            act_on_missed(&manager, &id, undone).await;
         };
         row.row().begin_with(welcome).await;
         came
@@ -180,6 +191,7 @@ impl ProxyManager {
         detached: DetachedSession,
         journal: Option<Journal>,
         before: Option<(SessionRecord, Count)>,
+        mut undone: Undone,
     ) -> Result<Coming> {
         let Inner { directory, deadlines, streams, homes, records, leases, .. } = &*self.inner;
         let DetachedSession { session: id, process: proxy, card } = detached;
@@ -218,7 +230,10 @@ impl ProxyManager {
             lifecycle,
             slot,
             budget,
+            interrupted: undone.take_begun(),
         };
+        // Before its task is there: what waits comes before anything else.
+        let undone = undone.load(&session);
         // Written down once it was ready; else its card says.
         let keys = records.read(session.id()).map_or(card.keys, |record| record.keys);
         let aftermath = Aftermath::adopted(records.clone(), homes, session.id(), home.as_deref(), keys);
@@ -228,7 +243,7 @@ impl ProxyManager {
         let serial = directory.insert(&session)?;
         let life = task.run(directory.clone(), serial, Fork { server: server.clone(), socket: theirs });
         tokio::spawn(self.lives(life, &session));
-        Ok(Coming { session, aftermath, ready, last: head.last })
+        Ok(Coming { session, aftermath, ready, undone })
     }
 
     /// What a session needs that is to outlive this host, if it is to.

@@ -7,7 +7,7 @@ use ipc_protocol::{AgentSessionConfig, EndReason, Envelope, Event, OnMissing, Re
 use event_log::{Done, EventLog, Imported, Limit, LogError};
 use tokio::{sync::oneshot, time::timeout};
 
-use super::{Inner, ProxyManager};
+use super::{Inner, ProxyManager, append::find_undone_in};
 use crate::{
     Error, Recovery, Result, ResumeOptions, SessionFilter, SessionHandle, SessionRecord, SessionState, SessionStatus,
     blocking::blocking,
@@ -29,7 +29,14 @@ pub(super) fn written() -> (Done, Written) {
 impl ProxyManager {
     /// What is kept of every session that `filter` fits, by id: with a state directory those of earlier managers too.
     pub fn records(&self, filter: &SessionFilter) -> Vec<SessionRecord> {
-        self.inner.streams.roster.list(filter)
+        let records = self.inner.streams.roster.list(filter).into_iter();
+        records.map(|record| self.with_queue(record)).collect()
+    }
+
+    /// How many prompts wait is known by the session, which is there as long as some may.
+    fn with_queue(&self, record: SessionRecord) -> SessionRecord {
+        let session = self.inner.directory.get(&record.session_id);
+        SessionRecord { queued: session.map_or(0, |session| session.queue().len()), ..record }
     }
 
     /// What is kept of a session.
@@ -37,7 +44,8 @@ impl ProxyManager {
     /// # Errors
     /// [`Error::UnknownSession`].
     pub fn record(&self, session: &SessionId) -> Result<SessionRecord> {
-        self.inner.streams.roster.get(session).ok_or_else(|| Error::UnknownSession { session: session.clone() })
+        let record = self.inner.streams.roster.get(session);
+        record.map(|record| self.with_queue(record)).ok_or_else(|| Error::UnknownSession { session: session.clone() })
     }
 
     /// See [`SessionHandle::transcript`]. Of sessions of earlier managers too.
@@ -231,8 +239,13 @@ impl Inner {
             let count = if was_live { self.counted(&record).await } else { Count::going_on(&record) };
             let session = Arc::new(Session::restored(&record, &count, self.deadlines, &self.streams));
             let receipt = self.receipt_of(&record.session_id);
+            // Nobody will do what it was asked for. What rests does it once it is resumed.
+            let failures = if rests { Vec::new() } else { self.failures_of(&record.session_id, &reason).await };
             if was_live {
                 let mut log = session.history().reopen();
+                for (action, error) in failures {
+                    log.push(0, Event::ActionFailed { action, error });
+                }
                 let (reason, receipt) = (reason.clone(), receipt.clone());
                 log.push(
                     0,
@@ -262,6 +275,18 @@ impl Inner {
             }
         }
         resting
+    }
+
+    /// What was asked of a session that is over now, and why it is not done.
+    async fn failures_of(&self, session: &SessionId, reason: &EndReason) -> Vec<(String, String)> {
+        let Some(log) = self.streams.log.get() else { return Vec::new() };
+        match find_undone_in(log, session).await {
+            Ok(undone) => undone.into_failures(&format!("session {session} has ended: {reason}")),
+            Err(error) => {
+                tracing::warn!(%session, %error, "actions may be missed");
+                Vec::new()
+            }
+        }
     }
 
     /// Forgets what is kept of a session; says whether there was anything.

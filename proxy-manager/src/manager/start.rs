@@ -160,6 +160,9 @@ impl ProxyManager {
         if let Some(known) = &known {
             // Else what is written down at its end is written after it was forgotten.
             known.settled().await?;
+            // Its events go too: this is for who reads them now.
+            let reason = "it is being deleted".to_owned();
+            known.give_up_queue(&Error::Ended { session: session.clone(), reason });
         }
         let (homes, id) = (self.inner.homes.clone(), session.clone());
         let had_home = blocking("removing a session's home", move || homes.delete(&id)).await??;

@@ -309,9 +309,16 @@ impl ProxyManager {
         options: ResumeOptions,
     ) -> Result<SessionHandle> {
         self.open()?;
-        let lives = self.inner.directory.get(id)?.lives().clone();
-        let _one_at_a_time = self.alone(id, &lives).await?;
-        self.resume_alone(id, by, take_back, options).await
+        let session = self.inner.directory.get(id)?;
+        // What earlier managers accepted comes first.
+        session.queue().loaded(self.inner.deadlines.control).await;
+        let _one_at_a_time = self.alone(id, session.lives()).await?;
+        let resumed = self.resume_alone(id, by, take_back, options).await;
+        if let Err(error @ Error::NativeSessionMissing { .. }) = &resumed {
+            // It never will be.
+            self.inner.directory.get(id)?.give_up_queue(error);
+        }
+        resumed
     }
 
     /// [`Lives::alone`], within the time that somebody else's resume has.

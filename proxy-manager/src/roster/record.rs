@@ -108,6 +108,9 @@ pub struct SessionRecord {
     pub turn_usage: TurnUsage,
     /// Offset of its last event when this was written.
     pub last_offset: u64,
+    /// Accepted prompts that wait for their turn; those of a suspended session wait for its resume.
+    #[serde(default)]
+    pub queued: u64,
 }
 
 impl SessionRecord {
@@ -155,6 +158,7 @@ impl SessionRecord {
             turn_usage: session.turn_usage(),
             // They are on the disk before this is.
             last_offset: session.history().assigned(),
+            queued: session.queue().len(),
         })
     }
 
@@ -218,6 +222,7 @@ impl SessionRecord {
             usage: Usage::default(),
             turn_usage: TurnUsage::default(),
             last_offset: imported.last,
+            queued: 0,
         };
         let mut count = Count::default();
         for envelope in events {
@@ -367,6 +372,7 @@ pub(super) mod tests {
             usage: Usage { input_tokens: Some(7), ..Usage::default() },
             turn_usage: TurnUsage { turn: 3, usage: Usage { input_tokens: Some(2), ..Usage::default() } },
             last_offset: 44,
+            queued: 2,
         }
     }
 
@@ -380,7 +386,7 @@ pub(super) mod tests {
     #[test]
     fn a_record_of_before_there_were_heartbeats_is_read() {
         let mut old = serde_json::to_value(record()).expect("serializes");
-        for field in ["heartbeat", "nativeSessionFile", "endpoint", "messages", "usage", "turnUsage"] {
+        for field in ["heartbeat", "nativeSessionFile", "endpoint", "messages", "usage", "turnUsage", "queued"] {
             old.as_object_mut().expect("an object").remove(field).expect("there");
         }
         let mut read: SessionRecord = serde_json::from_value(old).expect("parses");

@@ -7,19 +7,87 @@ use ipc_protocol::{
     Receipt, Signal,
 };
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{OwnedSemaphorePermit, mpsc, oneshot},
     time::timeout,
 };
 
-use super::{AbortReply, Control, Demand, PromptMode, Reply, Say, Session, SessionState, Turn, pending::Pending};
+use super::{
+    AbortReply, Accepted, Appending, Class, Control, Demand, PromptMode, Reply, Say, Session, SessionState, Turn,
+    pending::Pending,
+    prompts::{QUEUED, Queued},
+};
 use crate::{Deadlines, Error, Result, blocking::blocking, history::Writer};
 
 /// How long a proxy may not answer before it is looked whether somebody has stopped it.
 const STOPPED: Duration = Duration::from_millis(500);
 
 impl Session {
-    pub(crate) async fn prompt(&self, prompt: Prompt, mode: PromptMode) -> Result<Turn> {
-        self.call("prompting", Duration::ZERO, &self.say, |reply| Say::Prompt { prompt, mode, reply }).await
+    /// Prompts the agent. One that has to wait for its turn is appended first, as the action that it is from then on.
+    pub(crate) async fn prompt(self: &Arc<Self>, prompt: Prompt, mode: PromptMode) -> Result<Turn> {
+        let waiting = (mode == PromptMode::Queue).then(|| prompt.clone());
+        let accepted = None;
+        let say = |reply| Say::Prompt { prompt, mode, accepted, reply };
+        match (self.call("prompting", Duration::ZERO, &self.say, say).await, waiting) {
+            (Err(Error::Busy { .. }), Some(prompt)) => self.enqueue(prompt).await,
+            (prompted, _) => prompted,
+        }
+    }
+
+    /// Appends a prompt, and then has it wait for its turn.
+    async fn enqueue(self: &Arc<Self>, prompt: Prompt) -> Result<Turn> {
+        let room = self.queue.room(&self.id)?;
+        let payload = Json::from(&serde_json::json!({ "prompt": prompt, "mode": PromptMode::Queue }));
+        let event = Event::External { kind: QUEUED.into(), version: 1, payload };
+        let (tell, placed) = oneshot::channel();
+        let session = self.clone();
+        let act = move |offset| async move {
+            let accepted = Accepted::new(QUEUED, offset, Some(room));
+            let name = accepted.name.clone();
+            let turn = session.place(prompt, PromptMode::Queue, accepted).await;
+            if let Err(error) = &turn {
+                session.tell_unplaced(offset, name, error).await;
+            }
+            // Nobody waits any more: then nobody is told.
+            let _ = tell.send(turn);
+        };
+        self.append_and_act(None, vec![Appending { event, class: Some(Class::Queued) }], act).await?;
+        // It is the task that answers, at once.
+        let placed = self.appended(async { placed.await.unwrap_or_else(|_| Err(self.over())) });
+        placed.await
+    }
+
+    /// Has a prompt that is in the log wait for its turn, or begin it. From then on the session tells what becomes of it.
+    pub(crate) async fn place(&self, prompt: Prompt, mode: PromptMode, accepted: Accepted) -> Result<Turn> {
+        let accepted = Some(accepted);
+        self.exchange(&self.say, |reply| Say::Prompt { prompt, mode, accepted, reply }).await
+    }
+
+    /// The same in a session that is suspended: it waits for the resume. Says `None` of any other.
+    pub(crate) fn place_at_rest(&self, prompt: Prompt, accepted: Accepted) -> Option<()> {
+        let _still = self.lives.hold_still();
+        if !self.is_suspended() || !self.lives.is_latest(self) {
+            return None;
+        }
+        self.queue.push(Queued { accepted, prompt, ticket: None });
+        Some(())
+    }
+
+    /// Tells of what was accepted and is not done, unless the next manager does it.
+    pub(crate) async fn tell_unplaced(&self, offset: u64, name: String, error: &Error) {
+        if !matches!(error, Error::ShutDown | Error::Draining) && self.queue.is_outstanding(offset) {
+            self.tell_failed(name, error.to_string()).await;
+            self.queue.settle(offset);
+        }
+    }
+
+    /// A session that is suspended can never be resumed: what waits for that is told as failed.
+    pub(crate) fn give_up_queue(&self, error: &Error) {
+        let names = self.queue.give_up(error);
+        self.write_at_rest(|log| {
+            for action in names {
+                log.push(0, Event::ActionFailed { action, error: error.to_string() });
+            }
+        });
     }
 
     pub(crate) async fn steer(&self, prompt: Prompt) -> Result<()> {
@@ -37,23 +105,24 @@ impl Session {
     /// Appends an event that is none of the agent's; says its offset when it is kept and can be read. Where it cannot be kept, it
     /// may be read nonetheless: then the session is degraded.
     pub(crate) async fn append(&self, event: Event) -> Result<u64> {
-        self.appended(self.append_at_last(event)).await
+        self.appended(self.append_at_last(vec![Appending { event, class: None }])).await
     }
 
-    /// The same of what asks for something, which `act` does after what was asked for before: also where the log takes too long for
-    /// this to say so.
+    /// The same of events some of which ask for something, which `act` does after what was asked for before: also where the log
+    /// takes too long for this to say so. They are appended together, or none of them is; what is said is the offset of the last.
     pub(crate) async fn append_and_act<A: Future<Output = ()> + Send + 'static>(
         self: &Arc<Self>,
-        event: Event,
+        room: Option<OwnedSemaphorePermit>,
+        events: Vec<Appending>,
         act: impl FnOnce(u64) -> A + Send + 'static,
     ) -> Result<u64> {
         let session = self.clone();
-        let append = async move { session.append_at_last(event).await };
-        self.appended(self.row.join(&self.id, append, act)).await
+        let append = async move { session.append_at_last(events).await };
+        self.appended(self.row.join_with(room, append, act)).await
     }
 
     /// Waits for what is appended.
-    async fn appended(&self, append: impl Future<Output = Result<u64>>) -> Result<u64> {
+    async fn appended<T>(&self, append: impl Future<Output = Result<T>>) -> Result<T> {
         let after = self.deadlines.control;
         within(after, append).await.unwrap_or_else(|| {
             Err(Error::Deadline { operation: format!("appending an event to session {}", self.id), after })
@@ -61,12 +130,12 @@ impl Session {
     }
 
     /// The same, however long the log takes.
-    async fn append_at_last(&self, event: Event) -> Result<u64> {
+    async fn append_at_last(&self, events: Vec<Appending>) -> Result<u64> {
         loop {
             let later = self.lives.after(self)?;
             let latest = later.as_deref().unwrap_or(self);
             if !latest.is_suspended() {
-                return latest.exchange(&latest.say, |reply| Say::Append { event, reply }).await;
+                return latest.exchange(&latest.say, |reply| Say::Append { events, reply }).await;
             }
             // Its last writer is gone then.
             latest.settled().await?;
@@ -74,8 +143,8 @@ impl Session {
             let append = |log: &mut Writer| {
                 // Who appended before may have waited no longer.
                 drop(log.push_failure());
-                log.push(0, event.clone());
-                log.commit_and(|kept| Pending::answer(reply, kept.map_err(Error::from)));
+                let tell = |kept: Result<u64, event_log::LogError>| Pending::answer(reply, kept.map_err(Error::from));
+                latest.queue.append(log, 0, events.clone(), false, tell);
             };
             if latest.write_at_rest(append).is_none() {
                 // It was resumed, or has ended.
@@ -310,6 +379,10 @@ impl Session {
         let receipt = self.ended().and_then(|(_, receipt)| receipt);
         let _still = self.lives.hold_still();
         let mut log = self.history().reopen();
+        let error = Error::Ended { session: self.id().clone(), reason: reason.to_string() };
+        for action in self.queue.give_up(&error) {
+            log.push(0, Event::ActionFailed { action, error: error.to_string() });
+        }
         log.push(0, Event::SessionEnded { reason: reason.clone(), receipt: receipt.clone() });
         self.show(|view| {
             view.state = SessionState::Ended { reason: reason.clone(), receipt };

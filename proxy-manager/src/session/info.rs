@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use ipc_protocol::{EndReason, Measures, ProcessId, Receipt, SessionId};
 use serde::{Serialize, Serializer};
 
-use super::{ProcessUse, SessionMetrics};
+use super::{ProcessUse, QueuedPrompt, SessionMetrics};
 
 /// Where a session is in its life: starting, then idle and busy by turns, then ended. Suspended, it may start once more.
 ///
@@ -84,6 +84,8 @@ pub struct SessionInfo {
     pub measures: Option<Measures>,
     /// Prompts taken so far, each a turn; queued ones and steers are not counted.
     pub turns: u64,
+    /// The prompts that were accepted and wait for their turn, in order. Those of a suspended session wait for its resume.
+    pub queued: Vec<QueuedPrompt>,
     /// Whether it is suspended for somebody to use its conversation with the agent itself.
     pub handed_over: bool,
     /// When `start_session` was called. RFC 3339 in JSON.
@@ -111,10 +113,10 @@ impl SessionState {
     }
 }
 
-fn rfc3339<S: Serializer>(time: &SystemTime, s: S) -> Result<S::Ok, S::Error> {
+pub(super) fn rfc3339<S: Serializer>(time: &SystemTime, s: S) -> Result<S::Ok, S::Error> {
     s.collect_str(&humantime::format_rfc3339_millis(*time))
 }
 
-fn offset_text<S: Serializer>(offset: &u64, s: S) -> Result<S::Ok, S::Error> {
+pub(super) fn offset_text<S: Serializer>(offset: &u64, s: S) -> Result<S::Ok, S::Error> {
     s.collect_str(&format_args!("{offset:020}"))
 }

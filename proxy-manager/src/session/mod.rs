@@ -32,8 +32,8 @@ use std::{
 
 use event_log::LogError;
 use ipc_protocol::{
-    AbortPolicy, AgentSessionConfig, EndReason, Event, Json, KillOptions, Measures, Operation, PermissionAnswer,
-    ProcessId, ProcessInfo, Prompt, Receipt, SessionId,
+    AbortPolicy, AgentSessionConfig, EndReason, Json, KillOptions, Measures, Operation, PermissionAnswer, ProcessId,
+    ProcessInfo, Prompt, Receipt, SessionId,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -54,6 +54,8 @@ pub use info::{SessionInfo, SessionState};
 pub(crate) use lives::Lives;
 use metrics::Tally;
 pub use metrics::{ProcessUse, SessionMetrics, TurnUsage};
+pub use prompts::QueuedPrompt;
+pub(crate) use prompts::{Accepted, Appending, BEGUN, Class, ENDED, PromptQueue, name_of};
 use row::Row;
 pub(crate) use task::{Fork, Task, sockets};
 use transcript::Transcript;
@@ -85,10 +87,26 @@ pub(crate) enum Control {
 
 /// Commands that keep their order.
 pub(crate) enum Say {
-    Prompt { prompt: Prompt, mode: PromptMode, reply: Reply<Turn> },
-    Steer { prompt: Prompt, reply: Reply<()> },
-    Operate { operation: Operation, reply: Reply<Json> },
-    Append { event: Event, reply: Reply<u64> },
+    /// With `accepted` where it is in the log already.
+    Prompt {
+        prompt: Prompt,
+        mode: PromptMode,
+        accepted: Option<Accepted>,
+        reply: Reply<Turn>,
+    },
+    Steer {
+        prompt: Prompt,
+        reply: Reply<()>,
+    },
+    Operate {
+        operation: Operation,
+        reply: Reply<Json>,
+    },
+    /// Events that are appended together; the offset of the last is said.
+    Append {
+        events: Vec<Appending>,
+        reply: Reply<u64>,
+    },
 }
 
 /// What is wanted of the session as a whole. A level, not a queue: it waits behind nothing, and asking twice is asking
@@ -179,6 +197,7 @@ pub(crate) struct Session {
     is_restored: bool,
     lives: Arc<Lives>,
     row: Arc<Row>,
+    queue: Arc<PromptQueue>,
     crashes: Arc<Mutex<Crashes>>,
     view: watch::Sender<View>,
     /// Over all its lives with this manager.
@@ -248,6 +267,7 @@ impl Session {
         // The next proxy tells nothing of turns before it.
         session.tally(|tally| tally.turn = TurnUsage::default());
         (session.lives, session.row) = (before.lives.clone(), before.row.clone());
+        session.queue = before.queue.clone();
         session.has_been = true;
         let (turns, id, file) = {
             let view = before.view.borrow();
@@ -361,6 +381,7 @@ impl Session {
             is_restored: false,
             lives: Arc::default(),
             row: Arc::default(),
+            queue: Arc::default(),
             crashes: Arc::default(),
             view: watch::Sender::new(view),
             tally: Arc::new(Mutex::new(Tally::new())),
@@ -397,6 +418,11 @@ impl Session {
     /// What is asked for on its stream.
     pub(crate) fn row(&self) -> &Arc<Row> {
         &self.row
+    }
+
+    /// What was accepted on its stream and is not done yet.
+    pub(crate) fn queue(&self) -> &Arc<PromptQueue> {
+        &self.queue
     }
 
     /// What it shares with what it was before, and will be.
@@ -567,6 +593,7 @@ impl Session {
             agent_process: agent,
             measures,
             turns,
+            queued: self.queue.list(),
             handed_over,
             started_at: self.started_at,
             last_offset: self.history.last_offset(),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use ipc_protocol::{EndReason, Json, ProcessInfo, Receipt, message::RequestId};
 
-use super::{Reply, Turn};
+use super::{Accepted, Reply, Turn};
 use crate::{Error, Result};
 
 /// Answers that may be outstanding at once.
@@ -30,6 +30,8 @@ pub(crate) enum Waiting {
     Prompt { turn: u64, caller: Option<(Reply<Turn>, Turn)> },
     /// A prompt to an agent without turns, or one that steers: the ticket is given out when the agent has it.
     Ticket { caller: Reply<Turn>, turn: Turn },
+    /// A prompt that is in the log, to an agent without turns.
+    Accepted(Accepted),
     /// Something that is only done or not.
     Done(Reply<()>),
     /// An operation of the agent's own.
@@ -55,7 +57,7 @@ impl Waiting {
     /// Answers that it could not be done. A caller that has gone misses nothing.
     pub(crate) fn fail(self, error: Error) {
         match self {
-            Self::Start | Self::Prompt { caller: None, .. } | Self::EndTurn(_) | Self::Pulse => {}
+            Self::Start | Self::Prompt { caller: None, .. } | Self::Accepted(_) | Self::EndTurn(_) | Self::Pulse => {}
             Self::Prompt { caller: Some((caller, _)), .. } | Self::Ticket { caller, .. } => {
                 let _ = caller.send(Err(error));
             }
@@ -77,7 +79,7 @@ impl Waiting {
     /// Whether the answer will matter to nobody: the caller gave up.
     fn is_abandoned(&self) -> bool {
         match self {
-            Self::Start | Self::Prompt { .. } | Self::EndTurn(_) | Self::Pulse => false,
+            Self::Start | Self::Prompt { .. } | Self::Accepted(_) | Self::EndTurn(_) | Self::Pulse => false,
             Self::Ticket { caller, .. } => caller.is_closed(),
             Self::Done(reply) | Self::Pong(reply) => reply.is_closed(),
             // Done or not, it is to be known what it changed.
@@ -147,7 +149,19 @@ impl Pending {
 
     /// Whether a prompt is on its way that the proxy has not answered.
     pub(crate) fn has_prompt(&self) -> bool {
-        self.waiting.values().any(|waiting| matches!(waiting, Waiting::Prompt { .. } | Waiting::Ticket { .. }))
+        self.waiting
+            .values()
+            .any(|waiting| matches!(waiting, Waiting::Prompt { .. } | Waiting::Ticket { .. } | Waiting::Accepted(_)))
+    }
+
+    /// Takes out the prompts that are in the log: somebody has to tell how they failed.
+    pub(crate) fn take_accepted(&mut self) -> Vec<Accepted> {
+        let taken = self.waiting.extract_if(|_, waiting| matches!(waiting, Waiting::Accepted(_)));
+        let accepted = taken.filter_map(|(_, waiting)| match waiting {
+            Waiting::Accepted(accepted) => Some(accepted),
+            _ => None,
+        });
+        accepted.collect()
     }
 
     /// Takes out the kills: their answers are the proxy's, with or without the agent.

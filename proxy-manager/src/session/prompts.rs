@@ -1,48 +1,271 @@
-//! Prompts that wait for their turn.
+//! Prompts that wait for their turn, and all that was accepted on the session's stream and is not done yet.
+//!
+//! Accepted is what is in the log: an appended action, or a prompt that was queued, which is appended as an action too. So the log is
+//! the queue, and this is what a manager has in memory of it, over all lives of the session. A prompt is *begun* by one commit of its
+//! `turn:started` and the consumer [`BEGUN`], before the agent gets it; at the end of the turn the consumer [`ENDED`] follows with the
+//! last events. A manager that finds [`BEGUN`] ahead of [`ENDED`] tells that prompt as failed: nobody knows how far it came.
 
-use std::collections::VecDeque;
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime},
+};
 
-use ipc_protocol::Prompt;
+use event_log::LogError;
+use ipc_protocol::{Event, Prompt, SessionId};
+use serde::Serialize;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    time::timeout,
+};
 
-use super::turn::TurnSender;
-use crate::Error;
+use super::{
+    info::{offset_text, rfc3339},
+    turn::TurnSender,
+};
+use crate::{Error, Result, history::Writer};
 
 /// Prompts that may wait.
 pub(crate) const MOST_QUEUED: usize = 64;
+/// The last accepted prompt whose turn was begun. Those behind it wait, but for what was told as failed.
+pub(crate) const BEGUN: &str = "prompts:begun";
+/// The last accepted prompt whose turn has ended, or was told as failed.
+pub(crate) const ENDED: &str = "prompts:ended";
+/// Type of the event that a queued prompt is appended as.
+pub(crate) const QUEUED: &str = "agent:action:prompt:called";
+/// Longest text of a waiting prompt that is shown, in characters.
+const SHOWN: usize = 200;
+
+/// What an accepted action is to the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// A prompt that may wait for its turn.
+    Queued,
+    /// Anything else: done at once.
+    Immediate,
+}
+
+/// An event to be appended, and what it asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct Appending {
+    pub(crate) event: Event,
+    /// `None` where it asks for nothing.
+    pub(crate) class: Option<Class>,
+}
+
+/// A prompt that is in the log.
+#[derive(Clone, Debug)]
+pub(crate) struct Accepted {
+    /// Of its event.
+    pub(crate) offset: u64,
+    /// As failures name it.
+    pub(crate) name: String,
+    pub(crate) at: SystemTime,
+    /// Its place among those that may wait; `None` for one that an earlier manager accepted.
+    pub(crate) _room: Option<Arc<OwnedSemaphorePermit>>,
+}
+
+impl Accepted {
+    /// An action of this type at this offset.
+    pub(crate) fn new(kind: &str, offset: u64, room: Option<OwnedSemaphorePermit>) -> Self {
+        Self { offset, name: name_of(kind, offset), at: SystemTime::now(), _room: room.map(Arc::new) }
+    }
+}
+
+/// What failures call an action.
+pub(crate) fn name_of(kind: &str, offset: u64) -> String {
+    format!("{kind} at {offset:020}")
+}
 
 /// A prompt that waits.
 pub(crate) struct Queued {
-    /// Number of the turn it will begin.
-    pub(crate) turn: u64,
+    pub(crate) accepted: Accepted,
     pub(crate) prompt: Prompt,
-    pub(crate) ticket: TurnSender,
+    /// Who waits for its turn, and the number that turn is to have.
+    pub(crate) ticket: Option<(u64, TurnSender)>,
 }
 
-/// The queue.
+/// A prompt that waits for its turn, as it is listed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct QueuedPrompt {
+    /// Offset of the event that it was accepted with. 20 decimal digits in JSON.
+    #[serde(serialize_with = "offset_text")]
+    pub offset: u64,
+    /// When that was. RFC 3339 in JSON.
+    #[serde(serialize_with = "rfc3339")]
+    pub at: SystemTime,
+    /// The first 200 characters of its text.
+    pub text: String,
+}
+
+/// The queue of one session, over all its lives.
+pub(crate) struct PromptQueue {
+    room: Arc<Semaphore>,
+    state: Mutex<State>,
+    /// Whether what earlier managers accepted is here.
+    is_loaded: watch::Sender<bool>,
+}
+
 #[derive(Default)]
-pub(crate) struct Queue(VecDeque<Queued>);
+struct State {
+    waiting: VecDeque<Queued>,
+    /// What is in the log, and neither begun nor told as failed: the names by offset.
+    outstanding: BTreeMap<u64, String>,
+}
 
-impl Queue {
-    pub(crate) fn is_full(&self) -> bool {
-        self.0.len() >= MOST_QUEUED
+impl Default for PromptQueue {
+    fn default() -> Self {
+        let room = Arc::new(Semaphore::new(MOST_QUEUED));
+        Self { room, state: Mutex::default(), is_loaded: watch::Sender::new(true) }
+    }
+}
+
+impl fmt::Debug for PromptQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PromptQueue").field("outstanding", &self.state().outstanding).finish_non_exhaustive()
+    }
+}
+
+impl PromptQueue {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A place for one more prompt: taken before its event is appended, so that none meets a full queue after that.
+    ///
+    /// # Errors
+    /// [`Error::Busy`].
+    pub(crate) fn room(&self, session: &SessionId) -> Result<OwnedSemaphorePermit> {
+        self.room.clone().try_acquire_owned().map_err(|_| Error::Busy { session: session.clone() })
+    }
+
+    /// Prompts that wait.
     pub(crate) fn len(&self) -> u64 {
-        self.0.len() as u64
+        self.state().waiting.len() as u64
     }
 
-    pub(crate) fn push(&mut self, prompt: Queued) {
-        self.0.push_back(prompt);
+    pub(crate) fn push(&self, prompt: Queued) {
+        self.state().waiting.push_back(prompt);
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Queued> {
-        self.0.pop_front()
+    pub(crate) fn pop(&self) -> Option<Queued> {
+        self.state().waiting.pop_front()
     }
 
-    /// None of them will be sent. A ticket that was dropped misses nothing.
-    pub(crate) fn fail_all(&mut self, error: &Error) {
-        for prompt in self.0.drain(..) {
-            let _ = prompt.ticket.send(Err(error.clone()));
+    /// Takes one out that has not begun.
+    pub(crate) fn remove(&self, offset: u64) -> Option<Queued> {
+        let waiting = &mut self.state().waiting;
+        let at = waiting.iter().position(|queued| queued.accepted.offset == offset)?;
+        waiting.remove(at)
+    }
+
+    /// What waits, in its order.
+    pub(crate) fn list(&self) -> Vec<QueuedPrompt> {
+        let shown = |Queued { accepted: Accepted { offset, at, .. }, prompt, .. }: &Queued| {
+            let text = prompt.text().chars().take(SHOWN).collect();
+            QueuedPrompt { offset: *offset, at: *at, text }
+        };
+        self.state().waiting.iter().map(shown).collect()
+    }
+
+    /// Who waits for a turn waits in vain; the prompts stay.
+    pub(crate) fn fail_tickets(&self, error: &Error) {
+        let tickets: Vec<_> = self.state().waiting.iter_mut().filter_map(|queued| queued.ticket.take()).collect();
+        for (_, ticket) in tickets {
+            // One that was dropped misses nothing.
+            let _ = ticket.send(Err(error.clone()));
         }
+    }
+
+    /// Whether one that was accepted is neither begun nor told as failed.
+    pub(crate) fn is_outstanding(&self, offset: u64) -> bool {
+        self.state().outstanding.contains_key(&offset)
+    }
+
+    /// One that was accepted is begun, or told as failed.
+    pub(crate) fn settle(&self, offset: u64) {
+        self.state().outstanding.remove(&offset);
+    }
+
+    /// Takes all that was accepted and neither begun nor told as failed: it is to be told now. The names, in the order accepted.
+    pub(crate) fn give_up(&self, error: &Error) -> Vec<String> {
+        self.fail_tickets(error);
+        let mut state = self.state();
+        state.waiting.clear();
+        std::mem::take(&mut state.outstanding).into_values().collect()
+    }
+
+    /// Events are appended by `log`, with what else is in its batch; `then` is told the offset of the last of them. What they ask
+    /// for is outstanding from here on. `is_busy`: an accepted prompt has its turn.
+    pub(crate) fn append(
+        self: &Arc<Self>,
+        log: &mut Writer,
+        turn: u64,
+        events: Vec<Appending>,
+        is_busy: bool,
+        then: impl FnOnce(Result<u64, LogError>) + Send + 'static,
+    ) {
+        let (first, count) = (log.next_offset(), events.len() as u64);
+        let mut accepted = BTreeMap::new();
+        let mut first_queued = None;
+        for (offset, Appending { event, class }) in (first..).zip(events) {
+            if let (Some(class), Event::External { kind, .. }) = (class, &event) {
+                accepted.insert(offset, name_of(kind, offset));
+                if class == Class::Queued {
+                    first_queued.get_or_insert(offset);
+                }
+            }
+            log.push(turn, event);
+        }
+        {
+            let mut state = self.state();
+            // Nothing before it waits: the next manager need not look there.
+            if let Some(offset) = first_queued.filter(|_| state.outstanding.is_empty() && !is_busy && self.is_loaded())
+            {
+                log.move_cursor(BEGUN, offset - 1);
+            }
+            state.outstanding.extend(accepted.clone());
+        }
+        let queue = self.clone();
+        log.commit_and(move |kept| {
+            if kept.as_ref().ok() != Some(&(first + count - 1)) {
+                let mut state = queue.state();
+                accepted.keys().for_each(|offset| _ = state.outstanding.remove(offset));
+                // A marker for what the log lacks came before them.
+                if let Ok(last) = &kept {
+                    let shift = (last + 1).saturating_sub(first + count);
+                    state.outstanding.extend(accepted.into_iter().map(|(offset, name)| (offset + shift, name)));
+                }
+            }
+            then(kept);
+        });
+    }
+
+    /// What earlier managers accepted has yet to be looked for.
+    pub(crate) fn loads(&self) {
+        self.is_loaded.send_replace(false);
+    }
+
+    /// What earlier managers accepted: prompts that wait from here on.
+    pub(crate) fn load(&self, prompts: Vec<(Accepted, Prompt)>) {
+        let mut state = self.state();
+        for (accepted, prompt) in prompts.into_iter().rev() {
+            state.outstanding.insert(accepted.offset, accepted.name.clone());
+            state.waiting.push_front(Queued { accepted, prompt, ticket: None });
+        }
+        drop(state);
+        self.is_loaded.send_replace(true);
+    }
+
+    fn is_loaded(&self) -> bool {
+        *self.is_loaded.borrow()
+    }
+
+    /// Waits until what earlier managers accepted is here, or that takes too long.
+    pub(crate) async fn loaded(&self, patience: Duration) {
+        // It fails only without this.
+        let _ = timeout(patience, self.is_loaded.subscribe().wait_for(|is_loaded| *is_loaded)).await;
     }
 }

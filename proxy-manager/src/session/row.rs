@@ -40,20 +40,41 @@ impl Row {
     ///
     /// # Errors
     /// [`Error::Busy`] if too much waits: then nothing was appended. What `append` says.
+    #[cfg(test)]
     pub(crate) async fn join<A: Future<Output = ()> + Send + 'static>(
         self: &Arc<Self>,
         session: &SessionId,
         append: impl Future<Output = Result<u64>> + Send + 'static,
         act: impl FnOnce(u64) -> A + Send + 'static,
     ) -> Result<u64> {
-        let room = self.room.clone().try_acquire_owned();
-        let room = room.map_err(|_| Error::Busy { session: session.clone() })?;
+        let room = self.room(session)?;
+        self.join_with(Some(room), append, act).await
+    }
+
+    /// A place for one more.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if too much waits.
+    pub(crate) fn room(&self, session: &SessionId) -> Result<OwnedSemaphorePermit> {
+        self.room.clone().try_acquire_owned().map_err(|_| Error::Busy { session: session.clone() })
+    }
+
+    /// As [`Row::join`], with a place that was taken before, or for what has one elsewhere.
+    ///
+    /// # Errors
+    /// What `append` says.
+    pub(crate) async fn join_with<A: Future<Output = ()> + Send + 'static>(
+        self: &Arc<Self>,
+        room: Option<OwnedSemaphorePermit>,
+        append: impl Future<Output = Result<u64>> + Send + 'static,
+        act: impl FnOnce(u64) -> A + Send + 'static,
+    ) -> Result<u64> {
         let joining = self.joining.clone().lock_owned().await;
         let row = self.clone();
         let join = async move {
             let _joining = joining;
             let offset = append.await?;
-            row.queue(Some(room), act(offset)).await;
+            row.queue(room, act(offset)).await;
             Ok(offset)
         };
         GoesOn::<Result<u64>>(Some(Box::pin(join))).await

@@ -261,7 +261,7 @@ async fn attend(
                 large = take(read, &mut inbox, core);
             }
             () = history.changed() => {}
-            Some(command) = say.recv(), if takes_prompts && !core.is_behind() => core.say(command, Instant::now()),
+            Some(command) = say.recv(), if takes_prompts && !core.is_behind() && !core.has_unsent() => core.say(command, Instant::now()),
             word = words.recv(), if listens_to_server => listens_to_server = hear(word, core),
         }
         // Neither a flood from the proxy nor one from the fork server holds up the other.
@@ -269,6 +269,7 @@ async fn attend(
             listens_to_server = hear_more(&mut words, core);
         }
         core.look_at_log(Instant::now());
+        core.send_unsent(Instant::now());
         let (answers, together) = core.take_answers();
         if !answers.is_empty() {
             view.mark_unchanged();

@@ -11,7 +11,7 @@ use crate::{
     Error, Result,
     claims::Keeper,
     session::{
-        SessionState, Task,
+        ENDED, SessionState, Task,
         pending::{Pending, Waiting},
     },
 };
@@ -61,7 +61,7 @@ impl Core {
                     }
                 }
                 Some(Waiting::Ticket { caller, turn }) => Pending::answer(caller, Ok(turn)),
-                Some(Waiting::EndTurn(_)) => {}
+                Some(Waiting::EndTurn(_) | Waiting::Accepted(_)) => {}
                 other => self.mismatch(other, now),
             },
             FromProxy::Reply { request, reply } => match self.answered(request) {
@@ -248,6 +248,9 @@ impl Core {
             }
         };
         self.hold_together();
+        if let Some(accepted) = &busy.accepted {
+            self.log.move_cursor(ENDED, accepted.offset);
+        }
         self.idle(turn);
         // A ticket that was dropped misses nothing.
         self.answer_later(move || busy.tickets.into_iter().for_each(|ticket| _ = ticket.send(Ok(busy.end.clone()))));
@@ -287,8 +290,11 @@ impl Core {
         let detail = format!("{exit}; what it left is kept until the kill");
         self.log.push(0, Event::SessionStatus { status: "agentExited".into(), detail });
         self.log.commit();
-        self.queue.fail_all(&error);
+        self.session.queue().fail_tickets(&error);
         if let Some(busy) = busy {
+            if let Some(accepted) = &busy.accepted {
+                self.fail_accepted(busy.turn, accepted, &error);
+            }
             self.idle(busy.turn);
             for ticket in busy.tickets {
                 let _ = ticket.send(Err(error.clone()));
@@ -320,13 +326,14 @@ impl Core {
                 }
                 self.next_turn(now);
             }
+            Waiting::Accepted(accepted) => self.fail_accepted(0, &accepted, &error),
             Waiting::EndTurn(why) => self.abort_failed(why, &error, now),
             waiting => waiting.fail(error),
         }
     }
 
     /// The agent did not take the prompt of `turn`.
-    fn prompt_failed(&mut self, turn: u64, error: &Error) {
+    pub(super) fn prompt_failed(&mut self, turn: u64, error: &Error) {
         let busy = match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Busy(busy) if busy.turn == turn => busy,
             other => {
@@ -334,7 +341,10 @@ impl Core {
                 return;
             }
         };
-        self.log.push(turn, Event::ActionFailed { action: "prompt".to_owned(), error: error.to_string() });
+        match &busy.accepted {
+            Some(accepted) => self.fail_accepted(turn, accepted, error),
+            None => self.log.push(turn, Event::ActionFailed { action: "prompt".to_owned(), error: error.to_string() }),
+        }
         self.idle(turn);
         for ticket in busy.tickets {
             let _ = ticket.send(Err(error.clone()));

@@ -19,7 +19,7 @@ use crate::{
     Result,
     history::Writer,
     launch::Conversation,
-    session::{Session, SessionState, TurnEnd, meter::Meter},
+    session::{Accepted, ENDED, Session, SessionState, TurnEnd, meter::Meter},
     state::Journal,
     supervision::Slot,
 };
@@ -50,6 +50,8 @@ pub(crate) struct Adoption {
     pub(crate) lifecycle: Lifecycle,
     pub(crate) slot: Slot,
     pub(crate) budget: Budget,
+    /// What an earlier host began and did not see the end of, and the number of its turn.
+    pub(crate) interrupted: Option<(Accepted, u64)>,
 }
 
 /// What this host has of a session that outlives it.
@@ -99,7 +101,9 @@ impl Core {
         now: Instant,
     ) -> Result<(Self, oneshot::Receiver<Result<()>>)> {
         let Adoption { host, after_seq, wire, started_at, limits, timeouts, max_turns, .. } = adoption;
-        let Adoption { enclosure, conversation, journal, source_base: base, lifecycle, slot, budget, .. } = adoption;
+        let Adoption {
+            enclosure, conversation, journal, source_base: base, lifecycle, slot, budget, interrupted, ..
+        } = adoption;
         let (ready, is_ready) = oneshot::channel();
         let adopted = Some(Adopted { started_at, is_attached: false, awaits_start: false });
         let outliving = Outliving { base, seen: after_seq, acked: after_seq, adopted };
@@ -124,6 +128,7 @@ impl Core {
         };
         let phase = Phase::Starting { ready, deadline: now.checked_add(PATIENCE) };
         let mut core = Self::assemble(session, log, phase, parts);
+        core.interrupted = interrupted;
         core.meter = Meter::going_on(budget, core.session.metrics().usage, core.session.turn_usage());
         // An answer to what the last host asked is none to what this one asks.
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -253,8 +258,13 @@ impl Core {
         if attached.agent.is_some() {
             self.keep_conversation();
         }
+        let taken = attached.turn_count;
         match attached.agent {
-            Some(agent) => self.go_on(agent, attached, now),
+            Some(agent) => {
+                self.go_on(agent, attached, now);
+                self.settle_interrupted(taken);
+                self.next_turn(now);
+            }
             None => {
                 if let Phase::Starting { deadline, .. } = &mut self.phase {
                     *deadline = self.start.and_then(|start| now.checked_add(start));
@@ -264,12 +274,26 @@ impl Core {
         self.log.commit();
     }
 
+    /// An earlier host began a prompt, and its turn does not run: it has ended, or the agent, which took so many, never got it.
+    fn settle_interrupted(&mut self, taken: u64) {
+        match self.interrupted.take() {
+            Some((accepted, turn)) if turn > taken => {
+                let reason = "its host ended before the agent had it".to_owned();
+                self.fail_accepted(0, &accepted, &crate::Error::Ended { session: self.session.id().clone(), reason });
+            }
+            Some((accepted, _)) => self.log.move_cursor(ENDED, accepted.offset),
+            None => {}
+        }
+    }
+
     /// The agent is ready, or has a turn.
     fn go_on(&mut self, agent: ProcessId, attached: Attached, now: Instant) {
         let Attached { measures, turn, permissions, ending, .. } = attached;
         let phase = match turn {
             Some(turn) => {
-                Phase::Busy(Busy { end: TurnEnd { turn: Some(turn), ..TurnEnd::default() }, turn, tickets: Vec::new() })
+                let end = TurnEnd { turn: Some(turn), ..TurnEnd::default() };
+                let accepted = self.interrupted.take_if(|(_, begun)| *begun == turn).map(|(accepted, _)| accepted);
+                Phase::Busy(Busy { end, turn, tickets: Vec::new(), accepted })
             }
             None => Phase::Idle,
         };

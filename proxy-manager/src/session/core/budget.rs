@@ -4,7 +4,7 @@ use ipc_protocol::{BudgetAction, BudgetExceeded, EndReason, Event, KillOptions};
 use tokio::time::Instant;
 
 use super::{Busy, Core, Phase};
-use crate::Error;
+use crate::{Error, session::prompts::Queued};
 
 impl Core {
     /// The session took something of its model.
@@ -46,10 +46,17 @@ impl Core {
         self.meter.closed().map(|exceeded| Error::BudgetExceeded { session, exceeded })
     }
 
-    /// Fails the prompts that wait, where no further one is taken.
+    /// Where no further prompt is taken, those that wait are told as failed; but at the end of this host they wait for the next.
     pub(super) fn refuse_waiting(&mut self) {
-        if let Some(error) = self.refusal() {
-            self.queue.fail_all(&error);
+        let Some(error) = self.refusal() else { return };
+        self.session.queue().fail_tickets(&error);
+        if self.session.is_draining() {
+            return;
+        }
+        while let Some(Queued { accepted, .. }) = self.session.queue().pop() {
+            self.session.queue().settle(accepted.offset);
+            self.log.push(0, Event::ActionFailed { action: accepted.name, error: error.to_string() });
+            self.log.commit();
         }
     }
 }

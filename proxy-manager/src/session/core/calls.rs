@@ -15,6 +15,9 @@ use crate::{
     },
 };
 
+/// Aborts that may wait for the prompt that they are to cancel.
+const MOST_HELD: usize = 64;
+
 /// How a message travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lane {
@@ -27,6 +30,10 @@ pub(super) enum Lane {
 impl Core {
     /// A call of the control lane.
     pub(crate) fn control(&mut self, control: Control, now: Instant) {
+        self.send_unsent(now);
+        if self.has_unsent() && matches!(control, Control::Abort { .. }) && self.held_aborts.len() < MOST_HELD {
+            return self.held_aborts.push(control);
+        }
         let (lane, waiting, make): (_, _, Box<dyn FnOnce(RequestId) -> ToProxy>) = match control {
             Control::Abort { policy, reply } => {
                 // It must not overtake the prompt that it is to cancel.

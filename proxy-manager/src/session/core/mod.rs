@@ -31,16 +31,16 @@ use self::{
     known::Known,
     lasting::{Fate, Lasting},
     limits::{Overdue, Overseer},
+    saying::Unsent,
     witness::Witness,
 };
 use super::{
-    Demand, Session, SessionState, Task, TurnEnd,
+    Accepted, Control, Demand, Session, SessionState, Task, TurnEnd,
     clocks::Clocks,
     ending::{End, Ending, Step},
     listing::Listing,
     meter::Meter,
     pending::{Pending, Waiting},
-    prompts::Queue,
     pulse::Pulse,
     turn::TurnSender,
 };
@@ -68,6 +68,8 @@ struct Busy {
     end: TurnEnd,
     turn: u64,
     tickets: Vec<TurnSender>,
+    /// What it was begun for, if that is in the log.
+    accepted: Option<Accepted>,
 }
 
 #[derive(Debug)]
@@ -116,8 +118,11 @@ pub(crate) struct Core {
     orders: VecDeque<ToForkServer>,
     pending: Pending,
     listing: Listing,
-    queue: Queue,
     phase: Phase,
+    /// Began, and the agent has it when the log says so.
+    unsent: Option<Unsent>,
+    /// They would overtake it.
+    held_aborts: Vec<Control>,
     ending: Ending,
     /// What calls fail with from now on: the session is on its way out.
     closing: Option<Error>,
@@ -155,6 +160,10 @@ pub(crate) struct Core {
     commits_at: Option<Instant>,
     /// Something was, since that was last asked.
     has_committed: bool,
+    /// It goes on without this host.
+    is_left: bool,
+    /// What an earlier host began and did not see the end of, and the number of its turn.
+    interrupted: Option<(Accepted, u64)>,
 }
 
 impl Core {
@@ -242,8 +251,9 @@ impl Core {
             orders: VecDeque::new(),
             pending: Pending::default(),
             listing: Listing::default(),
-            queue: Queue::default(),
             phase,
+            unsent: None,
+            held_aborts: Vec::new(),
             ending: Ending::new(deadlines.wedged, deadlines.kill),
             closing: None,
             proxy: None,
@@ -266,6 +276,8 @@ impl Core {
             together: None,
             commits_at: None,
             has_committed: false,
+            is_left: false,
+            interrupted: None,
             wire,
             outliving,
             lasting: Lasting::new(&lifecycle, session.has_been()),
@@ -607,8 +619,16 @@ impl Core {
         let error = self.closing.get_or_insert(error).clone();
         self.retry.missing = None;
         self.log.commit();
+        for accepted in self.pending.take_accepted() {
+            self.fail_accepted(0, &accepted, &error);
+        }
         self.pending.fail_all(&error);
-        self.queue.fail_all(&error);
+        // The prompts themselves wait for what becomes of the session.
+        self.session.queue().fail_tickets(&error);
+        self.unsent = None;
+        for abort in std::mem::take(&mut self.held_aborts) {
+            self.control(abort, Instant::now());
+        }
         self.stop_clocks();
         self.session.tally(|tally| tally.is_busy(false));
         match std::mem::replace(&mut self.phase, Phase::Ending) {
@@ -616,6 +636,10 @@ impl Core {
                 let _ = ready.send(Err(error));
             }
             Phase::Busy(busy) => {
+                // The turn of one that is let go of goes on.
+                if let Some(accepted) = busy.accepted.filter(|_| !self.is_left) {
+                    self.fail_accepted(busy.turn, &accepted, &error);
+                }
                 for ticket in busy.tickets {
                     let _ = ticket.send(Err(error.clone()));
                 }
@@ -643,9 +667,10 @@ impl Core {
         if self.tries_again(receipt.as_deref()) {
             return;
         }
+        let is_let_go = self.is_let_go(&reason, receipt.as_deref());
+        self.is_left = is_let_go;
         self.stop(self.error_of(&reason));
         self.phase = Phase::Over;
-        let is_let_go = self.is_let_go(&reason, receipt.as_deref());
         if is_let_go {
             self.conversation.let_go();
         } else {
@@ -680,6 +705,10 @@ impl Core {
                     let (action, error) =
                         ("starting the session again".to_owned(), format!("it crashed {crashes} times"));
                     self.log.push(0, Event::ActionFailed { action, error });
+                }
+                let error = self.error_of(&reason);
+                for action in self.session.queue().give_up(&error) {
+                    self.log.push(0, Event::ActionFailed { action, error: error.to_string() });
                 }
                 self.log.push(0, Event::SessionEnded { reason: told, receipt: shown });
                 (SessionState::Ended { reason, receipt }, None)

@@ -1,23 +1,35 @@
 //! What is said to the agent, in its order: prompts, what steers, and operations.
 
+use std::sync::{Arc, OnceLock};
+
+use event_log::LogError;
 use ipc_protocol::{
     Event, Json, Operation, Prompt, PromptPart,
     codec::{CodecError, MAX_MESSAGE},
     message::ToProxy,
 };
-use tokio::{sync::oneshot, time::Instant};
+use tokio::time::Instant;
 
 use super::{Busy, Core, Phase, calls::Lane};
 use crate::{
     Error, Result,
     session::{
-        PromptMode, Reply, Say, SessionState, Turn, TurnEnd,
+        Accepted, Appending, BEGUN, ENDED, PromptMode, Reply, Say, SessionState, Turn, TurnEnd,
         metrics::Tally,
         pending::{Change, Pending, Waiting},
         prompts::Queued,
         turn::TurnSender,
     },
 };
+
+/// A prompt that was accepted and has begun: the agent gets it as soon as the log says so.
+pub(super) struct Unsent {
+    /// 0 for an agent without turns.
+    turn: u64,
+    prompt: Prompt,
+    accepted: Accepted,
+    is_durable: Arc<OnceLock<Result<(), LogError>>>,
+}
 
 /// Longest prompt, in bytes: what surrounds it in a message is shorter than this leaves.
 const LONGEST: usize = MAX_MESSAGE - 64;
@@ -28,20 +40,33 @@ impl Core {
     /// A prompt, a steer or an operation.
     pub(crate) fn say(&mut self, say: Say, now: Instant) {
         match say {
-            Say::Prompt { prompt, mode, reply } => self.prompt(prompt, mode, reply, now),
+            Say::Prompt { prompt, mode, accepted, reply } => self.prompt(prompt, mode, accepted, reply, now),
             Say::Steer { prompt, reply } => self.steer(prompt, reply),
             Say::Operate { operation, reply } => self.operate(operation, reply),
-            Say::Append { event, reply } => {
-                if let Some(error) = &self.closing {
-                    return Pending::answer(reply, Err(error.clone()));
-                }
-                self.log.push(self.turn(), event);
-                self.log.commit_and(|kept| Pending::answer(reply, kept.map_err(Error::from)));
-            }
+            Say::Append { events, reply } => self.append(events, reply),
         }
     }
 
-    fn prompt(&mut self, prompt: Prompt, mode: PromptMode, reply: Reply<Turn>, now: Instant) {
+    fn append(&mut self, events: Vec<Appending>, reply: Reply<u64>) {
+        if let Some(error) = &self.closing {
+            return Pending::answer(reply, Err(error.clone()));
+        }
+        let (turn, queue) = (self.turn(), self.session.queue().clone());
+        let is_busy = matches!(&self.phase, Phase::Busy(busy) if busy.accepted.is_some());
+        let tell = |kept: Result<u64, LogError>| Pending::answer(reply, kept.map_err(Error::from));
+        queue.append(&mut self.log, turn, events, is_busy, tell);
+    }
+
+    /// A prompt; with `accepted` where it is in the log already. One that would have to wait and is not in the log is refused as
+    /// [`Error::Busy`]: it is to be appended first.
+    fn prompt(
+        &mut self,
+        prompt: Prompt,
+        mode: PromptMode,
+        accepted: Option<Accepted>,
+        reply: Reply<Turn>,
+        now: Instant,
+    ) {
         if let Some(error) = &self.closing {
             return Pending::answer(reply, Err(error.clone()));
         }
@@ -52,8 +77,9 @@ impl Core {
         if let Some(error) = self.refusal() {
             return Pending::answer(reply, Err(error));
         }
-        let busy = !matches!(self.phase, Phase::Idle);
-        if busy
+        let queued = self.session.queue().len();
+        let waits = !matches!(self.phase, Phase::Idle) || queued > 0;
+        if waits
             && mode == PromptMode::Steer
             && let Phase::Busy(busy) = &mut self.phase
         {
@@ -64,26 +90,31 @@ impl Core {
             self.send(Lane::Bulk, waiting, |request| ToProxy::Steer { request, prompt });
             return;
         }
-        if busy && (mode != PromptMode::Queue || self.queue.is_full()) {
-            return Pending::answer(reply, Err(Error::Busy { session: self.session.id().clone() }));
+        let busy = || Error::Busy { session: self.session.id().clone() };
+        if waits && mode != PromptMode::Queue {
+            return Pending::answer(reply, Err(busy()));
         }
         if let Some(max_turns) = self.max_turns
-            && self.turns + self.queue.len() >= u64::from(max_turns)
+            && self.turns + queued >= u64::from(max_turns)
         {
             return Pending::answer(reply, Err(Error::MaxTurns { session: self.session.id().clone(), max_turns }));
         }
-        if busy {
-            let number = self.turns + self.queue.len() + 1;
+        let Some(accepted) = accepted else {
+            if waits {
+                return Pending::answer(reply, Err(busy()));
+            }
+            if !self.has_turns {
+                return self.prompt_without_turn(prompt, reply);
+            }
+            let number = self.turns + 1;
             let (ticket, turn) = Turn::new(Some(number), self.session.history());
-            self.queue.push(Queued { turn: number, prompt, ticket });
-            return Pending::answer(reply, Ok(turn));
-        }
-        if !self.has_turns {
-            return self.prompt_without_turn(prompt, reply);
-        }
-        let number = self.turns + 1;
-        let (ticket, turn) = Turn::new(Some(number), self.session.history());
-        self.begin_turn(number, prompt, ticket, Some((reply, turn)), now);
+            return self.begin_turn(number, prompt, Some(ticket), Some((reply, turn)), now);
+        };
+        let number = self.turns + queued + 1;
+        let (ticket, turn) = Turn::new(Some(number).filter(|_| self.has_turns), self.session.history());
+        self.session.queue().push(Queued { accepted, prompt, ticket: Some((number, ticket)) });
+        Pending::answer(reply, Ok(turn));
+        self.next_turn(now);
     }
 
     fn prompt_without_turn(&mut self, prompt: Prompt, reply: Reply<Turn>) {
@@ -91,6 +122,10 @@ impl Core {
         // Resolved before it is given out, which is when the agent has the prompt.
         let _ = ticket.send(Ok(TurnEnd::default()));
         let waiting = Waiting::Ticket { caller: reply, turn };
+        self.send_without_turn(prompt, waiting);
+    }
+
+    fn send_without_turn(&mut self, prompt: Prompt, waiting: Waiting) {
         if self.send(Lane::Bulk, waiting, |request| ToProxy::Prompt { request, turn: 0, prompt }).is_some() {
             self.turns += 1;
             self.session.tally(Tally::prompted);
@@ -103,28 +138,108 @@ impl Core {
         &mut self,
         turn: u64,
         prompt: Prompt,
-        ticket: TurnSender,
+        ticket: Option<TurnSender>,
         caller: Option<(Reply<Turn>, Turn)>,
         now: Instant,
     ) {
         let waiting = Waiting::Prompt { turn, caller };
         let (text, attachments) = (prompt.text(), prompt.attachments());
-        let before = self.preamble.clone().map(PromptPart::Text);
-        let prompt = Prompt { parts: before.into_iter().chain(prompt.parts).collect() };
+        let prompt = self.with_preamble(prompt);
+        self.turns = turn;
         if self.send(Lane::Bulk, waiting, |request| ToProxy::Prompt { request, turn, prompt }).is_none() {
-            // Its caller has the error; one that was queued has only this ticket, and its number is used up.
-            self.turns = turn;
-            let _ = ticket.send(Err(Error::Busy { session: self.session.id().clone() }));
+            // Its caller has the error. Its number is used up.
             return;
         }
-        self.turns = turn;
         self.hold_together();
         self.log.push(turn, Event::TurnStarted { prompt: text, attachments });
         self.log.push(turn, Event::SessionBusy {});
         self.log.commit();
+        self.is_busy(turn, ticket, None, now);
+    }
+
+    fn with_preamble(&self, prompt: Prompt) -> Prompt {
+        let before = self.preamble.clone().map(PromptPart::Text);
+        Prompt { parts: before.into_iter().chain(prompt.parts).collect() }
+    }
+
+    /// Begins a prompt that is in the log. The agent gets it when the log has that: whatever dies, it is begun once.
+    fn begin_accepted(&mut self, Queued { accepted, prompt, ticket }: Queued, now: Instant) {
+        self.session.queue().settle(accepted.offset);
+        let turn = if self.has_turns { self.turns + 1 } else { 0 };
+        let is_durable = Arc::new(OnceLock::new());
+        let (text, attachments) = (prompt.text(), prompt.attachments());
+        let prompt = self.with_preamble(prompt);
+        self.unsent = Some(Unsent { turn, prompt, accepted: accepted.clone(), is_durable: is_durable.clone() });
+        let ticket = ticket.map(|(_, ticket)| ticket);
+        if self.has_turns {
+            self.hold_together();
+            self.log.push(turn, Event::TurnStarted { prompt: text, attachments });
+            self.log.push(turn, Event::SessionBusy {});
+            self.turns = turn;
+        }
+        self.log.move_cursor(BEGUN, accepted.offset);
+        self.log.commit_and(move |kept| _ = is_durable.set(kept.map(drop)));
+        if self.has_turns {
+            self.is_busy(turn, ticket, Some(accepted), now);
+        } else if let Some(ticket) = ticket {
+            let _ = ticket.send(Ok(TurnEnd::default()));
+        }
+        self.send_unsent(now);
+    }
+
+    /// Whether the log has yet to say that a prompt has begun: what is said next waits for that.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.unsent.is_some()
+    }
+
+    /// Gives the agent the prompt that has begun, if the log says so now.
+    pub(crate) fn send_unsent(&mut self, now: Instant) {
+        let Some(Unsent { turn, prompt, accepted, is_durable }) =
+            self.unsent.take_if(|unsent| unsent.is_durable.get().is_some())
+        else {
+            return;
+        };
+        match is_durable.get() {
+            Some(Err(error)) => {
+                let error = Error::from(error.clone());
+                if turn > 0 {
+                    self.prompt_failed(turn, &error);
+                } else {
+                    self.fail_accepted(0, &accepted, &error);
+                }
+                self.next_turn(now);
+            }
+            _ if turn > 0 => {
+                let waiting = Waiting::Prompt { turn, caller: None };
+                if self.send(Lane::Bulk, waiting, |request| ToProxy::Prompt { request, turn, prompt }).is_none() {
+                    self.prompt_failed(turn, &Error::Busy { session: self.session.id().clone() });
+                    self.next_turn(now);
+                }
+            }
+            _ => {
+                // There is no turn whose end it could wait for.
+                self.log.move_cursor(ENDED, accepted.offset);
+                self.log.commit();
+                self.send_without_turn(prompt, Waiting::Accepted(accepted));
+                self.next_turn(now);
+            }
+        }
+        for abort in std::mem::take(&mut self.held_aborts) {
+            self.control(abort, now);
+        }
+    }
+
+    /// A prompt that was accepted and begun is told as failed.
+    pub(super) fn fail_accepted(&mut self, turn: u64, accepted: &Accepted, error: &Error) {
+        self.log.push(turn, Event::ActionFailed { action: accepted.name.clone(), error: error.to_string() });
+        self.log.move_cursor(ENDED, accepted.offset);
+        self.log.commit();
+    }
+
+    fn is_busy(&mut self, turn: u64, ticket: Option<TurnSender>, accepted: Option<Accepted>, now: Instant) {
         tracing::debug!(turn, "busy");
         let end = TurnEnd { turn: Some(turn), ..TurnEnd::default() };
-        self.phase = Phase::Busy(Busy { end, turn, tickets: vec![ticket] });
+        self.phase = Phase::Busy(Busy { end, turn, tickets: ticket.into_iter().collect(), accepted });
         self.clocks.begin(now);
         self.session.tally(|tally| {
             tally.prompted();
@@ -202,19 +317,19 @@ impl Core {
     /// Gives the agent the prompts that wait, one after the other.
     pub(super) fn next_turn(&mut self, now: Instant) {
         self.refuse_waiting();
-        while self.closing.is_none()
-            && matches!(self.phase, Phase::Idle)
-            && let Some(Queued { turn, prompt, ticket }) = self.queue.pop()
+        if self.may_begin()
+            && let Some(queued) = self.session.queue().pop()
         {
-            if self.has_turns {
-                self.begin_turn(turn, prompt, ticket, None, now);
-            } else {
-                // Queued while the agent started, which then turned out to have no turns.
-                let (caller, _) = oneshot::channel();
-                self.prompt_without_turn(prompt, caller);
-                let _ = ticket.send(Ok(TurnEnd::default()));
-            }
+            self.begin_accepted(queued, now);
         }
+    }
+
+    /// Whether a prompt that waits may have its turn now.
+    fn may_begin(&self) -> bool {
+        matches!(self.phase, Phase::Idle)
+            && self.closing.is_none()
+            && self.unsent.is_none()
+            && !self.session.is_draining()
     }
 }
 

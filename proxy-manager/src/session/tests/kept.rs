@@ -134,6 +134,11 @@ pub(super) fn external() -> Event {
     Event::External { kind: "test:noted".into(), version: 1, payload: ipc_protocol::Json::null() }
 }
 
+/// The same, as what asks for something.
+fn asks() -> Vec<Appending> {
+    vec![Appending { event: external(), class: Some(Class::Immediate) }]
+}
+
 /// Appends until that is durable. Its offset.
 async fn append_again(session: &Session) -> u64 {
     soon(async {
@@ -296,12 +301,12 @@ async fn what_is_asked_for_is_done_once_it_is_kept_whoever_waits_still() {
     };
     let session = handle.session();
     let stalled = stall(&place.log).await;
-    begun(session.append_and_act(external(), act())).await;
+    begun(session.append_and_act(None, asks(), act())).await;
     // What was not begun is not appended when its caller has gone.
-    begun(session.append_and_act(external(), act())).await;
+    begun(session.append_and_act(None, asks(), act())).await;
     drop(stalled);
     assert_eq!(soon(acted.recv()).await, Some(before + 1));
-    assert_eq!(soon(session.append_and_act(external(), act())).await.expect("kept"), before + 2);
+    assert_eq!(soon(session.append_and_act(None, asks(), act())).await.expect("kept"), before + 2);
     assert_eq!(soon(acted.recv()).await, Some(before + 2));
 }
 

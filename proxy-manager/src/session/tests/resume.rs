@@ -69,10 +69,10 @@ async fn what_cannot_be_gone_on_with_is_begun_anew_in_the_same_session() {
     assert_eq!(texts, ["second"], "told once");
     second.expect("taken");
     assert_eq!(handle.info().native_session_id.as_deref(), Some("n-2"));
-    let expected = "session:status@0 session:started@0 session:idle@0 turn:started@1 session:busy@1 \
+    let expected = "agent:action:prompt:called@0 session:status@0 session:started@0 session:idle@0 turn:started@1 session:busy@1 \
                     stream:complete@1 session:idle@1 turn:started@2 session:busy@2";
     assert_eq!(kinds(&handle).await.join(" "), expected);
-    let status = soon(handle.subscribe().next()).await.expect("an event");
+    let status = soon(handle.subscribe_from(1).next()).await.expect("an event");
     assert!(
         matches!(&status.event, Event::SessionStatus { status, detail } if status == "resumeFailed" && detail.contains("no such file")),
         "{status:?}"

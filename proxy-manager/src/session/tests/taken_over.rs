@@ -39,6 +39,7 @@ async fn what_is_taken_over_is_looked_after_as_what_was_started() {
             lifecycle: Lifecycle { idle_suspend_ms: Some(1000), ..Lifecycle::default() },
             slot: Arc::new(Admission::new(SessionBounds::default())).take(claim),
             budget: Budget::default(),
+            interrupted: None,
         };
         let now = Instant::now();
         let (mut core, _ready) = Core::adopt(session, log, adoption, now).expect("a core");

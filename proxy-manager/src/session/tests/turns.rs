@@ -28,7 +28,8 @@ async fn turns_come_one_after_the_other() {
     proxy.end_turn(3).await;
     assert_eq!(soon(third.wait()).await.expect("ended").turn, Some(3));
     assert_eq!((handle.info().state, handle.info().turns), (SessionState::Idle, 3));
-    let expected = "session:started@0 session:idle@0 turn:started@1 session:busy@1 stream:text@1 stream:complete@1 \
+    let expected = "session:started@0 session:idle@0 turn:started@1 session:busy@1 agent:action:prompt:called@1 \
+                    agent:action:prompt:called@1 stream:text@1 stream:complete@1 \
                     session:idle@1 turn:started@2 session:busy@2 stream:error@2 session:idle@2 turn:started@3 \
                     session:busy@3 stream:complete@3 session:idle@3";
     assert_eq!(kinds(&handle).await.join(" "), expected);
