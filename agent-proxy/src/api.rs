@@ -226,6 +226,9 @@ pub(crate) struct Health {
     /// Starts that wait for a place.
     #[serde(default)]
     pub(crate) waiting: usize,
+    /// What of the event log is damaged, a line each: the daemon goes on with the rest.
+    #[serde(default)]
+    pub(crate) damaged: Vec<String>,
 }
 
 /// What a client needs of a session's description.
@@ -240,6 +243,16 @@ pub(crate) struct SessionView {
     pub(crate) agent_process: Option<ProcessId>,
     pub(crate) turns: u64,
     pub(crate) started_at: String,
+    #[serde(default)]
+    pub(crate) queued: Vec<QueuedView>,
+}
+
+/// A prompt that waits for its turn.
+#[derive(Debug, Deserialize)]
+pub(crate) struct QueuedView {
+    pub(crate) offset: String,
+    pub(crate) at: String,
+    pub(crate) text: String,
 }
 
 /// Where a session stands, as JSON has it.

@@ -14,6 +14,7 @@ const KINDS: &[(&str, &str, u16, Exit)] = &[
     ("unknown-agent", "no such agent", 404, Exit::NotFound),
     ("unknown-profile", "no such profile", 404, Exit::NotFound),
     ("unknown-model", "no such model configuration", 404, Exit::NotFound),
+    ("unknown-log", "no such event log", 404, Exit::NotFound),
     ("unknown-permission", "no such permission request or option", 404, Exit::NotFound),
     ("native-session-missing", "the conversation cannot be gone on with", 404, Exit::NotFound),
     ("native-session-busy", "another session has the conversation open", 409, Exit::Refused),

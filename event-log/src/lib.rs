@@ -45,6 +45,7 @@ use ipc_protocol::{Envelope, SessionId};
 
 pub use self::{
     error::{Cause, LogError},
+    sqlite::inspect::{Damage, Inspection, RecordCheck, check, salvage},
     types::{
         Batch, Beat, Done, Exported, Full, Head, Imported, Limit, Lines, MemoryLimits, Metrics, Options, Page,
         Retention,
@@ -92,7 +93,8 @@ impl EventLog {
     }
 
     /// Opens the log in the file `path`, or creates it; its directory has to be there. Blocks. A file of an older release is
-    /// brought up to date. Beside it come `path-wal`, `path-shm` and `path.lock`.
+    /// brought up to date. Beside it come `path-wal`, `path-shm` and `path.lock`. What is damaged within it is left as it is, and
+    /// told ([`EventLog::damage`]).
     ///
     /// # Errors
     /// [`LogError::Locked`] while another handle or process has it; [`LogError::Corrupt`] for a file that is no log, which is
@@ -191,12 +193,18 @@ impl EventLog {
         self.store.session(id)
     }
 
-    /// All records, in the order of their ids. Blocks.
+    /// All records that are whole, in the order of their ids. Blocks.
     ///
     /// # Errors
     /// Where the file cannot be read.
     pub fn sessions(&self) -> Result<Vec<(SessionId, String)>, LogError> {
         self.store.sessions()
+    }
+
+    /// What of the file is damaged, as far as that was found by now: by the opening, which goes on with what is whole, and by
+    /// [`EventLog::sessions`]. Of events that are damaged the reads tell. Does not block.
+    pub fn damage(&self) -> Vec<Damage> {
+        self.store.damage()
     }
 
     /// Stores who has the log and when it said that it is alive, in the place of what was stored before.

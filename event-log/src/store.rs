@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use ipc_protocol::{Envelope, SessionId};
 
-use crate::{Batch, Beat, Done, Full, Head, Limit, Lines, LogError, Metrics, Page, Retention};
+use crate::{Batch, Beat, Damage, Done, Full, Head, Limit, Lines, LogError, Metrics, Page, Retention};
 
 /// A change that is no append.
 #[derive(Debug)]
@@ -46,6 +46,10 @@ pub(crate) trait Store: Send + Sync {
     fn streams(&self) -> Vec<(SessionId, Head)>;
     fn session(&self, id: &SessionId) -> Result<Option<String>, LogError>;
     fn sessions(&self) -> Result<Vec<(SessionId, String)>, LogError>;
+    /// What is damaged, as far as that was found by now.
+    fn damage(&self) -> Vec<Damage> {
+        Vec::new()
+    }
     fn last_beat(&self) -> Result<Option<Beat>, LogError>;
     fn cursor(&self, consumer: &str, session: &SessionId) -> Result<u64, LogError>;
     fn retain(&self, retention: Retention, done: Done);

@@ -55,7 +55,7 @@ pub use builder::{Builder, Child};
 pub use containment::Capabilities;
 pub use deadlines::{Deadlines, Health};
 pub use error::{Error, Result};
-pub use event_log::{Imported, LogError, Retention};
+pub use event_log::{Damage, Imported, Inspection, LogError, Retention, check as check_log, salvage as salvage_log};
 pub use history::{HistoryLimits, LogFailure, Subscription};
 pub use ipc_protocol::{
     AbortPolicy, AgentSessionConfig, Budget, BudgetAction, BudgetExceeded, BudgetKind, Containment, Decision,

@@ -7,6 +7,7 @@ mod clocks;
 mod durability;
 pub(crate) mod lasting;
 mod lifecycle;
+mod log;
 pub(crate) mod mcp;
 mod measures;
 pub(crate) mod operations;
@@ -30,6 +31,7 @@ use lasting::{
     AppendArgs, ArchiveArgs, AttachArgs, ExportArgs, ImportArgs, RenameArgs, ResumeArgs, SessionsArgs, SuspendArgs,
     TagArgs, TakeBackArgs,
 };
+pub(crate) use log::{LogArgs, LogCommand};
 pub(crate) use measures::ContainmentArgs;
 use operations::{NativeArgs, SessionArgs, SetArgs, SteerArgs};
 pub(crate) use session::AgentArgs;
@@ -106,6 +108,8 @@ pub(crate) enum Command {
     Start(StartArgs),
     /// List the sessions: those of this daemon, or all that are kept
     Sessions(SessionsArgs),
+    /// List the prompts of a session that wait for their turn, or for its resume
+    Queue(SessionArgs),
     /// Show the processes of a session, or of all, as a tree
     Ps(PsArgs),
     /// Send a prompt, print the answer, wait for the end of the turn
@@ -163,6 +167,8 @@ pub(crate) enum Command {
     Profiles(ProfilesArgs),
     /// Keep providers, addresses and keys of models, by a name
     Models(ModelsArgs),
+    /// Look at the file that sessions and events are kept in; needs no daemon
+    Log(LogArgs),
     /// Run a command as a session, and report what it leaves behind
     Leaktest(LeaktestArgs),
     /// Try what this system offers, and say what is missing

@@ -14,6 +14,7 @@ mod kill;
 mod lasting;
 mod leaktest;
 mod lines;
+mod log;
 mod models;
 mod operations;
 mod permission;
@@ -66,6 +67,7 @@ pub(crate) async fn run(cli: Cli, token: ChildToken) -> Result<(), Failure> {
             doctor::run(child, &socket, global.config_dir.as_deref(), global.json).await
         }
         Command::Completions(args) => completions::run(&args),
+        Command::Log(args) => log::run(&args, global.json),
         other => {
             let client = Client::new(socket(&global)?);
             let note = match &other {
@@ -92,6 +94,7 @@ async fn run_client(command: Command, client: &Client, as_json: bool) -> Result<
             Some(filter) => records::list(client, &filter, as_json).await,
             None => sessions::run(client, as_json).await,
         },
+        Command::Queue(args) => sessions::queue(client, &args, as_json).await,
         Command::Ps(args) => ps::run(client, &args, as_json).await,
         Command::Ask(args) => ask::daemon(client, args, as_json).await,
         Command::Prompt(args) => prompt::run(client, args, as_json).await,
@@ -125,6 +128,7 @@ async fn run_client(command: Command, client: &Client, as_json: bool) -> Result<
         | Command::Models(_)
         | Command::Serve(_)
         | Command::Leaktest(_)
+        | Command::Log(_)
         | Command::Doctor
         | Command::Completions(_) => Err(Problem::failed("this command has no client").into()),
     }

@@ -3,7 +3,7 @@
 use proxy_manager::{SessionFilter, SessionId, SessionRecord};
 use serde_json::Value;
 
-use super::sessions::parse;
+use super::sessions::{parse, tell_damage};
 use crate::{
     api::{RecordChange, path_segment},
     args::lasting::{ArchiveArgs, RenameArgs, TagArgs},
@@ -19,6 +19,7 @@ pub(super) async fn list(client: &Client, filter: &SessionFilter, as_json: bool)
         return term::json(&records);
     }
     let records: Vec<SessionRecord> = parse(records)?;
+    tell_damage(client).await?;
     if records.is_empty() {
         term::note("no sessions that all of this fits");
         return Ok(());

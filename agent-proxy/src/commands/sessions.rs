@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use crate::{
-    api::SessionView,
+    api::{Health, QueuedView, SessionView},
+    args::operations::SessionArgs,
     client::Client,
     problem::{Failure, Problem},
     render, term,
@@ -16,11 +17,37 @@ pub(super) async fn run(client: &Client, as_json: bool) -> Result<(), Failure> {
         return term::json(&sessions);
     }
     let sessions: Vec<SessionView> = parse(sessions)?;
+    tell_damage(client).await?;
     if sessions.is_empty() {
         term::note("no sessions: start one with `agent-proxy start`");
         return Ok(());
     }
     term::out(render::sessions::render(&sessions, term::Style::stdout(), term::columns()))
+}
+
+/// Says what the daemon could not read, and so does not list.
+pub(super) async fn tell_damage(client: &Client) -> Result<(), Failure> {
+    let health: Health = parse(client.get("/v1/health").await?)?;
+    for damaged in health.damaged {
+        term::note(format_args!("damaged, and not listed: {}", term::printable(&damaged, false)));
+    }
+    Ok(())
+}
+
+/// Lists the prompts of a session that wait for their turn.
+pub(super) async fn queue(client: &Client, args: &SessionArgs, as_json: bool) -> Result<(), Failure> {
+    let mut session: Value = client.get(&format!("/v1/sessions/{}", args.id)).await?;
+    if as_json {
+        return term::json(&session["queued"].take());
+    }
+    let SessionView { queued, .. } = parse(session)?;
+    if queued.is_empty() {
+        term::note("nothing waits");
+        return Ok(());
+    }
+    let line =
+        |QueuedView { offset, at, text }: QueuedView| format!("{offset}  {at}  {}\n", term::printable(&text, false));
+    term::out(queued.into_iter().map(line).collect::<String>())
 }
 
 /// A daemon's answer as what we know of it.

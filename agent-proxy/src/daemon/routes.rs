@@ -109,6 +109,7 @@ async fn health(State(manager): State<ProxyManager>) -> Json<Health> {
         fork_server: manager.fork_server(),
         sessions: live,
         waiting: manager.occupancy().waiting,
+        damaged: manager.damage().iter().map(ToString::to_string).collect(),
     })
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use proxy_manager::Child;
 use serde::Serialize;
 
-use crate::socket_path::SocketPath;
+use crate::{api::Health, client::Client, socket_path::SocketPath};
 
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -66,7 +66,19 @@ pub(crate) async fn examine(child: Child, socket: &SocketPath, directory: Option
     let mut checks = system::before();
     checks.extend(sessions::examine(child).await);
     checks.extend(system::after(socket, directory));
+    checks.extend(event_log(socket).await);
     checks
+}
+
+/// What the daemon says of its event log; nothing where none runs.
+async fn event_log(socket: &SocketPath) -> Option<Check> {
+    const NAME: &str = "event log";
+    let health: Health = Client::new(socket.clone()).get("/v1/health").await.ok()?;
+    if health.damaged.is_empty() {
+        return Some(Check::ok(NAME, "the daemon found no damage"));
+    }
+    let advice = "see `agent-proxy log check STATE_DIR`; `agent-proxy log salvage` writes what is whole to a new file";
+    Some(Check::missing(NAME, format!("damaged: {}", health.damaged.join("; ")), advice))
 }
 
 #[cfg(test)]

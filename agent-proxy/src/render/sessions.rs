@@ -85,6 +85,7 @@ s-1      command  busy, turn 2      2  2026-01-02 03:04:05  /x
             agent_process: None,
             turns: 0,
             started_at: "2026-01-02T03:04:05.678Z".into(),
+            queued: Vec::new(),
         }
     }
 

@@ -25,6 +25,7 @@ fn without_a_daemon_clients_exit_4_and_name_serve() {
         &["rename", "s", "x"],
         &["tag", "s", "--add", "x"],
         &["archive", "s"],
+        &["queue", "s"],
         &["export", "s"],
         &["import", "/no/such/file"],
         &["sessions", "--all"],

@@ -6,6 +6,7 @@ mod chat;
 mod contract;
 mod daemon;
 mod demo;
+mod durable;
 mod harness;
 mod lasting;
 mod leaktest;

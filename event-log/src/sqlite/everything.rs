@@ -7,7 +7,7 @@ use rusqlite::Connection;
 
 use super::{
     heads::Heads,
-    read_lock,
+    inspect, read_lock,
     reader::Readers,
     rows::{BODY_EVENTS, checksum},
 };
@@ -64,7 +64,7 @@ impl Reading<'_> {
         let mut query = conn.prepare_cached(sql)?;
         let mut rows = query.query([(self.from >> LINE_BITS).cast_signed()])?;
         while let Some(row) = rows.next()? {
-            let Ok(session) = row.get_ref(1)?.as_str()?.parse() else { continue };
+            let Ok(session) = inspect::name(row, 1) else { continue };
             let number = |index| row.get::<_, i64>(index).map(i64::cast_unsigned);
             let row = Row {
                 gid: number(0)?,

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 
 use ipc_protocol::SessionId;
-use rusqlite::Connection;
+use rusqlite::{Connection, types::ValueRef};
 
+use super::inspect::{self, Damage};
 use crate::{Head, store::Target};
 
 /// A stream.
@@ -12,6 +13,26 @@ use crate::{Head, store::Target};
 pub(super) struct Stream {
     pub(super) id: i64,
     pub(super) head: Head,
+}
+
+/// Whether a stream may have these as its first and last offset.
+pub(super) fn is_sound(first: u64, last: u64) -> bool {
+    first > 0 && last < i64::MAX as u64 && first <= last + 1
+}
+
+/// Where a stream stands by its rows.
+fn head_of_rows(conn: &Connection, id: i64) -> rusqlite::Result<Head> {
+    let sql =
+        "SELECT coalesce(min(first), 1), coalesce(max(last), 0), coalesce(max(source), 0), coalesce(sum(bytes), 0)
+        FROM batches WHERE stream = ?";
+    conn.query_row(sql, [id], |row| {
+        let number = |index| row.get::<_, i64>(index).map(i64::cast_unsigned);
+        let (first, last) = (number(0)?, number(1)?);
+        if !is_sound(first, last) {
+            return Err(rusqlite::Error::IntegralValueOutOfRange(1, last.cast_signed()));
+        }
+        Ok(Head { first, last, closed: false, source: number(2)?, bytes: number(3)? })
+    })
 }
 
 /// All streams.
@@ -23,27 +44,45 @@ pub(super) struct Heads {
 }
 
 impl Heads {
-    /// Reads them. Beside them: the streams that nobody can name any more, which are to be removed.
-    pub(super) fn load(conn: &Connection) -> rusqlite::Result<(Self, Vec<i64>)> {
+    /// Reads them. Beside them: the streams that nobody can name any more, which are to be removed; and what is damaged: a
+    /// stream whose name is none is kept as it is, and one of whom it is not to be read where it stands stands where its rows do.
+    pub(super) fn load(conn: &Connection) -> rusqlite::Result<(Self, Vec<i64>, Vec<Damage>)> {
         let mut heads = Self::default();
-        let mut doomed = Vec::new();
+        let (mut doomed, mut damage) = (Vec::new(), Vec::new());
         let mut query = conn.prepare("SELECT id, name, first, last, closed, source, bytes FROM streams")?;
         let mut rows = query.query([])?;
         while let Some(row) = rows.next()? {
             let id = row.get(0)?;
+            if matches!(row.get_ref(1)?, ValueRef::Null) {
+                doomed.push(id);
+                continue;
+            }
+            let name = match inspect::name(row, 1) {
+                Ok(name) => name,
+                Err(name) => {
+                    let detail = "its name is none: its events are kept, and nobody can ask for them".to_owned();
+                    damage.push(Damage::Stream { row: id, name, detail });
+                    continue;
+                }
+            };
             let number = |index| row.get::<_, i64>(index).map(i64::cast_unsigned);
-            let (first, last) = (number(2)?, number(3)?);
-            if first == 0 || last >= i64::MAX as u64 || first > last + 1 {
-                return Err(rusqlite::Error::IntegralValueOutOfRange(3, last.cast_signed()));
-            }
-            let name = row.get::<_, Option<String>>(1)?.and_then(|name| name.parse().ok());
-            let head = Head { first, last, closed: row.get(4)?, source: number(5)?, bytes: number(6)? };
-            match name {
-                Some(name) => drop(heads.streams.insert(name, Stream { id, head })),
-                None => doomed.push(id),
-            }
+            let sound = match (number(2), number(3), row.get(4), number(5), number(6)) {
+                (Ok(first), Ok(last), Ok(closed), Ok(source), Ok(bytes)) if is_sound(first, last) => {
+                    Some(Head { first, last, closed, source, bytes })
+                }
+                _ => None,
+            };
+            let head = match sound {
+                Some(head) => head,
+                None => {
+                    let detail = "where it stands is not to be read: as its events say".to_owned();
+                    damage.push(Damage::Stream { row: id, name: name.to_string(), detail });
+                    head_of_rows(conn, id)?
+                }
+            };
+            heads.streams.insert(name, Stream { id, head });
         }
-        Ok((heads, doomed))
+        Ok((heads, doomed, damage))
     }
 
     pub(super) fn get(&self, target: Target, session: &SessionId) -> Option<Stream> {

@@ -4,6 +4,7 @@ mod apply;
 mod chores;
 mod everything;
 mod heads;
+pub(crate) mod inspect;
 mod lock;
 mod queue;
 mod reader;
@@ -27,6 +28,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, params}
 use self::{
     chores::Chores,
     heads::Heads,
+    inspect::Damage,
     lock::Lock,
     queue::{Job, Queue, Work},
     reader::Readers,
@@ -47,6 +49,8 @@ struct Shared {
     queue: Queue,
     heads: RwLock<Heads>,
     metrics: Mutex<Metrics>,
+    /// What was found by now.
+    damage: Mutex<Vec<Damage>>,
 }
 
 impl Shared {
@@ -85,13 +89,17 @@ impl Sqlite {
             conn.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(())).map_err(sql)?;
         }
         schema::prepare(&mut conn, path)?;
-        let (heads, doomed) = Heads::load(&conn).map_err(sql)?;
+        let (heads, doomed, damage) = Heads::load(&conn).map_err(sql)?;
+        for damage in &damage {
+            tracing::error!(path = %path.display(), %damage, "a part of the event log is damaged");
+        }
         let path = Arc::new(path.to_owned());
         let shared = Arc::new(Shared {
             path: Arc::clone(&path),
             queue: Queue::new(options.queue_bytes),
             heads: RwLock::new(heads),
             metrics: Mutex::default(),
+            damage: Mutex::new(damage),
         });
         let writer = Writer { conn, shared: Arc::clone(&shared), chores: Chores::new(doomed), _lock: lock };
         let thread = std::thread::Builder::new().name("event-log".into()).spawn(move || writer.run());
@@ -198,12 +206,19 @@ impl Store for Sqlite {
     }
 
     fn sessions(&self) -> Result<Vec<(SessionId, String)>, LogError> {
-        let all = self.readers.with(|conn| {
-            let mut query = conn.prepare_cached("SELECT id, record FROM sessions ORDER BY id")?;
-            let rows = query.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get(1)?)))?;
-            rows.collect::<rusqlite::Result<Vec<_>>>()
-        })?;
-        Ok(all.into_iter().filter_map(|(id, record)| Some((id.parse().ok()?, record))).collect())
+        let (records, damage) = self.readers.with(|conn| Ok(inspect::records(conn)))?;
+        let mut known = self.shared.damage.lock().unwrap_or_else(PoisonError::into_inner);
+        for damage in damage {
+            if !known.contains(&damage) {
+                tracing::error!(path = %self.shared.path.display(), %damage, "a part of the event log is damaged");
+                known.push(damage);
+            }
+        }
+        Ok(records.into_iter().map(|(id, record, _)| (id, record)).collect())
+    }
+
+    fn damage(&self) -> Vec<Damage> {
+        self.shared.damage.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn last_beat(&self) -> Result<Option<Beat>, LogError> {
@@ -310,7 +325,8 @@ fn refuses_writes(path: &Path) -> bool {
 
 fn damaged(path: PathBuf, error: &rusqlite::Error) -> LogError {
     let detail = format!(
-        "it is damaged ({error}); export what can be read, then move the file away: a new one is begun in its place"
+        "it is damaged ({error}): `agent-proxy log salvage` writes what can be read to a new file; then move the file \
+         away: a new one is begun in its place"
     );
     LogError::Corrupt { path, detail, lost: None }
 }

@@ -96,16 +96,7 @@ fn foreign(path: &Path) -> LogError {
 /// [`LogError::TooNew`] for a file of a later release; nothing is changed then, nor in a foreign one.
 pub(super) fn prepare(conn: &mut Connection, path: &Path) -> Result<(), LogError> {
     let sql = |error| classify(path, "open", error);
-    let number = |conn: &Connection, name| conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map_err(sql);
-    let found = number(conn, "user_version")?;
-    let application = number(conn, "application_id")?;
-    let tables: i64 = conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(sql)?;
-    if tables > 0 && application != APPLICATION_ID {
-        return Err(foreign(path));
-    }
-    if found > VERSION {
-        return Err(LogError::TooNew { path: path.to_owned(), found, known: VERSION });
-    }
+    let (found, tables) = check_ours(conn, path)?;
     if conn.is_readonly("main").map_err(sql)? {
         let cause = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_READONLY), None);
         return Err(sql(cause));
@@ -119,6 +110,25 @@ pub(super) fn prepare(conn: &mut Connection, path: &Path) -> Result<(), LogError
     conn.pragma_update_and_check(None, "wal_autocheckpoint", CHECKPOINT_PAGES, |_| Ok(())).map_err(sql)?;
     conn.pragma_update_and_check(None, "journal_size_limit", WAL_BYTES, |_| Ok(())).map_err(sql)?;
     migrate(conn, found).map_err(sql)
+}
+
+/// The version of the file's schema, and how many tables and indexes it has. Changes nothing.
+///
+/// # Errors
+/// [`LogError::TooNew`] for a file of a later release, [`LogError::Corrupt`] for one of another program.
+pub(super) fn check_ours(conn: &Connection, path: &Path) -> Result<(i64, i64), LogError> {
+    let sql = |error| classify(path, "open", error);
+    let number = |name| conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map_err(sql);
+    let found = number("user_version")?;
+    let application = number("application_id")?;
+    let tables: i64 = conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(sql)?;
+    if tables > 0 && application != APPLICATION_ID {
+        return Err(foreign(path));
+    }
+    if found > VERSION {
+        return Err(LogError::TooNew { path: path.to_owned(), found, known: VERSION });
+    }
+    Ok((found, tables))
 }
 
 /// All steps that are missing, in one transaction.

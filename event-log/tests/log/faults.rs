@@ -6,6 +6,7 @@ use std::{
     os::unix::process::CommandExt as _,
     path::Path,
     process::Command,
+    sync::Arc,
 };
 
 use event_log::{EventLog, Limit, LogError, Options};
@@ -345,6 +346,168 @@ fn what_can_be_read_of_a_damaged_file_is_read() {
         append(&log, batch(&id("b"), 6, 1)).expect("another stream goes on");
     }
 }
+
+/// A log with streams of names `s-0`, `s-1`, …, a record of each, and some of them with a cursor.
+fn with_streams(path: &Path) {
+    let log = try_open(path).expect("a log");
+    for n in 0..STREAMS {
+        let name = id(&format!("s-{n}"));
+        for first in (1..=EVENTS).step_by(20) {
+            append(&log, batch(&name, first, 20)).expect("appended");
+        }
+        done(|done| log.put_session(&name, format!(r#"{{"name":"{name}"}}"#), done)).expect("stored");
+        done(|done| log.set_cursor("c", &name, 7, done)).expect("stored");
+    }
+}
+
+const STREAMS: u64 = 6;
+const EVENTS: u64 = 200;
+
+fn is_json(text: &str) -> Result<(), String> {
+    serde_json::from_str::<serde_json::Value>(text).map(drop).map_err(|error| error.to_string())
+}
+
+/// All that a log has of these streams, and what it lacks.
+fn readable(log: &EventLog) -> (u64, u64, usize) {
+    let (mut events, mut lost) = (0, 0);
+    for (name, head) in log.streams() {
+        let mut from = 0;
+        while from < head.last {
+            match log.read(&name, from, Limit::default()) {
+                Ok(page) => {
+                    for event in &page.events {
+                        match &event.event {
+                            Event::SessionGap(gap) => lost += gap.to - gap.from + 1,
+                            _ => events += 1,
+                        }
+                        from = event.offset;
+                    }
+                    assert!(!page.events.is_empty(), "nothing after {from}, and no error");
+                }
+                Err(LogError::Corrupt { lost: Some(gap), .. }) => {
+                    lost += gap.to - gap.from + 1;
+                    from = gap.to;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    (events, lost, log.sessions().expect("read").len())
+}
+
+/// What one row, name or record has lost: the rest is there, it is told, and it is left out of what is salvaged.
+#[test]
+fn a_log_opens_with_what_is_whole_and_tells_what_is_not() {
+    let all = STREAMS * EVENTS;
+    for (harm, events, lost, records, told) in [
+        ("UPDATE sessions SET record = CAST(x'7bff7d' AS TEXT) WHERE id = 's-1'", all, 0, 5, "record"),
+        ("UPDATE sessions SET id = 's/1' WHERE id = 's-1'", all, 0, 5, "record"),
+        ("UPDATE sessions SET record = 7.5 WHERE id = 's-1'", all, 0, 5, "record"),
+        ("UPDATE streams SET name = 's/1' WHERE name = 's-1'", all - EVENTS, 0, 6, "stream"),
+        ("UPDATE streams SET name = CAST(x'73ff31' AS TEXT) WHERE name = 's-1'", all - EVENTS, 0, 6, "stream"),
+        ("UPDATE streams SET last = -1 WHERE name = 's-1'", all, 0, 6, "stream"),
+        ("UPDATE streams SET first = 'x', closed = 'y' WHERE name = 's-1'", all, 0, 6, "stream"),
+        ("UPDATE batches SET sum = sum + 1 WHERE gid = 3", all - 20, 20, 6, "events"),
+        ("UPDATE batches SET body = x'00' || body WHERE gid = 3", all - 20, 20, 6, "events"),
+        ("DELETE FROM batches WHERE gid = 3", all - 20, 20, 6, "events"),
+        ("UPDATE cursors SET offset = 'far' WHERE stream = 1", all, 0, 6, "other"),
+    ] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("log.sqlite");
+        with_streams(&path);
+        let whole = event_log::check(&path, &is_json).expect("looked at");
+        let found = (whole.streams, whole.events, whole.records, whole.damage.len());
+        assert_eq!(found, (STREAMS, all, STREAMS, 0), "{:?}", whole.damage);
+        let file = rusqlite::Connection::open(&path).expect("the file");
+        file.execute_batch(harm).expect("harmed");
+        drop(file);
+        let before = fs::read(&path).expect("the file");
+        let checked = event_log::check(&path, &is_json).expect("looked at");
+        let told_of = serde_json::to_value(&checked.damage).expect("JSON");
+        assert!(checked.damage.len() == 1 && told_of[0]["part"] == told, "{harm}: {told_of}");
+        let new = dir.path().join("new.sqlite");
+        let salvaged = event_log::salvage(&path, &new, &is_json).expect("salvaged");
+        assert_eq!(salvaged, checked, "{harm}");
+        assert!(event_log::salvage(&path, &new, &is_json).is_err(), "never over anything");
+        assert!(fs::read(&path).expect("the file") == before, "{harm}: the file was changed");
+        // Twice: what is damaged is kept by an owner of the file.
+        for _ in 0..2 {
+            let log = try_open(&path).unwrap_or_else(|error| panic!("{harm}: {error}"));
+            assert_eq!(readable(&log), (events, lost, records), "{harm}");
+            if matches!(told, "record" | "stream") {
+                assert_eq!(serde_json::to_value(log.damage()).expect("JSON")[0]["part"], told, "{harm}");
+            }
+            for (name, head) in log.streams() {
+                append(&log, batch(&name, head.last + 1, 0)).expect("it goes on");
+            }
+            log.flush(crate::common::DEADLINE).expect("flushed");
+        }
+        let again = event_log::check(&new, &is_json).expect("looked at");
+        assert_eq!(again.damage, [], "{harm}");
+        let log = try_open(&new).expect("a log");
+        // A stream whose name is lost has another.
+        assert_eq!(readable(&log), (all - lost, lost, records), "{harm}");
+        let named = log.streams().iter().filter(|(name, _)| name.as_str().starts_with("salvaged-")).count();
+        assert_eq!(named, usize::from(events == all - EVENTS), "{harm}");
+        let last = log.streams()[0].1.last;
+        let first = log.streams()[0].0.clone();
+        append(&log, batch(&Arc::new(first), last + 1, 3)).expect("it goes on");
+    }
+}
+
+/// Bits that flip anywhere. SQLite may find nothing left of a file: that is an error that names what to do.
+#[test]
+fn whatever_bits_flip_what_is_whole_is_read_or_the_way_to_it_is_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("log.sqlite");
+    with_streams(&path);
+    let whole = fs::read(&path).expect("the file");
+    let mut random = 7_u64;
+    let mut opened = 0;
+    for _ in 0..FLIPS {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        // Not the first page: with that the file is none.
+        let at = 4096 + (random >> 20) as usize % (whole.len() - 4096);
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1 << (random % 8);
+        fs::write(&path, &bytes).expect("damaged");
+        let names = |error: &LogError| error.to_string().contains("agent-proxy log salvage");
+        match try_open(&path) {
+            Ok(log) => {
+                opened += 1;
+                for (name, head) in log.streams() {
+                    let mut from = 0;
+                    while from < head.last {
+                        match log.read(&name, from, Limit::default()) {
+                            Ok(page) if page.events.is_empty() => break,
+                            Ok(page) => from = page.events.last().map_or(head.last, |event| event.offset),
+                            Err(LogError::Corrupt { lost: Some(gap), .. }) => from = gap.to,
+                            Err(error) => panic!("{at}: {error}"),
+                        }
+                    }
+                }
+                log.sessions().unwrap_or_else(|error| panic!("{at}: {error}"));
+            }
+            Err(error) => assert!(matches!(error, LogError::Corrupt { .. }) && names(&error), "{at}: {error}"),
+        }
+        let new = dir.path().join("new.sqlite");
+        match event_log::salvage(&path, &new, &is_json) {
+            Ok(salvaged) => {
+                assert!(salvaged.events + 4 * 20 * 6 >= STREAMS * EVENTS || !salvaged.damage.is_empty(), "{at}");
+                let again = event_log::check(&new, &is_json).expect("looked at");
+                assert_eq!((again.damage.len(), again.records), (0, salvaged.records), "{at}: {:?}", again.damage);
+                try_open(&new).unwrap_or_else(|error| panic!("{at}: {error}"));
+            }
+            Err(error) => assert!(matches!(error, LogError::Corrupt { .. }), "{at}: {error}"),
+        }
+        for end in ["log.sqlite-wal", "log.sqlite-shm", "new.sqlite", "new.sqlite-wal", "new.sqlite-shm"] {
+            let _ = fs::remove_file(dir.path().join(end));
+        }
+    }
+    assert!(opened * 10 > FLIPS * 9, "{opened} of {FLIPS}");
+}
+
+const FLIPS: u64 = 150;
 
 #[test]
 fn a_newer_file_is_left_alone_and_an_older_one_is_migrated() {

@@ -409,14 +409,13 @@ fn undone_in(log: &EventLog, id: &SessionId) -> std::result::Result<Undone, LogE
     let cursor = |consumer| log.cursor(consumer, id);
     let (claimed, doing, ended) = (cursor(CONSUMER)?, cursor(DOING)?, cursor(ENDED)?);
     // A release before this one has claimed prompts with the rest.
-    let begun = match cursor(BEGUN)? {
-        0 => claimed,
-        begun => begun,
+    let (begun, interrupted) = match cursor(BEGUN)? {
+        0 => (claimed, 0),
+        begun => (begun, if begun > ended { begun } else { 0 }),
     };
-    let looks_at = |offset: u64| offset > 0 && (offset == doing || (offset == begun && begun > ended));
     let mut from = first_undone(claimed.min(begun), last);
-    for offset in [doing, begun] {
-        if looks_at(offset) {
+    for offset in [doing, interrupted] {
+        if offset > 0 {
             from = from.min(offset - 1);
         }
     }
@@ -448,7 +447,8 @@ fn undone_in(log: &EventLog, id: &SessionId) -> std::result::Result<Undone, LogE
                     if offset == doing && doing <= claimed {
                         undone.doing = Some(accepted.name.clone());
                     }
-                    if offset == begun && begun > ended {
+                    let is_prompt = matches!(action, Ok(Action { verb: Verb::Prompt { .. }, .. }));
+                    if offset == interrupted && is_prompt {
                         undone.begun = Some((accepted, 0));
                     } else if class == Class::Queued && offset > begun {
                         undone.prompts.push((accepted, action));

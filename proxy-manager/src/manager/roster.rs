@@ -4,7 +4,7 @@ use std::{io::BufRead, path::Path, sync::Arc};
 
 use ipc_protocol::{AgentSessionConfig, EndReason, Envelope, Event, OnMissing, Resume, ResumeFrom, SessionId};
 
-use event_log::{Done, EventLog, Imported, Limit, LogError};
+use event_log::{Damage, Done, EventLog, Imported, Limit, LogError};
 use tokio::{sync::oneshot, time::timeout};
 
 use super::{Inner, ProxyManager, append::find_undone_in};
@@ -46,6 +46,14 @@ impl ProxyManager {
     pub fn record(&self, session: &SessionId) -> Result<SessionRecord> {
         let record = self.inner.streams.roster.get(session);
         record.map(|record| self.with_queue(record)).ok_or_else(|| Error::UnknownSession { session: session.clone() })
+    }
+
+    /// What of the event log's file is damaged, as far as that was found by now. The manager goes on with the rest; a
+    /// `session:gap` stands for events. [`check_log`](crate::check_log) looks at all of it.
+    pub fn damage(&self) -> Vec<Damage> {
+        let mut damage = self.inner.streams.log.get().map_or_else(Vec::new, |log| log.damage());
+        damage.extend_from_slice(self.inner.streams.roster.damage());
+        damage
     }
 
     /// See [`SessionHandle::transcript`]. Of sessions of earlier managers too.

@@ -9,7 +9,7 @@ use std::{
     time::SystemTime,
 };
 
-use event_log::Beat;
+use event_log::{Beat, Damage, LogError};
 use ipc_protocol::SessionId;
 
 pub(crate) use self::record::MODEL_KEY;
@@ -33,6 +33,8 @@ pub(crate) struct Roster {
     execution: String,
     /// When the sessions of this run were last known to live.
     beat: Mutex<Option<SystemTime>>,
+    /// Records that are text and are not understood: their sessions are not listed.
+    damage: Vec<Damage>,
 }
 
 impl Roster {
@@ -42,18 +44,36 @@ impl Roster {
     /// [`Error::Log`].
     pub(crate) fn open(log: Log) -> Result<Self> {
         let mut records = BTreeMap::new();
-        let beat = log.get().map(|log| log.last_beat()).transpose()?.flatten();
+        let mut damage = Vec::new();
+        let beat = match log.get().map(|log| log.last_beat()).transpose() {
+            Ok(beat) => beat.flatten(),
+            Err(error @ LogError::Corrupt { .. }) => {
+                let detail = format!("when sessions were last known to live: {error}");
+                tracing::error!(detail, "a part of the event log is damaged");
+                damage.push(Damage::Other { detail });
+                None
+            }
+            Err(error) => return Err(error.into()),
+        };
         for (id, text) in log.get().map(|log| log.sessions()).transpose()?.unwrap_or_default() {
             match serde_json::from_str::<SessionRecord>(&text) {
                 Ok(mut record) => {
                     record.catch_up(beat.as_ref());
                     records.insert(id, record);
                 }
-                Err(error) => tracing::warn!(session = %id, %error, "the record of a session is not understood"),
+                Err(error) => {
+                    tracing::error!(session = %id, %error, "the record of a session is not understood");
+                    damage.push(Damage::Record { id: id.to_string(), detail: error.to_string() });
+                }
             }
         }
         let execution = SessionId::mint().to_string();
-        Ok(Self { records: Mutex::new(records), log, execution, beat: Mutex::default() })
+        Ok(Self { records: Mutex::new(records), log, execution, beat: Mutex::default(), damage })
+    }
+
+    /// What could not be read of the log when this was opened.
+    pub(crate) fn damage(&self) -> &[Damage] {
+        &self.damage
     }
 
     /// All sessions of this run live, that are not at rest. One row for all of them. Says whether there are any.
