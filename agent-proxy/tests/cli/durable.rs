@@ -9,11 +9,11 @@ use std::{
     time::Duration,
 };
 
-use ipc_protocol::{Envelope, Event};
+use ipc_protocol::{Envelope, Event, ProcessId};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{DEADLINE, Daemon, Place};
+use crate::harness::{DEADLINE, Daemon, Place, gone};
 
 /// How often the daemon is killed; `tests/full` has it killed 30 times.
 fn kills() -> u64 {
@@ -32,17 +32,28 @@ impl Random {
 
 /// Status and body of what a daemon answers; `None` if it is dead.
 fn post(socket: &Path, path: &str, body: &Value) -> Option<(u16, Value)> {
-    let body = body.to_string();
+    request(socket, "POST", path, &body.to_string())
+}
+
+fn request(socket: &Path, method: &str, path: &str, body: &str) -> Option<(u16, Value)> {
     let mut stream = UnixStream::connect(socket).ok()?;
     stream.set_read_timeout(Some(DEADLINE)).ok()?;
     let head =
-        format!("POST {path} HTTP/1.1\r\nHost: agent-proxy\r\nConnection: close\r\nContent-Length: {}", body.len());
+        format!("{method} {path} HTTP/1.1\r\nHost: agent-proxy\r\nConnection: close\r\nContent-Length: {}", body.len());
     stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let status = head.split(' ').nth(1)?.parse().ok()?;
     Some((status, serde_json::from_str(body).ok()?))
+}
+
+/// Ends a daemon, and waits until its fork server has given up the state directory.
+fn end(place: &Place, daemon: Daemon<'_>, signal: Signal) {
+    let (_, health) = request(&place.socket(), "GET", "/v1/health", "").expect("it lives");
+    let fork_server = serde_json::from_value::<ProcessId>(health["forkServer"].clone()).expect("a process");
+    daemon.end(signal);
+    gone(fork_server);
 }
 
 /// What is asked of one session.
@@ -178,7 +189,7 @@ fn what_was_accepted_is_done_once_or_told_as_failed_whatever_kills_the_daemon() 
                 move || while_it_lives(first, second, socket, &mut other)
             });
             std::thread::sleep(Duration::from_millis(random.below(30)));
-            daemon.end(signal);
+            end(&place, daemon, signal);
         });
     }
     let daemon = place.keeping(&[]);

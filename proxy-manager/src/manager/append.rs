@@ -421,7 +421,7 @@ fn undone_in(log: &EventLog, id: &SessionId) -> std::result::Result<Undone, LogE
     }
     let mut undone = Undone { last, ..Undone::default() };
     let mut failed = HashSet::new();
-    let mut turn = 0;
+    let (mut turn, mut completed) = (0, None);
     while from < last {
         let page = match log.read(id, from, Limit::default()) {
             Ok(page) => page,
@@ -438,6 +438,7 @@ fn undone_in(log: &EventLog, id: &SessionId) -> std::result::Result<Undone, LogE
             match &envelope.event {
                 Event::ActionFailed { action, .. } => _ = failed.insert(action.clone()),
                 Event::TurnStarted { .. } => turn = envelope.turn.unwrap_or(turn),
+                Event::Complete { .. } => completed = envelope.turn,
                 Event::External { kind, payload, .. } => {
                     let offset = envelope.offset;
                     let Some(action) = actions::parse(kind, payload) else { continue };
@@ -463,7 +464,8 @@ fn undone_in(log: &EventLog, id: &SessionId) -> std::result::Result<Undone, LogE
     // It was the last that was begun.
     undone.begun.iter_mut().for_each(|(_, number)| *number = turn);
     let is_told = |name: &String| failed.contains(name);
-    undone.begun = undone.begun.filter(|(accepted, _)| !is_told(&accepted.name));
+    // Its host may have been killed between the agent's last word and the end of the turn.
+    undone.begun = undone.begun.filter(|(accepted, _)| !is_told(&accepted.name) && completed != Some(turn));
     undone.doing = undone.doing.filter(|name| !is_told(name));
     if undone.begun.as_ref().map(|(accepted, _)| &accepted.name) == undone.doing.as_ref() {
         undone.doing = None;

@@ -82,8 +82,8 @@ pub(crate) fn name_of(kind: &str, offset: u64) -> String {
 pub(crate) struct Queued {
     pub(crate) accepted: Accepted,
     pub(crate) prompt: Prompt,
-    /// Who waits for its turn, and the number that turn is to have.
-    pub(crate) ticket: Option<(u64, TurnSender)>,
+    /// Who waits for its turn.
+    pub(crate) ticket: Option<TurnSender>,
 }
 
 /// A prompt that waits for its turn, as it is listed.
@@ -173,7 +173,7 @@ impl PromptQueue {
     /// Who waits for a turn waits in vain; the prompts stay.
     pub(crate) fn fail_tickets(&self, error: &Error) {
         let tickets: Vec<_> = self.state().waiting.iter_mut().filter_map(|queued| queued.ticket.take()).collect();
-        for (_, ticket) in tickets {
+        for ticket in tickets {
             // One that was dropped misses nothing.
             let _ = ticket.send(Err(error.clone()));
         }

@@ -427,9 +427,10 @@ async fn a_later_manager_reads_what_an_earlier_one_has_written_down_field_by_fie
         usage,
         turn_usage,
         last_offset,
+        queued,
     } = written[0].clone();
     assert_eq!((&session_id, status, reason), (first.id(), SessionStatus::Suspended, Some(EndReason::Suspended)));
-    assert_eq!((archived, handed_over, resumable), (true, false, true));
+    assert_eq!((archived, handed_over, resumable, queued), (true, false, true, 0));
     assert_eq!(config, resting.without_secrets());
     assert_eq!(secrets, ["API_KEY"]);
     assert_eq!((native_session_id, native_session_file.as_deref()), (info.native_session_id, file.to_str()));

@@ -74,7 +74,9 @@ impl Core {
         if let Err(error) = check(&prompt, self.preamble.as_ref().map_or(0, String::len)) {
             return Pending::answer(reply, Err(error));
         }
-        if let Some(error) = self.refusal() {
+        // What is in the log waits for the next host.
+        let waits_for_next = accepted.is_some() && self.session.is_draining();
+        if let Some(error) = self.refusal().filter(|_| !waits_for_next) {
             return Pending::answer(reply, Err(error));
         }
         let queued = self.session.queue().len();
@@ -112,7 +114,7 @@ impl Core {
         };
         let number = self.turns + queued + 1;
         let (ticket, turn) = Turn::new(Some(number).filter(|_| self.has_turns), self.session.history());
-        self.session.queue().push(Queued { accepted, prompt, ticket: Some((number, ticket)) });
+        self.session.queue().push(Queued { accepted, prompt, ticket: Some(ticket) });
         Pending::answer(reply, Ok(turn));
         self.next_turn(now);
     }
@@ -170,7 +172,6 @@ impl Core {
         let (text, attachments) = (prompt.text(), prompt.attachments());
         let prompt = self.with_preamble(prompt);
         self.unsent = Some(Unsent { turn, prompt, accepted: accepted.clone(), is_durable: is_durable.clone() });
-        let ticket = ticket.map(|(_, ticket)| ticket);
         if self.has_turns {
             self.hold_together();
             self.log.push(turn, Event::TurnStarted { prompt: text, attachments });

@@ -311,6 +311,40 @@ async fn what_is_asked_for_is_done_once_it_is_kept_whoever_waits_still() {
 }
 
 #[tokio::test]
+async fn a_queued_prompt_is_given_to_the_agent_once_the_log_has_its_turn() {
+    let place = Place::new(Options::default(), LogFailure::Degrade);
+    let Running { handle, mut proxy, fork_server: _guard } = place.running_with(patient()).await;
+    let (first, _) = tokio::join!(handle.prompt("one", PromptMode::Refuse), proxy.take_prompt("one"));
+    first.expect("taken");
+    let queued = handle.prompt("two", PromptMode::Queue).await.expect("queued");
+    let at = handle.info().queued[0].offset;
+    assert_eq!((handle.info().queued.len(), handle.info().queued[0].text.as_str()), (1, "two"));
+    let cursor = |consumer| place.log.cursor(consumer, handle.id()).expect("read");
+    assert_eq!(cursor(BEGUN), at - 1);
+    let stalled = stall(&place.log).await;
+    proxy.end_turn(1).await;
+    round_trip(&handle, &mut proxy).await;
+    assert_eq!((handle.info().state, handle.info().queued.len()), (SessionState::Busy { turn: 2 }, 0));
+    // What is to cancel it comes behind it.
+    let abort = tokio::spawn({
+        let handle = handle.clone();
+        async move { handle.abort(AbortPolicy::LeaveProcesses).await }
+    });
+    round_trip(&handle, &mut proxy).await;
+    drop(stalled);
+    assert_eq!(soon(proxy.take_prompt("two")).await, 2);
+    assert_eq!((cursor(BEGUN), cursor(ENDED)), (at, 0));
+    match proxy.receive().await {
+        Some(ToProxy::Abort { request, .. }) => proxy.send(FromProxy::Done { request }).await,
+        other => panic!("no abort: {other:?}"),
+    }
+    soon(abort).await.expect("no panic").expect("aborted");
+    proxy.end_turn(2).await;
+    soon(queued.wait()).await.expect("ended");
+    assert_eq!(cursor(ENDED), at);
+}
+
+#[tokio::test]
 async fn a_failed_action_holds_up_nobody_where_the_log_cannot_take_it() {
     let place = Place::small(LogFailure::Degrade);
     // Its end would be waited for as long as this.

@@ -36,7 +36,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{Appending, Class, Fork, PromptMode, Session, SessionHandle, SessionState, Task, sockets};
+use super::{Appending, BEGUN, Class, ENDED, Fork, PromptMode, Session, SessionHandle, SessionState, Task, sockets};
 use crate::{
     Deadlines, Error, HistoryLimits,
     directory::Directory,
