@@ -85,12 +85,13 @@ impl Asked {
         true
     }
 
-    /// What became of all that was accepted, once all of it has come to its end.
+    /// What became of all that was accepted, once a prompt behind all of it has come to its end.
     fn check(&self, daemon: &Daemon<'_>) -> BTreeMap<&'static str, usize> {
+        let last = format!("{}-last", self.id);
+        daemon.run(&["prompt", &self.id, &format!("say {last}"), "--queue"]).exits(0);
         let mut events = daemon.spawn(&["events", &self.id, "--follow", "--json"]);
         // (offset of its event, turns begun, turns ended, times told as failed)
         let mut fates: BTreeMap<String, (String, u64, u64, u64)> = BTreeMap::new();
-        let mut open = self.accepted.clone();
         let mut turns = BTreeMap::new();
         events.until(|Envelope { offset, turn, event, .. }| {
             match event {
@@ -106,19 +107,17 @@ impl Asked {
                 }
                 Event::Complete { .. } => {
                     let word = turns.get(&turn.unwrap_or(0)).cloned().unwrap_or_default();
-                    open.remove(&word);
                     fates.entry(word).or_default().2 += 1;
                 }
                 Event::ActionFailed { action, .. } => {
                     let failed = fates.iter_mut().find(|(_, fate)| !fate.0.is_empty() && action.ends_with(&fate.0));
-                    if let Some((word, fate)) = failed {
-                        open.remove(word);
+                    if let Some((_, fate)) = failed {
                         fate.3 += 1;
                     }
                 }
                 _ => {}
             }
-            open.is_empty().then_some(())
+            fates.get(&last).is_some_and(|fate| fate.2 == 1).then_some(())
         });
         let mut sum = BTreeMap::new();
         for word in &self.accepted {
@@ -127,7 +126,7 @@ impl Asked {
                 (1, 1, 0) => "done",
                 (0, 0, 1) => "told as failed, not begun",
                 (1, 0, 1) => "told as failed, begun",
-                other => panic!("{word}: {other:?}"),
+                other => panic!("{word}, {}: {other:?}; {fates:?}", fates[word].0),
             };
             *sum.entry(fate).or_default() += 1;
         }

@@ -402,7 +402,7 @@ fn a_log_opens_with_what_is_whole_and_tells_what_is_not() {
     for (harm, events, lost, records, told) in [
         ("UPDATE sessions SET record = CAST(x'7bff7d' AS TEXT) WHERE id = 's-1'", all, 0, 5, "record"),
         ("UPDATE sessions SET id = 's/1' WHERE id = 's-1'", all, 0, 5, "record"),
-        ("UPDATE sessions SET record = 7.5 WHERE id = 's-1'", all, 0, 5, "record"),
+        ("UPDATE sessions SET record = x'7b7d' WHERE id = 's-1'", all, 0, 5, "record"),
         ("UPDATE streams SET name = 's/1' WHERE name = 's-1'", all - EVENTS, 0, 6, "stream"),
         ("UPDATE streams SET name = CAST(x'73ff31' AS TEXT) WHERE name = 's-1'", all - EVENTS, 0, 6, "stream"),
         ("UPDATE streams SET last = -1 WHERE name = 's-1'", all, 0, 6, "stream"),
@@ -438,7 +438,7 @@ fn a_log_opens_with_what_is_whole_and_tells_what_is_not() {
                 assert_eq!(serde_json::to_value(log.damage()).expect("JSON")[0]["part"], told, "{harm}");
             }
             for (name, head) in log.streams() {
-                append(&log, batch(&name, head.last + 1, 0)).expect("it goes on");
+                append(&log, batch(&Arc::new(name), head.last + 1, 0)).expect("it goes on");
             }
             log.flush(crate::common::DEADLINE).expect("flushed");
         }

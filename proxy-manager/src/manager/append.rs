@@ -307,12 +307,13 @@ impl ProxyManager {
     /// Looks for what earlier managers accepted in a session at rest and did not do. Its prompts wait for the resume; the rest is
     /// done before anything that this manager is asked for.
     pub(super) async fn wake_for_missed(&self, id: SessionId) {
-        let Ok(session) = self.inner.directory.get(&id) else { return };
+        let last = self.inner.streams.log.get().and_then(|log| log.head(&id)).map(|head| head.last);
+        let (Some(last), Ok(session)) = (last, self.inner.directory.get(&id)) else { return };
         session.queue().loads();
         let manager = Arc::downgrade(&self.inner);
         let (row, of) = (session.row().clone(), session);
         let missed = async move {
-            let mut undone = match find_undone(&manager, &id).await {
+            let mut undone = match find_undone(&manager, &id, last).await {
                 Ok(undone) => undone,
                 Err(error) => {
                     tracing::warn!(session = %id, %error, "actions may be missed");
@@ -387,25 +388,24 @@ pub(super) async fn act_on_missed(manager: &Weak<Inner>, id: &SessionId, mut und
     }
 }
 
-/// What earlier managers accepted in a session's stream and did not do.
-pub(super) async fn find_undone(manager: &Weak<Inner>, id: &SessionId) -> Result<Undone> {
+/// What earlier managers accepted in a session's stream, up to `last`, and did not do.
+async fn find_undone(manager: &Weak<Inner>, id: &SessionId, last: u64) -> Result<Undone> {
     match manager.upgrade().and_then(|inner| inner.streams.log.get()) {
-        Some(log) => find_undone_in(log, id).await,
+        Some(log) => find_undone_in(log, id, last).await,
         None => Ok(Undone::default()),
     }
 }
 
 /// The same in this log.
-pub(super) async fn find_undone_in(log: InUse, id: &SessionId) -> Result<Undone> {
+pub(super) async fn find_undone_in(log: InUse, id: &SessionId, last: u64) -> Result<Undone> {
     let of = id.clone();
     // It is never closed.
     let _turn = LOOKING.acquire().await;
-    Ok(blocking("looking for what was asked for", move || undone_in(&log, &of)).await??)
+    Ok(blocking("looking for what was asked for", move || undone_in(&log, &of, last)).await??)
 }
 
 /// The same. Blocks.
-fn undone_in(log: &EventLog, id: &SessionId) -> std::result::Result<Undone, LogError> {
-    let Some(last) = log.head(id).map(|head| head.last) else { return Ok(Undone::default()) };
+fn undone_in(log: &EventLog, id: &SessionId, last: u64) -> std::result::Result<Undone, LogError> {
     let cursor = |consumer| log.cursor(consumer, id);
     let (claimed, doing, ended) = (cursor(CONSUMER)?, cursor(DOING)?, cursor(ENDED)?);
     // A release before this one has claimed prompts with the rest.
@@ -434,10 +434,11 @@ fn undone_in(log: &EventLog, id: &SessionId) -> std::result::Result<Undone, LogE
         };
         let Some(end) = page.events.last() else { break };
         from = end.offset;
-        for envelope in &page.events {
+        for envelope in page.events.iter().filter(|envelope| envelope.offset <= last) {
             match &envelope.event {
                 Event::ActionFailed { action, .. } => _ = failed.insert(action.clone()),
-                Event::TurnStarted { .. } => turn = envelope.turn.unwrap_or(turn),
+                // A number may come again, where the record of the first was not written.
+                Event::TurnStarted { .. } => (turn, completed) = (envelope.turn.unwrap_or(turn), None),
                 Event::Complete { .. } => completed = envelope.turn,
                 Event::External { kind, payload, .. } => {
                     let offset = envelope.offset;
@@ -539,7 +540,7 @@ mod tests {
         log.append(batch, Box::new(|result| result.expect("kept"))).expect("room");
         let set = |consumer, offset| log.set_cursor(consumer, &session, offset, Box::new(|set| set.expect("kept")));
         let look = || {
-            let undone = undone_in(&log, &session).expect("read");
+            let undone = undone_in(&log, &session, LAST).expect("read");
             let first = undone.prompts.first().map(|(accepted, _)| accepted.offset);
             (first, undone.others.len(), undone.begun.map(|(accepted, _)| accepted.offset))
         };

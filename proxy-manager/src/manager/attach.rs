@@ -130,10 +130,13 @@ impl ProxyManager {
                     None => None,
                 };
                 let undone = match self.inner.streams.log.get() {
-                    Some(log) => find_undone_in(log, &id).await.unwrap_or_else(|error| {
-                        tracing::warn!(session = %id, %error, "actions may be missed");
-                        Undone::default()
-                    }),
+                    Some(log) => {
+                        let last = log.head(&id).map_or(0, |head| head.last);
+                        find_undone_in(log, &id, last).await.unwrap_or_else(|error| {
+                            tracing::warn!(session = %id, %error, "actions may be missed");
+                            Undone::default()
+                        })
+                    }
                     None => Undone::default(),
                 };
                 match self.take_over(&server, detached, journal, before, undone) {

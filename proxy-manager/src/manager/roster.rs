@@ -288,7 +288,8 @@ impl Inner {
     /// What was asked of a session that is over now, and why it is not done.
     async fn failures_of(&self, session: &SessionId, reason: &EndReason) -> Vec<(String, String)> {
         let Some(log) = self.streams.log.get() else { return Vec::new() };
-        match find_undone_in(log, session).await {
+        let last = log.head(session).map_or(0, |head| head.last);
+        match find_undone_in(log, session, last).await {
             Ok(undone) => undone.into_failures(&format!("session {session} has ended: {reason}")),
             Err(error) => {
                 tracing::warn!(%session, %error, "actions may be missed");
