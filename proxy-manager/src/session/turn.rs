@@ -15,7 +15,7 @@ pub enum PromptMode {
     /// It fails with [`Error::Busy`].
     #[default]
     Refuse,
-    /// It waits for its turn, behind those that came before it. At most 64 wait; then [`Error::Busy`]. Before it is answered it is
+    /// It waits for its turn, behind those that came before it. At most 64 wait; then [`Error::Busy`]. Waiting or not, it is first
     /// appended to the session's stream as the action that it is from then on: done once or told as failed, over restarts too.
     Queue,
     /// It is said to the agent in the running turn, if the agent can be steered; else [`Error::Unsupported`].

@@ -57,8 +57,9 @@ impl Core {
         queue.append(&mut self.log, turn, events, is_busy, tell);
     }
 
-    /// A prompt; with `accepted` where it is in the log already. One that would have to wait and is not in the log is refused as
-    /// [`Error::Busy`]: it is to be appended first.
+    /// A prompt; with `accepted` where it is in the log already. One that may wait and is not in the log is refused as
+    /// [`Error::Busy`]: it is to be appended first. Also where its turn would begin at once: what becomes of it is told then,
+    /// whatever happens to this host.
     fn prompt(
         &mut self,
         prompt: Prompt,
@@ -102,7 +103,7 @@ impl Core {
             return Pending::answer(reply, Err(Error::MaxTurns { session: self.session.id().clone(), max_turns }));
         }
         let Some(accepted) = accepted else {
-            if waits {
+            if waits || mode == PromptMode::Queue {
                 return Pending::answer(reply, Err(busy()));
             }
             if !self.has_turns {
