@@ -259,7 +259,10 @@ fn a_header_that_is_damaged_is_told() {
     fs::write(&path, bytes).expect("damaged");
     let error = try_open(&path).expect_err("refused");
     assert!(matches!(error, LogError::Corrupt { .. }), "{error}");
-    assert!(error.to_string().contains("log.sqlite") && error.to_string().contains("move the file away"), "{error}");
+    assert!(
+        error.to_string().contains("log.sqlite") && error.to_string().contains("agent-proxy log salvage"),
+        "{error}"
+    );
 }
 
 /// Overwrites `length` bytes in the middle of the file, from the next text of an event on.
@@ -430,11 +433,11 @@ fn a_log_opens_with_what_is_whole_and_tells_what_is_not() {
         assert_eq!(salvaged, checked, "{harm}");
         assert!(event_log::salvage(&path, &new, &is_json).is_err(), "never over anything");
         assert!(fs::read(&path).expect("the file") == before, "{harm}: the file was changed");
-        // Twice: what is damaged is kept by an owner of the file.
-        for _ in 0..2 {
+        // Twice: what is damaged is kept by an owner of the file. Where a stream stands is written by the next append.
+        for opened in 1..=2 {
             let log = try_open(&path).unwrap_or_else(|error| panic!("{harm}: {error}"));
             assert_eq!(readable(&log), (events, lost, records), "{harm}");
-            if matches!(told, "record" | "stream") {
+            if told == "record" || (told == "stream" && (opened == 1 || events < all)) {
                 assert_eq!(serde_json::to_value(log.damage()).expect("JSON")[0]["part"], told, "{harm}");
             }
             for (name, head) in log.streams() {

@@ -66,7 +66,7 @@ impl Fault {
         match self {
             Self::ReadOnly => "it is read-only; make the file and its directory writable",
             Self::Locked => "another process has it open; end that first",
-            Self::Damaged => "export what can be read, then move the file away",
+            Self::Damaged => "`agent-proxy log salvage` writes what can be read to a new file; then move the file away",
         }
     }
 }
