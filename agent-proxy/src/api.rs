@@ -3,11 +3,11 @@
 use std::{fmt::Write as _, path::PathBuf};
 
 use proxy_manager::{
-    AbortPolicy, EndReason, Json, PermissionAnswer, ProcessId, Prompt, PromptMode, PromptPart, Receipt, ResumeOptions,
-    SessionId, Snapshot,
+    AbortPolicy, EndReason, Event, Json, PermissionAnswer, ProcessId, Prompt, PromptMode, PromptPart, Receipt,
+    ResumeOptions, SessionId, Snapshot,
 };
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Media type of a stream of JSON lines.
 pub(crate) const NDJSON: &str = "application/x-ndjson";
@@ -46,6 +46,16 @@ impl PromptRequest {
 pub(crate) fn call(name: &str, mut what: Value) -> Value {
     what["call"] = name.into();
     what
+}
+
+/// The call that tells a handler of an event: something went wrong.
+pub(crate) fn notice(event: &Event) -> Value {
+    let parts = match serde_json::to_value(event) {
+        Ok(Value::Object(parts)) => parts.into_iter().next(),
+        _ => None,
+    };
+    let (kind, payload) = parts.unwrap_or_default();
+    call("notice", json!({ "type": kind, "payload": payload }))
 }
 
 /// Answer to a prompt that is not waited for.

@@ -111,6 +111,9 @@ fn one(row: &AgentSpec, found: Found, env: &EnvVars, versions: Option<&BTreeMap<
     let version = |command: Option<Vec<String>>| versions.and_then(|versions| versions.get(&command?)).copied();
     let mut missing = Vec::new();
     match (row.cmd.first(), &found.starts, &found.program) {
+        (Some(_), None, _) if let Some(file) = &found.not_executable => {
+            missing.push(format!("{} is not executable: allow it (chmod +x)", file.display()));
+        }
         (Some(program), None, None) => missing.push(format!("{program} is not in PATH")),
         (Some(program), None, Some(other)) => {
             let other = other.display();

@@ -123,7 +123,7 @@ impl From<Error> for Problem {
             Error::UnknownModel { .. } => "unknown-model",
             Error::UnknownPermission { .. } => "unknown-permission",
             Error::NativeSessionMissing { .. } => "native-session-missing",
-            Error::NativeSessionBusy { .. } => "native-session-busy",
+            Error::NativeSessionBusy { .. } | Error::HomeBusy { .. } => "native-session-busy",
             Error::NotEnded { .. } => "not-ended",
             Error::Suspended { .. } => "suspended",
             Error::NotSuspended { .. } => "not-suspended",

@@ -34,6 +34,8 @@ pub struct Found {
     pub program: Option<PathBuf>,
     /// What a session of it would start: `program` may have another of its names.
     pub starts: Option<PathBuf>,
+    /// What it would start if that could be executed.
+    pub not_executable: Option<PathBuf>,
     /// The version that its package tells.
     pub version: Option<String>,
     /// What prints its version, where no package tells.
@@ -74,6 +76,8 @@ pub fn discover(spec: &AgentSpec, places: &Places) -> Found {
     let names = if named.is_empty() { spec.cmd.get(..1).unwrap_or_default() } else { named };
     let program = names.iter().find_map(|name| executable(name, places));
     let starts = spec.cmd.first().and_then(|name| executable(name, places));
+    let not_executable =
+        spec.cmd.first().filter(|_| starts.is_none()).and_then(|name| self::not_executable(name, places));
     let there = |paths: &PerPlatform| {
         let paths = paths.here().iter().filter_map(|path| expand(path, places));
         paths.filter(|path| path.exists()).collect()
@@ -99,20 +103,30 @@ pub fn discover(spec: &AgentSpec, places: &Places) -> Found {
         };
         Some(Node { min, program })
     });
-    Found { program, starts, version, version_command, node, files, mcp_files }
+    Found { program, starts, not_executable, version, version_command, node, files, mcp_files }
 }
 
 /// A program of that name in PATH, or at that path.
 pub fn executable(name: &str, places: &Places) -> Option<PathBuf> {
-    let can_run =
-        |path: &PathBuf| path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
+    named(name, places, |mode| mode & 0o111 != 0)
+}
+
+/// A file of that name in PATH, or at that path, that nobody may execute.
+pub fn not_executable(name: &str, places: &Places) -> Option<PathBuf> {
+    named(name, places, |mode| mode & 0o111 == 0)
+}
+
+/// A file of that name with such a mode.
+fn named(name: &str, places: &Places, is_wanted: fn(u32) -> bool) -> Option<PathBuf> {
+    let fits =
+        |path: &PathBuf| path.metadata().is_ok_and(|found| found.is_file() && is_wanted(found.permissions().mode()));
     if name.contains('/') {
-        return expand(name, places).filter(can_run);
+        return expand(name, places).filter(fits);
     }
     if name.is_empty() {
         return None;
     }
-    places.path.iter().filter(|directory| directory.is_absolute()).map(|directory| directory.join(name)).find(can_run)
+    places.path.iter().filter(|directory| directory.is_absolute()).map(|directory| directory.join(name)).find(fits)
 }
 
 /// A path that may begin with `~`.
@@ -297,7 +311,8 @@ mod tests {
         fs::create_dir_all(root.path().join("deep/tool")).expect("created");
         let path = vec![root.path().to_owned(), root.path().join("deep"), PathBuf::from("relative")];
         let found = discover(&spec("22.19.0"), &Places { path, home: None });
-        assert_eq!((found.program, found.files.len()), (None, 0));
+        assert_eq!((&found.program, found.files.len()), (&None, 0));
+        assert_eq!(found.not_executable, Some(root.path().join("tool")), "which is another thing to say");
         assert!(found.node.is_some(), "what installs it needs node too");
         assert_eq!(discover(&AgentSpec::new("acp", "acp", &[]), &Places::default()), Found::default());
     }

@@ -5,6 +5,7 @@
 
 pub mod acp;
 mod adapter;
+mod answer;
 mod catalog;
 pub mod claude;
 pub mod codex;

@@ -40,6 +40,18 @@ pub enum OnAgentExit {
     Keep,
 }
 
+/// What becomes of a turn that meets the usage limit of the agent's account (`usage:limited`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum OnUsageLimit {
+    /// It fails.
+    #[default]
+    Fail,
+    /// It waits until the limit is reset, and is asked again then; prompts behind it wait with it. It fails where the agent does
+    /// not say when that is.
+    Wait,
+}
+
 /// What becomes of a session when its host dies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
@@ -247,6 +259,9 @@ pub struct AgentSessionConfig {
     /// What is meant although it is the default: a profile does not change it.
     #[serde(default)]
     pub explicit: BTreeSet<Setting>,
+    /// What becomes of a turn that meets the account's usage limit.
+    #[serde(default)]
+    pub on_usage_limit: OnUsageLimit,
 }
 
 impl AgentSessionConfig {
@@ -288,6 +303,7 @@ impl AgentSessionConfig {
             hardening: Hardening::default(),
             budget: Budget::default(),
             explicit: BTreeSet::new(),
+            on_usage_limit: OnUsageLimit::default(),
         }
     }
 }
@@ -385,6 +401,7 @@ impl fmt::Debug for AgentSessionConfig {
             .field("hardening", &self.hardening)
             .field("budget", &self.budget)
             .field("explicit", &self.explicit)
+            .field("on_usage_limit", &self.on_usage_limit)
             .finish()
     }
 }

@@ -429,6 +429,8 @@ pub enum Event {
         retryable: bool,
         /// Which attempt failed, where the agent tries again by itself; the first is 1.
         attempt: Option<u32>,
+        /// How long the agent waits before it tries again, in milliseconds, where it says so.
+        delay_ms: Option<u64>,
     },
     /// The agent asks whether it may.
     #[serde(rename = "permission:requested")]
@@ -452,6 +454,8 @@ pub enum Event {
         after_ms: u64,
         /// What is done.
         action: TimeoutAction,
+        /// What went wrong last: the last `stream:error` of the turn, else the last lines of the agent's standard error.
+        last_words: Option<String>,
     },
     /// A turn runs, and nothing is heard of the agent: a sign of life for whoever waits.
     #[serde(rename = "session:silent")]
@@ -512,6 +516,27 @@ pub enum Event {
         /// What it says.
         payload: Json,
     },
+    /// The model's answer broke off, and the agent asks for all of it again: the end of what the turn has said so far is void.
+    #[serde(rename = "stream:voided")]
+    Voided {
+        /// Bytes (UTF-8) to take off the end of the turn's `stream:text`.
+        text_bytes: u64,
+        /// Bytes to take off the end of its `stream:thinking`.
+        thinking_bytes: u64,
+    },
+    /// The account's usage limit is reached: the provider answers no further request until it is reset.
+    #[serde(rename = "usage:limited")]
+    UsageLimited {
+        /// The agent's word for the limit: `five_hour`, `usageLimitExceeded`, …
+        limit: String,
+        /// For people.
+        message: String,
+        /// When the limit is reset, in milliseconds since 1970, where the agent says so; in JSON a time in UTC.
+        #[serde(with = "moment_text")]
+        resets_at: Option<u64>,
+        /// Whether the prompt waits for that, and is asked again then.
+        waits: bool,
+    },
 }
 
 /// The types of the events above, but for [`Event::Harness`] and [`Event::External`].
@@ -547,6 +572,8 @@ const KINDS: &[&str] = &[
     "budget:exceeded",
     "action:failed",
     "log",
+    "stream:voided",
+    "usage:limited",
 ];
 
 /// Around the agent in the type of [`Event::Harness`].
@@ -579,13 +606,25 @@ impl Event {
                     r.processes.len() * 150
                 }
                 Self::External { kind, payload, .. } => kind.len() + payload.as_str().len(),
+                Self::TimeoutFired { last_words, .. } => 100 + last_words.as_ref().map_or(0, String::len),
                 _ => 100,
             }
     }
 
     /// An error that is no retry.
     pub fn error(code: impl Into<String>, message: impl Into<String>, retryable: bool) -> Self {
-        Self::Error { code: code.into(), message: message.into(), retryable, attempt: None }
+        Self::Error { code: code.into(), message: message.into(), retryable, attempt: None, delay_ms: None }
+    }
+
+    /// An error after which the agent tries again by itself.
+    pub fn retry(
+        code: impl Into<String>,
+        message: impl Into<String>,
+        attempt: Option<u32>,
+        delay_ms: Option<u64>,
+    ) -> Self {
+        let attempt = attempt.or(Some(1));
+        Self::Error { code: code.into(), message: message.into(), retryable: true, attempt, delay_ms }
     }
 
     /// A context window of `size` tokens with `used` in it.
@@ -662,6 +701,34 @@ mod offset_text {
             return super::parse_offset(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is no offset")));
         }
         u64::deserialize(d)
+    }
+}
+
+/// Moments in payloads: a time in UTC in JSON, milliseconds since 1970 on our wire.
+mod moment_text {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+
+    /// The last moment that can be written: the end of the year 9999.
+    const LAST: u64 = 253_402_300_799_999;
+
+    pub(super) fn serialize<S: Serializer>(moment: &Option<u64>, s: S) -> Result<S::Ok, S::Error> {
+        if !s.is_human_readable() {
+            return moment.serialize(s);
+        }
+        let text = |ms: u64| humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(ms.min(LAST)));
+        moment.map(|ms| text(ms).to_string()).serialize(s)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u64>, D::Error> {
+        if !d.is_human_readable() {
+            return Option::deserialize(d);
+        }
+        let Some(text) = Option::<String>::deserialize(d)? else { return Ok(None) };
+        let moment = humantime::parse_rfc3339(&text).map_err(|_| D::Error::custom(format!("{text:?} is no time")))?;
+        let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok(Some(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)))
     }
 }
 

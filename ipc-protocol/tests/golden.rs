@@ -181,6 +181,13 @@ fn from_a_proxy() {
     check("from-proxy-started", &said(1, started));
     let event = Event::Text { text: "hello".into() };
     check("from-proxy-event", &said(2, FromProxy::Event { turn: 1, event }));
+    let event = Event::Voided { text_bytes: 5, thinking_bytes: 0 };
+    check("from-proxy-event-voided", &said(2, FromProxy::Event { turn: 1, event }));
+    let (limit, message) = ("five_hour".into(), "no more".into());
+    let event = Event::UsageLimited { limit, message, resets_at: Some(1_767_323_045_678), waits: false };
+    check("from-proxy-event-usage-limited", &said(2, FromProxy::Event { turn: 1, event }));
+    let event = Event::retry("500", "no", Some(1), Some(600));
+    check("from-proxy-event-retry", &said(2, FromProxy::Event { turn: 1, event }));
     check("from-proxy-turn-ended", &said(3, FromProxy::TurnEnded { turn: 1 }));
     check("from-proxy-agent-exited", &said(4, FromProxy::AgentExited { exit: ExitStatus::Code(1), kept: true }));
     check("from-proxy-native-session", &said(5, FromProxy::NativeSession { id: "n-2".into() }));

@@ -233,6 +233,15 @@ pub enum Error {
         /// The process of that manager, where it is another one; of the session's proxy, if it is dead.
         manager: Option<Pid>,
     },
+    /// A copy is wanted of the conversation of a session that runs in a home of its own.
+    #[error(
+        "session {session} runs in a home of its own, in which a second agent would get in its way: suspend it or let it end, then \
+         fork its conversation; sessions in the shared home can be forked while they run"
+    )]
+    HomeBusy {
+        /// Which.
+        session: SessionId,
+    },
     /// The agent refused what was asked.
     #[error("agent {agent:?} refused: {reason}")]
     AgentRefused {

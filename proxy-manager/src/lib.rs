@@ -61,11 +61,11 @@ pub use ipc_protocol::{
     AbortPolicy, AgentSessionConfig, Budget, BudgetAction, BudgetExceeded, BudgetKind, Containment, Decision,
     EndReason, EnvVars, Envelope, Event, ExitStatus, Gap, Hardening, Home, HostDeath, Json, KillCause, KillOptions,
     Layer, Lifecycle, LimitAction, LimitExceeded, LimitForm, LimitInForce, LimitKind, Limits, MARKER, McpServer,
-    McpTransport, Measures, NOT_KEPT, Observer, OnAgentExit, OnMissing, Operation, Outcome, PermissionAnswer,
-    PermissionMode, PermissionOption, PermissionOptionKind, PermissionPolicy, PermissionRequest, PermissionRule, Pid,
-    PlanEntry, ProcessId, ProcessInfo, ProcessStatus, Prompt, PromptPart, Proof, ReapedBy, Receipt, ReceiptEntry,
-    ResolvedBy, Restart, Resume, ResumeFrom, SessionId, Setting, Signal, StopReason, TimeoutAction, TimeoutKind,
-    Timeouts, ToolEnd, ToolStart, ToolStatus, ToolUpdate, Usage, Usd, Verbatim,
+    McpTransport, Measures, NOT_KEPT, Observer, OnAgentExit, OnMissing, OnUsageLimit, Operation, Outcome,
+    PermissionAnswer, PermissionMode, PermissionOption, PermissionOptionKind, PermissionPolicy, PermissionRequest,
+    PermissionRule, Pid, PlanEntry, ProcessId, ProcessInfo, ProcessStatus, Prompt, PromptPart, Proof, ReapedBy,
+    Receipt, ReceiptEntry, ResolvedBy, Restart, Resume, ResumeFrom, SessionId, Setting, Signal, StopReason,
+    TimeoutAction, TimeoutKind, Timeouts, ToolEnd, ToolStart, ToolStatus, ToolUpdate, Usage, Usd, Verbatim,
 };
 pub use launch::{DEPTH_MARKER, SESSION_MARKER};
 pub use manager::{DrainProgress, ProxyManager, ResumeOptions, Snapshot};

@@ -150,6 +150,22 @@ pub fn spawn(spawn: Spawn) -> Result<Spawned, SpawnError> {
     let candidates = candidates(&spawn.program, path.as_deref());
     let not_found = |searched: String| WireError::ProgramNotFound { program: program.clone(), searched };
     let searched_path = || format!("PATH ({})", path.as_deref().unwrap_or_default().display());
+    let not_executable = |file: &Path| WireError::Spawn {
+        program: file.display().to_string(),
+        step: Step::Exec.name().to_owned(),
+        reason: "it is not executable: allow it (chmod +x), or name another program".to_owned(),
+    };
+    let there = || candidates.iter().find(|file| file.is_absolute() && file.is_file());
+    if !candidates.iter().any(is_executable)
+        && let Some(file) = there()
+    {
+        return Err(not_executable(file));
+    }
+    let candidates: Vec<_> = match &candidates[..] {
+        // Whatever is wrong with it is the system's to say.
+        [_] if program.contains('/') => candidates,
+        _ => candidates.into_iter().filter(is_executable).collect(),
+    };
     if candidates.is_empty() {
         return Err(not_found(searched_path()));
     }
@@ -227,10 +243,10 @@ fn candidates(program: &OsStr, path: Option<&OsStr>) -> Vec<PathBuf> {
         return vec![PathBuf::from(program)];
     }
     let directories = std::env::split_paths(path.unwrap_or_default()).filter(|dir| !dir.as_os_str().is_empty());
-    directories.map(|dir| dir.join(program)).filter(|file| is_executable(file)).collect()
+    directories.map(|dir| dir.join(program)).collect()
 }
 
-fn is_executable(file: &Path) -> bool {
+fn is_executable(file: &PathBuf) -> bool {
     file.is_file() && rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok()
 }
 

@@ -172,8 +172,14 @@ fn what_cannot_be_started_says_why_and_leaves_nothing() {
     assert!(matches!(error, WireError::ProgramNotFound { .. }), "{error}");
     let error = registry.spawn(Spawn { cwd: Some("/no/such/dir".into()), ..shell("true") }).expect_err("no cwd");
     assert!(matches!(&error, WireError::CwdMissing { cwd, .. } if cwd == "/no/such/dir"), "{error}");
-    let error = registry.spawn(Spawn::new("/etc/passwd")).expect_err("no program");
-    assert!(matches!(&error, WireError::Spawn { step, .. } if step == "exec"), "{error}");
+    // It is there, which is another thing to say.
+    let in_path = Spawn { env: vec![("PATH".into(), "/etc".into())], ..Spawn::new("passwd") };
+    for program in [Spawn::new("/etc/passwd"), in_path] {
+        let error = registry.spawn(program).expect_err("no program");
+        let WireError::Spawn { program, step, reason } = &error else { panic!("{error}") };
+        assert_eq!((program.as_str(), step.as_str()), ("/etc/passwd", "exec"));
+        assert!(reason.contains("not executable"), "{error}");
+    }
     assert_eq!(registry.reap(8).expect("reaped"), Children::None);
     assert!(registry.list().is_empty());
 }

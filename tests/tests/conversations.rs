@@ -342,9 +342,16 @@ async fn an_agent_that_takes_too_long_is_aborted_or_ended() {
     event(&mut events, "its silence", |envelope| matches!(envelope.event, Event::SessionSilent { .. }).then_some(()))
         .await;
     event(&mut events, "the clock", |envelope| {
-        let fired =
-            Event::TimeoutFired { clock: TimeoutKind::FirstResponse, after_ms: 1000, action: TimeoutAction::AbortTurn };
-        (envelope.event == fired).then_some(())
+        let fired = matches!(
+            &envelope.event,
+            Event::TimeoutFired {
+                clock: TimeoutKind::FirstResponse,
+                after_ms: 1000,
+                action: TimeoutAction::AbortTurn,
+                ..
+            }
+        );
+        (fired).then_some(())
     })
     .await;
     // A tool may take its time.

@@ -4,7 +4,7 @@ use clap::{
     Args,
     builder::{PossibleValuesParser, TypedValueParser},
 };
-use proxy_manager::{Budget, BudgetAction, Usd};
+use proxy_manager::{Budget, BudgetAction, OnUsageLimit, Usd};
 
 /// Names of the actions.
 const ACTIONS: [(&str, BudgetAction); 4] = [
@@ -17,6 +17,11 @@ const ACTIONS: [(&str, BudgetAction); 4] = [
 fn action() -> impl TypedValueParser<Value = BudgetAction> {
     let parse = |name: String| ACTIONS.iter().find(|(known, _)| *known == name).map(|(_, action)| *action);
     PossibleValuesParser::new(ACTIONS.map(|(name, _)| name)).try_map(move |name| parse(name).ok_or("no such action"))
+}
+
+fn on_usage_limit() -> impl TypedValueParser<Value = OnUsageLimit> {
+    PossibleValuesParser::new(["fail", "wait"])
+        .map(|name| if name == "wait" { OnUsageLimit::Wait } else { OnUsageLimit::Fail })
 }
 
 /// A budget.
@@ -41,9 +46,20 @@ pub(crate) struct BudgetArgs {
     /// end-session: the session is ended. Most agents tell at the end of a turn what it took.
     #[arg(long, value_name = "ACTION", value_parser = action())]
     on_budget: Option<BudgetAction>,
+    /// What becomes of a prompt that meets the usage limit of the agent's account [default: fail]
+    ///
+    /// wait: it waits until the limit is reset, and is asked again then; prompts behind it wait with it. It fails where the agent does
+    /// not say when that is. An abort ends the wait.
+    #[arg(long, value_name = "WHAT", value_parser = on_usage_limit())]
+    on_usage_limit: Option<OnUsageLimit>,
 }
 
 impl BudgetArgs {
+    /// What becomes of a prompt that meets a usage limit.
+    pub(crate) fn on_usage_limit(&self) -> OnUsageLimit {
+        self.on_usage_limit.unwrap_or_default()
+    }
+
     /// The library's form.
     pub(crate) fn budget(self) -> Budget {
         Budget {

@@ -37,6 +37,7 @@ pub(super) fn session(agent: Option<&str>, args: AgentArgs) -> Result<AgentSessi
         runtime_context: args.surroundings.runtime_context,
         resume: args.resume.resume()?,
         lifecycle: args.lifecycle.lifecycle(),
+        on_usage_limit: args.budget.on_usage_limit(),
         budget: args.budget.budget(),
         depth: depth(std::env::var(DEPTH).ok().as_deref()),
         ..AgentSessionConfig::new(agent)

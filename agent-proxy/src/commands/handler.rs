@@ -12,11 +12,15 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::{
-    api::call,
+    api::{call, notice},
     environment,
     problem::{Failure, Problem},
-    term,
+    render::event::detail,
+    term::{self, clip, printable},
 };
+
+/// Longest line about what went wrong, in characters.
+const WIDTH: usize = 400;
 
 /// How long it may take to come to its end after the last line.
 const LAST: Duration = Duration::from_secs(30);
@@ -121,6 +125,12 @@ impl StreamHandler for Handler {
         if self.0.is_some() {
             self.line(&call("chunk", json!(chunk))).await;
         }
+    }
+
+    async fn on_notice(&mut self, event: &Event) {
+        // Who waits for an answer is told why it does not come.
+        term::note(format_args!("! {}", clip(&printable(&detail(event), false), WIDTH)));
+        self.line(&notice(event)).await;
     }
 
     async fn on_complete(&mut self, answer: &Answer) {

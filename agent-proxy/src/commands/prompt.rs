@@ -72,6 +72,8 @@ pub(super) struct Outcome {
     limit: Option<LimitKind>,
     /// The clock that ran out, if that ended the turn.
     late: Option<TimeoutKind>,
+    /// What went wrong last before that.
+    last_words: Option<String>,
     /// The budget that was used up, if that ended the turn.
     spent: Option<BudgetExceeded>,
 }
@@ -83,7 +85,10 @@ impl Outcome {
             Event::Complete { stop_reason, .. } => (self.stop, self.error) = (Some(stop_reason.clone()), None),
             Event::Error { code, message, .. } => self.error = Some((code.clone(), message.clone())),
             Event::SessionEnded { reason, .. } => self.ended(reason),
-            Event::TimeoutFired { clock, action, .. } if *action != TimeoutAction::Warn => self.late = Some(*clock),
+            Event::TimeoutFired { clock, action, last_words, .. } if *action != TimeoutAction::Warn => {
+                self.late = Some(*clock);
+                self.last_words.clone_from(last_words);
+            }
             Event::BudgetExceeded(spent)
                 if matches!(spent.action, BudgetAction::EndTurn | BudgetAction::EndSession) && self.stop.is_none() =>
             {
@@ -116,7 +121,9 @@ impl Outcome {
             return Err(Problem::new("budget-exceeded", problem).into());
         }
         if let Some(clock) = self.late {
-            return Err(Problem::new("deadline", format!("the turn was ended: its {clock} took too long")).into());
+            let words = self.last_words.map_or_else(String::new, |words| format!("; what it said last: {words}"));
+            let problem = format!("the turn was ended: its {clock} took too long{words}");
+            return Err(Problem::new("deadline", problem).into());
         }
         match (self.stop, self.error) {
             (Some(StopReason::EndTurn) | None, None) => Ok(()),
@@ -165,7 +172,7 @@ mod tests {
         assert_eq!(verdict(&[passed(BudgetAction::EndTurn), end(StopReason::Cancelled)]), Some(8));
         assert_eq!(verdict(&[passed(BudgetAction::RefusePrompts), end(StopReason::EndTurn)]), None);
         assert_eq!(verdict(&[end(StopReason::EndTurn), passed(BudgetAction::EndTurn)]), None, "it was over");
-        let late = |action| Event::TimeoutFired { clock: TimeoutKind::Turn, after_ms: 1, action };
+        let late = |action| Event::TimeoutFired { clock: TimeoutKind::Turn, after_ms: 1, action, last_words: None };
         assert_eq!(verdict(&[late(TimeoutAction::AbortTurn), end(StopReason::Cancelled)]), Some(7));
         assert_eq!(verdict(&[ended(EndReason::TimedOut(TimeoutKind::Inactivity))]), Some(7));
         assert_eq!(verdict(&[late(TimeoutAction::Warn), end(StopReason::EndTurn)]), None);

@@ -9,14 +9,14 @@ use axum::{
 };
 use hyper::body::Frame;
 use proxy_manager::{
-    Chunk, Envelope, Prompt, ProxyManager, SessionHandle, StreamHandler, StreamInfo, StreamOptions, Subscription,
-    TurnStep, TurnStream,
+    Chunk, Envelope, Event, Prompt, ProxyManager, SessionHandle, StreamHandler, StreamInfo, StreamOptions,
+    Subscription, TurnStep, TurnStream,
 };
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::{
-    api::{NDJSON, call},
+    api::{NDJSON, call, notice},
     problem::Problem,
 };
 
@@ -137,6 +137,10 @@ impl StreamHandler for Calls {
 
     async fn on_chunk(&mut self, chunk: &Chunk<'_>) {
         self.line(&call("chunk", json!(chunk))).await;
+    }
+
+    async fn on_notice(&mut self, event: &Event) {
+        self.line(&notice(event)).await;
     }
 }
 

@@ -1,6 +1,6 @@
 //! Events, one a line.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use proxy_manager::{
     Envelope, Event, LimitForm, LimitKind, Measures, Observer, ResolvedBy, StopReason, ToolStatus, Usage,
@@ -55,8 +55,21 @@ pub(crate) fn detail(event: &Event) -> String {
         }
         Event::Error { code, message, attempt: Some(attempt), .. } => format!("{code}: {message} (attempt {attempt})"),
         Event::Error { code, message, attempt: None, .. } => format!("{code}: {message}"),
-        Event::TimeoutFired { clock, after_ms, action } => {
-            format!("{clock} after {}: {action:?}", duration(Duration::from_millis(*after_ms)))
+        Event::TimeoutFired { clock, after_ms, action, last_words } => {
+            let words = last_words.as_ref().map_or_else(String::new, |words| format!("; last: {words}"));
+            format!("{clock} after {}: {action:?}{words}", duration(Duration::from_millis(*after_ms)))
+        }
+        Event::Voided { text_bytes, thinking_bytes } => {
+            format!(
+                "the answer broke off, and is asked for again: {text_bytes} bytes of text, {thinking_bytes} of thinking"
+            )
+        }
+        Event::UsageLimited { limit, message, resets_at, waits } => {
+            let reset = resets_at.map_or_else(String::new, |ms| {
+                let moment = UNIX_EPOCH + Duration::from_millis(ms);
+                format!("; reset at {}", humantime::format_rfc3339_seconds(moment))
+            });
+            format!("{message} ({limit}){reset}{}", if *waits { "; waiting" } else { "" })
         }
         Event::SessionSilent { for_ms } => duration(Duration::from_millis(*for_ms)),
         Event::Harness { payload, .. } => String::from_utf8_lossy(payload.as_bytes()).trim_end().to_owned(),

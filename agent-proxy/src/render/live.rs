@@ -76,6 +76,11 @@ impl Live {
             Event::Error { .. } | Event::ActionFailed { .. } | Event::SessionGap(_) | Event::Log { .. } => {
                 self.note("!", &detail(event))
             }
+            Event::TimeoutFired { .. } => self.note("!", &format!("clock: {}", detail(event))),
+            Event::Voided { .. } => {
+                self.note("!", "the answer broke off: what was said of it is void, and comes again")
+            }
+            Event::UsageLimited { .. } => self.note("!", &format!("usage limit: {}", detail(event))),
             Event::LimitExceeded(_) => self.note("!", &format!("limit: {}", detail(event))),
             Event::BudgetExceeded(passed) => self.note("!", &format!("budget used up: {passed}")),
             _ => {}

@@ -33,6 +33,12 @@ pub(super) fn event(error: &v1::Error) -> Event {
     Event::error(code, message, retryable)
 }
 
+/// Whether it says that the account's usage limit is reached. When that is reset is in its words alone.
+pub(super) fn usage_limit(error: &v1::Error) -> Option<Event> {
+    let limit = word(error).filter(|word| word == "usage_limit_exceeded")?;
+    Some(Event::UsageLimited { limit, message: describe(error), resets_at: None, waits: false })
+}
+
 /// An error in one line of bounded length.
 pub(super) fn describe(error: &v1::Error) -> String {
     let mut text = inner_message(&error.message).unwrap_or_else(|| error.message.clone());
@@ -88,7 +94,7 @@ mod tests {
 
     fn said(error: serde_json::Value) -> (String, String, bool) {
         match event(&serde_json::from_value(error).expect("an error")) {
-            Event::Error { code, message, retryable, attempt: None } => (code, message, retryable),
+            Event::Error { code, message, retryable, attempt: None, .. } => (code, message, retryable),
             other => panic!("{other:?}"),
         }
     }

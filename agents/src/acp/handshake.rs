@@ -11,7 +11,7 @@ use ipc_protocol::{AgentSessionConfig, McpTransport, WireError};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{offer::Offer, quirks::Quirks};
+use super::{failures, offer::Offer, quirks::Quirks};
 use crate::jsonl::MAX_ID;
 
 /// Why the agent cannot be used as it was asked for.
@@ -19,6 +19,8 @@ use crate::jsonl::MAX_ID;
 pub(super) enum Refused {
     /// It broke the protocol, in these words.
     Protocol(String),
+    /// Nobody is logged in, in its words, and what to do.
+    NotLoggedIn(String),
     /// It cannot do this.
     Unsupported(String),
     /// It cannot go on with this conversation.
@@ -35,6 +37,7 @@ impl Refused {
         let agent = agent.to_owned();
         match self {
             Self::Protocol(reason) => WireError::AgentProtocol { agent, reason },
+            Self::NotLoggedIn(reason) => WireError::AgentRefused { agent, reason },
             Self::Unsupported(operation) => WireError::Unsupported { agent, operation },
             Self::Missing { id, reason } => WireError::NativeSessionMissing { agent, id, reason },
         }
@@ -49,10 +52,12 @@ pub(super) fn nonsense(method: &str, error: &serde_json::Error) -> Refused {
     Refused::Protocol(format!("its answer to {method} does not parse: {error}"))
 }
 
-/// The first request. The agent gets no file system and no terminal of ours: it has its own.
-pub(super) fn initialize() -> InitializeRequest {
+/// The first request. The agent gets no file system and no terminal of ours: it has its own. `says_failures`: it is told that we
+/// understand what it says in `_meta` of failures.
+pub(super) fn initialize(says_failures: bool) -> InitializeRequest {
+    let declared = if says_failures { failures::declared() } else { None };
     InitializeRequest::new(ProtocolVersion::V1)
-        .client_capabilities(ClientCapabilities::new())
+        .client_capabilities(ClientCapabilities::new().meta(declared))
         .client_info(Implementation::new("agent-proxy", env!("CARGO_PKG_VERSION")))
 }
 

@@ -15,10 +15,12 @@
 //! `"unanswered"`: only one of them is), `compactCommand` (what has the agent compact its conversation, where it does not offer a
 //! command of that name), `opensAtOnce` (`true`: it takes `session/new` before it has answered `initialize`, and answers in that
 //! order), `provisions` (fields of the configuration that the agent has from its files or arguments: `tools`, `ephemeral`;
-//! `thinking`, where it offers no choice of levels).
+//! `thinking`, where it offers no choice of levels), `login` (how it is logged in, for people), `sessionFailures` (`true`: it says in `_meta` what fails, and that it asks
+//! again, to who declares to understand it: `failures.rs`).
 
 mod details;
 mod errors;
+mod failures;
 mod gemini;
 mod handshake;
 mod offer;
@@ -36,7 +38,6 @@ use ipc_protocol::{Operation, PermissionAnswer, Prompt, ResolvedBy, WireError, m
 
 use crate::{
     Action, Adapter, AdapterSetup, Lines, ListedFile,
-    command::stderr_line,
     jsonl::{Line, MessageLines},
 };
 
@@ -68,13 +69,14 @@ impl Adapter for Acp {
     fn stdout(&mut self, bytes: &[u8], out: &mut Vec<Action>) {
         let Self { stdout, session, .. } = self;
         stdout.push(bytes, |line| match line {
-            Line::Whole(line) => session.line(line, out),
+            Line::Whole(line) => session.counted_line(line, out),
             Line::TooLong(beginning) => session.dropped(beginning, out),
         });
     }
 
     fn stderr(&mut self, bytes: &[u8], out: &mut Vec<Action>) {
-        self.stderr.push(bytes, |line| out.push(stderr_line(line)));
+        let Self { stderr, session, .. } = self;
+        stderr.push(bytes, |line| session.complained(line, out));
     }
 
     fn listed(&mut self, id: u64, files: Vec<ListedFile>, out: &mut Vec<Action>) {
@@ -83,8 +85,8 @@ impl Adapter for Acp {
 
     fn finish(&mut self, out: &mut Vec<Action>) {
         let Self { stdout, stderr, session } = self;
-        stdout.finish(|line| session.line(line, out));
-        stderr.finish(|line| out.push(stderr_line(line)));
+        stdout.finish(|line| session.counted_line(line, out));
+        stderr.finish(|line| session.complained(line, out));
         session.finish(out);
     }
 

@@ -203,7 +203,8 @@ impl Offer {
 
     fn set_thinking(&self, level: &str) -> Result<Option<Request>, String> {
         let Some(option) = self.option(&SessionConfigOptionCategory::ThoughtLevel) else {
-            return Err("change how hard it thinks".to_owned());
+            let hint = "it offers no levels for its model; what takes one at its start alone is started or resumed with --thinking";
+            return Err(format!("change how hard it thinks: {hint}"));
         };
         let offered = values(option);
         let chosen = choose(&offered, level, if level == "off" { &["off", "none", "disabled"] } else { &[] })

@@ -24,7 +24,7 @@ impl Session {
         answer: Answer<'_>,
         out: &mut Vec<Action>,
     ) -> Result<(), Refused> {
-        self.offer = handshake::initialized(accepted("initialize", answer)?, &self.config, &self.provisioned)?;
+        self.offer = handshake::initialized(self.accepted("initialize", answer)?, &self.config, &self.provisioned)?;
         if let Some(request) = opening {
             self.state = State::Opening { request, opening: Opening::New };
             return Ok(());
@@ -106,7 +106,7 @@ impl Session {
         out: &mut Vec<Action>,
     ) -> Result<(), Refused> {
         let mut list = list;
-        if let Some(cursor) = list.page(accepted("session/list", answer)?).map_err(Refused::Protocol)? {
+        if let Some(cursor) = list.page(self.accepted("session/list", answer)?).map_err(Refused::Protocol)? {
             self.find(list, Some(cursor), fork, out);
             return Ok(());
         }
@@ -143,7 +143,7 @@ impl Session {
             (Some(id), Err(error)) if error.code != v1::ErrorCode::AuthRequired => {
                 return Err(Refused::Missing { id: id.to_owned(), reason: errors::describe(&error) });
             }
-            (_, answer) => accepted(opening.method(), answer)?,
+            (_, answer) => self.accepted(opening.method(), answer)?,
         };
         let session = handshake::opened(result, &opening)?;
         self.offer.note_answer(result);
@@ -208,13 +208,21 @@ impl Session {
     }
 }
 
-fn accepted<'a>(what: &str, answer: Answer<'a>) -> Result<&'a str, Refused> {
-    answer.map_err(|error| {
-        let hint = match error.code {
-            v1::ErrorCode::AuthRequired => "; log it in, or give it a key in its environment",
-            _ => "",
-        };
-        let (code, text) = (i32::from(error.code), errors::describe(&error));
-        Refused::Protocol(format!("it answered {what} with error {code}: {text}{hint}"))
-    })
+impl Session {
+    /// The answer to the request `what`, if it is no error.
+    fn accepted<'a>(&self, what: &str, answer: Answer<'a>) -> Result<&'a str, Refused> {
+        answer.map_err(|error| {
+            let text = errors::describe(&error);
+            if error.code == v1::ErrorCode::AuthRequired {
+                return Refused::NotLoggedIn(self.not_logged_in(&text));
+            }
+            Refused::Protocol(format!("it answered {what} with error {}: {text}", i32::from(error.code)))
+        })
+    }
+
+    /// What to do where nobody is logged in, of which the agent says this.
+    pub(super) fn not_logged_in(&self, text: &str) -> String {
+        let how = self.login.as_deref().unwrap_or("log it in, or give it a key in its environment (--env)");
+        format!("it is not logged in ({text}): {how}")
+    }
 }

@@ -15,6 +15,8 @@ pub(super) struct Quirks {
     pub(super) drops_rejected: bool,
     /// Its conversations are files, which its protocol does not list and may destroy.
     pub(super) keeps_files: bool,
+    /// A request to the model that failed and is made again is told of in its standard error alone.
+    pub(super) retries_in_stderr: bool,
     /// What is executed is named by the title alone.
     pub(super) title_is_command: bool,
 }
@@ -24,7 +26,7 @@ impl Quirks {
     pub(super) fn of(name: &str) -> Self {
         match name {
             "@agentclientprotocol/claude-agent-acp" => Self { claude_options: true, ..Self::default() },
-            "codex-acp" => Self { warns_in_text: true, ..Self::default() },
+            "codex-acp" => Self { warns_in_text: true, retries_in_stderr: true, ..Self::default() },
             "gemini-cli" => Self {
                 mode_in_text: true,
                 tells_late: true,

@@ -11,6 +11,7 @@ use serde_json::{json, value::RawValue};
 
 use super::{
     errors,
+    failures::{self, Failure},
     gemini::{Look, Wanted},
     handshake::{self, Opening, Refused},
     offer::{self, Offer, Setting},
@@ -23,6 +24,8 @@ use super::{
 };
 use crate::{
     Action, AdapterSetup,
+    answer::OpenAnswer,
+    command::stderr_line,
     jsonl::{self, log},
 };
 
@@ -124,6 +127,11 @@ pub(super) struct Session {
     /// A word that no other session has.
     pub(super) fresh_id: String,
     pub(super) looks: Vec<Look>,
+    answer: OpenAnswer,
+    /// How it is logged in.
+    pub(super) login: Option<String>,
+    /// It says in `_meta` what fails, to who declares to understand it.
+    says_failures: bool,
 }
 
 impl Session {
@@ -168,6 +176,9 @@ impl Session {
             home: directories.remove("GEMINI_CLI_HOME").or_else(|| directories.remove("HOME")),
             fresh_id,
             looks: Vec::new(),
+            answer: OpenAnswer::default(),
+            login: words(&protocol_config["login"]),
+            says_failures: protocol_config["sessionFailures"] == true,
         }
     }
 
@@ -188,14 +199,21 @@ impl Session {
 
     pub(super) fn start(&mut self, out: &mut Vec<Action>) {
         if matches!(self.state, State::New) {
-            let request = self.request("initialize", handshake::initialize(), out);
+            let request = self.request("initialize", handshake::initialize(self.says_failures), out);
             let opening = self.opens_at_once.then(|| self.ask_for(&Opening::New, out));
             self.state = State::Initializing { request, opening };
         }
     }
 
+    /// Takes a whole line, and counts what it says of the answer.
+    pub(super) fn counted_line(&mut self, line: &[u8], out: &mut Vec<Action>) {
+        let before = out.len();
+        self.line(line, out);
+        self.answer.count(&out[before..]);
+    }
+
     /// Takes a whole line.
-    pub(super) fn line(&mut self, line: &[u8], out: &mut Vec<Action>) {
+    fn line(&mut self, line: &[u8], out: &mut Vec<Action>) {
         if let State::Ready { session, .. } = &self.state
             && !self.history
             && let Some(event) = Chunk::event(line, session)
@@ -240,6 +258,22 @@ impl Session {
             }
             _ => self.calls.end_all("a line that may have told its end was too long", out),
         }
+    }
+
+    /// Takes a line of its standard error.
+    pub(super) fn complained(&mut self, line: &[u8], out: &mut Vec<Action>) {
+        let in_turn = matches!(self.state, State::Ready { activity: Activity::Turn(_), .. });
+        let retry = failures::retry_in_stderr(line).filter(|_| in_turn && self.offer.quirks.retries_in_stderr);
+        if let Some(retry) = retry {
+            self.asks_again(retry, out);
+        }
+        out.push(stderr_line(line));
+    }
+
+    /// The agent makes its request to the model again.
+    fn asks_again(&mut self, retry: Event, out: &mut Vec<Action>) {
+        out.extend(self.answer.void());
+        out.push(Action::Event(retry));
     }
 
     /// A piece of text or of thinking.
@@ -321,7 +355,16 @@ impl Session {
                 self.said(Event::Text { text: text.text }, out);
                 true
             }
+            SessionUpdate::SessionInfoUpdate(update) if let Some(failure) = Failure::of(update.meta.as_ref()) => {
+                match failure.retry() {
+                    Some(retry) => self.asks_again(retry, out),
+                    None => out.extend(failure.events().into_iter().map(Action::Event)),
+                }
+                true
+            }
             SessionUpdate::UsageUpdate(update) => {
+                // The wrappers count at the beginning and at the end of an answer.
+                self.answer.settle();
                 let is_news = self.cost.note(&update);
                 let in_turn = matches!(self.state, State::Ready { activity: Activity::Turn(_), .. });
                 let understood = updates::events(SessionUpdate::UsageUpdate(update), &mut self.calls, out);
@@ -387,6 +430,7 @@ impl Session {
 
     pub(super) fn send_blocks(&mut self, session: &str, blocks: &[ContentBlock], out: &mut Vec<Action>) -> i64 {
         self.history = false;
+        self.answer.begin();
         self.request("session/prompt", json!({ "sessionId": session, "prompt": blocks }), out)
     }
 
@@ -424,13 +468,24 @@ impl Session {
     fn prompt_answered(&mut self, session: String, turn: Turn, id: i64, answer: Answer<'_>, out: &mut Vec<Action>) {
         let mut turn = turn;
         turn.prompts.retain(|prompt| *prompt != id && self.steering != Steering::Unanswered);
-        match answer.and_then(turn::complete) {
-            // An agent that ends its turn at a refusal may do so before it hears the cancellation.
-            Ok((StopReason::EndTurn, usage)) if turn.refused => turn.answered((StopReason::Cancelled, usage)),
-            Ok(complete) => turn.answered(complete),
-            // However an agent puts it, it does as it was told.
-            Err(_) if turn.cancelled => turn.answered((StopReason::Cancelled, None)),
-            Err(error) => out.push(Action::Event(errors::event(&error))),
+        if let Some(failure) = answer.as_ref().ok().and_then(|result| Failure::of_answer(result)) {
+            out.extend(failure.events().into_iter().map(Action::Event));
+        } else {
+            match answer.and_then(turn::complete) {
+                // An agent that ends its turn at a refusal may do so before it hears the cancellation.
+                Ok((StopReason::EndTurn, usage)) if turn.refused => turn.answered((StopReason::Cancelled, usage)),
+                Ok(complete) => turn.answered(complete),
+                // However an agent puts it, it does as it was told.
+                Err(_) if turn.cancelled => turn.answered((StopReason::Cancelled, None)),
+                Err(error) if error.code == v1::ErrorCode::AuthRequired => {
+                    let message = self.not_logged_in(&errors::describe(&error));
+                    out.push(Action::Event(Event::error("not-logged-in", message, false)));
+                }
+                Err(error) => {
+                    out.extend(errors::usage_limit(&error).map(Action::Event));
+                    out.push(Action::Event(errors::event(&error)));
+                }
+            }
         }
         if !turn.prompts.is_empty() {
             self.state = State::Ready { session, activity: Activity::Turn(turn) };

@@ -8,11 +8,12 @@ use serde_json::{Value, value::RawValue};
 
 use super::{
     plan::Plan,
-    system, tools,
+    tools,
     usage::{Meter, Tokens},
 };
 use crate::{
     Action,
+    answer::OpenAnswer,
     jsonl::{self, MAX_ID},
 };
 
@@ -136,8 +137,9 @@ struct Block<'a> {
 pub(super) struct Messages {
     /// The message of the main conversation that came in pieces last: its words are not told again when it comes whole.
     streamed: Option<String>,
-    /// How many blocks of it have begun.
-    blocks: u64,
+    /// Whether it has begun and not ended.
+    is_open: bool,
+    pub(super) answer: OpenAnswer,
     /// Oldest first.
     calls: VecDeque<Call>,
     /// Sub-agents, and the calls that started them.
@@ -163,7 +165,11 @@ impl Messages {
                 // What was begun in a message that broke off does not go on.
                 self.end_pending(out);
                 let head = event.message.unwrap_or(MessageHead { id: None, model: None });
-                self.blocks = 0;
+                // Older agents begin the next message without a word.
+                if std::mem::replace(&mut self.is_open, true) {
+                    out.extend(self.answer.void());
+                }
+                self.answer.begin();
                 self.streamed = head.id.filter(|id| id.len() <= MAX_ID);
                 if let Some(model) = head.model.as_deref().filter(|model| model.len() <= MAX_ID) {
                     meter.model(model);
@@ -171,7 +177,7 @@ impl Messages {
             }
             "content_block_start" => {
                 if main {
-                    self.blocks = event.index.saturating_add(1);
+                    self.answer.block(event.index);
                 }
                 if let Some(block) = event.content_block {
                     self.block_started(&block, parent, out);
@@ -186,10 +192,11 @@ impl Messages {
                     meter.answered(tokens);
                 }
             }
-            // It was told piece by piece, and will be told again.
-            "message_stop" if main && abandoned_blocks.is_some_and(|gone| gone.from_block_index < self.blocks) => {
-                let detail = "the answer broke off: what it said so far is asked for again";
-                out.push(Action::Event(system::status("abandoned", detail)));
+            "message_stop" if main => {
+                self.is_open = false;
+                if let Some(gone) = abandoned_blocks {
+                    out.extend(self.answer.void_from(gone.from_block_index));
+                }
             }
             _ => {}
         }
@@ -349,6 +356,12 @@ impl Messages {
     /// The call that started a sub-agent.
     pub(super) fn caller(&self, agent: &str) -> Option<String> {
         self.agents.iter().find(|(known, _)| **known == *agent).map(|(_, call)| call.to_string())
+    }
+
+    /// A turn of the agent's is over: its last answer stands.
+    pub(super) fn answered(&mut self) {
+        self.is_open = false;
+        self.answer.begin();
     }
 
     /// Ends the calls whose input did not come to its end.

@@ -62,7 +62,7 @@ impl Adapter for Claude {
     fn stdout(&mut self, bytes: &[u8], out: &mut Vec<Action>) {
         let Self { stdout, session, .. } = self;
         stdout.push(bytes, |line| match line {
-            Line::Whole(line) => session.line(line, out),
+            Line::Whole(line) => session.counted_line(line, out),
             Line::TooLong(beginning) => session.line_dropped(beginning, out),
         });
     }
@@ -78,7 +78,7 @@ impl Adapter for Claude {
 
     fn finish(&mut self, out: &mut Vec<Action>) {
         let Self { stdout, stderr, session } = self;
-        stdout.finish(|line| session.line(line, out));
+        stdout.finish(|line| session.counted_line(line, out));
         stderr.finish(|line| Self::complained(session, line, out));
         session.finish(out);
     }

@@ -49,7 +49,8 @@ impl System {
         let of = self.max_retries.map(|most| format!(" of {most}")).unwrap_or_default();
         let attempt = self.attempt.unwrap_or(1);
         let message = format!("{}: it is tried again in {delay:.1} s (retry {attempt}{of})", words(word));
-        Event::Error { code, message, retryable: true, attempt: Some(attempt) }
+        let delay_ms = self.retry_delay_ms.map(|ms| ms.max(0.0) as u64);
+        Event::retry(code, message, Some(attempt), delay_ms)
     }
 
     /// What a line of this subtype says to people. `None` for a subtype that is unknown here.
@@ -114,6 +115,16 @@ pub(super) fn server_errors(response: &str, out: &mut Vec<Action>) {
 pub(super) fn rate_limit(line: &[u8], out: &mut Vec<Action>) -> bool {
     let Ok(said) = serde_json::from_slice::<Value>(line) else { return false };
     let word = |key: &str| said.pointer(key).and_then(Value::as_str);
+    let has = |key: &str| said.pointer(key) == Some(&Value::Bool(true));
+    let goes_on = has("/rate_limit_info/isUsingOverage") || has("/rate_limit_info/overageInUse");
+    if word("/rate_limit_info/status") == Some("rejected") && !goes_on {
+        let limit = words(word("/rate_limit_info/rateLimitType").unwrap_or("limit"));
+        let seconds = said.pointer("/rate_limit_info/resetsAt").and_then(Value::as_f64).filter(|at| *at > 0.0);
+        let resets_at = seconds.map(|seconds| (seconds * 1000.0) as u64);
+        let message = format!("the account's usage limit is reached: {limit}");
+        out.push(Action::Event(Event::UsageLimited { limit, message, resets_at, waits: false }));
+        return true;
+    }
     if let Some(state) = word("/rate_limit_info/status").filter(|state| *state != "allowed") {
         let kind = word("/rate_limit_info/rateLimitType").unwrap_or("limit");
         out.push(Action::Event(status("rateLimit", words(&format!("{kind}: {state}")))));

@@ -12,11 +12,12 @@ use super::{
     operations::Shape,
     start,
     turn::Turn,
-    usage::Tokens,
+    usage::{self, Tokens},
     wire::{self, Answer, Delta, Message},
 };
 use crate::{
     Action, AdapterSetup,
+    answer::OpenAnswer,
     jsonl::{self, MAX_ID, log, words},
 };
 
@@ -83,6 +84,9 @@ pub(super) struct Session {
     /// Items whose text came in pieces. What has none comes whole when it is done.
     pub(super) streamed: HashSet<Box<str>>,
     streaming: String,
+    pub(super) answer: OpenAnswer,
+    /// How far the account's limits are used, as the agent said last.
+    pub(super) rate_limits: Value,
 }
 
 impl Session {
@@ -101,6 +105,8 @@ impl Session {
             sub_agents: SubAgents::default(),
             streamed: HashSet::new(),
             streaming: String::new(),
+            answer: OpenAnswer::default(),
+            rate_limits: Value::Null,
         }
     }
 
@@ -124,8 +130,15 @@ impl Session {
         }
     }
 
+    /// Takes a whole line, and counts what it says of the answer.
+    pub(super) fn counted_line(&mut self, line: &[u8], out: &mut Vec<Action>) {
+        let before = out.len();
+        self.line(line, out);
+        self.answer.count(&out[before..]);
+    }
+
     /// Takes a whole line.
-    pub(super) fn line(&mut self, line: &[u8], out: &mut Vec<Action>) {
+    fn line(&mut self, line: &[u8], out: &mut Vec<Action>) {
         if let State::Ready(thread) = &self.state
             && let Some(delta) = Delta::parse(line)
         {
@@ -368,6 +381,7 @@ impl Session {
                 let model = |key: &str| words(params[key].as_str().unwrap_or_default());
                 out.push(status("model", format!("{} instead of {}", model("toModel"), model("fromModel"))));
             }
+            "account/rateLimits/updated" => self.rate_limits = usage::limits(&params["rateLimits"]),
             "turn/plan/updated" if ours => out.push(plan(params)),
             "serverRequest/resolved" => self.approvals.resolved(&params["requestId"], out),
             "mcpServer/startupStatus/updated" if params["status"] == "failed" => {

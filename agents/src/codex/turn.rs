@@ -7,7 +7,7 @@ use super::{
     items,
     session::{MAX_PENDING, Pending, Session, State, status},
     start,
-    usage::Update,
+    usage::{self, Update},
     wire::Answer,
 };
 use crate::{
@@ -64,6 +64,7 @@ impl Session {
         thread.tokens.begin();
         let params = json!({ "threadId": thread.id, "input": input });
         self.streamed.clear();
+        self.answer.begin();
         self.request("turn/start", Some(&params), Pending::TurnStart, out);
         Ok(())
     }
@@ -203,6 +204,10 @@ impl Session {
             return;
         }
         let kind = item["type"].as_str().unwrap_or_default();
+        if done {
+            // An item that is done is part of the conversation, and is not asked for again.
+            self.answer.settle();
+        }
         match (kind, done) {
             ("agentMessage" | "plan" | "reasoning", true) => self.whole_text(item, kind == "reasoning", out),
             ("contextCompaction", _) => out.push(status("compaction", word(done))),
@@ -262,13 +267,19 @@ impl Session {
         };
         if params["willRetry"] != true {
             turn.error_said = true;
+            if error["codexErrorInfo"] == USAGE_LIMIT {
+                let resets_at = usage::resets_at(&self.rate_limits);
+                let (limit, message) = (code.clone(), message.clone());
+                out.push(Action::Event(Event::UsageLimited { limit, message, resets_at, waits: false }));
+            }
             out.push(Action::Event(Event::error(code, message, retryable)));
             return;
         }
         let told = error["message"].as_str().and_then(attempt);
         turn.failed_attempts = told.unwrap_or(turn.failed_attempts.saturating_add(1));
         let attempt = Some(turn.failed_attempts);
-        out.push(Action::Event(Event::Error { code, message, retryable: true, attempt }));
+        out.extend(self.answer.void());
+        out.push(Action::Event(Event::retry(code, message, attempt, None)));
     }
 
     fn turn_completed(&mut self, turn: &Value, out: &mut Vec<Action>) {
@@ -299,12 +310,15 @@ impl Session {
         }
     }
 
-    /// The end of a turn was dropped, and only its beginning is known: not how it ended.
+    /// The end of a turn was dropped, since all that was said in it is in it, and came before. An error is said before, too.
     pub(super) fn turn_dropped(&mut self, params: &Value, out: &mut Vec<Action>) {
         let State::Ready(thread) = &self.state else { return };
         let ours = params["threadId"] == *thread.id;
-        let aborting = thread.turn.as_ref().is_some_and(|turn| turn.aborting);
-        let status = if aborting { "interrupted" } else { "failed" };
+        let status = match &thread.turn {
+            Some(turn) if turn.aborting => "interrupted",
+            Some(turn) if turn.error_said => "failed",
+            _ => "completed",
+        };
         let turn = json!({ "id": params["turn"]["id"], "status": status });
         let params = json!({ "threadId": params["threadId"], "turn": turn });
         self.turn_notified("turn/completed", &params, ours, out);
@@ -340,6 +354,9 @@ impl Session {
 fn word(done: bool) -> String {
     if done { "done".to_owned() } else { "begun".to_owned() }
 }
+
+/// The code of an error that says that the account's usage limit is reached.
+const USAGE_LIMIT: &str = "usageLimitExceeded";
 
 /// Which attempt, in words that end with it: `Reconnecting... 2/5`.
 fn attempt(message: &str) -> Option<u32> {

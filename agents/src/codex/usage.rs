@@ -2,6 +2,7 @@
 
 use ipc_protocol::Usage;
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 /// A count of the app-server's. `inputTokens` has those from the cache in it, `outputTokens` those of reasoning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -106,6 +107,19 @@ impl Tokens {
     }
 }
 
+/// What is kept of how far the account's limits are used: of each window its share and its reset.
+pub(super) fn limits(said: &Value) -> Value {
+    let window = |key: &str| json!({ "usedPercent": said[key]["usedPercent"].as_f64(), "resetsAt": said[key]["resetsAt"].as_u64() });
+    json!([window("primary"), window("secondary")])
+}
+
+/// When the limits that are used up are all reset, in milliseconds since 1970.
+pub(super) fn resets_at(limits: &Value) -> Option<u64> {
+    let windows = limits.as_array()?.iter();
+    let used_up = windows.filter(|window| window["usedPercent"].as_f64().is_some_and(|used| used >= 100.0));
+    used_up.filter_map(|window| window["resetsAt"].as_u64()).max().map(|seconds| seconds.saturating_mul(1000))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,5 +156,16 @@ mod tests {
         let mut fork = Tokens::default();
         fork.begin();
         assert_eq!(input(&fork.update(&update(950, 50), true)), Some(50));
+    }
+
+    #[test]
+    fn a_limit_is_reset_when_all_windows_that_are_used_up_are() {
+        let said = json!({
+            "limitId": "codex", "primary": { "usedPercent": 100, "windowDurationMins": 300, "resetsAt": 1_795_449_201 },
+            "secondary": { "usedPercent": 42.5, "resetsAt": 1_795_900_000 },
+        });
+        assert_eq!(resets_at(&limits(&said)), Some(1_795_449_201_000));
+        assert_eq!(resets_at(&limits(&json!({ "primary": null, "secondary": null }))), None);
+        assert_eq!(resets_at(&Value::Null), None);
     }
 }

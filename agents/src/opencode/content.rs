@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     Action,
+    answer::OpenAnswer,
     jsonl::{self, MAX_ID},
 };
 
@@ -100,6 +101,7 @@ pub(super) struct Content {
     pub(super) root: Option<String>,
     /// Tokens in the context window.
     pub(super) used: Option<u64>,
+    pub(super) answer: OpenAnswer,
 }
 
 /// What a part says about its turn.
@@ -125,12 +127,14 @@ impl Content {
             model: None,
             root: None,
             used: None,
+            answer: OpenAnswer::default(),
         }
     }
 
     /// A turn, or a compaction, begins: its tokens are counted from nothing.
     pub(super) fn turn_begins(&mut self) {
         self.usage = Usage::default();
+        self.answer.begin();
     }
 
     /// Tokens and cost of the turn, its sub-agents' too. What came from a cache is no part of the input, what was thought is
@@ -245,6 +249,7 @@ impl Content {
                 };
                 self.tool(part, parent, out);
             }
+            ("step-start", Some(Message::Answer)) => self.answer.begin(),
             ("step-finish", Some(message)) if message != Message::Prompt => return self.step_end(&part, message, out),
             _ => {}
         }
@@ -312,6 +317,13 @@ impl Content {
             }
         }
         let broken = part.reason.as_deref() == Some("unknown");
+        if message == Message::Answer {
+            if broken {
+                out.extend(self.answer.void());
+            } else {
+                self.answer.settle();
+            }
+        }
         Told::Step { ours: message == Message::Answer, broken }
     }
 }

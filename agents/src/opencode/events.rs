@@ -23,6 +23,13 @@ const MAX_STEPS: usize = 1000;
 const UNTITLED: &str = "New session";
 
 impl Server {
+    /// Does `work`, and counts what it says of the answer.
+    pub(super) fn counted(&mut self, out: &mut Vec<Action>, work: impl FnOnce(&mut Self, &mut Vec<Action>)) {
+        let before = out.len();
+        work(self, out);
+        self.content.answer.count(&out[before..]);
+    }
+
     /// Takes a whole line: each event of the server's is one.
     pub(super) fn line(&mut self, line: &[u8], out: &mut Vec<Action>) {
         let Some(data) = line.strip_prefix(b"data:") else {
@@ -155,8 +162,7 @@ impl Server {
             self.tell_context(out);
             if let Some(attempt) = self.turn.as_mut().and_then(|turn| turn.step_ended(broken)) {
                 let message = "the model's answer broke off; the agent asks again".to_owned();
-                let attempt = Some(attempt);
-                out.push(Action::Event(Event::Error { code: "broken-off".into(), message, retryable: true, attempt }));
+                out.push(Action::Event(Event::retry("broken-off", message, Some(attempt), None)));
             }
         }
     }
@@ -164,7 +170,10 @@ impl Server {
     pub(super) fn status(&mut self, status: &Status, out: &mut Vec<Action>) {
         match status.kind.as_str() {
             "idle" => self.idle(out),
-            "retry" => retry(status, out),
+            "retry" => {
+                out.extend(self.content.answer.void());
+                retry(status, out);
+            }
             _ => {
                 if let Some(compaction) = &mut self.compaction {
                     (compaction.busy, compaction.idle) = (true, false);
@@ -249,8 +258,7 @@ impl Server {
 
 fn retry(status: &Status, out: &mut Vec<Action>) {
     let message = jsonl::words(status.message.as_deref().unwrap_or("the model's provider failed"));
-    let attempt = Some(status.attempt.unwrap_or(1));
-    out.push(Action::Event(Event::Error { code: "retry".into(), message, retryable: true, attempt }));
+    out.push(Action::Event(Event::retry("retry", message, status.attempt, None)));
 }
 
 fn status(status: &str, detail: String, out: &mut Vec<Action>) {

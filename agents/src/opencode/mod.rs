@@ -67,7 +67,7 @@ impl OpenCode {
             HttpEvent::Head(200) => {}
             HttpEvent::Head(status) => server.stream_refused(status, out),
             HttpEvent::Body(bytes) => events.push(bytes, |line| match line {
-                Line::Whole(line) => server.line(line, out),
+                Line::Whole(line) => server.counted(out, |server, out| server.line(line, out)),
                 Line::TooLong(beginning) => server.dropped(beginning, out),
             }),
             HttpEvent::End | HttpEvent::Failed(_) => {
@@ -95,7 +95,11 @@ impl Adapter for OpenCode {
     }
 
     fn http(&mut self, id: u64, event: HttpEvent<'_>, out: &mut Vec<Action>) {
-        if self.server.is_stream(id) { self.stream(event, out) } else { self.server.http(id, event, out) }
+        if self.server.is_stream(id) {
+            self.stream(event, out);
+        } else {
+            self.server.counted(out, |server, out| server.http(id, event, out));
+        }
     }
 
     fn finish(&mut self, out: &mut Vec<Action>) {

@@ -60,6 +60,10 @@ impl Settings {
     pub(super) fn parse_model(&self, model: &str) -> Result<(String, String), WireError> {
         match model.split_once('/') {
             Some((provider, name)) if !provider.is_empty() && !name.is_empty() => Ok((provider.into(), name.into())),
+            // Another one of the same provider.
+            None if let Some((provider, _)) = self.model.as_ref().filter(|_| !model.is_empty()) => {
+                Ok((provider.clone(), model.into()))
+            }
             _ => Err(self.refused(format!("model {model:?} has no provider: name it PROVIDER/MODEL"))),
         }
     }

@@ -62,7 +62,7 @@ impl Adapter for Pi {
     fn stdout(&mut self, bytes: &[u8], out: &mut Vec<Action>) {
         let Self { stdout, session, .. } = self;
         stdout.push(bytes, |line| match line {
-            Line::Whole(line) => session.line(line, out),
+            Line::Whole(line) => session.counted_line(line, out),
             Line::TooLong(beginning) => session.dropped(beginning, out),
         });
     }
@@ -81,7 +81,7 @@ impl Adapter for Pi {
 
     fn finish(&mut self, out: &mut Vec<Action>) {
         let Self { stdout, stderr, session } = self;
-        stdout.finish(|line| session.line(line, out));
+        stdout.finish(|line| session.counted_line(line, out));
         stderr.finish(|line| {
             session.said(line);
             out.push(stderr_line(line));

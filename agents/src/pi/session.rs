@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     Action, AdapterSetup,
+    answer::OpenAnswer,
     jsonl::{self, MAX_ID, log, words},
 };
 
@@ -78,6 +79,7 @@ pub(super) struct Session {
     pub(super) context_window: Option<u64>,
     /// A block of text, of which pieces came.
     streamed: bool,
+    pub(super) answer: OpenAnswer,
     /// The last thing the agent said that was no message: why it does not start.
     words: String,
 }
@@ -102,6 +104,7 @@ impl Session {
             provider: None,
             context_window: None,
             streamed: false,
+            answer: OpenAnswer::default(),
             words: String::new(),
         }
     }
@@ -132,8 +135,15 @@ impl Session {
         }
     }
 
+    /// Takes a whole line, and counts what it says of the answer.
+    pub(super) fn counted_line(&mut self, line: &[u8], out: &mut Vec<Action>) {
+        let before = out.len();
+        self.line(line, out);
+        self.answer.count(&out[before..]);
+    }
+
     /// Takes a whole line.
-    pub(super) fn line(&mut self, line: &[u8], out: &mut Vec<Action>) {
+    fn line(&mut self, line: &[u8], out: &mut Vec<Action>) {
         if matches!(self.state, State::Ready(_))
             && let Some(event) = Delta::event(line)
         {
@@ -308,6 +318,7 @@ impl Session {
         let text = |key: &str| message[key].as_str().unwrap_or_default();
         let (id, name) = (text("toolCallId"), text("toolName"));
         match event {
+            "message_start" if message["message"]["role"] == "assistant" => self.answer.begin(),
             "message_update" => self.updated(&message["assistantMessageEvent"], out),
             "message_end" => self.message_ended(&message["message"], out),
             "tool_execution_start" => self.calls.started(id, name, &message["args"], out),

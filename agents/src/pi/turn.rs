@@ -62,6 +62,7 @@ impl Session {
             State::Ready(_) => return Err(WireError::Busy),
             _ => return Err(self.unsupported("take a prompt: its session is not ready, or over")),
         }
+        self.answer.begin();
         self.command("prompt", message(prompt), Purpose::Prompt, out);
         Ok(())
     }
@@ -158,8 +159,12 @@ impl Session {
             "auto_retry_start" | "summarization_retry_scheduled" => {
                 turn.retrying = event == "auto_retry_start";
                 let attempt = message["attempt"].as_u64().and_then(|attempt| u32::try_from(attempt).ok());
+                let delay_ms = message["delayMs"].as_u64();
                 let (code, message, _) = describe(message["errorMessage"].as_str());
-                out.push(Action::Event(Event::Error { code, message, retryable: true, attempt }));
+                if event == "auto_retry_start" {
+                    out.extend(self.answer.void());
+                }
+                out.push(Action::Event(Event::retry(code, message, attempt, delay_ms)));
             }
             "auto_retry_end" => {
                 turn.retrying = false;

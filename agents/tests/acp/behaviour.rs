@@ -87,7 +87,8 @@ fn a_login_that_is_missing_is_named() {
     let error = json!({"code": -32000, "message": "Authentication required"});
     replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 2, "error": error})));
     let Some(Action::Fail(error)) = replay.actions.last() else { panic!("{:?}", replay.actions) };
-    assert!(error.to_string().contains("session/new") && error.to_string().contains("log it in"), "{error}");
+    let is_named = error.to_string().contains("not logged in") && error.to_string().contains("log it in");
+    assert!(is_named && matches!(error, WireError::AgentRefused { .. }), "{error}");
     replay.clear();
     replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 2, "result": {"sessionId": "s"}})));
     assert_eq!(kinds(&replay.actions), ["log"], "after a failure nothing is believed");

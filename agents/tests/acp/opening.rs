@@ -164,7 +164,7 @@ fn what_is_missing_is_never_begun_anew() {
     assert_eq!(writes(&replay.actions), Vec::<Value>::new(), "nothing more is asked");
     let mut replay = initialized(config(), Some((Some("c"), false)), "x", &can);
     refuse(&mut replay, -32000, "Authentication required");
-    assert!(matches!(failure(&replay), WireError::AgentProtocol { .. }), "a login is something else");
+    assert!(matches!(failure(&replay), WireError::AgentRefused { .. }), "a login is something else");
     let mut replay = initialized(config(), None, "x", &can);
     answer(&mut replay, json!({}));
     assert!(failure(&replay).to_string().contains("names no session"), "a new one has to have a name");

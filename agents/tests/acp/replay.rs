@@ -11,18 +11,20 @@ pub(crate) const USER: ResolvedBy = ResolvedBy::User { name: None };
 
 /// The recordings: every agent, with its plain turns, its permission requests, its cancelled and steered turns, what it says
 /// when the model fails, and conversations that are gone on with.
-pub(crate) const TRANSCRIPTS: [(&str, &str); 23] = [
+pub(crate) const TRANSCRIPTS: [(&str, &str); 25] = [
     ("claude-acp-abort", include_str!("../transcripts/claude-acp-abort.jsonl")),
     ("claude-acp-basic", include_str!("../transcripts/claude-acp-basic.jsonl")),
     ("claude-acp-errors", include_str!("../transcripts/claude-acp-errors.jsonl")),
     ("claude-acp-fork", include_str!("../transcripts/claude-acp-fork.jsonl")),
     ("claude-acp-permission", include_str!("../transcripts/claude-acp-permission.jsonl")),
     ("claude-acp-resume", include_str!("../transcripts/claude-acp-resume.jsonl")),
+    ("claude-acp-retry", include_str!("../transcripts/claude-acp-retry.jsonl")),
     ("codex-acp-abort", include_str!("../transcripts/codex-acp-abort.jsonl")),
     ("codex-acp-basic", include_str!("../transcripts/codex-acp-basic.jsonl")),
     ("codex-acp-errors", include_str!("../transcripts/codex-acp-errors.jsonl")),
     ("codex-acp-permission", include_str!("../transcripts/codex-acp-permission.jsonl")),
     ("codex-acp-resume", include_str!("../transcripts/codex-acp-resume.jsonl")),
+    ("codex-acp-retry", include_str!("../transcripts/codex-acp-retry.jsonl")),
     ("gemini-abort", include_str!("../transcripts/gemini-abort.jsonl")),
     ("gemini-basic", include_str!("../transcripts/gemini-basic.jsonl")),
     ("gemini-errors", include_str!("../transcripts/gemini-errors.jsonl")),

@@ -1,7 +1,7 @@
 //! Whatever an agent writes, and however it arrives: events or a typed error, the same ones for every split.
 
 use agents::{Action, claude};
-use ipc_protocol::Event;
+use ipc_protocol::{Event, StopReason};
 use proptest::{collection::vec, prelude::*, sample::Index};
 
 use crate::calls::{self, check_calls, endless, garbage, in_pieces};
@@ -214,6 +214,13 @@ fn what_a_dropped_line_asks_or_says_is_not_waited_for() {
     let mut replay = in_tool();
     dropped(&mut replay, r#"{"type":"result","subtype":"success","is_error":false,"result":""#);
     assert_eq!(replay.actions.last(), Some(&Action::TurnEnded));
+
+    // As the agent writes it: what it is stands behind the answer. All of that came in pieces before.
+    let mut replay = in_tool();
+    dropped(&mut replay, r#"{"duration_api_ms":649,"stop_reason":"end_turn","session_id":"s","result":""#);
+    assert_eq!(replay.actions.last(), Some(&Action::TurnEnded));
+    let ends_well = |event: &&Event| matches!(event, Event::Complete { stop_reason: StopReason::EndTurn, .. });
+    assert!(events(&replay.actions).into_iter().any(|event| ends_well(&event)), "{:?}", replay.actions);
 
     let mut replay = ready();
     replay.adapter.operate(7, &ipc_protocol::Operation::GetState, &mut replay.actions).expect("taken");

@@ -4,7 +4,7 @@ use agents::{Action, claude};
 use ipc_protocol::{
     Event, Json, NativeResume, Operation, PermissionAnswer, Prompt, ResolvedBy, StopReason, ToolStatus, WireError,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::replay::{Replay, Transcript, USER, config, events, setup, stored, writes};
 
@@ -98,6 +98,32 @@ fn trap_an_attempt_that_failed_is_told_with_its_number() {
         })
         .collect();
     assert_eq!(attempts, [1, 2]);
+}
+
+/// In the form that its SDK declares; the account of a key has no such limits to record.
+#[test]
+fn a_usage_limit_is_told_with_its_reset() {
+    let told = |info: Value| {
+        let mut replay = ready();
+        replay.clear();
+        let line = json!({ "type": "rate_limit_event", "rate_limit_info": info, "session_id": "s", "uuid": "u" });
+        replay.stdout(format!("{line}\n").as_bytes());
+        events(&replay.actions).into_iter().cloned().collect::<Vec<_>>()
+    };
+    let rejected = json!({ "status": "rejected", "resetsAt": 1_795_449_201, "rateLimitType": "five_hour" });
+    let limited = Event::UsageLimited {
+        limit: "five_hour".into(),
+        message: "the account's usage limit is reached: five_hour".into(),
+        resets_at: Some(1_795_449_201_000),
+        waits: false,
+    };
+    assert_eq!(told(rejected.clone()), [limited]);
+    let mut paid = rejected;
+    paid["isUsingOverage"] = true.into();
+    for goes_on in [paid, json!({ "status": "allowed_warning", "rateLimitType": "seven_day" })] {
+        assert!(matches!(&told(goes_on)[..], [Event::SessionStatus { status, .. }] if status == "rateLimit"));
+    }
+    assert_eq!(told(json!({ "status": "allowed" })), []);
 }
 
 #[test]
@@ -325,8 +351,10 @@ fn trap_commands_answer_without_deltas() {
 #[test]
 fn trap_an_answer_that_breaks_off_is_told_again() {
     let turn = &turns("cut")[0];
-    let broken = |event: &&Event| matches!(event, Event::SessionStatus { status, .. } if status == "abandoned");
-    assert_eq!(events(turn).into_iter().filter(broken).count(), 2, "each time it says that the words do not count");
+    let broken = |event: &&Event| matches!(event, Event::Voided { .. });
+    let voided = Event::Voided { text_bytes: "a text that is ".len() as u64, thinking_bytes: 0 };
+    let told: Vec<_> = events(turn).into_iter().filter(broken).cloned().collect();
+    assert_eq!(told, [voided.clone(), voided], "each time its words do not count");
     assert!(text(turn).ends_with("a text that is cut in the middle"));
     let aborted = turns("abort");
     assert_eq!(events(&aborted[0]).into_iter().filter(broken).count(), 0, "nothing is asked for again after an abort");

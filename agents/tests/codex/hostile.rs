@@ -79,7 +79,11 @@ fn what_a_dropped_line_asks_or_says_is_not_waited_for() {
     let actions = dropped(r#"{"method":"item/completed","params":{"threadId":"t","item":{"id":"c","out":""#);
     assert!(matches!(&actions[..], [Action::Event(Event::ToolEnd(end))] if end.id == "c"), "it may have ended");
     let actions = dropped(r#"{"method":"turn/completed","params":{"threadId":"t","turn":{"id":"u","items":[{"x":""#);
-    assert_eq!(actions.last(), Some(&Action::TurnEnded));
+    // All that was said in it came before.
+    let [.., Action::Event(Event::Complete { stop_reason, .. }), Action::TurnEnded] = &actions[..] else {
+        panic!("{actions:?}")
+    };
+    assert_eq!(*stop_reason, ipc_protocol::StopReason::EndTurn);
 }
 
 #[test]

@@ -142,6 +142,25 @@ fn trap_errors_are_told_twice_and_retried() {
     assert_eq!(turns.next(), Some(Vec::new()), "500 once, which is tried again silently");
 }
 
+/// As it said it to a model server that answers 429 with `usage_limit_reached`.
+#[test]
+fn a_usage_limit_is_told_with_its_reset() {
+    let mut replay = in_turn();
+    let primary = json!({"usedPercent": 100, "windowDurationMins": 300, "resetsAt": 1_795_449_201});
+    let limits = json!({"limitId": "codex", "primary": primary, "secondary": null, "planType": null});
+    replay.says(&json!({"method": "account/rateLimits/updated", "params": {"rateLimits": limits}}));
+    let message = "You’ve hit your usage limit. Upgrade to Pro or try again at 3:53 PM.";
+    let error = json!({"message": message, "codexErrorInfo": "usageLimitExceeded", "additionalDetails": null});
+    replay.says(&notification("error", json!({"error": error, "willRetry": false})));
+    let limited = Event::UsageLimited {
+        limit: "usageLimitExceeded".into(),
+        message: message.into(),
+        resets_at: Some(1_795_449_201_000),
+        waits: false,
+    };
+    assert_eq!(events(&replay.actions), [limited, Event::error("usageLimitExceeded", message, true)]);
+}
+
 /// The number of an attempt is the agent's: it leaves some out.
 #[test]
 fn trap_attempts_are_numbered_by_the_agent() {

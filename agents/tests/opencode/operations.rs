@@ -29,7 +29,11 @@ fn the_model_is_changed_if_there_is_one() {
     assert_eq!(operate(&mut replay, &set("mock/mock-two")), Ok(Value::Null));
     let error = operate(&mut replay, &set("mock/nope")).expect_err("none");
     assert!(error.contains("there are mock/mock-model, mock/mock-two"), "{error}");
-    assert!(operate(&mut replay, &set("nope")).expect_err("no provider").contains("PROVIDER/MODEL"));
+    // A bare name is one of the same provider's.
+    assert_eq!(operate(&mut replay, &set("mock-model")), Ok(Value::Null));
+    assert!(operate(&mut replay, &set("nope")).expect_err("none").contains("there are mock/mock-model"));
+    assert!(operate(&mut replay, &set("/nope")).expect_err("no provider").contains("PROVIDER/MODEL"));
+    assert_eq!(operate(&mut replay, &set("mock-two")), Ok(Value::Null));
     assert_eq!(prompted(&mut replay)["model"], json!({ "providerID": "mock", "modelID": "mock-two" }));
 }
 

@@ -157,7 +157,13 @@ fn kinds() -> Vec<BoxedStrategy<Event>> {
             .prop_map(|(other, usage)| Event::Complete { stop_reason: StopReason::Other(other), usage })
             .boxed(),
         (text(), text(), of(any::<u32>()))
-            .prop_map(|(code, message, attempt)| Event::Error { code, message, retryable: true, attempt })
+            .prop_map(|(code, message, attempt)| Event::Error {
+                code,
+                message,
+                retryable: true,
+                attempt,
+                delay_ms: None,
+            })
             .boxed(),
         permission().prop_map(Event::PermissionRequested).boxed(),
         (text(), of(text()), of(text()))
@@ -168,6 +174,7 @@ fn kinds() -> Vec<BoxedStrategy<Event>> {
                 clock: TimeoutKind::Inactivity,
                 after_ms,
                 action: TimeoutAction::Warn,
+                last_words: None,
             })
             .boxed(),
         any::<u64>().prop_map(|for_ms| Event::SessionSilent { for_ms }).boxed(),

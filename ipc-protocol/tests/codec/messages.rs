@@ -129,6 +129,8 @@ every_variant_is_made!(
         SessionSuspended,
         SessionResumed,
         External,
+        Voided,
+        UsageLimited,
     ]
 );
 

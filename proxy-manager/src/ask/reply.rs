@@ -46,6 +46,11 @@ pub(super) struct Reply {
     longest: usize,
     /// A tool was called since the last piece of text.
     interrupted: bool,
+    /// The end of the text that was left out for want of room, in bytes; and of the thinking.
+    text_cut: usize,
+    thinking_cut: usize,
+    /// Where the last gap between paragraphs begins and ends in the text.
+    gap: Option<(usize, usize)>,
 }
 
 impl Reply {
@@ -59,9 +64,11 @@ impl Reply {
         match event {
             Event::Text { text } => self.text(text),
             Event::Thinking { text } => {
-                let text = self.fitting(text);
-                self.thinking.push_str(text);
+                let fits = self.fitting(text);
+                self.thinking.push_str(fits);
+                self.thinking_cut += text.len() - fits.len();
             }
+            Event::Voided { text_bytes, thinking_bytes } => self.void(*text_bytes, *thinking_bytes),
             Event::ToolStart(call) => {
                 self.interrupted = true;
                 // Some agents say it again when they know more.
@@ -153,10 +160,29 @@ impl Reply {
         if std::mem::take(&mut self.interrupted) && !self.text.is_empty() {
             let gap = if self.text.ends_with('\n') { "\n" } else { "\n\n" };
             let gap = self.fitting(gap);
+            let before = self.text.len();
             self.text.push_str(gap);
+            self.gap = Some((before, self.text.len()));
         }
-        let text = self.fitting(text);
-        self.text.push_str(text);
+        let fits = self.fitting(text);
+        self.text.push_str(fits);
+        self.text_cut += text.len() - fits.len();
+    }
+
+    /// Takes back the end of what was said: the agent says it again.
+    fn void(&mut self, text: u64, thinking: u64) {
+        let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let before = self.text.len() + self.thinking.len();
+        let uncut = take_back(&mut self.text, &mut self.text_cut, bytes(text))
+            + take_back(&mut self.thinking, &mut self.thinking_cut, bytes(thinking));
+        if let Some((begin, end)) = self.gap
+            && self.text.len() <= end
+        {
+            self.text.truncate(begin);
+            (self.interrupted, self.gap) = (true, None);
+        }
+        self.held = self.held.saturating_sub(before - self.text.len() - self.thinking.len());
+        self.cut = self.cut.saturating_sub(uncut as u64);
     }
 
     fn input(&mut self, id: &str, input: &Json) {
@@ -192,6 +218,14 @@ impl Reply {
         known.cache_write_tokens = said.cache_write_tokens.or(known.cache_write_tokens);
         known.cost_usd = said.cost_usd.or(known.cost_usd);
     }
+}
+
+/// Takes so many bytes off the end of `text`, of which the last `cut` are not there. How many of those were taken off.
+fn take_back(text: &mut String, cut: &mut usize, bytes: usize) -> usize {
+    let uncut = bytes.min(*cut);
+    *cut -= uncut;
+    text.truncate(text.floor_char_boundary(text.len().saturating_sub(bytes - uncut)));
+    uncut
 }
 
 #[cfg(test)]
@@ -266,6 +300,33 @@ mod tests {
         assert_eq!((reply.missed, reply.cut), (0, 0));
     }
 
+    /// The answer broke off twice; the second time behind a tool.
+    #[test]
+    fn an_answer_that_is_asked_for_again_is_there_once() {
+        let voided = |text_bytes, thinking_bytes| Event::Voided { text_bytes, thinking_bytes };
+        let events = [
+            Event::Thinking { text: "hm".into() },
+            text("I l"),
+            voided(3, 2),
+            Event::Thinking { text: "hmm".into() },
+            text("I look."),
+            start("1"),
+            end("1", "a"),
+            text("Ä"),
+            text("h"),
+            voided(3, 0),
+        ];
+        let mut reply = reply(1000, &events);
+        assert_eq!((reply.text.as_str(), reply.thinking.as_str()), ("I look.", "hmm"));
+        reply.note(&text("A file."));
+        assert_eq!(reply.text, "I look.\n\nA file.");
+        reply.note(&voided(1000, 1000));
+        assert_eq!((reply.text.as_str(), reply.thinking.as_str()), ("", ""));
+        // What was left out is taken back first.
+        let reply = self::reply(4, &[text("abcdef"), voided(3, 0), text("x")]);
+        assert_eq!((reply.text.as_str(), reply.cut), ("abcx", 0));
+    }
+
     #[test]
     fn what_is_lost_is_told() {
         let reply = reply(4, &[text("äöü"), Event::SessionGap(Gap { from: 3, to: 7 }), text("more")]);
@@ -275,7 +336,7 @@ mod tests {
     proptest! {
         /// Whatever comes, the bound holds, and what is left out is counted.
         #[test]
-        fn it_is_bounded(events in prop::collection::vec((0..5_u8, "[a-cä]{0,40}", 0..3_u8), 0..60), longest in 0..200_usize) {
+        fn it_is_bounded(events in prop::collection::vec((0..6_u8, "[a-cä]{0,40}", 0..3_u8), 0..60), longest in 0..200_usize) {
             let mut reply = Reply::new(longest);
             for (kind, said, id) in events {
                 let id = id.to_string();
@@ -284,6 +345,7 @@ mod tests {
                     1 => Event::Thinking { text: said },
                     2 => start(&id),
                     3 => update(&id, &said),
+                    4 => Event::Voided { text_bytes: said.len() as u64, thinking_bytes: id.len() as u64 },
                     _ => end(&id, &said),
                 });
                 let calls: usize = reply

@@ -59,6 +59,13 @@ pub trait StreamHandler: Send {
     /// Something came. The last call of a turn that ended well has `is_final`.
     fn on_chunk(&mut self, chunk: &Chunk<'_>) -> impl Future<Output = ()> + Send;
 
+    /// Something went wrong and the turn goes on, or ends with it: an error (with its attempt where the agent asks again), an answer
+    /// that broke off, a usage limit, a clock that ran out. What was voided is not in the next chunk any more.
+    fn on_notice(&mut self, event: &Event) -> impl Future<Output = ()> + Send {
+        let _ = event;
+        async {}
+    }
+
     /// The turn ended.
     fn on_complete(&mut self, answer: &Answer) -> impl Future<Output = ()> + Send {
         let _ = answer;
@@ -154,7 +161,10 @@ async fn follow<H: StreamHandler>(
     let end = loop {
         feed.news().await;
         feed.until(earliest).await;
-        let is_news = feed.take(&mut reply);
+        let (is_news, notices) = feed.take(&mut reply);
+        for notice in notices {
+            feed.during(audience.tell("on_notice", handler.on_notice(&notice.event))).await;
+        }
         if let Some(end) = feed.end.take() {
             break end;
         }
@@ -164,7 +174,10 @@ async fn follow<H: StreamHandler>(
         }
     };
     let failed = match &end {
-        Ok(end) if end.timed_out.is_some() => Some("it took too long".to_owned()),
+        Ok(TurnEnd { timed_out: Some(clock), last_words, .. }) => {
+            let words = last_words.as_ref().map_or_else(String::new, |words| format!("; what it said last: {words}"));
+            Some(format!("its {clock} took too long{words}"))
+        }
         Ok(end) if end.over_budget.is_some() => Some("it used up the session's budget".to_owned()),
         Ok(end) => end.error.clone(),
         Err(error) => Some(error.to_string()),
@@ -288,30 +301,40 @@ impl Feed {
         }
     }
 
-    /// Gives `reply` what waits. Whether that changed it.
-    fn take(&mut self, reply: &mut Reply) -> bool {
+    /// Gives `reply` what waits. Whether that changed it, and what else is to be told.
+    fn take(&mut self, reply: &mut Reply) -> (bool, Vec<Arc<Envelope>>) {
         self.weight = 0;
         let mut is_news = false;
-        for envelope in self.waiting.drain(..) {
+        for envelope in &self.waiting {
             is_news |= reply.note(&envelope.event);
         }
-        is_news
+        let notices = self.waiting.drain(..).filter(|envelope| is_notice(&envelope.event)).collect();
+        (is_news, notices)
     }
+}
+
+/// Whether it says that something went wrong.
+fn is_notice(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::Error { .. } | Event::Voided { .. } | Event::UsageLimited { .. } | Event::TimeoutFired { .. }
+    )
 }
 
 /// Whether it says something about the answer.
 fn is_told(event: &Event) -> bool {
-    matches!(
-        event,
-        Event::Text { .. }
-            | Event::Thinking { .. }
-            | Event::ToolStart(_)
-            | Event::ToolUpdate(_)
-            | Event::ToolEnd(_)
-            | Event::Usage(_)
-            | Event::Complete { .. }
-            | Event::SessionGap(_)
-            | Event::PermissionRequested(_)
-            | Event::PermissionResolved { .. }
-    )
+    is_notice(event)
+        || matches!(
+            event,
+            Event::Text { .. }
+                | Event::Thinking { .. }
+                | Event::ToolStart(_)
+                | Event::ToolUpdate(_)
+                | Event::ToolEnd(_)
+                | Event::Usage(_)
+                | Event::Complete { .. }
+                | Event::SessionGap(_)
+                | Event::PermissionRequested(_)
+                | Event::PermissionResolved { .. }
+        )
 }

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use ipc_protocol::{Enclosure, Json, Limits, Timeouts};
+use ipc_protocol::{Enclosure, Json, Limits, OnUsageLimit, Timeouts};
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -24,6 +24,8 @@ pub(crate) struct Card {
     pub(crate) limits: Limits,
     #[serde(deserialize_with = "lenient")]
     pub(crate) timeouts: Timeouts,
+    #[serde(deserialize_with = "lenient")]
+    pub(crate) on_usage_limit: OnUsageLimit,
     pub(crate) max_turns: Option<u32>,
     /// Whose conversation it has, as leases have it.
     pub(crate) family: String,
@@ -74,6 +76,7 @@ impl Launch {
             enclosure: self.enclosure.clone(),
             limits: config.limits.clone(),
             timeouts: config.timeouts,
+            on_usage_limit: config.on_usage_limit,
             max_turns: config.max_turns,
             family: family.to_owned(),
             store: store.map(Into::into),

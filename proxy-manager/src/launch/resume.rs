@@ -89,7 +89,10 @@ impl Origin {
             return Err(invalid("resume.from", format!("session {id} was of agent {theirs:?}, this is of {agent:?}")));
         }
         // A copy can be had of a living one, unless the two would get in each other's way in one home.
-        if !past.has_ended && (!fork || past.home.is_some()) {
+        if !past.has_ended && fork && past.home.is_some() {
+            return Err(Error::HomeBusy { session: id.clone() });
+        }
+        if !past.has_ended && !fork {
             let native = past.native_session_id.unwrap_or_else(|| id.to_string());
             return Err(Error::NativeSessionBusy { agent, id: native, session: id.clone(), manager: None });
         }
@@ -180,7 +183,10 @@ mod tests {
             assert!(matches!(find(busy, false, None), Err(Error::NativeSessionBusy { .. })), "{busy}");
         }
         assert!(find("alive", true, None).is_ok(), "a copy is exempt");
-        assert!(matches!(find("alive-own", true, None), Err(Error::NativeSessionBusy { .. })), "in one home");
+        let in_one_home = find("alive-own", true, None).expect_err("in one home");
+        assert!(matches!(in_one_home, Error::HomeBusy { .. }), "{in_one_home:?}");
+        let text = in_one_home.to_string();
+        assert!(text.contains("suspend") && !text.contains("or fork it"), "advice that can be taken: {text}");
     }
 
     #[test]

@@ -225,6 +225,7 @@ impl ProxyManager {
             started_at: card.started_at(),
             limits: card.limits,
             timeouts: card.timeouts,
+            on_usage_limit: card.on_usage_limit,
             max_turns: card.max_turns,
             enclosure: card.enclosure,
             conversation,

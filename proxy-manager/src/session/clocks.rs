@@ -12,6 +12,9 @@ use tokio::time::Instant;
 /// Tool calls and permission requests that are remembered, each; more are not waited for.
 const MOST: usize = 1024;
 
+/// `session:status` of an agent that shortens its conversation.
+const COMPACTION: &str = "compaction";
+
 /// What is to be told or done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
@@ -41,7 +44,7 @@ struct Turn {
     since: Option<Instant>,
     /// What they showed at the last sign of life.
     heard: Duration,
-    /// Whether there was a sign of life at all.
+    /// Whether the model has begun to answer.
     answered: bool,
     /// Which have run out: each fires once, that of inactivity once for each silence.
     fired: BTreeSet<TimeoutKind>,
@@ -101,7 +104,7 @@ impl Clocks {
         turn.ran = turn.shown(now);
         turn.since = turn.runs().then_some(now);
         turn.heard = turn.ran;
-        turn.answered = true;
+        turn.answered |= is_answer(event);
         turn.fired.remove(&TimeoutKind::Inactivity);
         turn.last = now;
         let stalls = !turn.tools.is_empty() && turn.asked.is_empty();
@@ -188,6 +191,16 @@ fn is_life(event: &Event) -> bool {
             | Event::PermissionRequested(_)
             | Event::PermissionResolved { .. }
     )
+}
+
+/// Whether it is the model's answer, or a part of its work. What the agent says of itself, or of a request that failed, is none.
+fn is_answer(event: &Event) -> bool {
+    match event {
+        // It shortens the conversation first: the model works.
+        Event::SessionStatus { status, .. } => status == COMPACTION,
+        Event::Error { .. } | Event::Usage(_) | Event::ContextWindow { .. } => false,
+        event => is_life(event),
+    }
 }
 
 fn is_over(status: ToolStatus) -> bool {

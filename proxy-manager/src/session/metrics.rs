@@ -105,6 +105,8 @@ impl Tally {
                 }
                 return;
             }
+            // It is said again, and counts then.
+            Event::Voided { .. } if self.says => metrics.messages = metrics.messages.saturating_sub(1),
             Event::ToolStart(_) => metrics.tool_calls += 1,
             Event::ToolEnd(end) => metrics.failed_tool_calls += u64::from(end.status == ToolStatus::Failed),
             Event::PermissionRequested(_) => metrics.permission_requests += 1,

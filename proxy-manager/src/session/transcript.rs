@@ -52,6 +52,7 @@ impl Transcript {
                 self.add(text);
             }
             Event::Text { text } => self.answer(text),
+            Event::Voided { text_bytes, .. } => self.void(*text_bytes),
             Event::ToolStart(tool) => {
                 let title = if tool.title.is_empty() { &tool.name } else { &tool.title };
                 self.add(format!("[tool: {title}]"));
@@ -96,6 +97,23 @@ impl Transcript {
                 self.add(format!("Assistant: {}", text.trim_start()));
                 self.answering = true;
             }
+        }
+    }
+
+    /// Takes back the end of the last answer, which is said again. What is of an answer before that stays.
+    fn void(&mut self, bytes: u64) {
+        const SPEAKER: &str = "Assistant: ";
+        let Some(last) = self.paragraphs.back_mut().filter(|last| self.answering && last.starts_with(SPEAKER)) else {
+            return;
+        };
+        let before = last.len();
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        last.truncate(last.floor_char_boundary(before.saturating_sub(bytes).max(SPEAKER.len())));
+        self.bytes -= before - last.len();
+        if last.len() == SPEAKER.len() {
+            self.bytes -= SPEAKER.len();
+            self.paragraphs.pop_back();
+            self.answering = false;
         }
     }
 
@@ -172,7 +190,11 @@ mod tests {
             Event::SessionGap(Gap { from: 1, to: 9 }),
             Event::TurnStarted { prompt: "fix it".into(), attachments: vec!["/a.png".into()] },
             Event::Thinking { text: "hm".into() },
+            text("I l"),
+            Event::Voided { text_bytes: 3, thinking_bytes: 2 },
             text("I look"),
+            text(" at"),
+            Event::Voided { text_bytes: 3, thinking_bytes: 0 },
             text(" at it.\n"),
             tool("1", "cargo test"),
             tool("2", ""),

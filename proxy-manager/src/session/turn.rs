@@ -34,6 +34,8 @@ pub struct TurnEnd {
     pub error: Option<String>,
     /// The clock that ran out, if that is why it was aborted.
     pub timed_out: Option<TimeoutKind>,
+    /// What went wrong last before that: the last error, else the last line of the agent's standard error.
+    pub last_words: Option<String>,
     /// The budget that was used up, if that is why it was aborted.
     pub over_budget: Option<BudgetKind>,
 }

@@ -3,7 +3,7 @@
 use std::{fs, io, path::Path};
 
 use agents::{ModelApi, ModelConfig, Secret};
-use proxy_manager::{AgentSessionConfig, AgentSpec, Catalog, EnvVars, Home, PermissionMode, Timeouts};
+use proxy_manager::{AgentSessionConfig, AgentSpec, Catalog, EnvVars, Home, PermissionMode};
 
 /// The name of the model configuration.
 pub(super) const MODEL: &str = "mock";
@@ -70,11 +70,14 @@ pub struct Retries {
     pub for_ever: bool,
     /// Whether it tells that it does.
     pub told: bool,
+    /// Whether it tells that an answer broke off, so that what was said of it is voided.
+    pub voided: bool,
     /// Whether what it says of an error shows if that may go away.
     pub judged: bool,
 }
 
-const RETRIES: Retries = Retries { rate_limit: true, cut: true, for_ever: false, told: true, judged: true };
+const RETRIES: Retries =
+    Retries { rate_limit: true, cut: true, for_ever: false, told: true, voided: true, judged: true };
 
 /// Codex asks 30 times in 25 s by default.
 const CODEX: &[&str] =
@@ -225,7 +228,7 @@ pub const AGENTS: &[Agent] = &[
         tells_cost: false,
         tells_window: true,
         tells_tools: true,
-        retries: Retries { for_ever: true, told: false, judged: false, ..RETRIES },
+        retries: Retries { for_ever: true, told: false, voided: false, judged: false, ..RETRIES },
         goes_on_after_deny: false,
         asks_at_once: false,
         waits_for_output: true,
@@ -248,7 +251,7 @@ pub const AGENTS: &[Agent] = &[
         tells_cost: true,
         tells_window: true,
         tells_tools: true,
-        retries: Retries { told: false, ..RETRIES },
+        retries: RETRIES,
         goes_on_after_deny: true,
         asks_at_once: false,
         waits_for_output: false,
@@ -271,7 +274,7 @@ pub const AGENTS: &[Agent] = &[
         tells_cost: false,
         tells_window: true,
         tells_tools: true,
-        retries: Retries { rate_limit: false, told: false, judged: false, ..RETRIES },
+        retries: Retries { rate_limit: false, judged: false, ..RETRIES },
         goes_on_after_deny: false,
         asks_at_once: false,
         waits_for_output: false,
@@ -347,8 +350,6 @@ impl Agent {
             cwd: Some(folder.join("work").to_string_lossy().into_owned()),
             command: self.args.iter().map(|arg| (*arg).to_owned()).collect(),
             permission_mode: PermissionMode::Allow,
-            // A machine that does much else beside is no fault of the agent's.
-            timeouts: Timeouts { first_response_ms: Some(60_000), ..Timeouts::default() },
             env: self.env.iter().copied().collect(),
             model_config: Some(MODEL.to_owned()),
             home: Some(Home::Own),

@@ -53,6 +53,8 @@ pub struct Told {
     pub text: String,
     /// In how many pieces.
     pub pieces: usize,
+    /// How often the end of it was voided.
+    pub voided: usize,
     /// What it thought.
     pub thinking: String,
     /// Its tool calls, in the order of their starts.
@@ -223,6 +225,13 @@ impl Told {
                 self.pieces += 1;
             }
             Event::Thinking { text } => self.thinking.push_str(text),
+            Event::Voided { text_bytes, thinking_bytes } => {
+                let rest =
+                    |text: &str, bytes: u64| text.len().saturating_sub(usize::try_from(bytes).unwrap_or(usize::MAX));
+                self.text.truncate(rest(&self.text, *text_bytes));
+                self.thinking.truncate(rest(&self.thinking, *thinking_bytes));
+                self.voided += 1;
+            }
             Event::ToolStart(start) => {
                 self.calls.push(Call { start: (**start).clone(), updates: Vec::new(), end: None });
             }
@@ -240,7 +249,7 @@ impl Told {
             Event::PermissionResolved { option, by, .. } => self.answered.push((option.clone(), by.clone())),
             Event::Usage(usage) => self.usage = Some(**usage),
             Event::ContextWindow { used, size, remaining } => self.window = Some((*used, *size, *remaining)),
-            Event::Error { code, message, retryable, attempt } => {
+            Event::Error { code, message, retryable, attempt, .. } => {
                 self.errors.push((code.clone(), message.clone(), *retryable, *attempt));
             }
             Event::Complete { stop_reason, usage } => {

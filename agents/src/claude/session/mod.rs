@@ -135,8 +135,15 @@ impl Session {
         format!("{}{:012x}", stem.unwrap_or("00000000-0000-4000-8000-"), self.said)
     }
 
+    /// Takes a whole line, and counts what it says of the answer.
+    pub(in crate::claude) fn counted_line(&mut self, line: &[u8], out: &mut Vec<Action>) {
+        let before = out.len();
+        self.line(line, out);
+        self.messages.answer.count(&out[before..]);
+    }
+
     /// Takes a whole line.
-    pub(in crate::claude) fn line(&mut self, line: &[u8], out: &mut Vec<Action>) {
+    fn line(&mut self, line: &[u8], out: &mut Vec<Action>) {
         if let State::Ready(_) = self.state
             && let Some(event) = Delta::of(line)
         {
@@ -166,7 +173,11 @@ impl Session {
     /// A line that is not taken begins so. Nobody is to wait for what was in it.
     pub(in crate::claude) fn line_dropped(&mut self, beginning: &[u8], out: &mut Vec<Action>) {
         jsonl::too_long(out);
-        let head = jsonl::head(beginning);
+        let mut head = jsonl::head(beginning);
+        if head.get("type").is_none() && head.get("duration_api_ms").is_some() {
+            // Its type is behind the answer, of which it has the whole text. A failure is not that long.
+            (head["type"], head["subtype"]) = ("result".into(), "success".into());
+        }
         let text = |at: &str| head.pointer(at).and_then(Value::as_str);
         match text("/type") {
             Some("control_request") => {
@@ -355,6 +366,7 @@ impl Session {
         let taken = self.meter.taken(serde_json::from_slice::<Taken>(line).unwrap_or_default());
         let window = self.meter.context_window();
         self.by_itself = false;
+        self.messages.answered();
         let (usage, error) = match self.turn().filter(|turn| turn.has(&outcome)) {
             Some(turn) => turn.result(&outcome, taken),
             None => (taken, None),

@@ -78,6 +78,7 @@ fn trap_a_server_error_is_retried_for_long() {
         message: "overloaded".into(),
         retryable: true,
         attempt: Some(attempt),
+        delay_ms: None,
     };
     let errors: Vec<_> = told(&replay).into_iter().filter(|event| matches!(event, Event::Error { .. })).collect();
     assert_eq!(errors, [attempt(1), attempt(2)]);

@@ -134,8 +134,11 @@ pub(crate) fn event() -> BoxedStrategy<Event> {
         usage().prop_map(Event::Usage),
         any::<(u64, u64)>().prop_map(|(used, size)| Event::context_window(used, size)),
         (stop_reason(), of(usage())).prop_map(|(stop_reason, usage)| Event::Complete { stop_reason, usage }),
-        (text(), text(), any::<bool>(), of(any::<u32>()))
-            .prop_map(|(code, message, retryable, attempt)| { Event::Error { code, message, retryable, attempt } }),
+        (text(), text(), any::<bool>(), of(any::<u32>()), of(any::<u64>())).prop_map(
+            |(code, message, retryable, attempt, delay_ms)| {
+                Event::Error { code, message, retryable, attempt, delay_ms }
+            }
+        ),
         permission_request().prop_map(|request| Event::PermissionRequested(Box::new(request))),
         (text(), of(text()), resolved_by()).prop_map(|(id, option, by)| Event::PermissionResolved { id, option, by }),
         process_info().prop_map(|info| Event::ProcessSpawned(Box::new(info))),
@@ -152,11 +155,9 @@ pub(crate) fn event() -> BoxedStrategy<Event> {
         (budget_kind(), any::<(u64, u64)>(), budget_action()).prop_map(|(budget, (value, measured), action)| {
             Event::BudgetExceeded(Box::new(BudgetExceeded { budget, value, measured, action }))
         }),
-        (timeout_kind(), any::<u64>(), timeout_action()).prop_map(|(clock, after_ms, action)| Event::TimeoutFired {
-            clock,
-            after_ms,
-            action
-        }),
+        (timeout_kind(), any::<u64>(), timeout_action(), of(text())).prop_map(
+            |(clock, after_ms, action, last_words)| Event::TimeoutFired { clock, after_ms, action, last_words }
+        ),
         any::<u64>().prop_map(|for_ms| Event::SessionSilent { for_ms }),
         (text(), vec(any::<u8>(), 0..40))
             .prop_map(|(agent, line)| Event::Harness { agent: agent.into(), payload: line.as_slice().into() }),
@@ -164,6 +165,9 @@ pub(crate) fn event() -> BoxedStrategy<Event> {
             .prop_map(|(agent, line)| Event::Harness { agent: agent.into(), payload: line.as_bytes().into() }),
         (text(), text()).prop_map(|(action, error)| Event::ActionFailed { action, error }),
         (text(), text()).prop_map(|(stream, text)| Event::Log { stream, text }),
+        any::<(u64, u64)>().prop_map(|(text_bytes, thinking_bytes)| Event::Voided { text_bytes, thinking_bytes }),
+        (text(), text(), of(0..253_402_300_799_999_u64), any::<bool>())
+            .prop_map(|(limit, message, resets_at, waits)| Event::UsageLimited { limit, message, resets_at, waits }),
     ]
     .boxed()
 }

@@ -119,6 +119,28 @@ fn what_processes_do_and_lines_that_mean_nothing_are_no_life() {
     assert_eq!(played(timeouts(), &events, 40), [(FIRST, fired(TimeoutKind::FirstResponse, FIRST))]);
 }
 
+/// What the agent says of itself, or of a request that failed, is life, and no answer.
+#[test]
+fn only_an_answer_stops_the_clock_of_the_first_response() {
+    let status = |status: &str| Event::SessionStatus { status: status.into(), detail: String::new() };
+    let no_answers = [
+        status("warning"),
+        Event::retry("500", "no", Some(1), Some(100)),
+        Event::context_window(1, 2),
+        Event::Usage(Box::default()),
+        status("title"),
+    ];
+    let events: Vec<_> = (0..).zip(no_answers).map(|(at, event)| (at * 5, event)).collect();
+    let expected = [
+        (FIRST, fired(TimeoutKind::FirstResponse, FIRST)),
+        (20 + INACTIVITY, fired(TimeoutKind::Inactivity, INACTIVITY)),
+    ];
+    assert_eq!(played(timeouts(), &events, TURN), expected);
+    for answer in [text(), status("compaction"), tool_start(1, ToolStatus::Completed)] {
+        assert_eq!(played(timeouts(), &[(5, answer)], 60), []);
+    }
+}
+
 #[test]
 fn the_clocks_stand_still_for_tools_and_permissions() {
     // Two tools and a request, one within the other: 5 to 1000 do not count.
@@ -187,10 +209,11 @@ fn counted(timeouts: Timeouts, events: &[(u64, Event)], length: u64) -> Vec<(u64
                 Event::ToolEnd(tool) => _ = tools.remove(&tool.id),
                 Event::PermissionRequested(request) => _ = asked.insert(request.id.clone()),
                 Event::PermissionResolved { id, .. } => _ = asked.remove(id),
-                Event::Text { .. } => {}
+                Event::Text { .. } | Event::Error { .. } => {}
                 _ => continue,
             }
-            (idle, quiet, answered, told) = (0, 0, true, None);
+            (idle, quiet, told) = (0, 0, None);
+            answered |= !matches!(event, Event::Error { .. });
             done.remove(&TimeoutKind::Inactivity);
         }
     }
@@ -205,6 +228,7 @@ fn events() -> impl Strategy<Value = Vec<(u64, Event)>> {
         1 => (0..3usize).prop_map(asked),
         2 => (0..3usize).prop_map(resolved),
         2 => Just(Event::Log { stream: "stderr".into(), text: "hm\n".into() }),
+        1 => Just(Event::retry("500", "no", None, None)),
     ];
     vec((0..200u64, event), 0..12)
 }

@@ -197,7 +197,7 @@ impl Core {
         self.session.show(|view| view.converses(Some(id)));
     }
 
-    pub(super) fn event(&mut self, turn: u64, event: Event, now: Instant) {
+    pub(super) fn event(&mut self, turn: u64, mut event: Event, now: Instant) {
         if let Event::LimitExceeded(passed) = &event
             && !self.limits.take(passed, now)
         {
@@ -210,6 +210,7 @@ impl Core {
             && busy.turn == turn
         {
             self.clocks.note(&event, now);
+            busy.last_words.note(&event);
             match &event {
                 Event::Complete { stop_reason, .. } => {
                     busy.end.stop_reason = Some(stop_reason.clone());
@@ -218,6 +219,7 @@ impl Core {
                 Event::Error { message, .. } => busy.end.error = Some(message.clone()),
                 _ => {}
             }
+            self.note_usage_limit(&mut event);
         }
         if let Some(journal) = &mut self.journal {
             journal.note(&event);
@@ -239,7 +241,10 @@ impl Core {
         }
     }
 
-    fn turn_ended(&mut self, turn: u64, now: Instant) {
+    pub(super) fn turn_ended(&mut self, turn: u64, now: Instant) {
+        if self.waits_for_usage(turn, now) {
+            return;
+        }
         let busy = match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Busy(busy) if busy.turn == turn => busy,
             other => {

@@ -6,7 +6,8 @@ use std::{
 };
 
 use ipc_protocol::{
-    Budget, Enclosure, EndReason, Event, Lifecycle, Limits, PermissionRequest, ProcessId, Receipt, Timeouts,
+    Budget, Enclosure, EndReason, Event, Lifecycle, Limits, OnUsageLimit, PermissionRequest, ProcessId, Receipt,
+    Timeouts,
     codec::{CodecError, Inbox},
     message::{Attached, FromProxy, Hello, ToProxy, VERSION},
     reattach::{Heard, Said, Wire},
@@ -52,6 +53,7 @@ pub(crate) struct Adoption {
     pub(crate) budget: Budget,
     /// What an earlier host began and did not see the end of, and the number of its turn.
     pub(crate) interrupted: Option<(Accepted, u64)>,
+    pub(crate) on_usage_limit: OnUsageLimit,
 }
 
 /// What this host has of a session that outlives it.
@@ -102,7 +104,16 @@ impl Core {
     ) -> Result<(Self, oneshot::Receiver<Result<()>>)> {
         let Adoption { host, after_seq, wire, started_at, limits, timeouts, max_turns, .. } = adoption;
         let Adoption {
-            enclosure, conversation, journal, source_base: base, lifecycle, slot, budget, interrupted, ..
+            enclosure,
+            conversation,
+            journal,
+            source_base: base,
+            lifecycle,
+            slot,
+            budget,
+            on_usage_limit,
+            interrupted,
+            ..
         } = adoption;
         let (ready, is_ready) = oneshot::channel();
         let adopted = Some(Adopted { started_at, is_attached: false, awaits_start: false });
@@ -125,6 +136,7 @@ impl Core {
             lifecycle,
             slot: Some(slot),
             budget,
+            on_usage_limit,
         };
         let phase = Phase::Starting { ready, deadline: now.checked_add(PATIENCE) };
         let mut core = Self::assemble(session, log, phase, parts);
@@ -293,7 +305,8 @@ impl Core {
             Some(turn) => {
                 let end = TurnEnd { turn: Some(turn), ..TurnEnd::default() };
                 let accepted = self.interrupted.take_if(|(_, begun)| *begun == turn).map(|(accepted, _)| accepted);
-                Phase::Busy(Busy { end, turn, tickets: Vec::new(), accepted })
+                let (usage_wait, last_words) = Default::default();
+                Phase::Busy(Busy { end, turn, tickets: Vec::new(), accepted, usage_wait, last_words })
             }
             None => Phase::Idle,
         };

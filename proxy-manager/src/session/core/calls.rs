@@ -34,6 +34,7 @@ impl Core {
         if self.has_unsent() && matches!(control, Control::Abort { .. }) && self.held_aborts.len() < MOST_HELD {
             return self.held_aborts.push(control);
         }
+        let is_abort = matches!(control, Control::Abort { .. });
         let (lane, waiting, make): (_, _, Box<dyn FnOnce(RequestId) -> ToProxy>) = match control {
             Control::Abort { policy, reply } => {
                 // It must not overtake the prompt that it is to cancel.
@@ -70,6 +71,10 @@ impl Core {
         }
         if let Some(ToProxy::ListProcesses { request }) = self.send(lane, waiting, make) {
             self.listing.asked(request, now);
+        }
+        if is_abort {
+            // Behind the abort: it must not meet the next turn.
+            self.abort_usage_wait(now);
         }
     }
 

@@ -14,6 +14,38 @@ use crate::{
     session::{Task, clocks::Due, pending::Waiting},
 };
 
+/// Longest last words, in characters.
+const MAX_WORDS: usize = 1000;
+
+/// What went wrong last in a turn.
+#[derive(Debug, Default)]
+pub(super) struct LastWords {
+    error: Option<String>,
+    stderr: Option<String>,
+}
+
+impl LastWords {
+    pub(super) fn note(&mut self, event: &Event) {
+        let bounded = |text: &str| Some(text.trim().chars().take(MAX_WORDS).collect());
+        match event {
+            Event::Error { code, message, attempt: Some(attempt), .. } => {
+                self.error = bounded(&format!("{message} ({code}, attempt {attempt})"));
+            }
+            Event::Error { code, message, .. } => self.error = bounded(&format!("{message} ({code})")),
+            Event::Log { stream, text } if stream == "stderr" && !text.trim().is_empty() => {
+                self.stderr = bounded(text);
+            }
+            // What went wrong before it was no end.
+            Event::Text { .. } | Event::ToolEnd(_) => *self = Self::default(),
+            _ => {}
+        }
+    }
+
+    fn text(&self) -> Option<String> {
+        self.error.as_ref().or(self.stderr.as_ref()).cloned()
+    }
+}
+
 impl Core {
     /// When a clock is to be looked at.
     pub(super) fn next_clock(&self) -> Option<Instant> {
@@ -36,7 +68,8 @@ impl Core {
                 Due::Silent(silence) => self.log.push(turn, Event::SessionSilent { for_ms: millis(silence) }),
                 Due::Fired(clock, after) => {
                     let action = self.clocks.action();
-                    self.log.push(turn, Event::TimeoutFired { clock, after_ms: millis(after), action });
+                    let last_words = if let Phase::Busy(busy) = &self.phase { busy.last_words.text() } else { None };
+                    self.log.push(turn, Event::TimeoutFired { clock, after_ms: millis(after), action, last_words });
                     if action != TimeoutAction::Warn {
                         self.act(clock, action, now);
                         break;
@@ -63,7 +96,7 @@ impl Core {
             _ => TimeoutAction::KillSession,
         };
         let clock = TimeoutKind::Start;
-        self.log.push(0, Event::TimeoutFired { clock, after_ms: millis(after), action });
+        self.log.push(0, Event::TimeoutFired { clock, after_ms: millis(after), action, last_words: None });
         if action == TimeoutAction::Warn {
             if let Phase::Starting { deadline, .. } = &mut self.phase {
                 *deadline = None;
@@ -81,6 +114,7 @@ impl Core {
         self.clocks.end();
         if let Phase::Busy(busy) = &mut self.phase {
             busy.end.timed_out = Some(clock);
+            busy.end.last_words = busy.last_words.text();
         }
         if action == TimeoutAction::KillSession {
             return self.end(KillOptions::default(), EndReason::TimedOut(clock), now);

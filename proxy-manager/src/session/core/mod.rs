@@ -12,12 +12,14 @@ mod known;
 pub(super) mod lasting;
 mod limits;
 mod saying;
+mod usage;
 mod witness;
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use ipc_protocol::{
-    Budget, Enclosure, EndReason, Event, KillOptions, Lifecycle, LimitExceeded, Limits, ProcessId, Timeouts,
+    Budget, Enclosure, EndReason, Event, KillOptions, Lifecycle, LimitExceeded, Limits, OnUsageLimit, ProcessId,
+    Timeouts,
     codec::Outbox,
     message::{Hello, ToForkServer, ToProxy, VERSION},
     reattach::Wire,
@@ -28,10 +30,12 @@ pub(crate) use self::attach::Adoption;
 use self::{
     again::Retry,
     attach::Outliving,
+    clocks::LastWords,
     known::Known,
     lasting::{Fate, Lasting},
     limits::{Overdue, Overseer},
     saying::Unsent,
+    usage::UsageWait,
     witness::Witness,
 };
 use super::{
@@ -70,6 +74,8 @@ struct Busy {
     tickets: Vec<TurnSender>,
     /// What it was begun for, if that is in the log.
     accepted: Option<Accepted>,
+    usage_wait: UsageWait,
+    last_words: LastWords,
 }
 
 #[derive(Debug)]
@@ -102,6 +108,7 @@ struct Parts {
     lifecycle: Lifecycle,
     slot: Option<Slot>,
     budget: Budget,
+    on_usage_limit: OnUsageLimit,
 }
 
 /// The state of a session.
@@ -164,6 +171,7 @@ pub(crate) struct Core {
     is_left: bool,
     /// What an earlier host began and did not see the end of, and the number of its turn.
     interrupted: Option<(Accepted, u64)>,
+    on_usage_limit: OnUsageLimit,
 }
 
 impl Core {
@@ -199,6 +207,7 @@ impl Core {
             lifecycle: config.lifecycle.clone(),
             slot,
             budget: config.budget,
+            on_usage_limit: config.on_usage_limit,
         };
         let phase = Phase::Starting { ready, deadline: start.and_then(|start| now.checked_add(start)) };
         let mut core = Self::assemble(session, log, phase, parts);
@@ -241,6 +250,7 @@ impl Core {
             lifecycle,
             slot,
             budget,
+            on_usage_limit,
         } = parts;
         Self {
             log,
@@ -278,6 +288,7 @@ impl Core {
             has_committed: false,
             is_left: false,
             interrupted: None,
+            on_usage_limit,
             wire,
             outliving,
             lasting: Lasting::new(&lifecycle, session.has_been()),
@@ -534,6 +545,7 @@ impl Core {
             self.ending.next(),
             self.witness.next(),
             self.next_clock(),
+            self.next_usage(),
             self.next_beat(),
             self.commit_due(),
         ];
@@ -551,6 +563,7 @@ impl Core {
     /// Time has passed.
     pub(crate) fn tick(&mut self, now: Instant) {
         self.look_at_clocks(now);
+        self.look_at_usage(now);
         self.take_pulse(now);
         if self.suspension().is_some_and(|due| due <= now) {
             self.lasting.busy();

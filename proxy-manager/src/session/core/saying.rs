@@ -10,7 +10,7 @@ use ipc_protocol::{
 };
 use tokio::time::Instant;
 
-use super::{Busy, Core, Phase, calls::Lane};
+use super::{Busy, Core, Phase, calls::Lane, clocks::LastWords, usage::UsageWait};
 use crate::{
     Error, Result,
     session::{
@@ -147,6 +147,7 @@ impl Core {
     ) {
         let waiting = Waiting::Prompt { turn, caller };
         let (text, attachments) = (prompt.text(), prompt.attachments());
+        let usage_wait = UsageWait::new(self.on_usage_limit, &prompt);
         let prompt = self.with_preamble(prompt);
         self.turns = turn;
         if self.send(Lane::Bulk, waiting, |request| ToProxy::Prompt { request, turn, prompt }).is_none() {
@@ -157,7 +158,7 @@ impl Core {
         self.log.push(turn, Event::TurnStarted { prompt: text, attachments });
         self.log.push(turn, Event::SessionBusy {});
         self.log.commit();
-        self.is_busy(turn, ticket, None, now);
+        self.is_busy(turn, ticket, None, usage_wait, now);
     }
 
     fn with_preamble(&self, prompt: Prompt) -> Prompt {
@@ -171,6 +172,7 @@ impl Core {
         let turn = if self.has_turns { self.turns + 1 } else { 0 };
         let is_durable = Arc::new(OnceLock::new());
         let (text, attachments) = (prompt.text(), prompt.attachments());
+        let usage_wait = UsageWait::new(self.on_usage_limit, &prompt);
         let prompt = self.with_preamble(prompt);
         self.unsent = Some(Unsent { turn, prompt, accepted: accepted.clone(), is_durable: is_durable.clone() });
         if self.has_turns {
@@ -182,7 +184,7 @@ impl Core {
         self.log.move_cursor(BEGUN, accepted.offset);
         self.log.commit_and(move |kept| _ = is_durable.set(kept.map(drop)));
         if self.has_turns {
-            self.is_busy(turn, ticket, Some(accepted), now);
+            self.is_busy(turn, ticket, Some(accepted), usage_wait, now);
         } else if let Some(ticket) = ticket {
             let _ = ticket.send(Ok(TurnEnd::default()));
         }
@@ -238,10 +240,18 @@ impl Core {
         self.log.commit();
     }
 
-    fn is_busy(&mut self, turn: u64, ticket: Option<TurnSender>, accepted: Option<Accepted>, now: Instant) {
+    fn is_busy(
+        &mut self,
+        turn: u64,
+        ticket: Option<TurnSender>,
+        accepted: Option<Accepted>,
+        usage_wait: UsageWait,
+        now: Instant,
+    ) {
         tracing::debug!(turn, "busy");
         let end = TurnEnd { turn: Some(turn), ..TurnEnd::default() };
-        self.phase = Phase::Busy(Busy { end, turn, tickets: ticket.into_iter().collect(), accepted });
+        let (tickets, last_words) = (ticket.into_iter().collect(), LastWords::default());
+        self.phase = Phase::Busy(Busy { end, turn, tickets, accepted, usage_wait, last_words });
         self.clocks.begin(now);
         self.session.tally(|tally| {
             tally.prompted();

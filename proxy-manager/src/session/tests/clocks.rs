@@ -35,7 +35,7 @@ async fn fired(handle: &SessionHandle) -> Vec<(TimeoutKind, u64, TimeoutAction)>
     let mut events = handle.subscribe();
     let mut fired = Vec::new();
     for _ in 0..last {
-        if let Event::TimeoutFired { clock, after_ms, action } = events.next().await.expect("an event").event {
+        if let Event::TimeoutFired { clock, after_ms, action, .. } = events.next().await.expect("an event").event {
             fired.push((clock, after_ms, action));
         }
     }
@@ -60,6 +60,34 @@ async fn a_silent_turn_is_aborted_and_the_session_goes_on() {
     let turn = begin(&handle, &mut proxy, "two").await;
     proxy.end_turn(2).await;
     assert_eq!(turn.wait().await.expect("ended").timed_out, None);
+}
+
+/// The clock that runs out has a reason: what went wrong last.
+#[tokio::test(start_paused = true)]
+async fn a_clock_says_what_went_wrong_last() {
+    let log = |text: &str| Event::Log { stream: "stderr".into(), text: text.into() };
+    for (events, words) in [
+        (vec![log("one\n"), log("cannot connect\n")], "cannot connect"),
+        (vec![Event::retry("500", "no", Some(7), None), log("one\n")], "no (500, attempt 7)"),
+    ] {
+        let Running { handle, mut proxy, fork_server: _alive } = timed(Timeouts::default()).await;
+        let turn = begin(&handle, &mut proxy, "one").await;
+        for event in events {
+            proxy.send(FromProxy::Event { turn: 1, event }).await;
+        }
+        let request = take_abort(&mut proxy).await;
+        proxy.send(FromProxy::Done { request }).await;
+        proxy.end_turn(1).await;
+        let end = turn.wait().await.expect("ended");
+        assert_eq!((end.timed_out, end.last_words.as_deref()), (Some(TimeoutKind::FirstResponse), Some(words)));
+        let mut events = handle.subscribe();
+        let told = loop {
+            if let Event::TimeoutFired { last_words, .. } = &events.next().await.expect("an event").event {
+                break last_words.clone();
+            }
+        };
+        assert_eq!(told.as_deref(), Some(words));
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -101,7 +129,8 @@ async fn the_action_may_be_a_warning_or_the_end_of_the_session() {
     let mut events = handle.subscribe_from(handle.info().last_offset);
     for (clock, seconds) in [(TimeoutKind::FirstResponse, 30), (TimeoutKind::Inactivity, 120), (TimeoutKind::Turn, 300)]
     {
-        let expected = Event::TimeoutFired { clock, after_ms: seconds * 1000, action: TimeoutAction::Warn };
+        let expected =
+            Event::TimeoutFired { clock, after_ms: seconds * 1000, action: TimeoutAction::Warn, last_words: None };
         assert_eq!(events.next().await.expect("an event").event, expected);
     }
     proxy.end_turn(1).await;

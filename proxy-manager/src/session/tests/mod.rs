@@ -12,6 +12,7 @@ mod operations;
 mod resume;
 mod taken_over;
 mod turns;
+mod usage;
 
 use std::{
     future::pending,

@@ -40,6 +40,7 @@ async fn what_is_taken_over_is_looked_after_as_what_was_started() {
             slot: Arc::new(Admission::new(SessionBounds::default())).take(claim),
             budget: Budget::default(),
             interrupted: None,
+            on_usage_limit: ipc_protocol::OnUsageLimit::Fail,
         };
         let now = Instant::now();
         let (mut core, _ready) = Core::adopt(session, log, adoption, now).expect("a core");

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use ipc_protocol::StopReason;
-use proxy_manager::AbortPolicy;
+use ipc_protocol::{StopReason, TimeoutKind};
+use proxy_manager::{AbortPolicy, AgentSessionConfig, EnvVars};
 
 use super::{Ran, answers::ended_well, ensure};
 use crate::{
@@ -77,7 +77,36 @@ pub(super) async fn rate_limited_once(stage: Arc<Stage>) -> Ran {
 }
 
 pub(super) async fn cut(stage: Arc<Stage>) -> Ran {
-    once(&stage, "cut once", stage.agent.retries.cut, "it does not ask again when an answer breaks off").await
+    let lacks = "it does not ask again when an answer breaks off";
+    match once(&stage, "cut once", stage.agent.retries.cut, lacks).await? {
+        Verdict::Pass if !stage.agent.retries.voided => {
+            Ok(Verdict::Lacks("it asks again without a word: the half that broke off stands before the answer".into()))
+        }
+        verdict => Ok(verdict),
+    }
+}
+
+/// A model that fails for good, and an agent that asks again as often and for as long as it does by default: the clock that runs out
+/// then says why.
+pub(super) async fn default_clocks(stage: Arc<Stage>) -> Ran {
+    let config = AgentSessionConfig { command: Vec::new(), env: EnvVars::default(), ..stage.config() };
+    let trust = stage.agent.env.iter().filter(|(name, _)| name.ends_with("_TRUST_WORKSPACE")).copied();
+    let env = trust.collect();
+    let mut session = stage.start(AgentSessionConfig { env, ..config }).await?;
+    let told = session.ask("status: 500").await?;
+    ensure!(refusals(&stage, 500) > 1, "it asked once: {told:?}");
+    let Some(clock) = told.end.timed_out else {
+        ensure!(told.end.error.is_some(), "it neither failed nor took too long: {told:?}");
+        return Ok(Verdict::Pass);
+    };
+    ensure!(clock == TimeoutKind::FirstResponse, "another clock: {told:?}");
+    match &told.end.last_words {
+        Some(words) if !words.is_empty() => Ok(Verdict::Pass),
+        _ if !stage.agent.retries.told => {
+            Ok(Verdict::Lacks("it asks again without a word, until the clock runs out".into()))
+        }
+        _ => Err(Failure::Wrong(format!("the clock gives no reason: {told:?}"))),
+    }
 }
 
 /// Each answer breaks off. An agent that asks again for ever is stopped.
@@ -114,6 +143,9 @@ async fn once(stage: &Stage, prompt: &str, again: bool, lacks: &str) -> Ran {
         return Ok(Verdict::Lacks(lacks.to_owned()));
     }
     ensure!(told.text.ends_with(&format!("you said: {prompt}")), "the second attempt did not answer: {told:?}");
+    if stage.agent.retries.voided {
+        ensure!(told.text == format!("you said: {prompt}"), "the answer is not there once: {told:?}");
+    }
     ensure!(told.end.error.is_none() && told.complete.is_some(), "it failed: {told:?}");
     if stage.agent.retries.told {
         ensure!(retries(&told) > 0, "the attempt that failed was not told: {told:?}");

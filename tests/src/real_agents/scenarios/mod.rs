@@ -88,6 +88,9 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("error 429", "it is tried again, and told", |stage| Box::pin(errors::rate_limited(stage))),
     plain("429 once", "the second attempt answers", |stage| Box::pin(errors::rate_limited_once(stage))),
     plain("error 500", "it is tried again, and told", |stage| Box::pin(errors::broken(stage))),
+    plain("default clocks", "a model that fails for good, and the clocks that users have", |stage| {
+        Box::pin(errors::default_clocks(stage))
+    }),
     plain("cut", "the answer breaks off, once", |stage| Box::pin(errors::cut(stage))),
     plain("cut for good", "the answer breaks off, and the next turn works", |stage| {
         Box::pin(errors::cut_for_good(stage))
