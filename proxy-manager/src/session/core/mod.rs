@@ -74,7 +74,7 @@ struct Busy {
     tickets: Vec<TurnSender>,
     /// What it was begun for, if that is in the log.
     accepted: Option<Accepted>,
-    usage_wait: UsageWait,
+    usage_wait: Box<UsageWait>,
     last_words: LastWords,
 }
 
