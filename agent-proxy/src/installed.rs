@@ -8,7 +8,7 @@ use std::{
 };
 
 use agents::{
-    AgentSpec, Catalog,
+    AgentSpec, Catalog, KnownVersions,
     discovery::{self, Found, Version},
 };
 use proxy_manager::{AgentSessionConfig, Child, EnvVars, Event, KillOptions, ProxyManager, Timeouts};
@@ -46,6 +46,10 @@ pub(crate) struct Installed {
     /// Where.
     pub(crate) path: Option<PathBuf>,
     pub(crate) version: Option<String>,
+    /// The versions that its row was tried with.
+    pub(crate) tried: Vec<String>,
+    /// What follows from a version that it was not tried with; `null` for one that it was, or that is not known.
+    pub(crate) untried: Option<String>,
     /// What it cannot start without.
     pub(crate) missing: Vec<String>,
     /// The command that installs it.
@@ -128,6 +132,10 @@ fn one(row: &AgentSpec, found: Found, env: &EnvVars, versions: Option<&BTreeMap<
         missing.extend(node.missing(version(node_command(&found))));
     }
     let asked = version(found.version_command.clone()).map(|version| version.to_string());
+    let version = found.version.or(asked);
+    let package = found.package.as_deref().unwrap_or(&row.discovery.npm_package);
+    let program = version.as_ref().map(|version| format!("{package} {version}"));
+    let tried = row.discovery.tried.clone();
     Installed {
         id: row.id.clone(),
         title: row.title().to_owned(),
@@ -138,7 +146,9 @@ fn one(row: &AgentSpec, found: Found, env: &EnvVars, versions: Option<&BTreeMap<
         usable: row.enabled && missing.is_empty(),
         found: found.program.is_some(),
         path: found.program,
-        version: found.version.or(asked),
+        version,
+        untried: KnownVersions { tried: tried.clone(), program }.untried(),
+        tried,
         missing,
         install: Some(row.install.clone()).filter(|install| !install.is_empty()),
         files: found.files,
@@ -274,5 +284,20 @@ mod tests {
         let missing = one(&row(), other, &env, None).missing;
         assert!(missing[0].starts_with("x, which sessions start,") && missing[0].contains("/bin/y"), "{missing:?}");
         assert!(usable(&AgentSpec::new("command", "command", &[]), &Found::default()));
+    }
+
+    #[test]
+    fn a_version_that_was_not_tried_is_listed_as_such() {
+        let mut row = row();
+        row.discovery.npm_package = "@x/x".into();
+        row.discovery.tried = vec!["@x/x 1.2.0 - 1.2.3".into(), "@y/x 2.0.0".into()];
+        let untried = |version: &str, package: Option<&str>| {
+            let (version, package) = (Some(version.to_owned()), package.map(str::to_owned));
+            one(&row, Found { version, package, ..Found::default() }, &EnvVars::default(), None).untried
+        };
+        assert_eq!((untried("1.2.3", Some("@x/x")), untried("2.0.0", Some("@y/x"))), (None, None));
+        assert_eq!(untried("1.2.3", None), None, "as it says itself");
+        let text = untried("2.0.0", Some("@x/x")).expect("not tried");
+        assert!(text.starts_with("@x/x 2.0.0 was not tried with this release"), "{text}");
     }
 }

@@ -33,6 +33,7 @@ const KINDS: &[(&str, &str, u16, Exit)] = &[
     ("child-unusable", "the child binary cannot be used", 500, Exit::Failed),
     ("fds-exhausted", "out of file descriptors", 503, Exit::Refused),
     ("busy", "a turn is running", 409, Exit::Refused),
+    ("permission-bypassed", "a tool call bypassed the permission policy", 409, Exit::Refused),
     ("budget-exceeded", "the budget is used up", 409, Exit::Refused),
     ("draining", "the daemon is about to end", 503, Exit::Refused),
     ("too-many-sessions", "there are as many sessions as there may be", 429, Exit::Refused),

@@ -94,6 +94,8 @@ pub enum Action {
         /// The agent's own id of the session, where its protocol has one.
         native_session_id: Option<String>,
     },
+    /// The agent says which program it is: `NAME VERSION`. Before [`Action::Ready`], and stronger than what its files say.
+    Program(String),
     /// The agent's own id of the session is this from now on.
     NativeSession(String),
     /// Tell the host.

@@ -38,6 +38,8 @@ pub struct Found {
     pub not_executable: Option<PathBuf>,
     /// The version that its package tells.
     pub version: Option<String>,
+    /// The name of that package.
+    pub package: Option<String>,
     /// What prints its version, where no package tells.
     pub version_command: Option<Vec<String>>,
     /// The Node.js that would run it, where it needs a version of that.
@@ -85,7 +87,8 @@ pub fn discover(spec: &AgentSpec, places: &Places) -> Found {
     let (files, mcp_files) = (there(&spec.discovery.installation_path), there(&spec.discovery.mcp_config_path));
     // Behind the link in PATH is the package.
     let real = program.as_ref().map(|program| program.canonicalize().unwrap_or_else(|_| program.clone()));
-    let version = real.as_deref().and_then(|real| packaged(real, &spec.discovery.npm_package));
+    let packaged = real.as_deref().and_then(|real| packaged(real, spec));
+    let (package, version) = packaged.map_or((None, None), |(package, version)| (Some(package), Some(version)));
     let version_command = match (&program, &version) {
         (Some(program), None) if !spec.discovery.version_args.is_empty() => {
             let program = program.to_string_lossy().into_owned();
@@ -103,7 +106,7 @@ pub fn discover(spec: &AgentSpec, places: &Places) -> Found {
         };
         Some(Node { min, program })
     });
-    Found { program, starts, not_executable, version, version_command, node, files, mcp_files }
+    Found { program, starts, not_executable, version, package, version_command, node, files, mcp_files }
 }
 
 /// A program of that name in PATH, or at that path.
@@ -172,8 +175,23 @@ fn head(path: &Path, longest: u64) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
+/// `NAME VERSION` of the npm package that holds the program `name`, looked for as it is started.
+pub fn packaged_program(spec: &AgentSpec, name: &str, places: &Places) -> Option<String> {
+    let (package, version) = packaged(&executable(name, places)?.canonicalize().ok()?, spec)?;
+    Some(format!("{package} {version}"))
+}
+
+/// Name and version of the npm package of `spec` that holds `program`; what holds it may be that package's part for this platform.
+fn packaged(program: &Path, spec: &AgentSpec) -> Option<(String, String)> {
+    let tried = spec.discovery.tried.iter().filter_map(|tried| tried.split_once(' ')).map(|(name, _)| name);
+    let mut names: Vec<&str> = tried.chain([spec.discovery.npm_package.as_str()]).collect();
+    // Of two that begin alike the longer one is meant.
+    names.sort_by_key(|name| std::cmp::Reverse(name.len()));
+    names.into_iter().find_map(|name| Some((name.to_owned(), packaged_as(program, name)?)))
+}
+
 /// The version of the npm package `name` that holds `program`, or of the package of it for this platform.
-fn packaged(program: &Path, name: &str) -> Option<String> {
+fn packaged_as(program: &Path, name: &str) -> Option<String> {
     #[derive(Deserialize)]
     struct Package {
         name: String,
@@ -259,6 +277,13 @@ mod tests {
         let found = discover(&spec("22.19.0"), &places);
         assert_eq!(found.program, Some(at("bin/tool")));
         assert_eq!((found.version.as_deref(), found.version_command), (Some("1.2.3"), None));
+        assert_eq!(found.package.as_deref(), Some("@x/tool"));
+        // Another package may have a program of the same name.
+        write(&at("lib/node_modules/@x/tool/package.json"), r#"{"name":"@y/tool-next","version":"2.0.0"}"#, 0o644);
+        let mut other = spec("");
+        other.discovery.tried = vec!["@x/tool 1.0.0 - 1.2.3".into(), "@y/tool-next 2.0.0".into()];
+        assert_eq!(packaged_program(&other, "tool", &places).as_deref(), Some("@y/tool-next 2.0.0"));
+        assert_eq!(packaged_program(&spec(""), "tool", &places), None);
         assert_eq!((found.files, found.mcp_files), (vec![at("home/.tool")], vec![at("home/.tool-mcp")]));
         let node = found.node.expect("it is a script for node");
         assert_eq!(node.missing(None), Some("Node.js 22.19.0 or later: there is none in PATH".into()));

@@ -173,6 +173,20 @@ pub(crate) fn output(text: String) -> String {
     format!("[{} bytes left out]\n{end}", text.len() - end.len())
 }
 
+/// Reasons for the end of a call that its agent has not ended, in the place of its output.
+pub(crate) mod ended {
+    pub(crate) const TURN: &str = "the turn has ended";
+    pub(crate) const COMPACTED: &str = "it has been compacted";
+    pub(crate) const GONE: &str = "the agent is gone";
+    pub(crate) const DROPPED: &str = "a line that may have told its end was too long";
+    pub(crate) const FORGOTTEN: &str = "it was forgotten for newer ones";
+}
+
+/// Whether a call's output is a reason of ours.
+pub(crate) fn is_ours(output: &str) -> bool {
+    [ended::TURN, ended::COMPACTED, ended::GONE, ended::DROPPED, ended::FORGOTTEN].contains(&output)
+}
+
 /// The end of the call `id`.
 pub(crate) fn end(id: &str, status: ToolStatus, text: String) -> Action {
     let end = ToolEnd { id: id.to_owned(), status, output: output(text) };

@@ -20,6 +20,7 @@ pub mod permission;
 pub mod pi;
 mod profile;
 pub mod provision;
+mod tried;
 mod uri;
 
 pub use adapter::{Action, Adapter, AdapterSetup, Adapters, HttpEvent, HttpRequest, ListedFile, Make, Patience};
@@ -31,3 +32,4 @@ pub use config_dir::{ConfigDir, ConfigError, Save};
 pub use lines::Lines;
 pub use model_config::{KeySource, ModelApi, ModelConfig, Secret, StoredModel};
 pub use profile::{Profile, ProfileError, ProfileLimits, ProfilePermissions, ProfileRule, ProfileTimeouts, Profiles};
+pub use tried::KnownVersions;

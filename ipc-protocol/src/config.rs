@@ -8,8 +8,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Budget, Containment, Hardening, Lifecycle, Limits, PermissionMode, PermissionPolicy, Resume, SessionId, Setting,
-    Timeouts,
+    AgentSandbox, Budget, Containment, Hardening, Lifecycle, Limits, PermissionMode, PermissionPolicy, Resume,
+    SessionId, Setting, Timeouts,
 };
 
 /// Environment variables. `Debug` shows names only: values are often secrets.
@@ -256,6 +256,10 @@ pub struct AgentSessionConfig {
     /// What it may take of its model.
     #[serde(default)]
     pub budget: Budget,
+    /// The agent's own sandbox around its tools; `null` for what its user has set, else the strongest that lets it work in its
+    /// directory.
+    #[serde(default)]
+    pub agent_sandbox: Option<AgentSandbox>,
     /// What is meant although it is the default: a profile does not change it.
     #[serde(default)]
     pub explicit: BTreeSet<Setting>,
@@ -302,6 +306,7 @@ impl AgentSessionConfig {
             containment: None,
             hardening: Hardening::default(),
             budget: Budget::default(),
+            agent_sandbox: None,
             explicit: BTreeSet::new(),
             on_usage_limit: OnUsageLimit::default(),
         }
@@ -400,6 +405,7 @@ impl fmt::Debug for AgentSessionConfig {
             .field("containment", &self.containment)
             .field("hardening", &self.hardening)
             .field("budget", &self.budget)
+            .field("agent_sandbox", &self.agent_sandbox)
             .field("explicit", &self.explicit)
             .field("on_usage_limit", &self.on_usage_limit)
             .finish()

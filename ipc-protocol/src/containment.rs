@@ -108,6 +108,10 @@ pub struct Measures {
     /// Whether the agent sees no writable cgroup file but those of its session's group.
     #[serde(default)]
     pub own_cgroups_only: bool,
+    /// The sandbox of the agent's own around its tools: `none`, `read-only`, `workspace-write`, or a word of the agent's; `null`
+    /// where that is not known.
+    #[serde(default)]
+    pub agent_sandbox: Option<String>,
 }
 
 impl Default for Measures {
@@ -120,6 +124,7 @@ impl Default for Measures {
             undumpable: false,
             landlock: false,
             own_cgroups_only: false,
+            agent_sandbox: None,
         }
     }
 }

@@ -11,8 +11,8 @@ pub use self::{
     shape::{SHAPES, Shape},
 };
 use crate::{
-    BudgetExceeded, BudgetKind, ExitStatus, Json, LimitExceeded, LimitKind, Measures, PermissionMode, ProcessId,
-    ProcessInfo, Receipt, TimeoutAction, TimeoutKind, Verbatim,
+    BudgetExceeded, BudgetKind, ExitStatus, Json, LimitExceeded, LimitKind, Measures, PermissionBypassed,
+    PermissionMode, ProcessId, ProcessInfo, Receipt, TimeoutAction, TimeoutKind, Verbatim,
 };
 
 /// The word of [`Event::SessionStatus`] that says where the session's own server listens: `detail` is its address.
@@ -288,6 +288,9 @@ pub struct Gap {
     pub to: u64,
 }
 
+/// `session:status` of an agent whose version this release was not tried with: what it asks for, and how, is not known.
+pub const UNTRIED_VERSION: &str = "untriedVersion";
+
 /// `session:status` of an agent that says that no other process can go on with its conversation: its session is not suspended.
 pub const NOT_KEPT: &str = "conversationNotKept";
 
@@ -537,6 +540,9 @@ pub enum Event {
         /// Whether the prompt waits for that, and is asked again then.
         waits: bool,
     },
+    /// A tool call ran although nobody decided on it, and the policy would not have allowed it.
+    #[serde(rename = "permission:bypassed")]
+    PermissionBypassed(Box<PermissionBypassed>),
 }
 
 /// The types of the events above, but for [`Event::Harness`] and [`Event::External`].
@@ -564,6 +570,7 @@ const KINDS: &[&str] = &[
     "stream:error",
     "permission:requested",
     "permission:resolved",
+    "permission:bypassed",
     "timeout:fired",
     "session:silent",
     "process:spawned",

@@ -34,14 +34,17 @@ pub use error::WireError;
 pub use event::{
     EndReason, Envelope, EnvelopeError, Event, Gap, NOT_KEPT, PermissionAnswer, PermissionOption, PermissionOptionKind,
     PermissionRequest, PlanEntry, ResolvedBy, SERVER_LISTENS, SHAPES, Shape, StopReason, ToolEnd, ToolStart,
-    ToolStatus, ToolUpdate, Usage,
+    ToolStatus, ToolUpdate, UNTRIED_VERSION, Usage,
 };
 pub use id::{InvalidId, Pid, ProcessId, SessionId, Signal, UnknownSignal};
 pub use json::Json;
 pub use lifecycle::{Lifecycle, Restart};
 pub use limits::{LimitAction, LimitExceeded, LimitForm, LimitInForce, LimitKind, Limits, UnknownAction};
 pub use operation::{Endpoint, NativeResume, OnMissing, Operation, Resume, ResumeFrom};
-pub use policy::{Decision, PermissionMode, PermissionPolicy, PermissionRule, TimeoutAction, TimeoutKind, Timeouts};
+pub use policy::{
+    AgentSandbox, BypassAction, Decision, PermissionBypassed, PermissionMode, PermissionPolicy, PermissionRule,
+    TimeoutAction, TimeoutKind, Timeouts,
+};
 pub use process::{ExitStatus, ProcessInfo, ProcessStatus};
 pub use prompt::{Prompt, PromptPart};
 pub use receipt::{KillCause, KillOptions, Layer, Outcome, Proof, ReapedBy, Receipt, ReceiptEntry};

@@ -55,6 +55,23 @@ pub struct AgentCommand {
     /// Directories in which it names processes by their pid. In a PID namespace it gets its own, empty.
     #[serde(default)]
     pub private: Vec<String>,
+    /// What is known of the agent's part in permissions.
+    pub asking: Asking,
+}
+
+/// What is known of an agent's part in permissions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asking {
+    /// The kinds of tool calls that the agent asks about before it makes them.
+    pub asks: Vec<String>,
+    /// Whether settings of its user's may allow calls that it would ask about else.
+    pub has_user_settings: bool,
+    /// The versions that this release was tried with: `NAME VERSION` or `NAME FIRST - LAST`.
+    pub tried: Vec<String>,
+    /// The program that is started, `NAME VERSION`, where a file tells it.
+    pub program: Option<String>,
+    /// The sandbox of the agent's own; `None` where it is not known.
+    pub sandbox: Option<String>,
 }
 
 /// Host → proxy.

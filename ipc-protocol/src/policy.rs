@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ResolvedBy;
+
 /// Who answers an agent's permission requests, where no rule does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -60,6 +62,57 @@ pub struct PermissionPolicy {
     pub deadline_ms: Option<u64>,
     /// Whether it is allowed then; else it is rejected.
     pub allow_at_deadline: bool,
+}
+
+/// The sandbox that an agent puts around its own tools: none of ours. Agents differ in what they have; one that cannot have the one
+/// asked for refuses the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum AgentSandbox {
+    /// Tools write nowhere and reach no network, unless that was allowed.
+    ReadOnly,
+    /// Tools write to the working directory and reach no network, unless more was allowed.
+    WorkspaceWrite,
+    /// No sandbox: tools reach whatever the user can.
+    None,
+}
+
+impl fmt::Display for AgentSandbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ReadOnly => "read-only",
+            Self::WorkspaceWrite => "workspace-write",
+            Self::None => "none",
+        })
+    }
+}
+
+/// Reaction to a tool call that bypassed the permission policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum BypassAction {
+    /// Only the event.
+    Warn,
+    /// The turn is aborted.
+    AbortTurn,
+}
+
+/// A tool call that ran although nobody decided on it. Detection is late: the call has begun or ended by then.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PermissionBypassed {
+    /// The call.
+    pub tool_call_id: String,
+    /// Its tool's machine name.
+    pub tool: String,
+    /// Its kind.
+    pub kind: String,
+    /// One line for people.
+    pub title: String,
+    /// The rule or mode that denies it; `null` where its agent should have asked, and did not.
+    pub denied_by: Option<ResolvedBy>,
+    /// What is done.
+    pub action: BypassAction,
 }
 
 /// Which clock.

@@ -188,6 +188,11 @@ fn from_a_proxy() {
     check("from-proxy-event-usage-limited", &said(2, FromProxy::Event { turn: 1, event }));
     let event = Event::retry("500", "no", Some(1), Some(600));
     check("from-proxy-event-retry", &said(2, FromProxy::Event { turn: 1, event }));
+    let (denied_by, action) = (Some(ResolvedBy::Mode(PermissionMode::Deny)), BypassAction::AbortTurn);
+    let (tool, kind, title) = ("bash".into(), "execute".into(), "touch made".into());
+    let bypassed = PermissionBypassed { tool_call_id: "c-1".into(), tool, kind, title, denied_by, action };
+    let event = Event::PermissionBypassed(Box::new(bypassed));
+    check("from-proxy-bypassed", &said(2, FromProxy::Event { turn: 1, event }));
     check("from-proxy-turn-ended", &said(3, FromProxy::TurnEnded { turn: 1 }));
     check("from-proxy-agent-exited", &said(4, FromProxy::AgentExited { exit: ExitStatus::Code(1), kept: true }));
     check("from-proxy-native-session", &said(5, FromProxy::NativeSession { id: "n-2".into() }));

@@ -58,14 +58,15 @@ pub use error::{Error, Result};
 pub use event_log::{Damage, Imported, Inspection, LogError, Retention, check as check_log, salvage as salvage_log};
 pub use history::{HistoryLimits, LogFailure, Subscription};
 pub use ipc_protocol::{
-    AbortPolicy, AgentSessionConfig, Budget, BudgetAction, BudgetExceeded, BudgetKind, Containment, Decision,
-    EndReason, EnvVars, Envelope, Event, ExitStatus, Gap, Hardening, Home, HostDeath, Json, KillCause, KillOptions,
-    Layer, Lifecycle, LimitAction, LimitExceeded, LimitForm, LimitInForce, LimitKind, Limits, MARKER, McpServer,
-    McpTransport, Measures, NOT_KEPT, Observer, OnAgentExit, OnMissing, OnUsageLimit, Operation, Outcome,
-    PermissionAnswer, PermissionMode, PermissionOption, PermissionOptionKind, PermissionPolicy, PermissionRequest,
-    PermissionRule, Pid, PlanEntry, ProcessId, ProcessInfo, ProcessStatus, Prompt, PromptPart, Proof, ReapedBy,
-    Receipt, ReceiptEntry, ResolvedBy, Restart, Resume, ResumeFrom, SessionId, Setting, Signal, StopReason,
-    TimeoutAction, TimeoutKind, Timeouts, ToolEnd, ToolStart, ToolStatus, ToolUpdate, Usage, Usd, Verbatim,
+    AbortPolicy, AgentSandbox, AgentSessionConfig, Budget, BudgetAction, BudgetExceeded, BudgetKind, BypassAction,
+    Containment, Decision, EndReason, EnvVars, Envelope, Event, ExitStatus, Gap, Hardening, Home, HostDeath, Json,
+    KillCause, KillOptions, Layer, Lifecycle, LimitAction, LimitExceeded, LimitForm, LimitInForce, LimitKind, Limits,
+    MARKER, McpServer, McpTransport, Measures, NOT_KEPT, Observer, OnAgentExit, OnMissing, OnUsageLimit, Operation,
+    Outcome, PermissionAnswer, PermissionBypassed, PermissionMode, PermissionOption, PermissionOptionKind,
+    PermissionPolicy, PermissionRequest, PermissionRule, Pid, PlanEntry, ProcessId, ProcessInfo, ProcessStatus, Prompt,
+    PromptPart, Proof, ReapedBy, Receipt, ReceiptEntry, ResolvedBy, Restart, Resume, ResumeFrom, SessionId, Setting,
+    Signal, StopReason, TimeoutAction, TimeoutKind, Timeouts, ToolEnd, ToolStart, ToolStatus, ToolUpdate,
+    UNTRIED_VERSION, Usage, Usd, Verbatim,
 };
 pub use launch::{DEPTH_MARKER, SESSION_MARKER};
 pub use manager::{DrainProgress, ProxyManager, ResumeOptions, Snapshot};

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use agent_proxy_tests::sessions::{self, all, event, fake, soon};
 use proxy_manager::{
-    AgentSessionConfig, Decision, Envelope, Event, KillOptions, PermissionAnswer, PermissionMode, PermissionPolicy,
-    PermissionRule, PromptMode, ProxyManager, ResolvedBy, SessionHandle, Subscription,
+    AgentSessionConfig, AgentSpec, BypassAction, Decision, Envelope, Event, Home, KillOptions, PermissionAnswer,
+    PermissionMode, PermissionPolicy, PermissionRule, PromptMode, ProxyManager, ResolvedBy, SessionHandle, StopReason,
+    Subscription, UNTRIED_VERSION,
 };
 use serde_json::{Value, json};
 
@@ -179,4 +180,114 @@ async fn a_policy_that_cannot_be_followed_starts_nothing() {
     assert!(refused.contains("rule 1") && refused.contains("/a/{b"), "{refused}");
     assert!(manager.list_sessions().is_empty());
     manager.shutdown().await;
+}
+
+/// What an agent says of a call that it makes without asking: it begins, and is done.
+fn runs_unasked(kind: &str, command: &str) -> String {
+    let update = |update: Value| {
+        let params = json!({"sessionId": "fake-session", "update": update});
+        format!("raw {}", json!({"jsonrpc": "2.0", "method": "session/update", "params": params}))
+    };
+    let begin = json!({"sessionUpdate": "tool_call", "toolCallId": "c", "title": command, "kind": kind, "status": "in_progress",
+        "rawInput": {"command": command}});
+    let end = json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "completed"});
+    format!("{}\n{}", update(begin), update(end))
+}
+
+#[tokio::test]
+async fn a_call_that_bypasses_the_policy_is_told_and_aborts_the_turn() {
+    let manager = manager().await;
+    let deny = vec![rule("execute", "touch *", "", Decision::Deny)];
+    let by_mode = |mode| (Some(ResolvedBy::Mode(mode)), BypassAction::AbortTurn);
+    for (mode, rules, expected) in [
+        (PermissionMode::Deny, vec![], by_mode(PermissionMode::Deny)),
+        (PermissionMode::ReadOnly, vec![], by_mode(PermissionMode::ReadOnly)),
+        (PermissionMode::Allow, deny, (Some(ResolvedBy::Rule { index: 0 }), BypassAction::AbortTurn)),
+    ] {
+        let policy = PermissionPolicy { rules, ..PermissionPolicy::default() };
+        let session = manager.start_session(config(mode, policy)).await.expect("started");
+        // It would go on for ever.
+        let mut events = prompted(&session, runs_unasked("execute", "touch made") + "\nwait").await;
+        let found = event(&mut events, "the bypass", |envelope| match &envelope.event {
+            Event::PermissionBypassed(found) => Some((**found).clone()),
+            _ => None,
+        });
+        let found = found.await;
+        assert_eq!(
+            (found.tool_call_id.as_str(), found.kind.as_str(), found.title.as_str()),
+            ("c", "execute", "touch made")
+        );
+        assert_eq!((found.denied_by, found.action), expected);
+        let stop = event(&mut events, "the end of the turn", |envelope| match &envelope.event {
+            Event::Complete { stop_reason, .. } => Some(stop_reason.clone()),
+            _ => None,
+        });
+        assert_eq!(stop.await, StopReason::Cancelled);
+        session.kill(KillOptions::NOW).await.expect("killed");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_its_agent_should_have_asked_about_is_a_warning() {
+    let fake_agent = env!("CARGO_BIN_EXE_fake-agent");
+    let builder = sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), fake_agent);
+    let mut row = AgentSpec::new("asks", "acp", &[fake_agent]);
+    row.permission_config.asks = vec!["execute".into()];
+    let manager = builder.agent(row).build().await.expect("built");
+    for (home, kind, warns) in
+        [(Home::Own, "execute", true), (Home::Own, "fetch", false), (Home::Shared, "execute", false)]
+    {
+        let config = config(PermissionMode::Ask, PermissionPolicy::default());
+        let config = AgentSessionConfig { agent: "asks".into(), home: Some(home), ..config };
+        let session = manager.start_session(config).await.expect("started");
+        let mut events = prompted(&session, runs_unasked(kind, "make") + "\nsay done").await;
+        let mut bypassed = Vec::new();
+        let stop = event(&mut events, "the end of the turn", |envelope| match &envelope.event {
+            Event::PermissionBypassed(found) => {
+                bypassed.push((found.denied_by.clone(), found.action));
+                None
+            }
+            Event::Complete { stop_reason, .. } => Some(stop_reason.clone()),
+            _ => None,
+        });
+        assert_eq!(stop.await, StopReason::EndTurn, "it goes on");
+        let expected = if warns { vec![(None, BypassAction::Warn)] } else { vec![] };
+        assert_eq!(bypassed, expected, "{home:?} {kind}");
+        session.kill(KillOptions::NOW).await.expect("killed");
+    }
+}
+
+/// The agent names itself as it begins; its row names the versions that were tried.
+#[tokio::test]
+async fn a_version_that_was_not_tried_is_told_at_the_start() {
+    let fake_agent = env!("CARGO_BIN_EXE_fake-agent");
+    let builder = sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), fake_agent);
+    let row = |id: &str, tried: String| {
+        let mut row = AgentSpec::new(id, "acp", &[fake_agent]);
+        row.discovery.tried = vec![tried];
+        row
+    };
+    let version = env!("CARGO_PKG_VERSION");
+    let builder = builder.agent(row("tried", format!("fake-agent {version}")));
+    let manager = builder.agent(row("untried", "fake-agent 0.0.1".into())).build().await.expect("built");
+    for (agent, is_told) in [("tried", false), ("untried", true)] {
+        let config = config(PermissionMode::Deny, PermissionPolicy::default());
+        let session =
+            manager.start_session(AgentSessionConfig { agent: agent.into(), ..config }).await.expect("started");
+        let mut events = session.subscribe_from(0);
+        let mut told = Vec::new();
+        event(&mut events, "that it is idle", |envelope| match &envelope.event {
+            Event::SessionStatus { status, detail } => {
+                told.push((status.clone(), detail.clone()));
+                None
+            }
+            Event::SessionIdle {} => Some(()),
+            _ => None,
+        })
+        .await;
+        let untried: Vec<_> = told.iter().filter(|(status, _)| status == UNTRIED_VERSION).collect();
+        assert_eq!(untried.len(), usize::from(is_told), "{agent}: {told:?}");
+        assert!(untried.iter().all(|(_, detail)| detail.contains(&format!("fake-agent {version} was not tried"))));
+        session.kill(KillOptions::NOW).await.expect("killed");
+    }
 }

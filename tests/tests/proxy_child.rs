@@ -170,6 +170,7 @@ fn what_cannot_start_says_why() {
         fresh_id: "0193a5a8-0000-7000-8000-000000000000".into(),
         resume: None,
         endpoint: None,
+        asking: ipc_protocol::message::Asking::default(),
     };
     let config = ipc_protocol::AgentSessionConfig::new("command");
     let (config, command, enclosure) = (Box::new(config), Box::new(command), Box::new(enclosure(&session)));

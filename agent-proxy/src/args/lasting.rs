@@ -72,7 +72,7 @@ pub(crate) struct GivenAgain {
     agent-proxy attach-command s-1\n  \
     eval \"$(agent-proxy attach-command s-1 --hand-over)\"; agent-proxy take-back s-1\n\n\
     A conversation has one living process: use the command without --hand-over only when the session is\n\
-    suspended or over.\n")]
+    suspended or over. A session with a home of its own has none: it would go on without the session's model.\n")]
 pub(crate) struct AttachArgs {
     /// The session's id
     pub(crate) id: SessionId,

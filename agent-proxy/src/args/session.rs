@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use agents::{Profile, ProfileRule};
 use clap::{Args, ValueEnum};
-use proxy_manager::{Home, OnMissing, PermissionMode, Resume, ResumeFrom};
+use proxy_manager::{AgentSandbox, Home, OnMissing, PermissionMode, Resume, ResumeFrom};
 
 use super::{
     budget::BudgetArgs,
@@ -143,6 +143,9 @@ pub(crate) struct SurroundingsArgs {
     /// Whose home directory the agent has [default: its own with --model-config, else shared]
     #[arg(long, value_name = "WHOSE", value_enum)]
     pub(crate) home: Option<HomeArg>,
+    /// The agent's own sandbox around its tools [default: as you have set it; workspace-write for Codex]
+    #[arg(long, value_name = "WHICH", value_enum, help_heading = "Permissions")]
+    pub(crate) agent_sandbox: Option<SandboxArg>,
     /// Connect to this running server instead of starting one, as in http://127.0.0.1:4096
     #[arg(long, value_name = "URL")]
     pub(crate) endpoint: Option<String>,
@@ -238,6 +241,30 @@ impl From<HomeArg> for Home {
         match whose {
             HomeArg::Own => Self::Own,
             HomeArg::Shared => Self::Shared,
+        }
+    }
+}
+
+/// `--agent-sandbox`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SandboxArg {
+    /// As you have set it in the agent's own settings
+    User,
+    /// Its tools write nowhere and reach no network, unless that was allowed
+    ReadOnly,
+    /// They write to the working directory and reach no network, unless more was allowed
+    WorkspaceWrite,
+    /// Full access: they reach whatever you can
+    None,
+}
+
+impl From<SandboxArg> for Option<AgentSandbox> {
+    fn from(which: SandboxArg) -> Self {
+        match which {
+            SandboxArg::User => None,
+            SandboxArg::ReadOnly => Some(AgentSandbox::ReadOnly),
+            SandboxArg::WorkspaceWrite => Some(AgentSandbox::WorkspaceWrite),
+            SandboxArg::None => Some(AgentSandbox::None),
         }
     }
 }

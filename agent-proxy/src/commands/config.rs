@@ -31,6 +31,7 @@ pub(super) fn session(agent: Option<&str>, args: AgentArgs) -> Result<AgentSessi
         tools: args.surroundings.tools,
         mcp_servers: args.surroundings.mcp.as_deref().map(mcp::read).transpose()?.unwrap_or_default(),
         home: args.surroundings.home.map(Into::into),
+        agent_sandbox: args.surroundings.agent_sandbox.and_then(Into::into),
         endpoint: args.surroundings.endpoint,
         ephemeral: args.surroundings.ephemeral,
         verbatim: args.surroundings.no_verbatim.then_some(false),
@@ -225,6 +226,8 @@ mod tests {
         assert_eq!((servers.len(), servers[0].name.as_str()), (1, "fruit"));
         assert_eq!(with(&["--home", "own"]).home, Some(proxy_manager::Home::Own));
         assert_eq!(with(&["--home", "shared"]).home, Some(proxy_manager::Home::Shared));
+        assert_eq!(with(&["--agent-sandbox", "none"]).agent_sandbox, Some(proxy_manager::AgentSandbox::None));
+        assert_eq!(with(&["--agent-sandbox", "user"]).agent_sandbox, None);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! `prompt`.
 
 use proxy_manager::{
-    BudgetAction, BudgetExceeded, EndReason, Envelope, Event, LimitKind, PromptMode, StopReason, TimeoutAction,
-    TimeoutKind,
+    BudgetAction, BudgetExceeded, BypassAction, EndReason, Envelope, Event, LimitKind, PromptMode, StopReason,
+    TimeoutAction, TimeoutKind,
 };
 
 use crate::{
@@ -76,6 +76,8 @@ pub(super) struct Outcome {
     last_words: Option<String>,
     /// The budget that was used up, if that ended the turn.
     spent: Option<BudgetExceeded>,
+    /// The tool call that bypassed the permission policy, if that ended the turn.
+    bypassed: Option<String>,
 }
 
 impl Outcome {
@@ -88,6 +90,9 @@ impl Outcome {
             Event::TimeoutFired { clock, action, last_words, .. } if *action != TimeoutAction::Warn => {
                 self.late = Some(*clock);
                 self.last_words.clone_from(last_words);
+            }
+            Event::PermissionBypassed(call) if call.action == BypassAction::AbortTurn => {
+                self.bypassed = Some(call.title.clone());
             }
             Event::BudgetExceeded(spent)
                 if matches!(spent.action, BudgetAction::EndTurn | BudgetAction::EndSession) && self.stop.is_none() =>
@@ -115,6 +120,13 @@ impl Outcome {
         if let Some(limit) = self.limit {
             // Whatever else went wrong: that is why.
             return Err(Problem::new("ended", format!("the session ended: it passed its limit on {limit}")).into());
+        }
+        if let Some(call) = self.bypassed {
+            let problem = format!(
+                "the turn was aborted: its agent ran {call:?} without asking, which is denied; `agent-proxy agents` says whether its \
+                 version was tried"
+            );
+            return Err(Problem::new("permission-bypassed", problem).into());
         }
         if let Some(spent) = self.spent {
             let problem = format!("the turn was ended: the session has used up its budget, {spent}");

@@ -2,7 +2,12 @@
 
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
-use agents::{AgentSpec, discovery};
+use agents::{
+    AgentSpec,
+    discovery::{self, Places},
+    provision::{default_sandbox, settings_file},
+};
+use ipc_protocol::EnvVars;
 use nix::{
     sys::{
         prctl,
@@ -151,6 +156,14 @@ fn socket_directory(socket: &SocketPath) -> Check {
     }
 }
 
+/// The sandbox of an agent's own, in sessions in the shared home that ask for none.
+fn own_sandbox(row: &AgentSpec, places: &Places) -> String {
+    let file = places.home.as_deref().and_then(|home| settings_file(row, &EnvVars::default(), home));
+    let settings = file.and_then(|file| std::fs::read_to_string(file).ok());
+    let sandbox = default_sandbox(row, settings.as_deref());
+    sandbox.map_or_else(String::new, |sandbox| format!("; its own sandbox: {sandbox}"))
+}
+
 /// One line for each agent of the catalog that has a program.
 fn agents(directory: Option<&Path>) -> Vec<Check> {
     let configuration = match Configuration::read(directory) {
@@ -162,7 +175,9 @@ fn agents(directory: Option<&Path>) -> Vec<Check> {
     let check = |row: &AgentSpec| {
         let found = discovery::discover(row, &places);
         match (found.program, found.starts) {
-            (Some(path), Some(_)) => Check::ok("agent", format!("{}: {}", row.id, path.display())),
+            (Some(path), Some(_)) => {
+                Check::ok("agent", format!("{}: {}{}", row.id, path.display(), own_sandbox(row, &places)))
+            }
             (Some(path), None) => note(
                 format!("{}: {}, which is not what sessions of it start", row.id, path.display()),
                 "`agent-proxy agents` says what is missing",

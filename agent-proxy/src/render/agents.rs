@@ -31,6 +31,12 @@ pub(crate) fn render(agents: &[Installed], style: Style, width: Option<usize>) -
             text.push_str(&format!("    {}\n", printable(install, false)));
         }
     }
+    let untried =
+        agents.iter().filter(|agent| agent.enabled).filter_map(|agent| Some((agent, agent.untried.as_ref()?)));
+    for (at, (agent, why)) in untried.enumerate() {
+        let gap = if at == 0 { "\n" } else { "" };
+        text.push_str(&format!("{gap}{}: {}\n", style.yellow(&agent.id), printable(why, false)));
+    }
     text
 }
 
@@ -51,6 +57,8 @@ mod tests {
             found: false,
             path: None,
             version: None,
+            tried: Vec::new(),
+            untried: None,
             missing: Vec::new(),
             install: Some(format!("npm install {id}")),
             files: Vec::new(),
@@ -61,7 +69,7 @@ mod tests {
         };
         let here = |id: &str| Installed { found: true, path: Some(format!("/bin/{id}").into()), ..agent(id) };
         let agents = [
-            Installed { version: Some("1.2.3".into()), ..here("one") },
+            Installed { version: Some("1.2.3".into()), untried: Some("x 1.2.3 was not tried".into()), ..here("one") },
             Installed { missing: vec!["KEY is not in the environment".into()], ..here("two") },
             Installed { missing: vec!["x is not in PATH".into(), "y".into()], ..agent("three") },
             Installed { enabled: false, missing: vec!["z".into()], ..agent("four") },
@@ -78,6 +86,8 @@ five   ok            Any program.
 two: KEY is not in the environment
 three: x is not in PATH; y
     npm install three
+
+one: x 1.2.3 was not tried
 ";
         assert_eq!(render(&agents, Style::PLAIN, None), expected);
     }

@@ -3,7 +3,8 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use proxy_manager::{
-    Envelope, Event, LimitForm, LimitKind, Measures, Observer, ResolvedBy, StopReason, ToolStatus, Usage,
+    BypassAction, Envelope, Event, LimitForm, LimitKind, Measures, Observer, PermissionBypassed, ResolvedBy,
+    StopReason, ToolStatus, Usage,
 };
 
 use super::{bytes, duration, receipt::layers};
@@ -82,6 +83,7 @@ pub(crate) fn detail(event: &Event) -> String {
         }
         Event::ProcessSpawned(process) => format!("{} {}", process.id.pid, process.command_line()),
         Event::BudgetExceeded(passed) => format!("{passed}; {:?}", passed.action),
+        Event::PermissionBypassed(bypassed) => bypass(bypassed),
         Event::LimitExceeded(passed) => {
             let by = passed.process.map_or_else(String::new, |process| format!(", most of it by {}", process.pid));
             format!(
@@ -116,7 +118,24 @@ pub(crate) fn measures(measures: &Measures) -> String {
             text.push_str(name);
         }
     }
+    if let Some(sandbox) = &measures.agent_sandbox {
+        text.push_str(&format!(", the agent's own sandbox: {sandbox}"));
+    }
     text
+}
+
+/// A tool call that nobody decided on.
+fn bypass(bypassed: &PermissionBypassed) -> String {
+    let PermissionBypassed { kind, title, denied_by, action, .. } = bypassed;
+    let why = match denied_by {
+        Some(by) => format!("{} denies it", resolved_by(by)),
+        None => "the agent should have asked".to_owned(),
+    };
+    let action = match action {
+        BypassAction::Warn => "",
+        BypassAction::AbortTurn => "; the turn is aborted",
+    };
+    format!("{kind} ran without a decision: {title} ({why}{action})")
 }
 
 /// Who or what answered a permission request.
@@ -252,10 +271,11 @@ mod tests {
             undumpable: true,
             landlock: false,
             own_cgroups_only: true,
+            agent_sandbox: Some("workspace-write".into()),
         };
         assert_eq!(
             measures(&held),
-            "baseline + cgroup, seen by the proc connector, pids 200 (cgroup controller), undumpable, own cgroup files only"
+            "baseline + cgroup, seen by the proc connector, pids 200 (cgroup controller), undumpable, own cgroup files only, the agent's own sandbox: workspace-write"
         );
         assert_eq!(measures(&Measures::default()), "baseline, seen by polling");
     }

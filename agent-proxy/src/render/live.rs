@@ -82,6 +82,7 @@ impl Live {
             }
             Event::UsageLimited { .. } => self.note("!", &format!("usage limit: {}", detail(event))),
             Event::LimitExceeded(_) => self.note("!", &format!("limit: {}", detail(event))),
+            Event::PermissionBypassed(_) => self.note("!", &detail(event)),
             Event::BudgetExceeded(passed) => self.note("!", &format!("budget used up: {passed}")),
             _ => {}
         }

@@ -82,6 +82,11 @@ pub(super) fn name(meta: Option<&Meta>) -> Option<String> {
     claude(meta, "toolName")
 }
 
+/// A piece of what a call's terminal shows, as `@agentclientprotocol/codex-acp` tells it.
+pub(super) fn terminal_output(meta: Option<&Meta>) -> Option<&str> {
+    meta?.get("terminal_output_delta")?.get("data")?.as_str()
+}
+
 /// The tool call of the sub-agent that is meant.
 pub(super) fn parent(meta: Option<&Meta>) -> Option<String> {
     claude(meta, "parentToolUseId")

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::quirks::Quirks;
+use crate::jsonl::words;
 
 /// Most choices named in an error.
 const MAX_NAMED: usize = 20;
@@ -28,6 +29,8 @@ pub(super) struct Offer {
     models: Option<Value>,
     options: Vec<SessionConfigOption>,
     commands: Vec<String>,
+    /// Name and version, as the agent says them.
+    pub(super) program: Option<String>,
     /// Its answer to `initialize`, as it stands.
     initialized: Value,
 }
@@ -74,9 +77,11 @@ impl Offer {
 
     /// Of the agent that answered `initialize` so.
     pub(super) fn new(response: InitializeResponse, result: &str) -> Self {
+        let info = response.agent_info;
         Self {
             capabilities: response.agent_capabilities,
-            quirks: response.agent_info.map(|info| Quirks::of(&info.name)).unwrap_or_default(),
+            quirks: info.as_ref().map(|info| Quirks::of(&info.name)).unwrap_or_default(),
+            program: info.map(|info| words(&format!("{} {}", info.name, info.version))),
             modes: None,
             models: None,
             options: Vec::new(),
@@ -193,6 +198,19 @@ impl Offer {
             (Some(option), _) => Ok(set_option(option, chosen)),
             (None, Some(modes)) if modes.current_mode_id.0.as_ref() == chosen => Ok(None),
             (None, _) => Ok(Some(("session/set_mode", fields([("modeId", chosen)])))),
+        }
+    }
+
+    /// Whether a model of the agent's stands in for whoever could be asked, without anybody's having said so.
+    pub(super) fn asks_a_model(&self) -> bool {
+        self.quirks.begins_in_auto && self.mode() == Some("auto")
+    }
+
+    /// The mode that the agent is in.
+    pub(super) fn mode(&self) -> Option<&str> {
+        match self.option(&SessionConfigOptionCategory::Mode).map(|option| &option.kind) {
+            Some(SessionConfigKind::Select(select)) => Some(&select.current_value.0),
+            _ => self.modes.as_ref().map(|modes| modes.current_mode_id.0.as_ref()),
         }
     }
 

@@ -9,6 +9,7 @@ use super::{
     handshake::{self, MOST_RECENT, Opening, Refused},
     offer::{self, Setting},
     operations::List,
+    quirks,
     session::{Activity, Session, State},
     turn::Cost,
     updates,
@@ -25,6 +26,7 @@ impl Session {
         out: &mut Vec<Action>,
     ) -> Result<(), Refused> {
         self.offer = handshake::initialized(self.accepted("initialize", answer)?, &self.config, &self.provisioned)?;
+        out.extend(self.offer.program.take().map(Action::Program));
         if let Some(request) = opening {
             self.state = State::Opening { request, opening: Opening::New };
             return Ok(());
@@ -152,6 +154,11 @@ impl Session {
 
     /// Sets what is not set yet; then the agent is ready.
     fn configure(&mut self, session: String, out: &mut Vec<Action>) -> Result<(), Refused> {
+        if self.config.mode.is_none() && self.settings.is_empty() && self.offer.asks_a_model() {
+            // Once: one that stays in it has said so.
+            self.offer.quirks.begins_in_auto = false;
+            self.settings.push_back(Setting::Mode(quirks::ASKING_MODE.to_owned()));
+        }
         while let Some(setting) = self.settings.pop_front() {
             // Where the agent offers a choice of levels, it knows which there are.
             let is_set =

@@ -1,10 +1,15 @@
 //! What some agents do beside the protocol, or against it; by the name that they give themselves.
 
+/// The mode in which Claude Code asks.
+pub(super) const ASKING_MODE: &str = "default";
+
 /// The quirks of one agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Quirks {
     /// Options of the Claude Agent SDK can be given in `_meta`.
     pub(super) claude_options: bool,
+    /// Where nobody names a mode it may begin in `auto`, in which a model decides what is asked.
+    pub(super) begins_in_auto: bool,
     /// A warning about a model that it does not know comes as text of the answer, before it.
     pub(super) warns_in_text: bool,
     /// A change of mode comes as text of an answer: `[MODE_UPDATE] plan`.
@@ -25,8 +30,12 @@ impl Quirks {
     /// Those of the agent that calls itself `name`.
     pub(super) fn of(name: &str) -> Self {
         match name {
-            "@agentclientprotocol/claude-agent-acp" => Self { claude_options: true, ..Self::default() },
-            "codex-acp" => Self { warns_in_text: true, retries_in_stderr: true, ..Self::default() },
+            "@agentclientprotocol/claude-agent-acp" => {
+                Self { claude_options: true, begins_in_auto: true, ..Self::default() }
+            }
+            "codex-acp" | "@agentclientprotocol/codex-acp" => {
+                Self { warns_in_text: true, retries_in_stderr: true, ..Self::default() }
+            }
             "gemini-cli" => Self {
                 mode_in_text: true,
                 tells_late: true,
@@ -54,7 +63,7 @@ impl Quirks {
             return Some(("mode", mode));
         }
         let warns = self.warns_in_text
-            && text.starts_with("Model metadata for `")
+            && text.strip_prefix("Warning: ").unwrap_or(text).starts_with("Model metadata for `")
             && text.contains("` not found. Defaulting to fallback metadata");
         warns.then_some(("warning", text))
     }

@@ -26,7 +26,7 @@ use crate::{
     Action, AdapterSetup,
     answer::OpenAnswer,
     command::stderr_line,
-    jsonl::{self, log},
+    jsonl::{self, ended, log},
 };
 
 /// Most text of a compaction that is told, in bytes.
@@ -256,7 +256,7 @@ impl Session {
                 let answer = json!({ "jsonrpc": "2.0", "id": id, "error": error });
                 self.line(answer.to_string().as_bytes(), out);
             }
-            _ => self.calls.end_all("a line that may have told its end was too long", out),
+            _ => self.calls.end_all(ended::DROPPED, out),
         }
     }
 
@@ -387,6 +387,11 @@ impl Session {
         }
         let done = match std::mem::replace(&mut self.state, State::Over) {
             State::Initializing { request, opening } if request == id => self.initialized(opening, answer, out),
+            State::Initializing { request, opening: Some(early) } if early == id && answer.is_err() => {
+                // It takes no other request before that is answered: the conversation is asked for again then.
+                self.state = State::Initializing { request, opening: None };
+                Ok(())
+            }
             State::Initializing { opening: Some(request), .. } if request == id => {
                 let reason =
                     "it answered session/new before initialize, which came first: its row must not say opensAtOnce";
@@ -403,7 +408,7 @@ impl Session {
             }
             State::Ready { session, activity: Activity::Compacting { request, operation, said } } if request == id => {
                 self.state = State::Ready { session, activity: Activity::Idle };
-                self.end_open("it has been compacted", out);
+                self.end_open(ended::COMPACTED, out);
                 self.compacted(operation, said, answer, out);
                 Ok(())
             }
@@ -492,7 +497,7 @@ impl Session {
             return;
         }
         self.state = State::Ready { session, activity: Activity::Idle };
-        self.end_open("the turn has ended", out);
+        self.end_open(ended::TURN, out);
         if let Some(stop_reason) = turn.stop_reason {
             let mut usage = turn.usage;
             if let Some(cost) = self.cost.of_turn() {
@@ -549,7 +554,7 @@ impl Session {
     /// The agent is gone.
     pub(super) fn finish(&mut self, out: &mut Vec<Action>) {
         self.permissions.close_all(out);
-        self.calls.end_all("the agent is gone", out);
+        self.calls.end_all(ended::GONE, out);
         let reason = "its output ended before it answered".to_owned();
         for waiting in std::mem::take(&mut self.waiting) {
             let reply = Err(WireError::AgentDied { reason: reason.clone() });

@@ -14,11 +14,13 @@ use super::{
 };
 use crate::{
     Action,
-    jsonl::{MAX_ID, end, json},
+    jsonl::{MAX_ID, end, ended, json, tail},
 };
 
 /// Most tool calls remembered. An update of one that was forgotten begins it again.
 const MAX_CALLS: usize = 1024;
+/// Most bytes that are remembered of what one call's terminal showed.
+const MAX_TERMINAL: usize = 16 * 1024;
 /// Most bytes that are remembered of what one call would do.
 const MAX_DOES: usize = 64 * 1024;
 
@@ -33,6 +35,8 @@ pub(super) struct Call {
     pub(super) paths: Vec<String>,
     /// They are longer than what is remembered.
     pub(super) is_long: bool,
+    /// The end of what its terminal showed, where that is told in pieces beside the protocol.
+    terminal: String,
     /// Only a permission request spoke of it yet.
     is_silent: bool,
     /// That request was allowed.
@@ -82,7 +86,7 @@ impl ToolCalls {
             && let Some(oldest) = self.order.pop_front()
             && self.known.remove(&oldest).is_some_and(|call| !call.ended)
         {
-            out.push(end(&oldest, ToolStatus::Failed, "it was forgotten for newer ones".to_owned()));
+            out.push(end(&oldest, ToolStatus::Failed, ended::FORGOTTEN.to_owned()));
         }
     }
 
@@ -105,11 +109,21 @@ impl ToolCalls {
         }
         let begun = self.begin(id, &fields, meta.as_ref(), ToolStatus::InProgress, out);
         let status = fields.status.map(tool_status);
-        let output = output(fields.content.as_deref(), fields.raw_output.as_ref());
+        let mut output = output(fields.content.as_deref(), fields.raw_output.as_ref());
         let mut known = self.known.get_mut(id);
         if let Some(call) = &mut known {
             call.is_silent = false;
             call.learn(&fields);
+            let piece = details::terminal_output(meta.as_ref());
+            if let Some(piece) = piece {
+                call.terminal.push_str(piece);
+                if call.terminal.len() > MAX_TERMINAL {
+                    call.terminal = tail(&call.terminal, MAX_TERMINAL).to_owned();
+                }
+            }
+            if output.is_none() && !call.terminal.is_empty() && (piece.is_some() || status.is_some_and(is_end)) {
+                output = Some(call.terminal.clone());
+            }
         }
         if let Some(status) = status.filter(|status| is_end(*status))
             && known.as_ref().is_none_or(|call| !call.ended)

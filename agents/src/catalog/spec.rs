@@ -157,6 +157,9 @@ pub struct PermissionConfig {
     /// The tools that ask, in the agent's spelling: what `{tool}` stands for in the flag. Without that they are for people: an
     /// agent asks of what it asks, and the rules of sessions decide.
     pub tools_requiring_permission: Vec<String>,
+    /// The kinds of tool calls that it asks about where its session lets it: `edit`, `execute`, …. One that runs without having been
+    /// asked about is a `permission:bypassed` event.
+    pub asks: Vec<String>,
 }
 
 /// A switch about permissions. `auto_approve` is also on where the session allows everything (mode `allow`, no rules), and off
@@ -198,6 +201,9 @@ pub struct Discovery {
     pub installation_path: PerPlatform,
     /// The npm package that it comes in: its `package.json` near the program has the version.
     pub npm_package: String,
+    /// The versions that its row was tried with: `NAME VERSION` or `NAME FIRST - LAST`, where the name is that of an npm package or
+    /// the one that the program gives itself. Another one is told as a session starts, and by `agent-proxy agents`.
+    pub tried: Vec<String>,
     /// Arguments that make it print its version, where no package tells; none where it cannot.
     pub version_args: Vec<String>,
     /// The oldest Node.js that runs it, as in `22.19.0`, where Node.js does.
@@ -217,6 +223,7 @@ impl Default for Discovery {
             executables: PerPlatform::default(),
             installation_path: PerPlatform::default(),
             npm_package: String::new(),
+            tried: Vec::new(),
             version_args: vec!["--version".to_owned()],
             min_node: String::new(),
             supports_mcp: None,

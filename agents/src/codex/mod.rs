@@ -23,7 +23,7 @@ mod turn;
 mod usage;
 mod wire;
 
-pub(crate) use start::effort;
+pub(crate) use start::{effort, sandbox};
 
 use ipc_protocol::{Operation, PermissionAnswer, Prompt, PromptPart, ResolvedBy, WireError, message::RequestId};
 
@@ -41,7 +41,7 @@ struct Codex {
     session: session::Session,
 }
 
-/// Makes the adapter. Its configuration may have `"sandbox"`: the sandbox of Codex's own, `danger-full-access` by default.
+/// Makes the adapter. Its configuration may have `"sandbox"`: the sandbox of Codex's own, where the session asks for none.
 ///
 /// # Errors
 /// [`WireError::Unsupported`] for tools, which Codex cannot restrict; for a mode that is neither `build` nor `plan`; for a

@@ -220,7 +220,13 @@ impl Session {
     fn answered(&mut self, id: i64, answer: Answer, line: &[u8], out: &mut Vec<Action>) -> bool {
         let Some(pending) = self.pending.remove(&id) else { return false };
         let done = match pending {
-            Pending::Initialize => answer.map(drop).map_err(|refusal| self.refused("initialize", &refusal)),
+            Pending::Initialize => match answer {
+                Ok(result) => {
+                    out.extend(start::program(&result).map(Action::Program));
+                    Ok(())
+                }
+                Err(refusal) => Err(self.refused("initialize", &refusal)),
+            },
             Pending::Newest => self.newest(answer, out),
             Pending::Thread => self.opened(answer, out),
             Pending::Settings => self.settled(answer, out),

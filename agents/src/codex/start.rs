@@ -1,11 +1,12 @@
 //! How a conversation is begun: what is asked of the app-server, and what its answers mean.
 
-use ipc_protocol::{AgentSessionConfig, McpTransport, PermissionMode, PromptPart, WireError};
+use ipc_protocol::{AgentSandbox, AgentSessionConfig, McpTransport, PermissionMode, PromptPart, WireError};
 use serde_json::{Map, Value, json};
 
-/// The sandbox of Codex's own, unless the row names another. The session has its containment, and what Codex does not trust is
-/// asked for.
-const SANDBOX: &str = "danger-full-access";
+use crate::discovery::Version;
+
+/// Codex's word for no sandbox.
+const FULL_ACCESS: &str = "danger-full-access";
 
 /// What is refused before the agent is started.
 pub(super) fn check(setup: &crate::AdapterSetup) -> Result<(), WireError> {
@@ -36,6 +37,15 @@ pub(super) fn mode(mode: &str) -> Option<&'static str> {
     }
 }
 
+/// Codex's word for a sandbox.
+pub(crate) fn sandbox(sandbox: AgentSandbox) -> &'static str {
+    match sandbox {
+        AgentSandbox::ReadOnly => "read-only",
+        AgentSandbox::WorkspaceWrite => "workspace-write",
+        AgentSandbox::None => FULL_ACCESS,
+    }
+}
+
 /// Codex's word for how hard to think.
 pub(crate) fn effort(thinking: &str) -> &str {
     if thinking == "off" { "none" } else { thinking }
@@ -49,13 +59,21 @@ pub(super) fn initialize() -> Value {
     })
 }
 
+/// The program that answered [`initialize`]: it names its version behind our own name.
+pub(super) fn program(answer: &Value) -> Option<String> {
+    let version = Version::parse(answer["userAgent"].as_str()?.split_once('/')?.1)?;
+    Some(format!("@openai/codex {version}"))
+}
+
 /// What `thread/start`, `thread/resume` and `thread/fork` have in common.
 pub(super) fn thread(config: &AgentSessionConfig, protocol_config: &Value) -> Map<String, Value> {
-    let sandbox = protocol_config["sandbox"].as_str().unwrap_or(SANDBOX);
+    // Where neither says it, the user's own settings do.
+    let sandbox = config.agent_sandbox.map(self::sandbox).or_else(|| protocol_config["sandbox"].as_str());
     // Without rules, what is asked would be allowed anyway.
     let allowed = config.permission_mode == PermissionMode::Allow && config.permissions.rules.is_empty();
     let approval = match (allowed, sandbox) {
-        (true, SANDBOX) => "never",
+        (true, Some(FULL_ACCESS)) => "never",
+        // Else nothing would ever leave the sandbox.
         (true, _) => "on-request",
         (false, _) => "untrusted",
     };
@@ -65,7 +83,9 @@ pub(super) fn thread(config: &AgentSessionConfig, protocol_config: &Value) -> Ma
     set("approvalPolicy", json!(approval));
     // A reviewing model of Codex's would answer instead.
     set("approvalsReviewer", json!("user"));
-    set("sandbox", json!(sandbox));
+    if let Some(sandbox) = sandbox {
+        set("sandbox", json!(sandbox));
+    }
     if let Some(model) = &config.model {
         set("model", json!(model));
     }

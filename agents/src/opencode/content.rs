@@ -34,6 +34,8 @@ enum Message {
     /// What stands for the conversation after it was shortened.
     Summary,
     OfChild,
+    /// A copy of one of the conversation that this one is a fork of: it was told there.
+    Copied,
 }
 
 #[derive(Debug)]
@@ -97,6 +99,9 @@ pub(super) struct Content {
     usage: Usage,
     /// Provider and model of the last answer.
     pub(super) model: Option<(String, String)>,
+    /// When the conversation was made, if it is a fork, in milliseconds since 1970: copies of messages keep their own time, and may
+    /// arrive while the first turn runs.
+    pub(super) forked_at: Option<f64>,
     /// What paths in permission requests are relative to.
     pub(super) root: Option<String>,
     /// Tokens in the context window.
@@ -125,6 +130,7 @@ impl Content {
             children: Remembered::new(MAX_CHILDREN),
             usage: Usage::default(),
             model: None,
+            forked_at: None,
             root: None,
             used: None,
             answer: OpenAnswer::default(),
@@ -179,6 +185,7 @@ impl Content {
         }
         let message = match whose {
             Whose::Childs(_) => Message::OfChild,
+            _ if self.is_copied(info) => Message::Copied,
             _ if info.is_prompt() => Message::Prompt,
             _ if info.is_summary() => Message::Summary,
             _ => Message::Answer,
@@ -194,6 +201,11 @@ impl Content {
             }
         }
         message == Message::Prompt && !known
+    }
+
+    /// Whether a message of ours was copied when the conversation was forked.
+    pub(super) fn is_copied(&self, info: &MessageInfo<'_>) -> bool {
+        matches!((self.forked_at, info.time.created), (Some(forked), Some(created)) if created < forked)
     }
 
     /// A piece of `part`; `None` if it cannot be told (yet).
@@ -250,7 +262,9 @@ impl Content {
                 self.tool(part, parent, out);
             }
             ("step-start", Some(Message::Answer)) => self.answer.begin(),
-            ("step-finish", Some(message)) if message != Message::Prompt => return self.step_end(&part, message, out),
+            ("step-finish", Some(message)) if !matches!(message, Message::Prompt | Message::Copied) => {
+                return self.step_end(&part, message, out);
+            }
             _ => {}
         }
         Told::Nothing

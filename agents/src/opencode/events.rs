@@ -141,6 +141,9 @@ impl Server {
             return;
         }
         let is_new_prompt = self.content.message(info, &whose);
+        if self.content.is_copied(info) {
+            return;
+        }
         let Some(turn) = self.turn.as_mut().filter(|_| whose == Whose::Ours && self.compaction.is_none()) else {
             return;
         };

@@ -120,7 +120,9 @@ impl Server {
             }
             Opening::Resume => self.found(out),
             Opening::Fork => {
-                self.session = self.parse::<SessionInfo>(body)?.id;
+                let copy = self.parse::<SessionInfo>(body)?;
+                self.session = copy.id;
+                self.content.forked_at = copy.time.created;
                 self.check(out);
             }
             Opening::CheckMode => {

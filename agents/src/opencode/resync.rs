@@ -116,7 +116,8 @@ impl Server {
     }
 
     /// The messages of the turn, with what of them has not been told.
-    fn messages_again(&mut self, all: Vec<WholeMessage<'_>>, out: &mut Vec<Action>) {
+    fn messages_again(&mut self, mut all: Vec<WholeMessage<'_>>, out: &mut Vec<Action>) {
+        all.retain(|message| !self.content.is_copied(&message.info));
         // They begin with its first prompt that is known; if none is, with the last one there.
         let first = self.turn.as_ref().and_then(|turn| turn.first_prompt().map(str::to_owned));
         let known = first.and_then(|first| all.iter().position(|message| message.info.id == first));

@@ -103,6 +103,7 @@ pub(super) struct SessionInfo {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Times {
+    pub(super) created: Option<f64>,
     pub(super) updated: Option<f64>,
     pub(super) end: Option<IgnoredAny>,
     pub(super) completed: Option<IgnoredAny>,

@@ -4,6 +4,7 @@
 //! agent that lies, or a shell that is handed a riddle, gets past any rule on text: to hold an agent back there are the layers
 //! of containment.
 
+mod bypass;
 mod command;
 mod open;
 mod path;
@@ -12,6 +13,7 @@ mod search;
 use globset::{GlobBuilder, GlobMatcher};
 use ipc_protocol::{Decision, PermissionMode, PermissionPolicy, PermissionRequest, PermissionRule, ResolvedBy};
 
+pub use self::bypass::BypassDetector;
 pub(crate) use self::{
     command::script,
     open::{Choice, Open, OpenRequests},
@@ -157,6 +159,11 @@ impl Policy {
             PermissionMode::ReadOnly if part.command.is_none() && READING.contains(&part.kind) => Decision::Allow,
             PermissionMode::Deny | PermissionMode::ReadOnly => Decision::Deny,
         }
+    }
+
+    /// Whether nothing is ever asked, or denied.
+    pub fn allows_all(&self) -> bool {
+        self.mode == PermissionMode::Allow && self.rules.iter().all(|rule| rule.decision == Decision::Allow)
     }
 
     /// What becomes of `request` when nobody has answered it in time.

@@ -3,8 +3,8 @@
 //! A session with a home of its own has its `CODEX_HOME` there. A model configuration is written to files in it, so that the key
 //! is in no argument and in no environment, which Codex passes on to the commands that it runs.
 
-use ipc_protocol::PermissionMode;
-use serde_json::json;
+use ipc_protocol::{AgentSandbox, AgentSessionConfig, PermissionMode};
+use serde_json::{Map, json};
 use toml::{Table, Value};
 
 use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest};
@@ -12,6 +12,9 @@ use crate::{AgentSpec, ModelApi, ModelConfig};
 
 /// `CODEX_HOME`, below the session's home.
 const CODEX_HOME: &str = ".codex";
+/// The program that has Codex ask, in the session's folder, and its script beside it.
+const ASKING: &str = "codex-asking";
+const ASKING_SCRIPT: &str = "codex-asking.cjs";
 /// What the provider of a model configuration is called in `config.toml`.
 const PROVIDER: &str = "session";
 
@@ -22,7 +25,8 @@ pub(super) fn provision(
     provision: &mut Provision,
 ) -> Result<(), ProvisionError> {
     if spec.protocol == "acp" {
-        provision.argv.extend(overrides(request));
+        provision.argv.extend(overrides(request, provision.agent_sandbox));
+        wrapper(request, provision);
     }
     let Some(home) = request.home else {
         return match request.model {
@@ -47,8 +51,13 @@ fn file(name: &str, contents: String, provision: &mut Provision) {
     provision.files.push(ProvisionFile { path: [CODEX_HOME, name].iter().collect(), contents: contents.into() });
 }
 
-/// The app-server is told by its protocol; over ACP there is no way but these.
-fn overrides(request: &ProvisionRequest<'_>) -> Vec<String> {
+/// Whether the policy leaves nothing to ask for.
+fn allows_all(config: &AgentSessionConfig) -> bool {
+    config.permission_mode == PermissionMode::Allow && config.permissions.rules.is_empty()
+}
+
+/// The app-server is told by its protocol; over ACP there is no way but these, for `@zed-industries/codex-acp`.
+fn overrides(request: &ProvisionRequest<'_>, sandbox: Option<AgentSandbox>) -> Vec<String> {
     let config = request.config;
     let mut set = Vec::new();
     if let Some(model) = request.model_name() {
@@ -60,11 +69,48 @@ fn overrides(request: &ProvisionRequest<'_>) -> Vec<String> {
     // With a mode of the session's own the preset of that name says what is asked for. Codex asks for most when nothing is
     // trusted and nothing is tried in its sandbox first.
     if config.mode.is_none() {
-        let allowed = config.permission_mode == PermissionMode::Allow && config.permissions.rules.is_empty();
-        set.push(("approval_policy", if allowed { "never" } else { "untrusted" }));
-        set.push(("sandbox_mode", "danger-full-access"));
+        let approval = match (allows_all(config), sandbox) {
+            (true, Some(AgentSandbox::None)) => "never",
+            // Else nothing would ever leave the sandbox.
+            (true, _) => "on-request",
+            (false, _) => "untrusted",
+        };
+        set.push(("approval_policy", approval));
+        set.extend(sandbox.map(|sandbox| ("sandbox_mode", crate::codex::sandbox(sandbox))));
     }
     set.into_iter().flat_map(|(key, value)| ["-c".to_owned(), format!("{key}={}", Value::from(value))]).collect()
+}
+
+/// What `@agentclientprotocol/codex-acp` takes instead: it reads no argument. Of its modes none asks for all that is asked for here,
+/// so a program of ours stands between it and Codex, and has Codex ask. Its predecessor reads none of these.
+fn wrapper(request: &ProvisionRequest<'_>, provision: &mut Provision) {
+    let config = request.config;
+    let mut set = Map::new();
+    if let Some(model) = request.model_name() {
+        set.insert("model".to_owned(), model.into());
+    }
+    if let Some(level) = config.thinking.as_deref() {
+        set.insert("model_reasoning_effort".to_owned(), crate::codex::effort(level).into());
+    }
+    if !set.is_empty() {
+        provision.env.0.insert("CODEX_CONFIG".to_owned(), json!(set).to_string());
+    }
+    // It has one mode for each sandbox.
+    let mode = match (provision.agent_sandbox, provision.sandbox.as_deref()) {
+        (Some(AgentSandbox::ReadOnly), _) | (None, Some("read-only")) => Some("read-only"),
+        (Some(AgentSandbox::WorkspaceWrite), _) | (None, Some("workspace-write")) => Some("workspace-write"),
+        (Some(AgentSandbox::None), _) | (None, Some("none")) => Some("agent-full-access"),
+        (None, _) => None,
+    };
+    if let Some(mode) = mode.filter(|_| config.mode.is_none()) {
+        provision.env.0.insert("INITIAL_AGENT_MODE".to_owned(), mode.to_owned());
+    }
+    if let Some(folder) = request.folder.filter(|_| !allows_all(config)) {
+        let program = |path: &str, text: &str| ProvisionFile { path: path.into(), contents: text.to_owned().into() };
+        provision.programs.push(program(ASKING, include_str!("codex-asking.sh")));
+        provision.programs.push(program(ASKING_SCRIPT, include_str!("codex-asking.cjs")));
+        provision.env.0.insert("CODEX_PATH".to_owned(), folder.join(ASKING).to_string_lossy().into_owned());
+    }
 }
 
 /// A home of a session's own is for that session: nothing is looked up or sent for it.

@@ -135,6 +135,7 @@ mod tests {
             model,
             home,
             shared_home: None,
+            user_settings: None,
             folder: None,
             resume: None,
             fresh_id: "id",

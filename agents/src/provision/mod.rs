@@ -13,11 +13,13 @@ mod flags;
 mod gemini;
 mod opencode;
 mod pi;
+mod sandbox;
 
 use std::path::{Path, PathBuf};
 
-use ipc_protocol::{AgentSessionConfig, Endpoint, EnvVars, NativeResume, PermissionMode};
+use ipc_protocol::{AgentSandbox, AgentSessionConfig, Endpoint, EnvVars, NativeResume, PermissionMode};
 
+pub use self::sandbox::{default_sandbox, sandbox_program, settings_file};
 use crate::{AgentSpec, ModelConfig, Secret};
 
 /// What a provision is made from.
@@ -31,6 +33,8 @@ pub struct ProvisionRequest<'a> {
     pub home: Option<&'a Path>,
     /// The home directory of the base environment.
     pub shared_home: Option<&'a Path>,
+    /// The text of [`settings_file`], where the agent has the shared home and there is one.
+    pub user_settings: Option<&'a str>,
     /// Where [`Provision::programs`] are, or would be: absolute, and nobody else's. Needed where [`needs_folder`] says so.
     pub folder: Option<&'a Path>,
     /// The conversation to go on with.
@@ -69,6 +73,10 @@ pub struct Provision {
     pub model: Option<String>,
     /// The conversation that the adapter is told. Taken out where an argument has it and the protocol must not load it again.
     pub resume: Option<NativeResume>,
+    /// The sandbox of the agent's own that the adapter asks for. `None` where a file or an argument says it.
+    pub agent_sandbox: Option<AgentSandbox>,
+    /// The sandbox of the agent's own, in words; `None` where it is not known.
+    pub sandbox: Option<String>,
 }
 
 /// Why an agent cannot be started so.
@@ -128,7 +136,11 @@ fn made_to_ask(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<(), P
 
 /// Whether what the agent of `spec` is started with has programs.
 pub fn needs_folder(spec: &AgentSpec) -> bool {
-    spec.family() == Some("opencode") && spec.protocol != "acp"
+    match spec.family() {
+        Some("opencode") => spec.protocol != "acp",
+        Some("codex") => spec.protocol == "acp",
+        _ => false,
+    }
 }
 
 /// What the agent of `spec` is started with.
@@ -173,6 +185,7 @@ fn provisioned(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Provi
         // The session names the program, so its words come first.
         provision.argv.clone_from(&request.config.command);
     }
+    (provision.agent_sandbox, provision.sandbox) = sandbox::sandbox(spec, request)?;
     flags::workspace(spec, request, &mut provision);
     flags::permissions(spec, request, &mut provision);
     match spec.family() {

@@ -95,6 +95,40 @@ fn where_the_row_says_so_a_new_conversation_is_asked_for_at_once() {
     let mut replay = opening_at_once(config());
     replay.stdout(&opened);
     assert!(failure(&replay).to_string().contains("before initialize"), "{:?}", replay.actions);
+
+    // One that takes nothing else before it is initialized is asked again.
+    let mut replay = opening_at_once(config());
+    refuse(&mut replay, -32600, "must be initialized before session/new");
+    assert_eq!(replay.actions, []);
+    replay.stdout(&initialized(1));
+    assert_eq!(sent(&replay), ["session/new"]);
+    answer(&mut replay, json!({"sessionId": "d"}));
+    assert_eq!(ready(&replay), "d");
+}
+
+/// In `auto` a model of the agent's answers what somebody should be asked.
+#[test]
+fn where_nobody_names_a_mode_an_agent_does_not_begin_in_auto() {
+    let modes = |current: &str| {
+        let modes = ["default", "acceptEdits", "auto"].map(|id| json!({"id": id, "name": id}));
+        json!({"sessionId": "s", "modes": {"currentModeId": current, "availableModes": modes}})
+    };
+    let begun = |config: AgentSessionConfig, name: &str, current: &str| {
+        let mut replay = initialized(config, None, name, &json!({}));
+        answer(&mut replay, modes(current));
+        replay
+    };
+    let mut replay = begun(config(), CLAUDE, "auto");
+    assert_eq!(asked(&replay), ("session/set_mode".into(), json!({"sessionId": "s", "modeId": "default"})));
+    answer(&mut replay, json!({}));
+    assert_eq!(ready(&replay), "s");
+    for (config, name, current) in [
+        (config(), CLAUDE, "acceptEdits"),
+        (AgentSessionConfig { mode: Some("auto".into()), ..config() }, CLAUDE, "auto"),
+        (config(), "another", "auto"),
+    ] {
+        assert_eq!(ready(&begun(config, name, current)), "s", "{current}");
+    }
 }
 
 #[test]
@@ -235,7 +269,8 @@ fn trap_gemini_empties_the_conversation_that_it_is_to_load() {
     let chat = "{\"sessionId\":\"12345678-x\"}\n{\"type\":\"user\",\"content\":[{\"text\":\"hi\"}]}\n";
     for named in [Some("12345678-x"), None] {
         let mut replay = initialized(config(), Some((named, false)), GEMINI, &json!({"loadSession": true}));
-        assert_eq!(replay.actions, [list("/h/.gemini", "projects.json")]);
+        let program = Action::Program("gemini-cli 1".into());
+        assert_eq!(replay.actions, [program, list("/h/.gemini", "projects.json")]);
         replay.clear();
         let projects = file("/h/.gemini/projects.json", r#"{"projects": {"/w": "work"}}"#);
         replay.adapter.listed(2, vec![projects], &mut replay.actions);

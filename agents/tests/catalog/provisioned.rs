@@ -44,6 +44,7 @@ impl Start {
             model: self.model.as_ref(),
             home: None,
             shared_home: Some(Path::new("/home/x")),
+            user_settings: None,
             folder: Some(Path::new("/folders/s-1")),
             resume: self.resume.as_ref(),
             fresh_id: "fresh",

@@ -56,6 +56,7 @@ impl Asked<'_> {
             model: self.model.as_ref(),
             home: self.home.then_some(Path::new(HOME)),
             shared_home: Some(Path::new("/home/u")),
+            user_settings: None,
             folder: None,
             resume: self.resume.as_ref(),
             fresh_id: FRESH,

@@ -5,7 +5,7 @@ use agents::{
     permission::{Policy, Verdict},
 };
 use ipc_protocol::{
-    AgentSessionConfig, Decision, EnvVars, Event, Json, McpServer, McpTransport, NativeResume, Operation,
+    AgentSandbox, AgentSessionConfig, Decision, EnvVars, Event, Json, McpServer, McpTransport, NativeResume, Operation,
     PermissionAnswer, PermissionMode, PermissionPolicy, PermissionRule, Prompt, PromptPart, ResolvedBy, StopReason,
     WireError,
 };
@@ -82,13 +82,14 @@ fn a_thread_is_started_with_all_that_the_session_asks_for() {
         system_prompt: Some("Be brief.".into()),
         mcp_servers: servers,
         ephemeral: true,
+        agent_sandbox: Some(AgentSandbox::WorkspaceWrite),
         ..AgentSessionConfig::new("codex")
     };
     assert_eq!(
         thread_start(config, json!({})),
         json!({
             "cwd": "/work", "model": "m", "approvalPolicy": "untrusted", "approvalsReviewer": "user",
-            "sandbox": "danger-full-access", "developerInstructions": "Be brief.", "ephemeral": true,
+            "sandbox": "workspace-write", "developerInstructions": "Be brief.", "ephemeral": true,
             "config": {"mcp_servers": {
                 "files": {"command": "/bin/mcp", "args": ["-v"], "env": {"KEY": "secret"}},
                 "web": {"url": "http://127.0.0.1:1/mcp", "http_headers": {}},
@@ -113,6 +114,13 @@ fn codex_asks_for_all_it_can_unless_all_is_allowed() {
     assert_eq!(policy(PermissionMode::Allow, &[], full), "never");
     // Without asking nothing would ever leave that sandbox.
     assert_eq!(policy(PermissionMode::Allow, &[], "workspace-write"), "on-request");
+    // Where nobody names a sandbox it is the user's.
+    let config = AgentSessionConfig { permission_mode: PermissionMode::Allow, ..AgentSessionConfig::new("codex") };
+    let users = thread_start(config.clone(), json!({}));
+    assert_eq!((&users["sandbox"], &users["approvalPolicy"]), (&Value::Null, &json!("on-request")));
+    let config = AgentSessionConfig { agent_sandbox: Some(AgentSandbox::None), ..config };
+    let none = thread_start(config, json!({ "sandbox": "read-only" }));
+    assert_eq!((&none["sandbox"], &none["approvalPolicy"]), (&json!(full), &json!("never")));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use agents::{
     AgentSpec, ModelApi, ModelConfig, Secret,
     provision::{Provision, ProvisionError, ProvisionRequest, provision},
 };
-use ipc_protocol::{AgentSessionConfig, PermissionMode};
+use ipc_protocol::{AgentSandbox, AgentSessionConfig, PermissionMode};
 
 const KEY: &str = "sk-dummy-secret";
 
@@ -38,7 +38,8 @@ fn provisioned(
         model,
         home: home.map(Path::new),
         shared_home: Some(Path::new("/home/user")),
-        folder: None,
+        user_settings: None,
+        folder: Some(Path::new("/folder")),
         resume: None,
         fresh_id: "0193a5a8-0000-7000-8000-000000000000",
         fresh_secret: &Secret::from("fresh".to_owned()),
@@ -111,12 +112,17 @@ fn over_acp_the_policy_is_in_the_arguments() {
         "-c",
         r#"approval_policy="untrusted""#,
         "-c",
-        r#"sandbox_mode="danger-full-access""#,
+        r#"sandbox_mode="workspace-write""#,
     ];
     assert_eq!(asked.argv, expected);
     let config = AgentSessionConfig { permission_mode: PermissionMode::Allow, ..AgentSessionConfig::new("codex-acp") };
     let allowed = provisioned("acp", &config, None, None).expect("provisioned");
-    assert!(allowed.argv.contains(&r#"approval_policy="never""#.to_owned()), "{:?}", allowed.argv);
+    assert!(allowed.argv.contains(&r#"approval_policy="on-request""#.to_owned()), "{:?}", allowed.argv);
+    let full = AgentSessionConfig { agent_sandbox: Some(AgentSandbox::None), ..config.clone() };
+    let full = provisioned("acp", &full, None, None).expect("provisioned").argv;
+    for said in [r#"approval_policy="never""#, r#"sandbox_mode="danger-full-access""#] {
+        assert!(full.contains(&said.to_owned()), "{full:?}");
+    }
     for (level, effort) in [("high", "high"), ("off", "none")] {
         let config = AgentSessionConfig { thinking: Some(level.into()), ..config.clone() };
         let argv = provisioned("acp", &config, None, None).expect("provisioned").argv;
@@ -125,6 +131,34 @@ fn over_acp_the_policy_is_in_the_arguments() {
     // A mode of Codex's is such a policy.
     let config = AgentSessionConfig { mode: Some("read-only".into()), ..AgentSessionConfig::new("codex-acp") };
     assert_eq!(provisioned("acp", &config, None, None).expect("provisioned").argv, ["codex", "app-server"]);
+}
+
+/// Its successor reads no argument, and none of its modes asks for all: it is told by variables, and a program of ours has Codex ask.
+#[test]
+fn the_newer_wrapper_is_told_by_variables() {
+    let with = |mode, sandbox| {
+        let config = AgentSessionConfig {
+            permission_mode: mode,
+            agent_sandbox: sandbox,
+            thinking: Some("off".into()),
+            ..AgentSessionConfig::new("codex-acp")
+        };
+        provisioned("acp", &config, None, None).expect("provisioned")
+    };
+    for (mode, sandbox, initial, asks) in [
+        (PermissionMode::Ask, None, "workspace-write", true),
+        (PermissionMode::Allow, None, "workspace-write", false),
+        (PermissionMode::Allow, Some(AgentSandbox::None), "agent-full-access", false),
+        (PermissionMode::Deny, None, "read-only", true),
+        (PermissionMode::ReadOnly, Some(AgentSandbox::None), "agent-full-access", true),
+    ] {
+        let Provision { env, programs, .. } = with(mode, sandbox);
+        assert_eq!(env.0["INITIAL_AGENT_MODE"], initial, "{mode:?}");
+        assert_eq!(env.0["CODEX_CONFIG"], r#"{"model_reasoning_effort":"none"}"#);
+        assert_eq!(env.0.get("CODEX_PATH").map(String::as_str), asks.then_some("/folder/codex-asking"), "{mode:?}");
+        let names: Vec<_> = programs.iter().map(|program| program.path.display().to_string()).collect();
+        assert_eq!(names, if asks { vec!["codex-asking", "codex-asking.cjs"] } else { vec![] }, "{mode:?}");
+    }
 }
 
 /// A provider that speaks with others by WebSocket is tried so first, and a server that cannot is waited for.

@@ -86,7 +86,9 @@ pub(crate) fn recording(transcript: &str) -> Recording {
     let mut lines = transcript.lines().map(|line| serde_json::from_str::<Value>(line).expect("a record"));
     let first = lines.next().expect("a first line");
     assert_eq!(first["dir"], "setup");
-    let config = AgentSessionConfig { model: parse(&first["model"]), ..parse(&first["config"]) };
+    // They were made with full access.
+    let agent_sandbox = Some(ipc_protocol::AgentSandbox::None);
+    let config = AgentSessionConfig { model: parse(&first["model"]), agent_sandbox, ..parse(&first["config"]) };
     let resume = match &first["resume"] {
         Value::Null => None,
         resume => Some(NativeResume { id: parse(&resume["id"]), fork: parse(&resume["fork"]) }),

@@ -34,6 +34,7 @@ fn provisioned(
         model,
         home: home.map(Path::new),
         shared_home: Some(Path::new("/home/user")),
+        user_settings: None,
         folder: None,
         resume,
         fresh_id: "0193a5a8-0000-7000-8000-000000000000",

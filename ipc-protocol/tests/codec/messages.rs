@@ -131,6 +131,7 @@ every_variant_is_made!(
         External,
         Voided,
         UsageLimited,
+        PermissionBypassed,
     ]
 );
 

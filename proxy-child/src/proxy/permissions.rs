@@ -1,4 +1,5 @@
-//! Permission requests: what the session's policy says to them, and how long they may wait for somebody's answer.
+//! Permission requests: what the session's policy says to them, and how long they may wait for somebody's answer. Tool calls that
+//! ran without one.
 
 use std::{
     collections::BTreeMap,
@@ -7,9 +8,12 @@ use std::{
 
 use agents::{
     Action, Adapter,
-    permission::{Policy, PolicyError, Verdict},
+    permission::{BypassDetector, Policy, PolicyError, Verdict},
 };
-use ipc_protocol::{AgentSessionConfig, Event, PermissionAnswer, PermissionPolicy, PermissionRequest, ResolvedBy};
+use ipc_protocol::{
+    AgentSessionConfig, BypassAction, Event, PermissionAnswer, PermissionPolicy, PermissionRequest, ResolvedBy,
+    message::Asking,
+};
 
 /// Most requests that wait for an answer; what comes beyond has waited long enough.
 const MAX_WAITING: usize = 1024;
@@ -18,25 +22,37 @@ const MAX_WAITING: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Permissions {
     policy: Policy,
+    bypasses: BypassDetector,
     config: PermissionPolicy,
     /// When it is over, and what happens then.
     waiting: BTreeMap<String, (Instant, Verdict)>,
 }
 
 impl Permissions {
-    /// For a session of this configuration.
+    /// For a session of this configuration, of an agent of which `asking` is known.
     ///
     /// # Errors
     /// [`PolicyError`] names a rule that cannot be followed.
-    pub(crate) fn new(config: &AgentSessionConfig) -> Result<Self, PolicyError> {
+    pub(crate) fn new(config: &AgentSessionConfig, asking: Asking) -> Result<Self, PolicyError> {
         let cwd = config.cwd.as_deref().unwrap_or("/");
         let policy = Policy::new(&config.permissions, config.permission_mode, cwd)?;
-        Ok(Self { policy, config: config.permissions.clone(), waiting: BTreeMap::new() })
+        let bypasses = BypassDetector::new(&policy, asking);
+        Ok(Self { policy, bypasses, config: config.permissions.clone(), waiting: BTreeMap::new() })
     }
 
     /// Takes note of an event of the agent's. Where that is a request which the policy answers, has `adapter` answer it; what
-    /// is to be done then follows the event.
+    /// is to be done then follows the event. Where it is a tool call that bypassed the policy, that is an event too, and has the
+    /// turn aborted where the call would have been denied.
     pub(crate) fn note(&mut self, event: &Event, now: Instant, adapter: &mut dyn Adapter) -> Vec<Action> {
+        if let Some(bypassed) = self.bypasses.note(event, &self.policy) {
+            let aborts = bypassed.action == BypassAction::AbortTurn;
+            let mut out = vec![Action::Event(Event::PermissionBypassed(Box::new(bypassed)))];
+            if aborts && let Err(error) = adapter.abort(&mut out) {
+                let action = "aborting the turn in which a tool call bypassed the permission policy".to_owned();
+                out.push(Action::Event(Event::ActionFailed { action, error: error.to_string() }));
+            }
+            return out;
+        }
         match event {
             Event::PermissionRequested(request) => {
                 let verdict = self.policy.decide(request);

@@ -1,6 +1,6 @@
 //! What an agent answers, put together from the events of its turn. Pure, and bounded.
 
-use ipc_protocol::{Event, Json, ResolvedBy, StopReason, ToolStatus, Usage};
+use ipc_protocol::{BypassAction, Event, Json, ResolvedBy, StopReason, ToolStatus, Usage};
 use serde::Serialize;
 
 /// Most tool calls of an answer; later ones are counted.
@@ -35,6 +35,8 @@ pub(super) struct Reply {
     pub(super) stop_reason: Option<StopReason>,
     /// Titles of permission requests that [`ASKER`] answered.
     pub(super) unanswered: Vec<String>,
+    /// The tool call that bypassed the permission policy, and had the turn aborted: its title.
+    pub(super) bypassed: Option<String>,
     /// Permission requests that are open: their ids and titles.
     asked: Vec<(String, String)>,
     /// Events of the session that were lost before they were read.
@@ -122,6 +124,10 @@ impl Reply {
                 if self.asked.len() < MOST_CALLS {
                     self.asked.push((request.id.clone(), request.title.clone()));
                 }
+                return false;
+            }
+            Event::PermissionBypassed(call) if call.action == BypassAction::AbortTurn => {
+                self.bypassed.get_or_insert_with(|| call.title.clone());
                 return false;
             }
             Event::PermissionResolved { id, by, .. } => {

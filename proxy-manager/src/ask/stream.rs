@@ -179,7 +179,11 @@ async fn follow<H: StreamHandler>(
             Some(format!("its {clock} took too long{words}"))
         }
         Ok(end) if end.over_budget.is_some() => Some("it used up the session's budget".to_owned()),
-        Ok(end) => end.error.clone(),
+        Ok(end) => {
+            let bypassed = reply.bypassed.as_ref();
+            let why = |call| format!("the agent ran {call:?} without asking, which is denied");
+            end.error.clone().or_else(|| bypassed.map(why))
+        }
         Err(error) => Some(error.to_string()),
     };
     if failed.is_none() {

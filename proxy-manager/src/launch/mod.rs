@@ -14,17 +14,22 @@ mod resume;
 mod store;
 
 use std::{
+    io::Read as _,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use agents::{
     AgentSpec, ModelConfig, Secret,
-    provision::{Provision, ProvisionError, ProvisionFile, ProvisionRequest, needs_folder, provision},
+    discovery::{Places, executable, packaged_program},
+    provision::{
+        Provision, ProvisionError, ProvisionFile, ProvisionRequest, needs_folder, provision, sandbox_program,
+        settings_file,
+    },
 };
 use ipc_protocol::{
     AgentSessionConfig, Enclosure, EnvVars, Home, Json, MARKER, NativeResume, OnMissing, SessionId,
-    message::{AgentCommand, Detach},
+    message::{AgentCommand, Asking, Detach},
 };
 
 pub(crate) use backup::{Backup, recover as recover_conversations};
@@ -46,6 +51,9 @@ use crate::{
     state::Journal,
     supervision::Slot,
 };
+
+/// No file with an agent's settings that is looked at is longer.
+const LONGEST_SETTINGS: u64 = 1 << 20;
 
 /// Variable that every process of a session carries in its environment, with the session's id.
 pub const SESSION_MARKER: &str = "AGENT_PROXY_SESSION";
@@ -308,18 +316,23 @@ impl Draft<'_> {
         let fresh_id = SessionId::mint().to_string();
         let secret = Secret::from(format!("{}{}", SessionId::mint(), SessionId::mint()));
         let shared = self.kit.base_env.0.get("HOME").map(Path::new);
+        let settings =
+            shared.filter(|_| self.home.is_none()).and_then(|home| settings_file(self.spec, &config.env, home));
+        let user_settings = settings.and_then(|file| settings_text(&file));
         let request = ProvisionRequest {
             config,
             model: self.model,
             home: self.home,
             shared_home: shared,
+            user_settings: user_settings.as_deref(),
             folder: self.folder,
             resume,
             fresh_id: &fresh_id,
             fresh_secret: &secret,
         };
-        let Provision { argv, env, files, programs, endpoint, cwd, model, resume: told } =
-            provision(self.spec, &request).map_err(refused)?;
+        let provision = provision(self.spec, &request).map_err(refused)?;
+        let Provision { argv, env, files, programs, endpoint, cwd, model, resume: told, agent_sandbox, sandbox } =
+            provision;
         let env = self.environment(config, env);
         check::program(&argv, &env)?;
         let missing = self.spec.missing_env(&env);
@@ -329,7 +342,25 @@ impl Draft<'_> {
             return Err(invalid("env", reason));
         }
         let context = config.runtime_context.then_some((&config.session_id, self.spec.id.as_str(), config.depth + 1));
-        let mut config = AgentSessionConfig { model, ..config.clone() };
+        let places = places(&env);
+        let program = argv.first().and_then(|program| packaged_program(self.spec, program, &places));
+        let needed = program.as_deref().and_then(|program| sandbox_program(program, sandbox.as_deref()));
+        if let Some(needed) = needed.filter(|needed| executable(needed, &places).is_none()) {
+            let reason = format!(
+                "the agent's sandbox ({}) is made with {needed}, which is not in PATH: install it, or ask for full access by name \
+                 (`none`)",
+                sandbox.as_deref().unwrap_or_default()
+            );
+            return Err(invalid("agentSandbox", reason));
+        }
+        let asking = Asking {
+            asks: self.spec.permission_config.asks.clone(),
+            has_user_settings: self.home.is_none(),
+            tried: self.spec.discovery.tried.clone(),
+            program,
+            sandbox,
+        };
+        let mut config = AgentSessionConfig { model, agent_sandbox, ..config.clone() };
         if resume.is_none() {
             config.resume = None;
         }
@@ -347,6 +378,7 @@ impl Draft<'_> {
             fresh_id,
             resume: told,
             endpoint,
+            asking,
         };
         let resume = resume.cloned();
         let preamble = preamble(context, history);
@@ -377,6 +409,19 @@ fn holding(key: &Secret, files: &[ProvisionFile]) -> Vec<PathBuf> {
     let escaped = escaped.as_str().trim_matches('"');
     let holds = |contents: &str| !key.is_empty() && (contents.contains(key) || contents.contains(escaped));
     files.iter().filter(|file| holds(file.contents.expose())).map(|file| file.path.clone()).collect()
+}
+
+/// Where programs are looked for by a process of this environment.
+fn places(env: &EnvVars) -> Places {
+    let path = env.0.get("PATH").map(|path| std::env::split_paths(path).collect());
+    Places { path: path.unwrap_or_default(), home: env.0.get("HOME").map(PathBuf::from) }
+}
+
+/// The text of a settings file, if it can be had; it is the agent that says what is wrong with it.
+fn settings_text(path: &Path) -> Option<String> {
+    let mut text = String::new();
+    std::fs::File::open(path).ok()?.take(LONGEST_SETTINGS).read_to_string(&mut text).ok()?;
+    Some(text)
 }
 
 /// What makes programs use this home and no other.

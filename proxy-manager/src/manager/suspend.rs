@@ -260,11 +260,12 @@ impl ProxyManager {
     }
 
     /// The command by which the agent itself goes on with the session's conversation: program and arguments, to be run in
-    /// the session's working directory, with its home as HOME where it has its own. For a session that is connected to a running
-    /// server, on that server, whose password is not in it.
+    /// the session's working directory. For a session that is connected to a running server, on that server, whose password is not in
+    /// it.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the agent has none, or the session no conversation yet. Else as [`ProxyManager`] says.
+    /// [`Error::Unsupported`] if the agent has none, the session no conversation yet, or a home of its own: there the command would
+    /// find the conversation, but not the address and the key of the session's model, and send it to somebody else. Else as [`ProxyManager`] says.
     pub fn attach_command(&self, session: &SessionId) -> Result<Vec<String>> {
         self.open()?;
         let session = self.inner.directory.get(session)?;
@@ -273,6 +274,15 @@ impl ProxyManager {
         let config = session.config().ok_or_else(|| no_conversation(&session))?;
         // Whoever runs it knows the server's password.
         let endpoint = config.without_secrets().endpoint;
+        if endpoint.is_none() && session.labels().home.is_some() {
+            return Err(Error::Unsupported {
+                agent: session.labels().agent.clone(),
+                operation: "be attached to in a home of the session's own: its command would go on without the address and the key of \
+                            the session's model, and send the conversation elsewhere; prompt the session here, or start it with the \
+                            shared home"
+                    .to_owned(),
+            });
+        }
         kit.agent(config)?.attach_command(&id, endpoint.as_deref()).ok_or_else(|| Error::Unsupported {
             agent: session.labels().agent.clone(),
             operation: "be attached to: its row in the catalog has no command for it".to_owned(),

@@ -3,7 +3,7 @@
 use std::{fs, io, path::Path};
 
 use agents::{ModelApi, ModelConfig, Secret};
-use proxy_manager::{AgentSessionConfig, AgentSpec, Catalog, EnvVars, Home, PermissionMode};
+use proxy_manager::{AgentSandbox, AgentSessionConfig, AgentSpec, Catalog, EnvVars, Home, PermissionMode};
 
 /// The name of the model configuration.
 pub(super) const MODEL: &str = "mock";
@@ -51,6 +51,8 @@ pub struct Agent {
     pub files: &'static [(&'static str, &'static str)],
     /// Variables for the same.
     pub env: &'static [(&'static str, &'static str)],
+    /// The row of the newest version of its wrapper, where that is another program.
+    pub has_next: bool,
     /// Scenarios that it cannot, with the reason. Each has to end with a typed `Unsupported`.
     pub cannot: &'static [(&'static str, &'static str)],
 }
@@ -91,6 +93,9 @@ const OPENCODE: &[(&str, &str)] = &[(
     r#"{"provider":{"mock":{"models":{"mock-model":{"limit":{"context":200000,"output":32000}}}}}}"#,
 )];
 
+/// Id of the row of the newest version of an agent's wrapper.
+pub(super) const NEXT: &str = "next";
+
 /// All of them, in the order of the table.
 pub const AGENTS: &[Agent] = &[
     Agent {
@@ -114,6 +119,7 @@ pub const AGENTS: &[Agent] = &[
         args: &[],
         files: &[],
         env: &[("CLAUDE_CODE_MAX_RETRIES", "1")],
+        has_next: false,
         cannot: &[("messages", "it has no request for the conversation, which it keeps in a file")],
     },
     Agent {
@@ -137,6 +143,7 @@ pub const AGENTS: &[Agent] = &[
         args: CODEX,
         files: &[],
         env: &[],
+        has_next: false,
         cannot: &[("tools", "it has no way to restrict its tools")],
     },
     Agent {
@@ -160,6 +167,7 @@ pub const AGENTS: &[Agent] = &[
         args: &[],
         files: OPENCODE,
         env: &[],
+        has_next: false,
         cannot: &[],
     },
     Agent {
@@ -184,6 +192,7 @@ pub const AGENTS: &[Agent] = &[
         args: &["--approve"],
         files: &[("work/.pi/settings.json", r#"{"retry":{"maxRetries":1,"baseDelayMs":100}}"#)],
         env: &[],
+        has_next: false,
         cannot: &[("mode", "it has no modes"), ("mcp server", NO_MCP), ("mcp http", NO_MCP)],
     },
     Agent {
@@ -207,6 +216,7 @@ pub const AGENTS: &[Agent] = &[
         args: &[],
         files: &[("work/.gemini/settings.json", r#"{"general":{"maxAttempts":2}}"#)],
         env: &[("GEMINI_CLI_TRUST_WORKSPACE", "true")],
+        has_next: false,
         cannot: &[
             ("steer", "a prompt while it works cancels the first"),
             ("fork", "it cannot copy a conversation"),
@@ -237,6 +247,7 @@ pub const AGENTS: &[Agent] = &[
         args: &[],
         files: OPENCODE,
         env: &[],
+        has_next: false,
         cannot: &[("messages", "it has no request for the conversation")],
     },
     Agent {
@@ -260,6 +271,7 @@ pub const AGENTS: &[Agent] = &[
         args: &[],
         files: &[],
         env: &[("CLAUDE_CODE_MAX_RETRIES", "1")],
+        has_next: true,
         cannot: &[("messages", "it has no request for the conversation")],
     },
     Agent {
@@ -283,6 +295,7 @@ pub const AGENTS: &[Agent] = &[
         args: CODEX,
         files: &[],
         env: &[],
+        has_next: true,
         cannot: &[
             ("fork", "it cannot copy a conversation"),
             ("tools", "it has no way to restrict its tools"),
@@ -344,12 +357,14 @@ impl Agent {
         variables.into_iter().collect()
     }
 
-    /// A session in a home of its own that allows everything.
+    /// A session in a home of its own that allows everything. Codex has full access: in its own sandbox a tool ends with all that it
+    /// started, and what a session leaves is shown of tools that can leave something.
     pub fn config(&self, folder: &Path) -> AgentSessionConfig {
         AgentSessionConfig {
             cwd: Some(folder.join("work").to_string_lossy().into_owned()),
             command: self.args.iter().map(|arg| (*arg).to_owned()).collect(),
             permission_mode: PermissionMode::Allow,
+            agent_sandbox: Some(AgentSandbox::None),
             env: self.env.iter().copied().collect(),
             model_config: Some(MODEL.to_owned()),
             home: Some(Home::Own),

@@ -15,7 +15,7 @@ use agents::{
 };
 use proxy_manager::{AgentSessionConfig, AgentSpec, Child, Deadlines, EnvVars, Home, ProxyManager, SessionId};
 
-use super::{Agent, Failure, STEP, Session, session::within};
+use super::{Agent, Failure, STEP, Session, agents::NEXT, session::within};
 use crate::{mock_model::MockModel, system::with_marker};
 
 /// Where the programs are.
@@ -83,6 +83,10 @@ impl Stage {
             .deadlines(Deadlines { start: STEP, ..Deadlines::default() })
             .state_dir(folder.join("state"));
         let shown = format!("{manager:?} {configuration:?} {row:?}");
+        let manager = match next(agent, &row, programs) {
+            Some(next) => manager.agent(next),
+            None => manager,
+        };
         let manager = manager.build().await.map_err(|error| error.to_string())?;
         let (programs, sessions) = (programs.clone(), Mutex::default());
         Ok(Self { agent, row, configuration, base_env, model, manager, key, shown, programs, folder, sessions })
@@ -119,6 +123,7 @@ impl Stage {
             model: Some(&self.configuration),
             home: Some(home),
             shared_home: None,
+            user_settings: None,
             folder: Some(home),
             resume: None,
             fresh_id: &uuid::Uuid::now_v7().to_string(),
@@ -207,6 +212,15 @@ impl Stage {
         wrong.extend(remove(&self.folder).err());
         if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
     }
+}
+
+/// The row of the newest version of an agent's wrapper, beside `row`.
+fn next(agent: &Agent, row: &AgentSpec, programs: &Programs) -> Option<AgentSpec> {
+    let mut next = AgentSpec { id: NEXT.into(), ..row.clone() };
+    let program = next.cmd.first_mut().filter(|_| agent.has_next)?;
+    let path = programs.agents.parent()?.join("next/bin").join(&*program);
+    *program = path.to_string_lossy().into_owned();
+    Some(next)
 }
 
 /// Removes a stage's files.

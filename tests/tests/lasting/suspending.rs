@@ -275,6 +275,22 @@ async fn a_start_that_is_refused_before_it_begins_leaves_its_id_free() {
     place.manager.shutdown().await;
 }
 
+/// Its command would begin without the session's model configuration, and send the conversation to whatever is the default there.
+#[tokio::test]
+async fn a_session_in_a_home_of_its_own_is_not_handed_over() {
+    let place = Place::new().await;
+    let config = AgentSessionConfig { cwd: Some("/".into()), home: Some(Home::Own), ..AgentSessionConfig::new("kept") };
+    let session = place.manager.start_session(config).await.expect("started");
+    assert_eq!(place.ask(&session, "history").await, "0 before");
+    let refused = |error: Error| {
+        assert!(matches!(error, Error::Unsupported { .. }) && error.to_string().contains("shared home"), "{error}");
+    };
+    refused(place.manager.attach_command(session.id()).expect_err("it would leak"));
+    refused(place.manager.hand_over(session.id(), KillOptions::NOW).await.expect_err("it would leak"));
+    assert_eq!(place.info(&session).state, SessionState::Idle, "it runs on");
+    assert_eq!(place.ask(&session, "history").await, "1 before");
+}
+
 #[tokio::test]
 async fn what_is_handed_over_takes_no_prompt_until_it_is_taken_back() {
     let mut place = Place::new().await;

@@ -204,3 +204,55 @@ fn trap_a_steer_that_is_refused_ends_nothing() {
     idle(&mut replay);
     assert_eq!((ends(&replay), completed(&replay)), (1, vec![StopReason::EndTurn]));
 }
+
+/// The server copies the messages of a fork one by one, also after it has answered: copies keep the time at which they were made.
+#[test]
+fn trap_messages_that_a_fork_copies_are_not_told_again() {
+    let mut setup = crate::replay::setup(config());
+    setup.resume = Some(ipc_protocol::NativeResume { id: Some("ses_old".into()), fork: true });
+    let mut replay = Replay::new(setup);
+    replay.hold("POST", "/session/ses_old/fork");
+    replay.stdout(b"opencode server listening on http://127.0.0.1:4096\n");
+    replay.event("server.connected", json!({}));
+    let copy = r#"{"id":"ses_1","time":{"created":1000,"updated":1000}}"#;
+    replay.answer_to("POST", "/session/ses_old/fork", 200, copy);
+    assert_eq!(replay.session, "ses_1");
+    replay.prompt("next").expect("taken");
+    let message = |replay: &mut Replay, id: &str, parent: Option<&str>, created: u64| {
+        let role = if parent.is_some() { "assistant" } else { "user" };
+        let time = json!({ "created": created, "completed": parent.map(|_| created + 1) });
+        let info = json!({ "id": id, "sessionID": "ses_1", "role": role, "parentID": parent, "time": time,
+            "finish": parent.map(|_| "stop") });
+        replay.event("message.updated", json!({ "sessionID": "ses_1", "info": info }));
+    };
+    let says = |replay: &mut Replay, message: &str, text: &str| {
+        part(
+            replay,
+            &format!("text-{message}"),
+            message,
+            json!({ "type": "text", "text": text, "time": { "end": 1 } }),
+        );
+        let tokens = json!({ "input": 7, "output": 5, "reasoning": 0, "cache": { "read": 0, "write": 0 } });
+        part(
+            replay,
+            &format!("end-{message}"),
+            message,
+            json!({ "type": "step-finish", "reason": "stop", "tokens": tokens }),
+        );
+    };
+    message(&mut replay, "msg_copied_prompt", None, 10);
+    message(&mut replay, "msg_prompt", None, 2000);
+    busy(&mut replay);
+    message(&mut replay, "msg_copied_answer", Some("msg_copied_prompt"), 20);
+    says(&mut replay, "msg_copied_answer", "old");
+    assert_eq!((text(&replay).as_str(), ends(&replay)), ("", 0));
+    message(&mut replay, "msg_answer", Some("msg_prompt"), 2001);
+    says(&mut replay, "msg_answer", "new");
+    idle(&mut replay);
+    assert_eq!((text(&replay).as_str(), ends(&replay)), ("new", 1));
+    let usage = told(&replay).into_iter().find_map(|event| match event {
+        Event::Complete { usage, .. } => usage,
+        _ => None,
+    });
+    assert_eq!(usage.and_then(|usage| usage.output_tokens), Some(5), "of the new answer alone");
+}

@@ -144,7 +144,8 @@ pub(crate) fn config() -> impl Strategy<Value = Box<AgentSessionConfig>> {
     let conversation = (of(resume()), any::<bool>(), of(one_of(&[Home::Shared, Home::Own])), of(any::<bool>()));
     let explicit = btree_set(one_of(&Setting::ALL), 0..4);
     let limited = one_of(&[OnUsageLimit::Fail, OnUsageLimit::Wait]);
-    let nesting = (timeouts(), any::<bool>(), any::<u32>(), explicit, lifecycle(), budget(), limited);
+    let sandbox = of(one_of(&[AgentSandbox::ReadOnly, AgentSandbox::WorkspaceWrite, AgentSandbox::None]));
+    let nesting = (timeouts(), any::<bool>(), any::<u32>(), explicit, lifecycle(), budget(), limited, sandbox);
     (labels, lists, policies, names, conversation, nesting).prop_map(
         |(labels, lists, policies, names, conversation, nesting)| {
             let (session_id, agent, agent_type, user_id, workspace_id, cwd, model, system_prompt) = labels;
@@ -153,7 +154,8 @@ pub(crate) fn config() -> impl Strategy<Value = Box<AgentSessionConfig>> {
             let (on_agent_exit, on_host_death) = ends;
             let (profile, model_config, mode, thinking, endpoint) = names;
             let (resume, ephemeral, home, verbatim) = conversation;
-            let (timeouts, runtime_context, depth, explicit, lifecycle, budget, on_usage_limit) = nesting;
+            let (timeouts, runtime_context, depth, explicit, lifecycle, budget, on_usage_limit, agent_sandbox) =
+                nesting;
             Box::new(AgentSessionConfig {
                 session_id,
                 agent,
@@ -189,6 +191,7 @@ pub(crate) fn config() -> impl Strategy<Value = Box<AgentSessionConfig>> {
                 containment,
                 hardening,
                 budget,
+                agent_sandbox,
                 explicit,
                 on_usage_limit,
             })

@@ -141,6 +141,17 @@ pub(crate) fn event() -> BoxedStrategy<Event> {
         ),
         permission_request().prop_map(|request| Event::PermissionRequested(Box::new(request))),
         (text(), of(text()), resolved_by()).prop_map(|(id, option, by)| Event::PermissionResolved { id, option, by }),
+        (text(), text(), text(), text(), of(resolved_by()), one_of(&[BypassAction::Warn, BypassAction::AbortTurn]))
+            .prop_map(|(tool_call_id, tool, kind, title, denied_by, action)| {
+                Event::PermissionBypassed(Box::new(PermissionBypassed {
+                    tool_call_id,
+                    tool,
+                    kind,
+                    title,
+                    denied_by,
+                    action,
+                }))
+            }),
         process_info().prop_map(|info| Event::ProcessSpawned(Box::new(info))),
         (process_id(), of(text()), of(exit_status())).prop_map(|(process, command, exit)| Event::ProcessExited {
             process,

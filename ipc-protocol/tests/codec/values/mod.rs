@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use ipc_protocol::{
     message::{
-        AgentCommand, Attached, Detach, DetachedSession, FromForkServer, FromProxy, Handover, Hello, ToForkServer,
-        ToProxy,
+        AgentCommand, Asking, Attached, Detach, DetachedSession, FromForkServer, FromProxy, Handover, Hello,
+        ToForkServer, ToProxy,
     },
     *,
 };
@@ -196,9 +196,9 @@ fn measures() -> impl Strategy<Value = Box<Measures>> {
     let limit = (limit_kind(), any::<u64>(), limit_form());
     let limit = limit.prop_map(|(limit, value, form)| LimitInForce { limit, value, form });
     let observer = one_of(&[Observer::Connector, Observer::Polling]);
-    (layers(), observer, vec(limit, 0..4), any::<(bool, bool, bool)>()).prop_map(
-        |(layers, observer, limits, (undumpable, landlock, own_cgroups_only))| {
-            Box::new(Measures { layers, observer, limits, undumpable, landlock, own_cgroups_only })
+    (layers(), observer, vec(limit, 0..4), any::<(bool, bool, bool)>(), of(text())).prop_map(
+        |(layers, observer, limits, (undumpable, landlock, own_cgroups_only), agent_sandbox)| {
+            Box::new(Measures { layers, observer, limits, undumpable, landlock, own_cgroups_only, agent_sandbox })
         },
     )
 }
@@ -273,9 +273,31 @@ fn agent_command() -> impl Strategy<Value = Box<AgentCommand>> {
     let endpoint = (of(text()), text(), of(text())).prop_map(|(url, user, password)| Endpoint { url, user, password });
     let names = (text(), text(), vec(text(), 0..4), env(), of(text()), json(), text());
     let private = vec(text(), 0..3);
-    (names, of(native_resume()), of(endpoint), private).prop_map(|(names, resume, endpoint, private)| {
+    let asking = (vec(text(), 0..3), any::<bool>(), vec(text(), 0..3), of(text()), of(text())).prop_map(
+        |(asks, has_user_settings, tried, program, sandbox)| Asking {
+            asks,
+            has_user_settings,
+            tried,
+            program,
+            sandbox,
+        },
+    );
+    let places = (private, asking);
+    (names, of(native_resume()), of(endpoint), places).prop_map(|(names, resume, endpoint, (private, asking))| {
         let (agent, protocol, argv, env, cwd, protocol_config, fresh_id) = names;
-        Box::new(AgentCommand { agent, protocol, argv, env, cwd, protocol_config, fresh_id, resume, endpoint, private })
+        Box::new(AgentCommand {
+            agent,
+            protocol,
+            argv,
+            env,
+            cwd,
+            protocol_config,
+            fresh_id,
+            resume,
+            endpoint,
+            private,
+            asking,
+        })
     })
 }
 

@@ -90,6 +90,7 @@ impl Session<'_> {
                         link.send(&FromProxy::Event { turn: self.turn.unwrap_or(0), event });
                     }
                 }
+                Action::Program(program) => running.versions.program = Some(program),
                 Action::NativeSession(id) => {
                     self.told.native_session_id = Some(id.clone());
                     link.send(&FromProxy::NativeSession { id });

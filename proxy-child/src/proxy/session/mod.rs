@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use agents::{Adapter, Adapters};
+use agents::{Adapter, Adapters, KnownVersions};
 use ipc_protocol::{
     AbortPolicy, EndReason, Event, ExitStatus, KillCause, KillOptions, Measures, OnAgentExit, ProcessId, Prompt,
     Receipt, ResolvedBy, SessionId, StopReason, WireError,
@@ -43,6 +43,8 @@ struct Running {
     /// Of its server.
     events: Stream,
     permissions: Permissions,
+    /// Its version, and those that this release was tried with.
+    versions: KnownVersions,
     operations: Operations,
     on_exit: OnAgentExit,
     /// The request that is answered when the agent is ready.

@@ -1,8 +1,8 @@
 //! The start of the agent, in what holds it.
 
-use agents::AdapterSetup;
+use agents::{AdapterSetup, KnownVersions};
 use ipc_protocol::{
-    AgentSessionConfig, Enclosure, EndReason, Event, KillOptions, Measures, Observer, WireError,
+    AgentSessionConfig, Enclosure, EndReason, Event, KillOptions, Measures, Observer, UNTRIED_VERSION, WireError,
     message::{AgentCommand, FromProxy, RequestId},
 };
 use registry::{Input, Output as SpawnOutput, Spawn, Spawned};
@@ -56,8 +56,8 @@ impl Session<'_> {
         command: AgentCommand,
         enclosure: Enclosure,
     ) -> Result<(), WireError> {
-        let AgentCommand { agent, protocol, argv, env, cwd, protocol_config, fresh_id, resume, endpoint, private } =
-            command;
+        let AgentCommand { agent, protocol, argv, env, cwd, protocol_config, .. } = command;
+        let AgentCommand { fresh_id, resume, endpoint, private, asking, .. } = command;
         if self.running.is_some() {
             return Err(WireError::Protocol { reason: "a second start of one session".into() });
         }
@@ -80,8 +80,10 @@ impl Session<'_> {
             ..Spawn::new(argv.first().map_or("", String::as_str))
         };
         self.measures = enclose(&mut self.registry, &mut program, self.proxy, &config, (enclosure, &private))?;
+        self.measures.agent_sandbox.clone_from(&asking.sandbox);
+        let known = KnownVersions { tried: asking.tried.clone(), program: asking.program.clone() };
         let permissions =
-            Permissions::new(&config).map_err(|error| WireError::Protocol { reason: error.to_string() })?;
+            Permissions::new(&config, asking).map_err(|error| WireError::Protocol { reason: error.to_string() })?;
         let on_exit = config.on_agent_exit;
         let limits = config.limits.clone();
         let verbatim = config.verbatim;
@@ -111,6 +113,7 @@ impl Session<'_> {
             stdout: Stream::new(verbatim.clone()),
             events: Stream::new(verbatim),
             permissions,
+            versions: known,
             operations: Operations::default(),
             on_exit,
             starting: Some(request),
@@ -128,6 +131,10 @@ impl Session<'_> {
         let process = running.agent.as_ref().map_or(self.proxy, Agent::id);
         self.told.native_session_id.clone_from(&native_session_id);
         let turns = running.adapter.has_turns();
+        if let Some(detail) = running.versions.untried() {
+            let event = Event::SessionStatus { status: UNTRIED_VERSION.to_owned(), detail };
+            link.send(&FromProxy::Event { turn: 0, event });
+        }
         link.send(&FromProxy::Started { request, process, native_session_id, turns, measures });
         if !self.observed {
             self.tell_of_polling(link);

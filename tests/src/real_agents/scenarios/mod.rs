@@ -4,6 +4,7 @@ mod answers;
 mod errors;
 mod given;
 mod killing;
+mod modes;
 mod operations;
 mod resume;
 mod secrets;
@@ -46,6 +47,9 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("permission deny", "nothing runs, and the session goes on", |stage| Box::pin(tools::deny(stage))),
     plain("policy deny", "a policy refuses, and nothing runs", |stage| Box::pin(tools::policy_deny(stage))),
     plain("policy read only", "a policy lets only reading through", |stage| Box::pin(tools::policy_read_only(stage))),
+    plain("each mode", "each permission mode and a tool that writes, also with the newest wrapper", |stage| {
+        Box::pin(modes::each_mode(stage))
+    }),
     plain("several requests", "each has its own answer", |stage| Box::pin(tools::several(stage))),
     plain("abort", "the turn ends as cancelled, and the next one works", |stage| Box::pin(turns::abort(stage))),
     plain("abort tool", "an abort ends what the turn started", |stage| {
