@@ -239,6 +239,9 @@ pub(crate) struct Health {
     /// What of the event log is damaged, a line each: the daemon goes on with the rest.
     #[serde(default)]
     pub(crate) damaged: Vec<String>,
+    /// What the daemon cannot do now, and why. Empty if all is well.
+    #[serde(default)]
+    pub(crate) degraded: Vec<String>,
 }
 
 /// What a client needs of a session's description.

@@ -4,6 +4,7 @@
 //! that does nothing else, such as this crate's tests use) again as its fork server.
 
 mod fork_server;
+mod own_limits;
 mod proxy;
 
 use std::ffi::OsString;

@@ -9,6 +9,7 @@ use std::{
     io::{self, ErrorKind, Read, Write},
     os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
     thread,
 };
 
@@ -29,7 +30,8 @@ const TRIES: usize = 1000;
 pub(crate) struct Claims {
     directory: PathBuf,
     host: ProcessId,
-    fork_server: ProcessId,
+    /// Replaced when it dies.
+    fork_server: Mutex<ProcessId>,
 }
 
 /// Who has a conversation open.
@@ -66,7 +68,16 @@ impl Claims {
     }
 
     pub(crate) fn within(directory: PathBuf, host: ProcessId, fork_server: ProcessId) -> Self {
-        Self { directory, host, fork_server }
+        Self { directory, host, fork_server: Mutex::new(fork_server) }
+    }
+
+    fn fork_server(&self) -> MutexGuard<'_, ProcessId> {
+        self.fork_server.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This manager has another fork server from now on.
+    pub(crate) fn guarded_by(&self, fork_server: ProcessId) {
+        *self.fork_server() = fork_server;
     }
 
     /// `session` has the conversation open, unless another has: that one. `by_force` if it is known to have it. Blocks for some system calls.
@@ -95,7 +106,7 @@ impl Claims {
             return Ok(Some(holder));
         }
         let processes = match keeper {
-            None => vec![self.host, self.fork_server],
+            None => vec![self.host, *self.fork_server()],
             Some(Keeper { proxy, outlives: false }) => vec![self.host, proxy],
             Some(Keeper { proxy, outlives: true }) => vec![proxy],
         };

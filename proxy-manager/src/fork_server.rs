@@ -1,6 +1,10 @@
 //! The host's end of the fork server: its process, its control socket, and who waits for which of its answers.
 //!
-//! Anyone may send (a packet is sent whole or not at all); one task receives, and reaps the process when it dies.
+//! Anyone may send (a packet is sent whole or not at all); one task receives, and reaps the process when it dies. It also watches that the
+//! process goes on: see [`watchdog`].
+
+mod replacement;
+mod watchdog;
 
 use std::{
     collections::HashMap,
@@ -29,7 +33,9 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{Child, Deadlines, Error, Result, watched::watch};
+pub(crate) use self::replacement::ForkServers;
+use self::watchdog::Heartbeat;
+use crate::{Child, Deadlines, Error, Result, state::Record, takeover::Takeover, watched::watch};
 
 /// A proxy and what it left have ended.
 #[derive(Debug)]
@@ -91,6 +97,8 @@ pub(crate) struct ForkServer {
     /// `None` once the fork server is of no more use.
     watchers: Mutex<Option<HashMap<SessionId, Watcher>>>,
     life: WatchSender<Life>,
+    heartbeat: Heartbeat,
+    takeover: Arc<Takeover>,
 }
 
 /// What the fork server said first, or why it said nothing.
@@ -187,7 +195,8 @@ impl ForkServer {
         registry::add_supervisor(id);
         let watchers = Mutex::new(Some(HashMap::new()));
         let life = WatchSender::new(Life::Alive);
-        let server = Arc::new(Self { id, host, process, socket, wire, watchers, life });
+        let (heartbeat, takeover) = (Heartbeat::default(), Arc::default());
+        let server = Arc::new(Self { id, host, process, socket, wire, watchers, life, heartbeat, takeover });
         let (hello, heard) = oneshot::channel();
         tokio::spawn(server.clone().supervise(hello, death));
         Ok((server, heard))
@@ -237,6 +246,22 @@ impl ForkServer {
         *self.life.borrow() != Life::Alive
     }
 
+    /// Whether it is dead, also where nobody has noticed yet.
+    fn is_dying(&self) -> bool {
+        self.is_dead() || (self.process.is_some() && registry::is_doomed(self.id))
+    }
+
+    /// Resolves when it is of no more use.
+    pub(crate) async fn dies(&self) {
+        // It fails only without this.
+        let _ = self.life.subscribe().wait_for(|life| *life != Life::Alive).await;
+    }
+
+    /// Ends what is left of a session in the place of this fork server, which is dead. The receiver fails where that cannot be done.
+    pub(crate) fn sweep(&self, record: Record) -> oneshot::Receiver<Receipt> {
+        self.takeover.sweep(record)
+    }
+
     fn watchers(&self) -> MutexGuard<'_, Option<HashMap<SessionId, Watcher>>> {
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -261,6 +286,7 @@ impl ForkServer {
             self.socket.try_io(Interest::WRITABLE, |socket| packet::send_packet(socket, packet, fd))?;
             order.fd = None;
             order.packet = order.packets.next();
+            self.heartbeat.was_asked();
         }
         Ok(())
     }
@@ -362,6 +388,10 @@ impl ForkServer {
                 tracing::debug!(fork_server = %self.id, reason, "connection to the fork server ended");
                 None
             }
+            reason = self.stands_still() => {
+                tracing::error!(fork_server = %self.id, reason, "the fork server is killed: the host ends its sessions");
+                Some(self.kill_and_reap(&mut death).await)
+            }
         };
         // Whoever waits for an answer learns of the death by this.
         *self.watchers() = None;
@@ -385,7 +415,9 @@ impl ForkServer {
         let mut buffer = Vec::new();
         let mut assembler = Assembler::default();
         loop {
+            self.heartbeat.waits(true);
             let Ok(mut ready) = self.socket.readable().await else { return "the runtime is going down".to_owned() };
+            self.heartbeat.waits(false);
             let received = match ready.try_io(|socket| packet::recv_packet(socket, &mut buffer)) {
                 Err(_would_block) => continue,
                 Ok(received) => received,
@@ -413,6 +445,7 @@ impl ForkServer {
     }
 
     async fn dispatch(&self, message: FromForkServer, hello: &mut Option<HelloSender>) {
+        self.heartbeat.answered();
         match message {
             FromForkServer::Hello(theirs) => {
                 if let Some(hello) = hello.take() {

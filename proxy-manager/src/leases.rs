@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use ipc_protocol::SessionId;
+use ipc_protocol::{ProcessId, SessionId};
 
 use crate::{
     Error, Result,
@@ -55,6 +55,11 @@ pub(crate) struct Lease {
 impl Leases {
     pub(crate) fn new(claims: Option<Claims>) -> Self {
         Self { open: Mutex::default(), claims }
+    }
+
+    /// This manager has another fork server from now on.
+    pub(crate) fn guarded_by(&self, fork_server: ProcessId) {
+        self.claims.iter().for_each(|claims| claims.guarded_by(fork_server));
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<Conversation, Holders>> {

@@ -46,6 +46,7 @@ mod roster;
 mod session;
 mod state;
 mod supervision;
+mod takeover;
 mod watched;
 
 pub use actions::ActionRule;

@@ -38,13 +38,18 @@ pub use lineage::{Lineage, Root, Told};
 pub use namespace::{Namespace, init_below, strict_is_available};
 pub use oom::{agent_oom_score_adj, protect_from_oom};
 pub use pidfd::PidFd;
-pub use proc::{command_line, has_children_lists, identify, is_exiting, now_in_ticks, own_children, pid_of_pidfd};
+pub use proc::{
+    command_line, has_children_lists, identify, is_doomed, is_exiting, now_in_ticks, own_children, pid_of_pidfd,
+    ticks_ago,
+};
 pub use procfs::{has_private_proc, numbers_in_proc, open_proc_file};
 pub use registry::{Children, ProcessRegistry, Reaped, RegistryEvent, reap_children, stopped_children};
 pub use sight::{Look, ProcFs, Sight};
 pub use spawn::{Input, Output, Spawn, SpawnError, Spawned, spawn};
 pub use sys::{Title, bound_arenas, fork_child, inherited_fds, is_single_threaded};
-pub use table::{Seen, all_processes, look, look_for_marker, marked, newest_pid};
+pub use table::{
+    Seen, all_processes, forks_since_boot, look, look_for_marker, marked, newest_pid, pids_are_unique_since,
+};
 pub use unavailable::Unavailable;
 pub use usage::{LargeFile, Meter, ProcessUsage, Usage, Wanted, thread_time};
 pub use watchdog::{Verdict, Watchdog, file_size_exceeded};

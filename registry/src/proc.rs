@@ -85,6 +85,19 @@ pub fn is_exiting(id: ProcessId) -> bool {
     stat(id.pid).map_or(true, |stat| stat.starttime != id.start_time || stat.flags & EXITING != 0 || is_dead(&stat))
 }
 
+/// Whether the process is on its way out or gone, or SIGKILL waits for it.
+pub fn is_doomed(id: ProcessId) -> bool {
+    /// SIGKILL in the masks of `/proc/PID/status`.
+    const KILL: u64 = 1 << (libc::SIGKILL - 1);
+    let is_killed = || {
+        let status = status(id.pid).unwrap_or_default();
+        let masks =
+            status.lines().filter_map(|line| line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:")));
+        masks.filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok()).any(|mask| mask & KILL != 0)
+    };
+    is_exiting(id) || is_killed()
+}
+
 /// How a dead process ended, from its stat; `None` where we may not see it.
 pub(crate) fn exit_of(stat: &Stat) -> Option<ExitStatus> {
     Some(exit_of_wait_status(stat.exit_code))
@@ -214,6 +227,12 @@ pub fn now_in_ticks() -> u64 {
     u64::try_from(u128::from(nanoseconds) * u128::from(ticks_per_second()) / 1_000_000_000).unwrap_or(u64::MAX)
 }
 
+/// The start time that a process had which started so long ago: clock ticks since boot.
+pub fn ticks_ago(ago: Duration) -> u64 {
+    let ticks = ago.as_millis() * u128::from(ticks_per_second()) / 1000;
+    now_in_ticks().saturating_sub(u64::try_from(ticks).unwrap_or(u64::MAX))
+}
+
 /// When a process with this start time started.
 pub(crate) fn started_at(start_time: u64) -> SystemTime {
     static BOOT: OnceLock<SystemTime> = OnceLock::new();
@@ -244,6 +263,20 @@ mod tests {
     #[test]
     fn what_is_gone_is_not_found() {
         assert_eq!(identify(u32::MAX >> 2).expect_err("no such pid").kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn one_that_was_killed_is_doomed() {
+        assert!(!is_doomed(identify(std::process::id()).expect("alive")));
+        let argv = vec!["sleep".into(), "300".into()];
+        let sleep = crate::spawn(crate::Spawn { argv, ..crate::Spawn::new("/bin/sleep") }).expect("started");
+        assert!(!is_doomed(sleep.id()));
+        sleep.process.signal(ipc_protocol::Signal::Kill).expect("alive");
+        assert!(is_doomed(sleep.id()), "at once, and ever after");
+        while sleep.process.try_reap().expect("our child").is_none() {
+            assert!(is_doomed(sleep.id()));
+        }
+        assert!(is_doomed(sleep.id()));
     }
 
     #[test]

@@ -87,6 +87,21 @@ pub fn newest_pid() -> Option<Pid> {
     procfs::read_text("loadavg").ok()?.split_ascii_whitespace().nth(4)?.parse().ok()
 }
 
+/// Processes and threads that were forked since the boot, on the whole machine. `None` where the system does not say.
+pub fn forks_since_boot() -> Option<u64> {
+    let text = fs::read_to_string("/proc/stat").ok()?;
+    text.lines().find_map(|line| line.strip_prefix("processes ")?.trim().parse().ok())
+}
+
+/// Whether no pid that was in use when `forks` had been forked since the boot can be another process's by now. The kernel gives out
+/// pids in order, and begins anew after the greatest: a pid cannot come again before about as many forks as there are pids. Half as
+/// many leave room for pids that are in use and passed over.
+pub fn pids_are_unique_since(forks: u64) -> bool {
+    let greatest = fs::read_to_string("/proc/sys/kernel/pid_max").ok().and_then(|text| text.trim().parse::<u64>().ok());
+    let forked = forks_since_boot().and_then(|now| now.checked_sub(forks));
+    matches!((forked, greatest), (Some(forked), Some(greatest)) if forked < greatest / 2)
+}
+
 /// The living process that has `pid` now, and the marker in its environment.
 ///
 /// # Errors
@@ -142,6 +157,14 @@ fn marker_of_threads(pid: Pid) -> io::Result<Option<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pids_come_again_after_many_forks_only() {
+        let forks = forks_since_boot().expect("the system says");
+        assert!(forks > 0 && pids_are_unique_since(forks));
+        assert!(!pids_are_unique_since(forks + (1 << 40)), "it never was so many");
+        assert!(!pids_are_unique_since(0) || forks < 1 << 21);
+    }
 
     #[test]
     fn a_marker_is_found_whole_and_not_in_what_is_older() {

@@ -16,16 +16,72 @@ use agent_proxy_tests::{
     system::{cgroups_of, is_alive, sleeping, unique_seconds, until, with_marker},
 };
 use proxy_manager::{
-    AbortPolicy, AgentSessionConfig, Containment, Deadlines, EndReason, Event, KillOptions, ProcessId, PromptMode,
-    ProxyManager, Receipt, SessionHandle, Signal, Turn,
+    AbortPolicy, AgentSessionConfig, Containment, Deadlines, Error, Event, KillOptions, ProcessId, PromptMode,
+    ProxyManager, Receipt, SessionHandle, SessionState, Signal, Turn,
 };
 use registry::{Input, Output, PidFd, Spawn};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use tokio::task::JoinHandle;
 
 /// Sessions alive at once, at most.
 const SESSIONS: usize = 10;
-/// How long a proxy that lost host or guard may take to end its session.
-const LONELY: Duration = Duration::from_secs(5);
+/// Longest time of a kill beyond its grace.
+const CALL: Duration = Duration::from_secs(3);
+
+/// What may happen beside what users do, by its share of 1,000 steps. Others can be added here: see [`Chaos::fault`].
+const FAULTS: &[(usize, Fault)] = &[
+    (70, Fault::Strike(&[(Whom::Proxy, How::Kill)])),
+    (60, Fault::Strike(&[(Whom::Agent, How::Kill)])),
+    (30, Fault::Strike(&[(Whom::Proxy, How::Kill), (Whom::Agent, How::Kill)])),
+    (20, Fault::Kill(&[(Whom::Proxy, How::Stop)])),
+    (10, Fault::Kill(&[(Whom::ForkServer, How::Stop)])),
+    (10, Fault::Kill(&[(Whom::ForkServer, How::Stop), (Whom::Proxy, How::Stop)])),
+    (8, Fault::Strike(&[(Whom::ForkServer, How::Stop), (Whom::Proxy, How::Kill)])),
+    (15, Fault::Kill(&[(Whom::Proxy, How::Limit)])),
+    (15, Fault::Strike(&[(Whom::ForkServer, How::Limit), (Whom::Proxy, How::Kill)])),
+    (4, Fault::LoseForkServer(&[(Whom::ForkServer, How::Kill)])),
+    (6, Fault::LoseForkServer(&[(Whom::ForkServer, How::Kill), (Whom::Proxy, How::Kill)])),
+    (3, Fault::LoseForkServer(&[(Whom::ForkServer, How::Kill), (Whom::AllProxies, How::Kill)])),
+    (3, Fault::LoseForkServer(&[(Whom::ForkServer, How::HardLimit), (Whom::Proxy, How::Kill)])),
+    (2, Fault::LoseHost),
+];
+
+/// Whom something happens to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whom {
+    Agent,
+    Proxy,
+    AllProxies,
+    ForkServer,
+}
+
+/// What happens to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Kill,
+    Stop,
+    /// A soft limit is lowered, as any process of the user may.
+    Limit,
+    /// The hard limit too.
+    HardLimit,
+}
+
+/// Resources that are limited, and how far.
+const LIMITS: [(Resource, u64); 5] =
+    [(Resource::Nofile, 0), (Resource::Nofile, 4), (Resource::Cpu, 0), (Resource::Fsize, 0), (Resource::Nproc, 0)];
+
+/// One way for things to go wrong.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    /// A session ends by what happens, in the order given, and is told.
+    Strike(&'static [(Whom, How)]),
+    /// A session is killed by its user after that.
+    Kill(&'static [(Whom, How)]),
+    /// The fork server ends by it, and all sessions with it; another one takes its place.
+    LoseForkServer(&'static [(Whom, How)]),
+    /// Another host dies, alone or with all that it has.
+    LoseHost,
+}
 
 /// SplitMix64: the same seed, the same run.
 struct Random(u64);
@@ -41,7 +97,7 @@ impl Random {
 }
 
 /// Tells which step it was that panics.
-struct TellStep(&'static str);
+struct TellStep(String);
 
 impl Drop for TellStep {
     fn drop(&mut self) {
@@ -76,8 +132,12 @@ struct Chaos {
     ours: Vec<ProcessId>,
     /// Of the manager's fork server, without a session; as root.
     fds: Option<usize>,
-    counts: BTreeMap<&'static str, u32>,
+    counts: BTreeMap<String, u32>,
     ids: Vec<String>,
+    /// The longest kill, and in which step.
+    longest: (Duration, String),
+    /// Receipts without proof, since strangers' processes may have been the session's.
+    doubtful: u32,
 }
 
 async fn manager(state_dir: &Path) -> ProxyManager {
@@ -100,7 +160,30 @@ impl Chaos {
     }
 
     async fn step(&mut self) {
-        let name = match self.random.below(1000) {
+        // The users' own steps come first; the rest is faults.
+        let faults: usize = FAULTS.iter().map(|(share, _)| share).sum();
+        let at = self.random.below(1000);
+        if at >= 1000 - faults && !self.live.is_empty() {
+            let mut left = at - (1000 - faults);
+            let fault = FAULTS.iter().find(|(share, _)| {
+                let is_it = left < *share;
+                left = left.saturating_sub(*share);
+                is_it
+            });
+            let (_, fault) = fault.expect("the shares add up");
+            let name = format!("{fault:?}");
+            *self.counts.entry(name.clone()).or_default() += 1;
+            let _told = TellStep(name.clone());
+            self.fault(*fault, &name).await;
+        } else {
+            self.use_it(at * 750 / (1000 - faults)).await;
+        }
+        self.gather(false).await;
+    }
+
+    /// What users do.
+    async fn use_it(&mut self, share: usize) {
+        let name = match share {
             _ if self.live.is_empty() => "start",
             0..200 if self.all() < SESSIONS => "start",
             200..300 if self.all() < SESSIONS => "start, not awaited",
@@ -108,19 +191,13 @@ impl Chaos {
             0..450 => "prompt",
             450..560 => "prompt, not awaited",
             560..600 => "abort",
-            600..700 => "kill",
-            700..750 => "kill, not awaited",
-            750..800 => "kill, SIGKILL proxy",
-            800..870 => "SIGKILL proxy",
-            870..930 => "SIGKILL agent",
-            930..960 => "SIGSTOP proxy, kill",
-            960..990 => "SIGKILL proxy and agent",
-            990..996 => "kill all",
-            996..998 => "SIGKILL fork server",
-            _ => "SIGKILL host and all",
+            600..690 => "kill",
+            690..720 => "kill, not awaited",
+            720..745 => "kill, SIGKILL proxy",
+            _ => "kill all",
         };
-        *self.counts.entry(name).or_default() += 1;
-        let _told = TellStep(name);
+        *self.counts.entry(name.to_owned()).or_default() += 1;
+        let _told = TellStep(name.to_owned());
         let at = self.random.below(self.live.len().max(1));
         match name {
             "start" => self.start().await,
@@ -144,7 +221,7 @@ impl Chaos {
                 self.linger().await;
                 signal(live.session.info().proxy, Signal::Kill);
                 soon("the kill", kill).await.expect("no panic").expect("proven");
-                see_off(live).await;
+                self.see_off(live).await;
             }
             "abort" => self.abort(at).await,
             "kill all" => {
@@ -153,29 +230,70 @@ impl Chaos {
                 let left = sleeping(seconds);
                 assert!(receipt.is_empty() && left.is_empty(), "{left:?} after {receipt:?}");
             }
-            "SIGKILL fork server" => self.lose_the_fork_server().await,
-            "SIGKILL host and all" => self.lose_a_host().await,
-            name => {
+            _ => self.kill(at, name).await,
+        }
+    }
+
+    /// What goes wrong.
+    async fn fault(&mut self, fault: Fault, name: &str) {
+        let at = self.random.below(self.live.len());
+        match fault {
+            Fault::Strike(strokes) => {
                 let live = self.live.swap_remove(at);
-                let info = live.session.info();
-                match name {
-                    "SIGKILL proxy" => signal(info.proxy, Signal::Kill),
-                    "SIGKILL agent" => signal(info.agent_process, Signal::Kill),
-                    "SIGKILL proxy and agent" => {
-                        signal(info.proxy, Signal::Kill);
-                        signal(info.agent_process, Signal::Kill);
-                    }
-                    _ => {
-                        if name.starts_with("SIGSTOP") {
-                            signal(info.proxy, Signal::Stop);
-                        }
-                        soon("the kill", live.session.kill(KillOptions::NOW)).await.expect("proven");
-                    }
+                self.strike(strokes, &live);
+                self.see_off(live).await;
+            }
+            Fault::Kill(strokes) => {
+                let live = self.live.swap_remove(at);
+                self.strike(strokes, &live);
+                self.live.push(live);
+                self.kill(self.live.len() - 1, name).await;
+            }
+            Fault::LoseForkServer(strokes) => self.lose_the_fork_server(strokes).await,
+            Fault::LoseHost => self.lose_a_host().await,
+        }
+    }
+
+    /// Kills a session, and takes the time.
+    async fn kill(&mut self, at: usize, step: &str) {
+        let live = self.live.swap_remove(at);
+        let began = Instant::now();
+        match soon("the kill", live.session.kill(KillOptions::NOW)).await {
+            Ok(_) => {}
+            Err(Error::Survivors(receipt)) => assert!(is_only_doubtful(&receipt), "{receipt:?}"),
+            Err(error) => panic!("{error}"),
+        }
+        let took = began.elapsed();
+        if took > self.longest.0 {
+            self.longest = (took, step.to_owned());
+        }
+        self.see_off(live).await;
+    }
+
+    /// Has all of this happen, one after the other without a pause.
+    fn strike(&mut self, strokes: &[(Whom, How)], live: &Live) {
+        let info = live.session.info();
+        for (whom, how) in strokes {
+            let victims: Vec<ProcessId> = match whom {
+                Whom::Agent => info.agent_process.into_iter().collect(),
+                Whom::Proxy => info.proxy.into_iter().collect(),
+                Whom::AllProxies => {
+                    let others = self.live.iter().filter_map(|live| live.session.info().proxy);
+                    info.proxy.into_iter().chain(others).collect()
                 }
-                see_off(live).await;
+                Whom::ForkServer => vec![self.manager().fork_server()],
+            };
+            let (resource, to) = LIMITS[self.random.below(LIMITS.len())];
+            for victim in victims {
+                match how {
+                    How::Kill => signal(Some(victim), Signal::Kill),
+                    How::Stop => signal(Some(victim), Signal::Stop),
+                    How::Limit => limit(victim, resource, to, getrlimit(resource).maximum),
+                    // Of the others it may not notice before it is to do something.
+                    How::HardLimit => limit(victim, Resource::Nofile, 0, Some(0)),
+                }
             }
         }
-        self.gather(false).await;
     }
 
     /// Sessions that are there, or may be.
@@ -229,9 +347,7 @@ impl Chaos {
         signal(Some(spare), Signal::Kill);
         if let Ok(session) = soon("a start", start).await.expect("no panic") {
             self.started(session);
-            let live = self.live.pop().expect("the newest");
-            soon("the kill", live.session.kill(KillOptions::NOW)).await.expect("proven");
-            see_off(live).await;
+            self.kill(self.live.len() - 1, "start, SIGKILL proxy").await;
         }
     }
 
@@ -248,7 +364,7 @@ impl Chaos {
         for (kill, live) in std::mem::take(&mut self.killing) {
             if all || kill.is_finished() {
                 soon("the kill", kill).await.expect("no panic").expect("proven");
-                see_off(live).await;
+                self.see_off(live).await;
             } else {
                 self.killing.push((kill, live));
             }
@@ -294,7 +410,7 @@ impl Chaos {
     /// its successor's to end.
     async fn lose_a_host(&mut self) {
         let alone = self.random.below(2) == 0;
-        *self.counts.entry("of these, the host alone").or_default() += u32::from(alone);
+        *self.counts.entry("of these, the host alone".to_owned()).or_default() += u32::from(alone);
         let (seconds, directory) = (unique_seconds(), self.state_dir.join("host"));
         let script = format!("setsid sleep {seconds} & sleep {seconds} & echo; wait");
         let layer = self.layers[self.random.below(self.layers.len())].to_string();
@@ -338,10 +454,14 @@ impl Chaos {
         fs::remove_dir_all(&directory).expect("removed");
     }
 
-    /// The manager is of no use then: another takes its place, and its state directory.
-    async fn lose_the_fork_server(&mut self) {
-        let old = self.manager.take().expect("a manager");
-        signal(Some(old.fork_server()), Signal::Kill);
+    /// Another fork server takes its place. What it had ends with it.
+    async fn lose_the_fork_server(&mut self, strokes: &[(Whom, How)]) {
+        let old = self.manager().fork_server();
+        let at = self.random.below(self.live.len());
+        let live = self.live.swap_remove(at);
+        self.strike(strokes, &live);
+        self.live.push(live);
+        until("its end", || is_gone(old).then_some(()));
         for start in std::mem::take(&mut self.starting) {
             // Too late for it, or not.
             if let Ok(session) = soon("a start", start).await.expect("no panic") {
@@ -354,22 +474,60 @@ impl Chaos {
             self.live.push(live);
         }
         for live in std::mem::take(&mut self.live) {
-            see_off(live).await;
+            if live
+                .session
+                .info()
+                .proxy
+                .is_some_and(|proxy| parent(proxy.pid) == Some(self.manager().fork_server().pid))
+            {
+                // It began with the next.
+                self.live.push(live);
+            } else {
+                self.see_off(live).await;
+            }
         }
-        soon("the shutdown", old.shutdown()).await;
-        drop(old);
-        self.new_manager().await;
+        self.begin_with_fork_server().await;
+        assert_ne!(self.manager().fork_server(), old);
     }
 
     async fn new_manager(&mut self) {
-        let manager = manager(&self.state_dir).await;
-        self.ours.push(manager.fork_server());
-        // What it opens once stays open.
+        self.manager = Some(manager(&self.state_dir).await);
+        self.begin_with_fork_server().await;
+    }
+
+    /// What it opens once stays open.
+    async fn begin_with_fork_server(&mut self) {
+        let manager = self.manager().clone();
         let first = soon("a start", manager.start_session(fake())).await.expect("started");
         soon("its end", first.kill(KillOptions::NOW)).await.expect("proven");
         self.ids.push(first.id().to_string());
+        self.ours.push(manager.fork_server());
         self.fds = fds_of(manager.fork_server().pid);
-        self.manager = Some(manager);
+    }
+
+    /// Waits for a session's end, which leaves nothing.
+    async fn see_off(&mut self, live: Live) {
+        if let Some(turn) = live.turn {
+            // By itself, or with the session.
+            let _ = soon("the open turn's end", turn.wait()).await;
+        }
+        let mut events = live.session.subscribe();
+        let (reason, receipt) = event(&mut events, "the session's end", |envelope| match &envelope.event {
+            Event::SessionEnded { reason, receipt } => Some((reason.clone(), receipt.clone())),
+            // With its manager, or with the fork server: its conversation is kept.
+            Event::SessionSuspended { reason, receipt } => Some((reason.clone(), receipt.clone())),
+            _ => None,
+        })
+        .await;
+        let receipt = receipt.unwrap_or_else(|| panic!("{reason}: no receipt"));
+        self.doubtful += u32::from(is_only_doubtful(&receipt));
+        assert!(receipt.is_empty() || is_only_doubtful(&receipt), "{reason}: {receipt:?}");
+        let left = sleeping(&live.seconds);
+        assert!(left.is_empty(), "{left:?} after {reason}: {receipt:?}");
+        if matches!(live.session.info().state, SessionState::Suspended { .. }) {
+            // Nobody goes on with it.
+            let _ = soon("a kill", live.session.kill(KillOptions::NOW)).await;
+        }
     }
 }
 
@@ -398,30 +556,19 @@ fn fds_of(pid: u32) -> Option<usize> {
     fs::read_dir(format!("/proc/{pid}/fd")).ok().map(Iterator::count)
 }
 
-/// Waits for a session's end, which leaves nothing.
-async fn see_off(live: Live) {
-    if let Some(turn) = live.turn {
-        // By itself, or with the session.
-        let _ = soon("the open turn's end", turn.wait()).await;
-    }
-    let mut events = live.session.subscribe();
-    let (reason, receipt) = event(&mut events, "the session's end", |envelope| match &envelope.event {
-        Event::SessionEnded { reason, receipt } => Some((reason.clone(), receipt.clone())),
-        // With its manager, or with the fork server: its conversation is kept.
-        Event::SessionSuspended { reason, receipt } => Some((reason.clone(), receipt.clone())),
-        _ => None,
-    })
-    .await;
-    match &receipt {
-        Some(receipt) => assert!(receipt.is_empty(), "{reason}: {receipt:?}"),
-        None => assert!(matches!(reason, EndReason::ForkServerDied), "{reason}"),
-    }
-    let began = Instant::now();
-    while !sleeping(&live.seconds).is_empty() {
-        // Without a receipt its proxy may still be at it.
-        assert!(receipt.is_none() && began.elapsed() < LONELY, "{reason}: {receipt:?}");
-        tokio::task::yield_now().await;
-    }
+/// Whether nothing of the session is known to be left, and the proof is missing for strangers only.
+fn is_only_doubtful(receipt: &Receipt) -> bool {
+    receipt.survivors.is_empty() && !receipt.unattributed.is_empty() && receipt.cgroup_empty != Some(false)
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    registry::look(pid).ok()?.map(|seen| seen.ppid)
+}
+
+fn limit(process: ProcessId, resource: Resource, to: u64, maximum: Option<u64>) {
+    let pid = Pid::from_raw(process.pid.cast_signed());
+    // It may have ended in this very moment.
+    let _ = prlimit(pid, resource, Rlimit { current: Some(to), maximum });
 }
 
 async fn layers(manager: &ProxyManager) -> Vec<Containment> {
@@ -472,6 +619,8 @@ async fn nothing_is_left_whatever_dies() {
         fds: None,
         counts: BTreeMap::new(),
         ids: Vec::new(),
+        longest: Default::default(),
+        doubtful: 0,
     };
     chaos.new_manager().await;
     for _ in 0..steps {
@@ -480,8 +629,8 @@ async fn nothing_is_left_whatever_dies() {
     chaos.gather(true).await;
     // Some end one by one, and then the fork server has no more open than before.
     for live in std::mem::take(&mut chaos.live) {
-        soon("the kill", live.session.kill(KillOptions::NOW)).await.expect("proven");
-        see_off(live).await;
+        chaos.live.push(live);
+        chaos.kill(chaos.live.len() - 1, "the end").await;
     }
     let fork_server = chaos.manager().fork_server().pid;
     soon("the fork server's descriptors are as before", async {
@@ -494,15 +643,15 @@ async fn nothing_is_left_whatever_dies() {
     chaos.start().await;
     chaos.start().await;
     chaos.prompt(0, true).await;
-    let Chaos { state_dir, manager, live, counts, ids, ours, .. } = chaos;
-    let manager = manager.expect("a manager");
+    let manager = chaos.manager().clone();
     for receipt in soon("the shutdown", manager.shutdown()).await {
         assert!(receipt.is_empty(), "{receipt:?}");
     }
-    for live in live {
-        see_off(live).await;
+    for live in std::mem::take(&mut chaos.live) {
+        chaos.see_off(live).await;
     }
-    drop(manager);
+    let Chaos { state_dir, manager: last, counts, ids, ours, longest, doubtful, .. } = chaos;
+    drop((manager, last));
     let alive: Vec<_> = ours.iter().filter(|id| !is_gone(**id)).collect();
     assert!(alive.is_empty(), "of {} processes of ours: {alive:?}", ours.len());
     let known: BTreeSet<&str> = ids.iter().map(String::as_str).collect();
@@ -520,5 +669,12 @@ async fn nothing_is_left_whatever_dies() {
     fs::remove_dir_all(&state_dir).expect("removed");
     let groups = cgroups_of(std::process::id());
     assert!(groups.is_empty(), "{groups:?}");
-    println!("chaos: {} sessions in {:?}; {counts:?}; nothing left", ids.len(), began.elapsed());
+    let took = began.elapsed();
+    let rate = steps as f64 / took.as_secs_f64();
+    println!(
+        "chaos: {} sessions, {steps} steps in {took:?} ({rate:.1} a second); {counts:#?}; nothing left",
+        ids.len()
+    );
+    println!("chaos: longest kill {:?} (in {:?}); {doubtful} receipts without proof", longest.0, longest.1);
+    assert!(longest.0 <= CALL, "a kill took {:?} in {:?}", longest.0, longest.1);
 }

@@ -11,6 +11,7 @@ use std::{
     process::ExitCode,
     sync::Arc,
     thread,
+    time::{Duration, Instant},
 };
 
 use agent_proxy_tests::{
@@ -22,11 +23,16 @@ use agent_proxy_tests::{
 use libtest_mimic::{Arguments, Trial};
 use proxy_manager::{
     AbortPolicy, AgentSessionConfig, EndReason, Envelope, Error, Event, KillOptions, Lifecycle, OnMissing, ProcessId,
-    PromptMode, ProxyManager, Restart, Resume, ResumeFrom, SessionHandle, SessionState, SessionStatus, Signal,
+    PromptMode, ProxyManager, Receipt, Restart, Resume, ResumeFrom, SessionHandle, SessionState, SessionStatus, Signal,
+    Subscription,
 };
 use registry::{Input, Output, PidFd, Spawn, Spawned};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use tempfile::TempDir;
 use tokio::{io::AsyncBufReadExt, net::unix::pipe};
+
+/// Longest time of a kill at once, and from a proxy's death to its session's end.
+const CALL: Duration = Duration::from_secs(3);
 
 const ALL: &[Mode] = &[Mode::Idle, Mode::Turn, Mode::Tool];
 
@@ -52,6 +58,12 @@ enum Row {
     Restart(Victim),
     /// The fork server dies with the host alive; the next manager goes on.
     ForkServer,
+    /// These die with the host alive, and it goes on itself.
+    HostGoesOn(&'static [Victim]),
+    /// These are stopped with the host alive, and the session goes on.
+    Stop(&'static [Victim]),
+    /// A resource of one is limited by a stranger, hard or not, before the session ends; the host goes on.
+    Limit(Victim, Resource, bool),
     /// All die with the machine.
     Boot,
     /// The agent has no such conversation any more.
@@ -73,6 +85,25 @@ const ROWS: &[(&str, Row, bool, &[Mode])] = &[
     ("the_agent_dies", Row::Restart(Victim::Agent), false, ALL),
     ("the_fork_server_dies", Row::ForkServer, false, ALL),
     ("the_fork_server_of_a_session_that_outlives_its_host_dies", Row::ForkServer, true, ALL),
+    ("the_fork_server_dies_and_its_host_goes_on", Row::HostGoesOn(&[Victim::ForkServer]), false, ALL),
+    ("proxy_and_fork_server_die", Row::HostGoesOn(&[Victim::ForkServer, Victim::Proxy]), false, ALL),
+    (
+        "proxy_and_fork_server_of_a_session_that_outlives_its_host_die",
+        Row::HostGoesOn(&[Victim::ForkServer, Victim::Proxy]),
+        true,
+        ALL,
+    ),
+    ("the_fork_server_is_stopped", Row::Stop(&[Victim::ForkServer]), false, ALL),
+    ("the_proxy_is_stopped", Row::Stop(&[Victim::Proxy]), false, ALL),
+    ("proxy_and_fork_server_are_stopped", Row::Stop(&[Victim::ForkServer, Victim::Proxy]), false, ALL),
+    ("files_of_the_fork_server_are_limited", Row::Limit(Victim::ForkServer, Resource::Nofile, false), false, ALL),
+    ("files_of_the_fork_server_are_limited_hard", Row::Limit(Victim::ForkServer, Resource::Nofile, true), false, ALL),
+    ("time_of_the_fork_server_is_limited", Row::Limit(Victim::ForkServer, Resource::Cpu, true), false, ALL),
+    ("writes_of_the_fork_server_are_limited", Row::Limit(Victim::ForkServer, Resource::Fsize, true), false, ALL),
+    ("files_of_the_proxy_are_limited", Row::Limit(Victim::Proxy, Resource::Nofile, false), false, ALL),
+    ("files_of_the_proxy_are_limited_hard", Row::Limit(Victim::Proxy, Resource::Nofile, true), false, ALL),
+    ("time_of_the_proxy_is_limited", Row::Limit(Victim::Proxy, Resource::Cpu, true), false, ALL),
+    ("writes_of_the_proxy_are_limited", Row::Limit(Victim::Proxy, Resource::Fsize, true), false, ALL),
     ("the_machine_boots_anew", Row::Boot, false, &[Mode::Turn]),
     ("the_machine_of_a_session_that_outlives_its_host_boots_anew", Row::Boot, true, &[Mode::Turn]),
     ("the_conversation_is_gone", Row::ConversationGone, false, ALL),
@@ -120,6 +151,9 @@ async fn run(row: Row, stage: impl Future<Output = Stage>) {
         Row::Detach => stage.outlives().await,
         Row::Restart(victim) => stage.restarts(victim).await,
         Row::ForkServer => stage.fork_server_dies().await,
+        Row::HostGoesOn(victims) => stage.host_goes_on(victims).await,
+        Row::Stop(victims) => stage.is_stopped(victims).await,
+        Row::Limit(victim, resource, hard) => stage.is_limited(victim, resource, hard).await,
         Row::Boot => stage.boots_anew().await,
         Row::ConversationGone => stage.conversation_is_gone().await,
         Row::StoreGone => stage.store_is_gone().await,
@@ -412,11 +446,91 @@ impl Stage {
         .await;
         assert_eq!(reason, EndReason::ForkServerDied);
         self.nothing_runs();
-        // This manager starts nothing any more, and says so.
-        let error = first.resume_session(&self.lasting.id).await.expect_err("refused");
-        assert!(matches!(error, Error::ForkServerDied), "{error}");
         first.shutdown().await;
         self.goes_on().await;
+    }
+
+    /// The host ends what is left, proves it, and goes on with another fork server.
+    async fn host_goes_on(&self, victims: &[Victim]) {
+        let manager = self.manager().await;
+        let session = self.begun(&manager, self.config(self.lasting.id.as_str())).await;
+        let mut events = session.subscribe_from(session.info().last_offset);
+        let fork_server = manager.fork_server();
+        let struck = victims.iter().map(|victim| victim_of(*victim, &manager, &session)).collect::<Vec<_>>();
+        struck.iter().for_each(|process| send(*process, Signal::Stop));
+        struck.iter().for_each(|process| kill(*process));
+        let (reason, receipt) = self.rests(&mut events).await;
+        assert_eq!(reason, EndReason::ForkServerDied);
+        assert!(receipt.is_empty(), "{receipt:?}");
+        self.nothing_runs();
+        self.has_said(&self.events(&manager).await);
+        let session = soon("a resume", manager.resume_session(&self.lasting.id)).await.expect("resumed");
+        assert_ne!(manager.fork_server(), fork_server);
+        self.remembers(&session).await;
+        self.killed(&session).await;
+        manager.shutdown().await;
+    }
+
+    /// How a session was suspended, or ended.
+    async fn rests(&self, events: &mut Subscription) -> (EndReason, Box<Receipt>) {
+        event(events, "its end", |envelope| match &envelope.event {
+            Event::SessionSuspended { reason, receipt } | Event::SessionEnded { reason, receipt } => {
+                Some((reason.clone(), receipt.clone().expect("a receipt")))
+            }
+            _ => None,
+        })
+        .await
+    }
+
+    /// What is stopped is continued, in whatever it does, without a call that needs it.
+    async fn is_stopped(&self, victims: &[Victim]) {
+        let manager = self.manager().await;
+        let session = self.begun(&manager, self.config(self.lasting.id.as_str())).await;
+        let stopped: Vec<_> = victims.iter().map(|victim| victim_of(*victim, &manager, &session)).collect();
+        stopped.iter().for_each(|process| send(*process, Signal::Stop));
+        let goes_on = async {
+            while stopped.iter().any(|process| system::state(process.pid) == Some('T')) {
+                tokio::task::yield_now().await;
+            }
+        };
+        soon("they go on", goes_on).await;
+        soon("an answer", session.ping()).await.expect("it goes on");
+        let began = Instant::now();
+        stopped.iter().for_each(|process| send(*process, Signal::Stop));
+        self.killed(&session).await;
+        assert!(began.elapsed() < CALL, "{:?}", began.elapsed());
+        self.nothing_runs();
+        works(&manager, self.config("next")).await;
+        manager.shutdown().await;
+    }
+
+    /// Whoever is ended by it or cannot look any more, nothing is left and another session goes on with the conversation.
+    async fn is_limited(&self, victim: Victim, resource: Resource, hard: bool) {
+        let manager = self.manager().await;
+        let session = self.begun(&manager, self.config(self.lasting.id.as_str())).await;
+        let mut events = session.subscribe_from(session.info().last_offset);
+        let process = victim_of(victim, &manager, &session);
+        let maximum = if hard { Some(0) } else { getrlimit(resource).maximum };
+        let limit = Rlimit { current: Some(0), maximum };
+        prlimit(Pid::from_raw(process.pid.cast_signed()), resource, limit).expect("lowered");
+        let began = Instant::now();
+        if victim == Victim::ForkServer {
+            kill(victim_of(Victim::Proxy, &manager, &session));
+        } else {
+            // A proxy that its limit has ended already has left a receipt.
+            self.killed(&session).await;
+        }
+        let (reason, receipt) = self.rests(&mut events).await;
+        assert!(receipt.is_empty() && began.elapsed() < CALL, "{reason} after {:?}: {receipt:?}", began.elapsed());
+        self.nothing_runs();
+        let from = ResumeFrom::Session { id: self.lasting.id.clone() };
+        let resume = Some(Resume { from, fork: false, on_missing: OnMissing::Fail });
+        let lifecycle = Lifecycle { key: None, ..self.config("next").lifecycle };
+        let config = AgentSessionConfig { resume, lifecycle, ..self.config("next") };
+        let session = soon("a session", manager.start_session(config)).await.expect("started");
+        self.remembers(&session).await;
+        self.killed(&session).await;
+        manager.shutdown().await;
     }
 
     /// After a reboot nothing of the session runs, and its numbers are other processes'.
@@ -498,9 +612,30 @@ impl Drop for Stranger {
     }
 }
 
+/// A session can be started and ended.
+async fn works(manager: &ProxyManager, config: AgentSessionConfig) {
+    let config = AgentSessionConfig { lifecycle: Lifecycle { key: None, ..config.lifecycle.clone() }, ..config };
+    let session = soon("a session", manager.start_session(config)).await.expect("started");
+    let receipt = soon("the kill", session.kill(KillOptions::NOW)).await.expect("killed");
+    assert!(receipt.is_empty(), "{receipt:?}");
+}
+
+fn victim_of(victim: Victim, manager: &ProxyManager, session: &SessionHandle) -> ProcessId {
+    match victim {
+        Victim::ForkServer => manager.fork_server(),
+        Victim::Proxy => session.info().proxy.expect("it runs"),
+        Victim::Agent => session.info().agent_process.expect("it runs"),
+        Victim::Host => registry::identify(std::process::id()).expect("alive"),
+    }
+}
+
 /// One that the death of another has ended already is dead, too.
 fn kill(process: ProcessId) {
-    match PidFd::open(process).and_then(|process| process.signal(Signal::Kill)) {
+    send(process, Signal::Kill);
+}
+
+fn send(process: ProcessId, signal: Signal) {
+    match PidFd::open(process).and_then(|process| process.signal(signal)) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => panic!("{process}: {error}"),
         _ => {}
     }

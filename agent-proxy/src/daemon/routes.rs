@@ -110,6 +110,7 @@ async fn health(State(manager): State<ProxyManager>) -> Json<Health> {
         sessions: live,
         waiting: manager.occupancy().waiting,
         damaged: manager.damage().iter().map(ToString::to_string).collect(),
+        degraded: manager.trouble(),
     })
 }
 

@@ -42,7 +42,7 @@ use self::{
     proxies::Proxies, waiting::Ready,
 };
 pub(crate) use self::{newcomers::LOOK_INTERVAL, probe::main as probe};
-use crate::{PROBE_ARG, PROXY_ARG, padded_argv, proxy};
+use crate::{PROBE_ARG, PROXY_ARG, own_limits::OwnLimits, padded_argv, proxy};
 
 /// Grace of what a dead proxy leaves.
 const ORPHAN_GRACE: Duration = Duration::from_millis(300);
@@ -83,6 +83,7 @@ struct Spare {
 
 struct ForkServer<'a> {
     adapters: &'a Adapters,
+    own_limits: OwnLimits,
     /// A pidfd of this very process, for the proxies: readable when their guard is gone.
     own: PidFd,
     title: Title,
@@ -147,6 +148,9 @@ impl<'a> ForkServer<'a> {
         let mut mask = SigSet::empty();
         mask.add(NixSignal::SIGCHLD);
         mask.add(NixSignal::SIGPIPE);
+        // Of limits that somebody has lowered: see `own_limits`.
+        mask.add(NixSignal::SIGXCPU);
+        mask.add(NixSignal::SIGXFSZ);
         mask.thread_block()?;
         let title = Title::locate()?;
         title.set("ap fork server", "agent-proxy: fork server")?;
@@ -171,6 +175,7 @@ impl<'a> ForkServer<'a> {
         control.send(&FromForkServer::Hello(Hello { version: VERSION, process: own.id() }));
         Ok(Self {
             adapters,
+            own_limits: OwnLimits::note(),
             own,
             title,
             control: Some(control),
@@ -197,6 +202,10 @@ impl<'a> ForkServer<'a> {
         self.keep_a_spare();
         loop {
             let ready = self.wait()?;
+            if !self.own_limits.restore_now_and_then() {
+                // Without it the proxies end their sessions, and the host those of dead proxies; it starts another one.
+                return Err(std::io::Error::other("somebody lowered its resource limits, and they cannot be raised"));
+            }
             self.turn(ready);
             self.keep_a_spare();
             let idle = self.proxies.is_empty() && self.guards.is_empty() && self.leaving.is_empty();
@@ -399,6 +408,8 @@ impl<'a> ForkServer<'a> {
     fn fork_ahead(&mut self) -> Result<Spare, WireError> {
         // The new process may get a pid that a guard still has on its list.
         self.guards.iter_mut().for_each(Guard::forked_another);
+        // The proxy has those of this process.
+        self.own_limits.restore();
         let (handover, theirs) = packet_pair().map_err(|error| failed(&error))?;
         let own = self.own.as_fd().try_clone_to_owned().map_err(|error| failed(&error))?;
         let fds = vec![theirs, own];

@@ -57,19 +57,18 @@ impl ForkServer<'_> {
         let events = fds.len();
         fds.extend(self.observer.as_fd().map(|events| PollFd::new(events, PollFlags::POLLIN)));
         let polled = match ppoll(&mut fds, timeout, None) {
-            // More than the limit on open files, which somebody has lowered: without the door and the observer it may do.
-            Err(Errno::EINVAL) => ppoll(&mut fds[..doors], timeout, None).map(|_| false),
-            polled => polled.map(|_| true),
+            // More than the limit on open files, which somebody has lowered.
+            Err(Errno::EINVAL) if self.own_limits.restore() => ppoll(&mut fds, timeout, None),
+            polled => polled,
         };
         let is_ready = |fds: &[PollFd<'_>]| fds.iter().any(|fd| fd.any().unwrap_or(true));
         match polled {
-            // Nobody knows of those that could not be polled.
-            Ok(all) => Ok(Ready {
+            Ok(_) => Ok(Ready {
                 signals: is_ready(&fds[..1]),
                 control: is_ready(&fds[1..doors.min(2)]),
                 host: is_ready(&fds[doors.min(2)..doors]),
-                door: !all || is_ready(&fds[doors..events]),
-                events: !all || is_ready(&fds[events..]),
+                door: is_ready(&fds[doors..events]),
+                events: is_ready(&fds[events..]),
             }),
             Err(Errno::EINTR) => Ok(Ready::default()),
             Err(error) => Err(error.into()),

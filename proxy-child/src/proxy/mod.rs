@@ -39,6 +39,7 @@ use registry::Title;
 use tokio::io::unix::AsyncFd;
 
 use self::{agent::Output, kept::Kept, link::Link, session::Session};
+use crate::own_limits::OwnLimits;
 
 /// Descriptors that a proxy gets: the socket on which the fork server hands it its session, and a pidfd of the fork server.
 pub(crate) const FDS: usize = 2;
@@ -73,6 +74,9 @@ fn run(title: Title, fds: Vec<OwnedFd>, adapters: &Adapters) -> std::io::Result<
     let mut mask = SigSet::empty();
     mask.add(Signal::SIGCHLD);
     mask.add(Signal::SIGPIPE);
+    // Of limits that somebody has lowered: see `own_limits`.
+    mask.add(Signal::SIGXCPU);
+    mask.add(Signal::SIGXFSZ);
     mask.thread_block()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     runtime.block_on(async {
@@ -202,6 +206,7 @@ impl Proxy<'_> {
         self.session.greet(&mut self.link);
         self.link.flush();
         let (mut lost_host, mut gave_up) = (false, false);
+        let mut own_limits = OwnLimits::note();
         while self.session.ended().is_none() {
             // A write may notice the host's end before a read does.
             let closed = self.link.is_closed() && self.link.detached().is_none();
@@ -214,6 +219,8 @@ impl Proxy<'_> {
                 self.give_up();
             }
             let wake = self.wait().await;
+            // Without enough files it goes on as it can: what it cannot prove the fork server is asked for.
+            let _ = own_limits.restore_now_and_then();
             self.handle(wake);
             // Answers first: nobody shall wait for a look at the processes.
             self.link.flush();

@@ -216,6 +216,12 @@ impl ProxyManager {
         let conversation =
             Conversation::new(leases.clone(), card.family.clone(), card.store.clone(), agent, id, Is::Its)
                 .within(card.labels.home.is_some());
+        // Without its journal it is known from now on, by its marker and its proxy.
+        let journal = journal.unwrap_or_else(|| {
+            let mut journal = self.journal_of(session.id().clone(), &card.enclosure, server.id());
+            journal.began_with(proxy);
+            journal
+        });
         let adoption = Adoption {
             native_files: card.native_files.clone(),
             proxy,
@@ -229,7 +235,7 @@ impl ProxyManager {
             max_turns: card.max_turns,
             enclosure: card.enclosure,
             conversation,
-            journal,
+            journal: Some(journal),
             source_base: card.source_base,
             lifecycle,
             slot,

@@ -36,7 +36,7 @@ use crate::{
     claims::Claims,
     containment::Containing,
     directory::Directory,
-    fork_server::ForkServer,
+    fork_server::{ForkServer, ForkServers},
     history::{HistoryLimits, Log, Streams},
     homes::Homes,
     launch::{self, Kit},
@@ -67,7 +67,9 @@ const LAST_COMMIT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 struct Inner {
     directory: Arc<Directory>,
-    fork_server: Arc<ForkServer>,
+    fork_servers: Arc<ForkServers>,
+    /// This process.
+    host: ProcessId,
     /// Those of earlier managers, with the sessions that outlived them.
     adopted: Mutex<Vec<Arc<ForkServer>>>,
     reattached: Mutex<Vec<SessionId>>,
@@ -117,10 +119,12 @@ impl ProxyManager {
             fork_server.finish(deadlines.shutdown, true).await;
             return Err(error);
         }
-        let claims = Claims::new(fork_server.host(), fork_server.id());
+        let host = fork_server.host();
+        let claims = Claims::new(host, fork_server.id());
         let inner = Inner {
             directory,
-            fork_server,
+            fork_servers: Arc::new(ForkServers::new(fork_server, child, deadlines)),
+            host,
             adopted: Mutex::default(),
             reattached: Mutex::default(),
             kit: Mutex::new(Arc::new(kit)),
@@ -140,10 +144,10 @@ impl ProxyManager {
         };
         let resting = inner.restore(&|session| outlived.lives(session)).await;
         let manager = Self { inner: Arc::new(inner) };
+        manager.inner.keep_a_fork_server();
         retention::keep(&manager.inner, retention);
         beats::keep(&manager.inner);
         manager.flush_log().await;
-        let host = manager.inner.fork_server.host();
         manager.reattach(outlived, host).await;
         for session in resting {
             manager.wake_for_missed(session).await;
@@ -379,7 +383,7 @@ impl ProxyManager {
     /// alive; where a kill failed it is one with survivors or without proof ([`Receipt::is_empty`] is false). Every
     /// later call fails with [`Error::ShutDown`]; a second shutdown waits for the first and returns nothing.
     pub async fn shutdown(&self) -> Vec<Receipt> {
-        let Inner { directory, fork_server, deadlines, shutdown, .. } = &*self.inner;
+        let Inner { directory, fork_servers, deadlines, shutdown, .. } = &*self.inner;
         directory.close();
         self.inner.admission.close(Error::ShutDown);
         let _one_at_a_time = shutdown.lock().await;
@@ -408,7 +412,7 @@ impl ProxyManager {
             }
         }
         let proven = receipts.iter().all(|receipt| receipt.proof != Proof::None);
-        fork_server.finish(deadlines.shutdown, proven).await;
+        fork_servers.close().finish(deadlines.shutdown, proven).await;
         let adopted = std::mem::take(&mut *self.inner.adopted.lock().unwrap_or_else(PoisonError::into_inner));
         for fork_server in adopted {
             fork_server.finish(deadlines.shutdown, proven).await;
@@ -467,23 +471,44 @@ impl ProxyManager {
     /// # Errors
     /// [`Error::ForkServerDied`]; [`Error::Deadline`]; [`Error::System`].
     pub async fn capabilities(&self) -> Result<Capabilities> {
-        self.inner.containing.capabilities(&self.inner.fork_server).await
+        self.inner.containing.capabilities(&*self.inner.fork_servers.living().await?).await
     }
 
-    /// The fork server's process.
+    /// The fork server's process. When it dies another one takes its place.
     pub fn fork_server(&self) -> ProcessId {
-        self.inner.fork_server.id()
+        self.inner.fork_servers.latest().id()
+    }
+
+    /// What this manager cannot do now, and why; empty if all is well. Meanwhile sessions cannot be started, while the rest goes on.
+    pub fn trouble(&self) -> Vec<String> {
+        self.inner.fork_servers.trouble().into_iter().collect()
     }
 
     /// The processes that everything which sessions start is below: the fork server, and those of earlier managers whose sessions
     /// outlived them.
     pub fn fork_servers(&self) -> Vec<ProcessId> {
         let adopted = self.inner.adopted.lock().unwrap_or_else(PoisonError::into_inner);
-        [self.fork_server()].into_iter().chain(adopted.iter().map(|server| server.id())).collect()
+        let adopted = adopted.iter().filter(|server| !server.is_dead()).map(|server| server.id());
+        [self.fork_server()].into_iter().chain(adopted).collect()
     }
 
     fn open(&self) -> Result<()> {
         if self.inner.directory.is_closed() { Err(Error::ShutDown) } else { Ok(()) }
+    }
+}
+
+impl Inner {
+    /// Has another fork server started when this one dies, for as long as there is a manager.
+    fn keep_a_fork_server(self: &Arc<Self>) {
+        let (servers, inner) = (self.fork_servers.clone(), Arc::downgrade(self));
+        let (containing, leases) = (inner.clone(), inner);
+        let groups = move || containing.upgrade().map(|inner| inner.containing.groups());
+        let replaced = move |server| {
+            if let Some(inner) = leases.upgrade() {
+                inner.leases.guarded_by(server);
+            }
+        };
+        tokio::spawn(servers.keep(groups, replaced));
     }
 }
 
@@ -493,7 +518,7 @@ impl Drop for Inner {
         for session in self.directory.all() {
             session.let_go();
         }
-        self.fork_server.close();
+        self.fork_servers.close().close();
         for fork_server in self.adopted.get_mut().unwrap_or_else(PoisonError::into_inner) {
             fork_server.close();
         }

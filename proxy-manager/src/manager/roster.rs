@@ -185,6 +185,7 @@ impl ProxyManager {
             return Ok(None);
         };
         let id = record.session_id.clone();
+        self.ends_if_ending(&id).await;
         match self.inner.directory.get(&id) {
             Ok(session) if session.is_suspended() => {
                 let AgentSessionConfig { env, mcp_servers, endpoint, .. } = config.clone();

@@ -7,7 +7,7 @@ use std::{
     task::Poll,
 };
 
-use ipc_protocol::{AgentSessionConfig, EndReason, Lifecycle, SessionId};
+use ipc_protocol::{AgentSessionConfig, Enclosure, EndReason, Lifecycle, ProcessId, SessionId};
 
 use super::{Inner, ProxyManager, suspend::Before};
 use crate::{
@@ -64,14 +64,11 @@ impl ProxyManager {
         mut config: AgentSessionConfig,
         before: Option<Before<'_>>,
     ) -> Result<SessionHandle> {
-        let Inner { directory, fork_server, deadlines, streams, containing, homes, records, admission, .. } =
+        let Inner { directory, fork_servers, deadlines, streams, containing, homes, records, admission, .. } =
             &*self.inner;
-        if fork_server.is_dead() {
-            return Err(Error::ForkServerDied);
-        }
         config.lifecycle.idle_suspend_ms.get_or_insert(self.inner.idle_suspend_ms);
         let given = before.as_ref().map_or_else(|| Arc::new(config.clone()), |before| before.given.clone());
-        let mut launch = self.plan(config)?;
+        let mut launch = self.plan_after_end(config).await?;
         // Its profile may become another agent's, and the conversation does not.
         let given = match given.agent.is_empty() {
             true => Arc::new(AgentSessionConfig { agent: launch.labels.agent.clone(), ..given.as_ref().clone() }),
@@ -82,10 +79,11 @@ impl ProxyManager {
         }
         let claim = Claim { user: launch.labels.user_id.clone(), agent: launch.labels.agent.clone() };
         launch.slot = Some(admission.admit(claim).await?);
-        let held = containing.hold(launch.attempt.config.containment, launch.id(), fork_server).await?;
+        let fork_server = fork_servers.living().await?;
+        let held = containing.hold(launch.attempt.config.containment, launch.id(), &fork_server).await?;
         launch.hold(held);
         launch.detach = self.detach_of(&launch.attempt.config)?;
-        launch.journal = self.journal_of(&launch);
+        launch.journal = Some(self.journal_of(launch.id().clone(), &launch.enclosure, fork_server.id()));
         let (launch, aftermath) = make_ready(launch, homes, records).await?;
         let (ours, theirs) = sockets()?;
         let (id, labels) = (launch.id().clone(), launch.labels.clone());
@@ -116,7 +114,7 @@ impl ProxyManager {
         // One that was suspended is that again.
         let reason = if goes_on { EndReason::Suspended } else { EndReason::Killed };
         let abandoned = EndIfDropped(Some((&session, reason.clone())));
-        let fork = Fork { server: fork_server.clone(), socket: theirs };
+        let fork = Fork { server: fork_server, socket: theirs };
         let mut running = Box::pin(self.lives(task.run(directory.clone(), serial, fork), &session));
         // What it begins with, sending the order to fork, is done here and now: waking another thread takes longer.
         let over = poll_fn(|context| Poll::Ready(running.as_mut().poll(context).is_ready())).await;
@@ -195,6 +193,24 @@ impl ProxyManager {
         })
     }
 
+    /// As [`ProxyManager::plan`]; a session that has the conversation and is about to end is waited for.
+    async fn plan_after_end(&self, config: AgentSessionConfig) -> Result<Launch> {
+        match self.plan(config.clone()) {
+            Err(Error::NativeSessionBusy { session, manager: None, .. }) if self.ends_if_ending(&session).await => {
+                self.plan(config)
+            }
+            planned => planned,
+        }
+    }
+
+    /// Waits for the end of a session that is about to end. Whether it has ended.
+    pub(super) async fn ends_if_ending(&self, session: &SessionId) -> bool {
+        match self.inner.directory.get(session) {
+            Ok(session) => session.ends_if_ending().await,
+            Err(_) => false,
+        }
+    }
+
     fn plan(&self, config: AgentSessionConfig) -> Result<Launch> {
         let Inner { homes, leases, .. } = &*self.inner;
         Launch::plan(config, &Around { kit: &self.kit(), homes, leases, past: &|id| self.past(id) })
@@ -216,21 +232,21 @@ impl ProxyManager {
         })
     }
 
-    /// The journal of a session that is about to start, if there is a place for it.
-    fn journal_of(&self, launch: &Launch) -> Option<Journal> {
+    /// The journal of a session: on disk with a state directory, else for this manager alone.
+    pub(super) fn journal_of(&self, session: SessionId, enclosure: &Enclosure, fork_server: ProcessId) -> Journal {
         let state = self.inner.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let state = state.as_ref()?;
+        let place = state.as_ref().map(|state| state.place.clone()).unwrap_or_default();
         let header = Header {
-            session: launch.id().clone(),
-            marker: launch.enclosure.marker.clone(),
-            place: state.place.clone(),
+            session,
+            marker: enclosure.marker.clone(),
+            place,
             since: registry::now_in_ticks(),
-            strict: launch.enclosure.strict,
-            host: self.inner.fork_server.host(),
-            fork_server: self.inner.fork_server.id(),
-            cgroup: launch.enclosure.cgroup.clone(),
+            strict: enclosure.strict,
+            host: self.inner.host,
+            fork_server,
+            cgroup: enclosure.cgroup.clone(),
         };
-        Some(Journal::new(state.sessions.clone(), header))
+        Journal::new(state.as_ref().map(|state| state.sessions.clone()), header)
     }
 }
 

@@ -351,6 +351,7 @@ impl ProxyManager {
         options: ResumeOptions,
     ) -> Result<SessionHandle> {
         self.open()?;
+        self.ends_if_ending(id).await;
         let (_reserved, before) = self.inner.directory.reserve_suspended(id)?;
         let lives = before.lives();
         if before.is_handed_over() && !take_back {

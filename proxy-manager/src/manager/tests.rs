@@ -44,7 +44,8 @@ impl Place {
         let containing = Containing::probe(Containment::Baseline, Some(Path::new("/nowhere")), HOST);
         let inner = Inner {
             directory,
-            fork_server,
+            fork_servers: Arc::new(ForkServers::new(fork_server, Child::Path("/nowhere".into()), deadlines)),
+            host: HOST,
             adopted: Mutex::default(),
             reattached: Mutex::default(),
             kit: Mutex::new(Arc::new(Kit { cwd: "/".to_owned(), max_depth: 3, ..Kit::default() })),

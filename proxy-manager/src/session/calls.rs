@@ -20,6 +20,8 @@ use crate::{Deadlines, Error, Result, blocking::blocking, history::Writer};
 
 /// How long a proxy may not answer before it is looked whether somebody has stopped it.
 const STOPPED: Duration = Duration::from_millis(500);
+/// Longest wait of a kill for the event log, once all has ended.
+const TELLING: Duration = Duration::from_secs(2);
 
 impl Session {
     /// Prompts the agent. One that has to wait for its turn is appended first, as the action that it is from then on.
@@ -217,8 +219,8 @@ impl Session {
 
     pub(crate) async fn processes(&self) -> Result<Vec<ProcessInfo>> {
         let listed = self.call("listing processes", Duration::ZERO, &self.control, Control::ListProcesses).await;
-        // A session that ended meanwhile has none.
-        if listed.is_err() && self.ended().is_some() { Ok(Vec::new()) } else { listed }
+        // A session that has ended meanwhile has none, and one that is about to end is waited for: nobody else knows what it has.
+        if listed.is_err() && self.ends_if_ending().await { Ok(Vec::new()) } else { listed }
     }
 
     /// Waits for an answer that only the proxy can give: if somebody stops or freezes it, it is continued.
@@ -296,7 +298,33 @@ impl Session {
             }
             latest.what_was_ended()
         };
-        self.end_latest(options, &reason, end).await
+        let ended = self.end_latest(options, &reason, end).await;
+        // Whoever has the receipt finds the end among the events.
+        let history = self.history();
+        if within(TELLING, history.reaches(history.assigned())).await.is_none() {
+            tracing::warn!(session = %self.id, "the session's end is not in the event log yet");
+        }
+        ended
+    }
+
+    /// Waits for the end of a session that is about to end: somebody wants it to, or its agent or its proxy is dead. Whether it has
+    /// ended by now.
+    pub(crate) async fn ends_if_ending(&self) -> bool {
+        if self.ended().is_none() && self.is_ending() {
+            let longest = self.longest_kill(KillOptions::default());
+            // One that takes longer is refused as one that lives.
+            within(longest, self.rests()).await;
+        }
+        self.ended().is_some()
+    }
+
+    fn is_ending(&self) -> bool {
+        let supervised = {
+            let view = self.view.borrow();
+            [view.agent, view.proxy]
+        };
+        let is_wanted = *self.demand.borrow() == Demand::Live;
+        self.is_closing() || !is_wanted || supervised.into_iter().flatten().any(registry::is_doomed)
     }
 
     /// What was ended of one that an earlier manager left suspended is in its stream. Where it is not any more, or cannot be read

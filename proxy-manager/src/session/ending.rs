@@ -1,8 +1,8 @@
 //! How a session comes to its end: who was asked, who said what, and when that is enough. No I/O.
 //!
 //! Asked to end, the proxy says how (`Ended`) and exits; the fork server then reports it gone, with what it left. A proxy
-//! that does not answer in time is wedged: the fork server is asked instead. If the fork server is dead the proxy's own
-//! word is all there is; if both are dead, nobody can tell.
+//! that does not answer in time is wedged: the fork server is asked instead. If the fork server is dead the proxy ends the
+//! session by itself. If it is dead too, or does not do it in time, the host sweeps the session in the fork server's place.
 
 use std::time::Duration;
 
@@ -19,6 +19,24 @@ pub(crate) enum Step {
     AskProxy(KillOptions, EndReason),
     /// Send `Kill` to the fork server.
     AskForkServer(KillOptions),
+    /// Sweep the session: nobody else can end it any more.
+    Sweep,
+}
+
+/// How long a proxy that has lost its fork server may take to end its session, which it does with a grace of 300 ms.
+const LONELY_PROXY: Duration = Duration::from_millis(1200);
+
+/// Whether the host sweeps the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sweep {
+    /// There is no need, or the session is not known well enough.
+    No,
+    /// The fork server is dead: at this time, unless the proxy proves the end before.
+    Due(Instant),
+    /// It is under way.
+    Running,
+    /// It has brought what it could.
+    Done,
 }
 
 /// The end of a session.
@@ -49,6 +67,7 @@ pub(crate) struct Ending {
     has_said: bool,
     gone: Option<Gone>,
     guard_dead: bool,
+    sweep: Sweep,
     closed: bool,
     /// When the words that are still missing are given up.
     give_up: Option<Instant>,
@@ -66,6 +85,7 @@ impl Ending {
             has_said: false,
             gone: None,
             guard_dead: false,
+            sweep: Sweep::No,
             closed: false,
             give_up: None,
         }
@@ -98,7 +118,7 @@ impl Ending {
         self.closed = true;
         // Its kill takes up to the grace, before its word can be expected.
         self.give_up = now.checked_add(options.grace.saturating_add(self.last_word));
-        self.ask_fork_server()
+        if self.guard_dead { self.sweep_if_due(now) } else { self.ask_fork_server() }
     }
 
     fn ask_fork_server(&mut self) -> Step {
@@ -123,16 +143,45 @@ impl Ending {
         self.expect_last_word(now);
     }
 
-    /// The fork server is dead.
-    pub(crate) fn guard_dead(&mut self, now: Instant) {
+    /// The fork server is dead. `can_sweep`: the host knows enough of the session to end it in its place.
+    pub(crate) fn guard_dead(&mut self, can_sweep: bool, now: Instant) -> Step {
         self.guard_dead = true;
         self.expect_last_word(now);
+        if can_sweep && self.gone.is_none() && self.sweep == Sweep::No {
+            // A proxy that did not do it when it was asked will not do it now.
+            let is_wedged = self.kill.as_ref().is_some_and(|kill| kill.escalated);
+            self.sweep = Sweep::Due(if is_wedged { now } else { now + LONELY_PROXY });
+        }
+        self.sweep_if_due(now)
     }
 
     /// The connection to the proxy is at its end.
-    pub(crate) fn closed(&mut self, now: Instant) {
+    pub(crate) fn closed(&mut self, now: Instant) -> Step {
         self.closed = true;
         self.expect_last_word(now);
+        self.sweep_if_due(now)
+    }
+
+    /// The sweep has ended; without a receipt it could not be done.
+    pub(crate) fn swept(&mut self, receipt: Option<Box<Receipt>>, now: Instant) {
+        self.sweep = Sweep::Done;
+        self.gone = receipt.map(|receipt| Gone { exit: None, receipt });
+        // The proxy is dead by now: what it wrote is read, and no more is waited for.
+        self.give_up = Some(now + self.last_word);
+    }
+
+    /// Whether the proxy has proven that nothing is left.
+    fn has_proven(&self) -> bool {
+        self.said.as_ref().is_some_and(|(_, receipt)| receipt.is_empty())
+    }
+
+    fn sweep_if_due(&mut self, now: Instant) -> Step {
+        let Sweep::Due(due) = self.sweep else { return Step::Nothing };
+        if self.has_proven() || !(self.closed || due <= now) {
+            return Step::Nothing;
+        }
+        self.sweep = Sweep::Running;
+        Step::Sweep
     }
 
     fn expect_last_word(&mut self, now: Instant) {
@@ -159,11 +208,16 @@ impl Ending {
     /// When [`Ending::tick`] is due.
     pub(crate) fn next(&self) -> Option<Instant> {
         let patience = self.kill.as_ref().filter(|kill| !kill.escalated && self.said.is_none());
-        [patience.and_then(|kill| kill.patience), self.give_up].into_iter().flatten().min()
+        let give_up = self.give_up.filter(|_| self.sweep != Sweep::Running);
+        let sweep = if let Sweep::Due(due) = self.sweep { Some(due).filter(|_| !self.has_proven()) } else { None };
+        [patience.and_then(|kill| kill.patience), give_up, sweep].into_iter().flatten().min()
     }
 
     /// Time has passed.
     pub(crate) fn tick(&mut self, now: Instant) -> Step {
+        if let Step::Sweep = self.sweep_if_due(now) {
+            return Step::Sweep;
+        }
         let late = |kill: &Kill| !kill.escalated && kill.patience.is_some_and(|patience| patience <= now);
         if self.said.is_some() || !self.kill.as_ref().is_some_and(late) {
             return Step::Nothing;
@@ -177,12 +231,15 @@ impl Ending {
 
     /// The end, once enough is known.
     pub(crate) fn verdict(&mut self, now: Instant) -> Option<End> {
+        if self.sweep == Sweep::Running {
+            return None;
+        }
         let late = self.give_up.is_some_and(|give_up| give_up <= now);
         let enough = match (&self.gone, self.guard_dead) {
             // What the proxy said comes before the end of its connection.
             (Some(_), _) => self.closed || self.said.is_some(),
             // A proxy that has said so closes once its host has all of it; else it would leave it to the next host as unheard.
-            (None, true) => self.closed,
+            (None, true) => self.closed && (!matches!(self.sweep, Sweep::Due(_)) || self.has_proven()),
             (None, false) => false,
         };
         if !enough && !late {

@@ -204,6 +204,8 @@ pub(crate) struct Session {
     tally: Arc<Mutex<Tally>>,
     /// No prompt is taken any more.
     drains: AtomicBool,
+    /// It is on its way out: no call can be answered any more.
+    is_closing: AtomicBool,
     demand: watch::Sender<Demand>,
     control: mpsc::Sender<Control>,
     say: mpsc::Sender<Say>,
@@ -386,6 +388,7 @@ impl Session {
             view: watch::Sender::new(view),
             tally: Arc::new(Mutex::new(Tally::new())),
             drains: AtomicBool::new(false),
+            is_closing: AtomicBool::new(false),
             demand,
             control,
             say,
@@ -525,6 +528,15 @@ impl Session {
     /// From now on no prompt is taken.
     pub(crate) fn drain(&self) {
         self.drains.store(true, Ordering::Release);
+    }
+
+    /// From now on no call can be answered.
+    pub(crate) fn closes(&self) {
+        self.is_closing.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_draining(&self) -> bool {

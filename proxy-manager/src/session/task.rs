@@ -9,7 +9,7 @@ use std::{
 };
 
 use ipc_protocol::{
-    Enclosure, Json, KillOptions, Limits, ProcessId,
+    Enclosure, Json, KillOptions, Limits, ProcessId, Receipt,
     codec::Inbox,
     message::{Detach, ToForkServer},
     packet,
@@ -228,6 +228,7 @@ async fn attend(
     let mut inbox = Inbox::default();
     let history = session.history();
     let mut view = session.watch();
+    let mut sweep = None;
     core.write_journal();
     send_orders(server, &mut order, core)?;
     flush(&writer, core);
@@ -238,6 +239,9 @@ async fn attend(
         flush(&writer, core);
         if core.is_over() || core.is_to_be_started_again() {
             return Ok(());
+        }
+        if let Some(record) = core.take_sweep() {
+            sweep = Some(server.sweep(record));
         }
         let due = core.next();
         // Backpressure: what is not read here holds up the proxy, and that the agent.
@@ -263,6 +267,10 @@ async fn attend(
             () = history.changed() => {}
             Some(command) = say.recv(), if takes_prompts && !core.is_behind() && !core.has_unsent() => core.say(command, Instant::now()),
             word = words.recv(), if listens_to_server => listens_to_server = hear(word, core),
+            receipt = swept(&mut sweep), if sweep.is_some() => {
+                sweep = None;
+                core.swept(receipt, Instant::now());
+            }
         }
         // Neither a flood from the proxy nor one from the fork server holds up the other.
         if listens_to_server {
@@ -284,6 +292,14 @@ async fn attend(
         if large {
             yield_now().await;
         }
+    }
+}
+
+/// What a sweep comes to; `None` where it could not be done.
+async fn swept(sweep: &mut Option<oneshot::Receiver<Receipt>>) -> Option<Receipt> {
+    match sweep {
+        Some(receipt) => receipt.await.ok(),
+        None => None,
     }
 }
 

@@ -55,11 +55,26 @@ pub(super) enum StaleGroup {
     Locked(PathBuf),
     /// Ours to empty, as long as the lock is held.
     Taken(Group),
+    /// This manager's own, and not to be looked at: nobody knows whether it is empty.
+    Unopened,
 }
 
 impl StaleGroup {
     pub(super) fn new(path: Option<&str>) -> Self {
         path.map_or(Self::None { had: false }, |path| Self::Locked(PathBuf::from(path)))
+    }
+
+    /// That of a session of this manager, whose fork server is dead.
+    pub(super) fn of_own(path: Option<&str>) -> Self {
+        let Some(path) = path else { return Self::None { had: false } };
+        match Group::open(Path::new(path)) {
+            Ok(group) => Self::Taken(group),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::None { had: true },
+            Err(error) => {
+                tracing::warn!(path, %error, "a session's cgroup cannot be opened");
+                Self::Unopened
+            }
+        }
     }
 
     /// Tries to take a group that is still somebody's.
@@ -79,7 +94,7 @@ impl StaleGroup {
     pub(super) fn members(&self, out: &mut Vec<Pid>) -> io::Result<()> {
         match self {
             Self::Taken(group) => group.members(out),
-            Self::None { .. } | Self::Locked(_) => Ok(()),
+            Self::None { .. } | Self::Locked(_) | Self::Unopened => Ok(()),
         }
     }
 
@@ -99,6 +114,7 @@ impl StaleGroup {
         match self {
             Self::None { had } => had.then_some(true),
             Self::Locked(_) => None,
+            Self::Unopened => Some(false),
             Self::Taken(group) => {
                 let empty = group.is_populated().is_ok_and(|populated| !populated);
                 if empty && let Err(error) = group.remove() {

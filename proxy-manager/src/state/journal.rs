@@ -4,14 +4,14 @@
 //! process, and a reboot leaves nothing that would have to be ended.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     io::{self, Write},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
-use ipc_protocol::{Event, ProcessId};
+use ipc_protocol::{Event, Pid, ProcessId};
 use rustix::{
     fs::{AtFlags, Mode, OFlags},
     io::Errno,
@@ -19,7 +19,7 @@ use rustix::{
 
 use super::{
     Sessions,
-    record::{Header, Line, Record},
+    record::{Header, Line, PosixSession, Record},
 };
 
 /// A journal is written anew when it is longer than this and most of it is of the dead, in bytes.
@@ -29,15 +29,63 @@ const RETRY: Duration = Duration::from_secs(5);
 /// Living processes beyond which it is checked that they do live: ends can be missed.
 const MANY: usize = 8192;
 
+/// How old the number of forks may be that a POSIX session is noted with.
+const FORKS_AGE: Duration = Duration::from_millis(100);
+/// How long before a sweep by this manager nobody may have watched: a proxy that has lost its fork server is waited for first.
+const UNWATCHED: Duration = Duration::from_secs(3);
+
+/// Where what the supervisors leave goes to.
+#[derive(Debug, Default)]
+struct Surroundings {
+    /// The ancestors of this process; one of them adopts it.
+    reapers: Vec<ProcessId>,
+    /// The cgroup (version 2) of this process.
+    cgroup: Option<String>,
+}
+
+impl Surroundings {
+    /// Of this process. They are looked at once: an ancestor that dies later leaves it to another one of these.
+    fn here() -> Arc<Self> {
+        static HERE: OnceLock<Arc<Surroundings>> = OnceLock::new();
+        HERE.get_or_init(|| Arc::new(Self::look())).clone()
+    }
+
+    fn look() -> Self {
+        let mut reapers = Vec::new();
+        // Its own orphans are this process's where it is a subreaper, or the first of its PID namespace.
+        let adopts = std::process::id() == 1 || rustix::process::child_subreaper().is_ok_and(|adopts| adopts.is_some());
+        let mut next = registry::look(std::process::id()).ok().flatten();
+        while let Some(process) = next {
+            if adopts || process.id.pid != std::process::id() {
+                reapers.push(process.id);
+            }
+            next = registry::look(process.ppid).ok().flatten().filter(|parent| parent.id.pid != process.id.pid);
+        }
+        Self { reapers, cgroup: cgroup_of("self") }
+    }
+}
+
+/// The cgroup (version 2) of a process.
+pub(super) fn cgroup_of(process: &str) -> Option<String> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("0::").map(str::to_owned))
+}
+
 /// The one writer of a journal.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    sessions: Arc<Sessions>,
+    /// Where it is written; `None` without a state directory: then it is for this manager alone.
+    sessions: Option<Arc<Sessions>>,
     header: Header,
     /// Before the first write there is none.
     name: Option<String>,
     proxy: Option<ProcessId>,
     living: BTreeSet<ProcessId>,
+    /// The POSIX sessions that they are in, or were.
+    posix: BTreeMap<Pid, PosixSession>,
+    /// Forks on the machine, as of then.
+    forks: Option<(Instant, u64)>,
+    surroundings: Arc<Surroundings>,
     /// How many of them are looked after before they are checked.
     many: usize,
     file: Option<File>,
@@ -51,13 +99,16 @@ pub(crate) struct Journal {
 
 impl Journal {
     /// The journal of a session that is about to start. Nothing is written yet.
-    pub(crate) fn new(sessions: Arc<Sessions>, header: Header) -> Self {
+    pub(crate) fn new(sessions: Option<Arc<Sessions>>, header: Header) -> Self {
         Self {
             sessions,
             header,
             name: None,
             proxy: None,
             living: BTreeSet::new(),
+            posix: BTreeMap::new(),
+            forks: None,
+            surroundings: Surroundings::here(),
             many: MANY,
             file: None,
             batch: String::new(),
@@ -69,8 +120,22 @@ impl Journal {
 
     /// The journal that an earlier host of the session left under this name.
     pub(crate) fn taken_over(sessions: Arc<Sessions>, name: String, record: Record, host: ProcessId) -> Self {
-        let Record { header, proxy, living, .. } = record;
-        Self { name: Some(name), proxy, living, ..Self::new(sessions, Header { host, ..header }) }
+        let Record { header, proxy, living, posix, .. } = record;
+        Self { name: Some(name), proxy, living, posix, ..Self::new(Some(sessions), Header { host, ..header }) }
+    }
+
+    /// What is known of the session now, as it would be read back.
+    pub(crate) fn record(&self) -> Record {
+        let Surroundings { reapers, cgroup } = &*self.surroundings;
+        Record {
+            proxy: self.proxy,
+            living: self.living.clone(),
+            posix: self.posix.clone(),
+            reapers: reapers.clone(),
+            host_cgroup: cgroup.clone(),
+            unwatched_since: registry::ticks_ago(UNWATCHED).max(self.header.since),
+            ..Record::new(self.header.clone(), Some(self.header.fork_server))
+        }
     }
 
     /// Whether the session has this process.
@@ -90,6 +155,12 @@ impl Journal {
         }
     }
 
+    /// The session is known from now on, and has this proxy: nothing of it is older.
+    pub(crate) fn began_with(&mut self, proxy: ProcessId) {
+        self.header.since = self.header.since.min(proxy.start_time);
+        self.proxy(proxy);
+    }
+
     /// The session has this process.
     pub(crate) fn spawned(&mut self, process: ProcessId) {
         if self.living.insert(process) {
@@ -101,10 +172,35 @@ impl Journal {
         }
     }
 
+    /// One of its processes is in this POSIX session.
+    fn in_posix_session(&mut self, sid: Pid, since: u64) {
+        // What has not left that of its proxy yet is in that of all proxies.
+        if sid == 0 || sid == self.header.fork_server.pid || self.posix.contains_key(&sid) {
+            return;
+        }
+        // An older number is the safe one.
+        let is_old = |(at, _): &(Instant, u64)| at.elapsed() > FORKS_AGE;
+        if self.forks.as_ref().is_none_or(is_old) {
+            self.forks = registry::forks_since_boot().map(|forks| (Instant::now(), forks));
+        }
+        let Some((_, forks)) = self.forks else { return };
+        if self.posix.len() >= MANY
+            && let Some(oldest) = self.posix.values().min_by_key(|posix| posix.since).map(|posix| posix.sid)
+        {
+            self.posix.remove(&oldest);
+        }
+        let posix = PosixSession { sid, since, forks };
+        self.posix.insert(sid, posix);
+        Line::Posix(posix).write(&mut self.batch);
+    }
+
     /// Takes note of the processes that an event is about.
     pub(crate) fn note(&mut self, event: &Event) {
         match event {
-            Event::ProcessSpawned(info) => self.spawned(info.id),
+            Event::ProcessSpawned(info) => {
+                self.spawned(info.id);
+                self.in_posix_session(info.sid, info.id.start_time);
+            }
             Event::ProcessExited { process, .. } if self.living.remove(process) => {
                 Line::Exited(*process).write(&mut self.batch);
             }
@@ -114,10 +210,14 @@ impl Journal {
 
     /// Writes what was noted. A failure is returned once, and tried to be made good later.
     pub(crate) fn commit(&mut self) -> Option<io::Error> {
+        if self.sessions.is_none() {
+            self.batch.clear();
+            return None;
+        }
         let result = match (&mut self.file, self.broken) {
             (_, Some(retry)) if retry > Instant::now() => return None,
             (Some(_), None) if self.batch.is_empty() => return None,
-            (Some(_), None) if self.written > LONG.max(64 * self.living.len()) => self.rewrite(),
+            (Some(_), None) if self.written > LONG.max(64 * (self.living.len() + self.posix.len())) => self.rewrite(),
             (Some(file), None) => file.write_all(self.batch.as_bytes()),
             _ => self.rewrite(),
         };
@@ -142,25 +242,29 @@ impl Journal {
 
     /// Writes all that is known to another file, which takes the place of this one.
     fn rewrite(&mut self) -> io::Result<()> {
+        let Some(sessions) = &self.sessions else { return Ok(()) };
         let mut text = self.header.line();
-        for line in self.proxy.map(Line::Proxy).into_iter().chain(self.living.iter().copied().map(Line::Spawned)) {
+        let Surroundings { reapers, cgroup } = &*self.surroundings;
+        let around = reapers.iter().copied().map(Line::Reaper).chain(cgroup.clone().map(Line::HostCgroup));
+        let processes = self.proxy.map(Line::Proxy).into_iter().chain(self.living.iter().copied().map(Line::Spawned));
+        for line in around.chain(processes).chain(self.posix.values().copied().map(Line::Posix)) {
             line.write(&mut text);
         }
         // It has a name of its own from the start: a journal that an earlier session of that id left is not replaced.
         let name = match &self.name {
             Some(name) => name.clone(),
-            None => self.sessions.free_name(&self.header)?,
+            None => sessions.free_name(&self.header)?,
         };
         let draft = format!("{name}.draft");
         let flags =
             OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let mut file = File::from(rustix::fs::openat(&self.sessions.dir, &draft, flags, Mode::from_raw_mode(0o600))?);
+        let mut file = File::from(rustix::fs::openat(&sessions.dir, &draft, flags, Mode::from_raw_mode(0o600))?);
         let written = file
             .write_all(text.as_bytes())
-            .and_then(|()| Ok(rustix::fs::renameat(&self.sessions.dir, &draft, &self.sessions.dir, &name)?));
+            .and_then(|()| Ok(rustix::fs::renameat(&sessions.dir, &draft, &sessions.dir, &name)?));
         if let Err(error) = written {
             // What it fails with is no worse than the failure itself.
-            let _ = rustix::fs::unlinkat(&self.sessions.dir, &draft, AtFlags::empty());
+            let _ = rustix::fs::unlinkat(&sessions.dir, &draft, AtFlags::empty());
             return Err(error);
         }
         self.name = Some(name);
@@ -172,8 +276,8 @@ impl Journal {
 
     /// Nothing is left of the session: nor shall be of its journal.
     pub(crate) fn remove(self) {
-        let Some(name) = self.name else { return };
-        match rustix::fs::unlinkat(&self.sessions.dir, &name, AtFlags::empty()) {
+        let (Some(name), Some(sessions)) = (self.name, self.sessions) else { return };
+        match rustix::fs::unlinkat(&sessions.dir, &name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             // The next manager finds it, and that nothing is left.
             Err(error) => tracing::warn!(session = %self.header.session, %error, "the session's journal stays"),
@@ -199,7 +303,7 @@ mod tests {
             fork_server: tests::own(),
             cgroup: None,
         };
-        Journal::new(state.sessions.clone(), header)
+        Journal::new(Some(state.sessions.clone()), header)
     }
 
     fn id(pid: u32) -> ProcessId {

@@ -36,8 +36,8 @@ use crate::{Error, Result};
 
 pub(crate) use journal::Journal;
 pub(crate) use record::{Header, Place, Record};
-pub(crate) use recover::recover;
 pub use recover::{Recovered, Recovery};
+pub(crate) use recover::{recover, sweep_own};
 
 /// Ending of a journal's name.
 const JOURNAL: &str = ".journal";
@@ -216,6 +216,14 @@ impl Sessions {
         let mut bytes = Vec::new();
         file.take(MAX).read_to_end(&mut bytes)?;
         Ok(bytes)
+    }
+
+    /// How long ago a journal was written last.
+    fn age(&self, name: &str) -> io::Result<std::time::Duration> {
+        let file = File::from(rustix::fs::openat(&self.dir, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?);
+        // A clock that was set back makes it written now: what was forked before is then not looked at; one that was set forward is
+        // on the safe side.
+        Ok(file.metadata()?.modified()?.elapsed().unwrap_or_default())
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {

@@ -6,11 +6,20 @@
 //! proxy 80@99120
 //! +81@99133
 //! -81@99133
+//! sid 81 99133 500321
+//! reaper 1@1
+//! host-cgroup /user.slice/…
 //! ```
+//!
+//! Releases that do not know one of the last three pass over it.
 
-use std::{collections::BTreeSet, fmt::Write as _, str::FromStr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    str::FromStr,
+};
 
-use ipc_protocol::{ProcessId, SessionId};
+use ipc_protocol::{Pid, ProcessId, SessionId};
 
 /// First word of a header, and the version of the format.
 const MAGIC: &str = "agent-proxy-journal 1 ";
@@ -32,7 +41,7 @@ pub(crate) struct Header {
 }
 
 /// Where pids and start times mean something: one boot of one machine, and one PID namespace of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) boot: String,
     pub(crate) pid_namespace: String,
@@ -47,12 +56,28 @@ impl Place {
     }
 }
 
-/// A line after the header.
+/// A POSIX session of the session's. Its number stays its own for as long as a process is in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PosixSession {
+    pub(crate) sid: Pid,
+    /// Start time of a process that was in it.
+    pub(crate) since: u64,
+    /// Forks on the machine from its boot until it was seen.
+    pub(crate) forks: u64,
+}
+
+/// A line after the header.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Line {
     Proxy(ProcessId),
     Spawned(ProcessId),
     Exited(ProcessId),
+    /// One of its processes is in this POSIX session.
+    Posix(PosixSession),
+    /// An ancestor of the host: it may adopt what the supervisors leave.
+    Reaper(ProcessId),
+    /// The cgroup of the host, which processes of the baseline share.
+    HostCgroup(String),
 }
 
 impl Header {
@@ -91,19 +116,34 @@ impl Header {
 
 impl Line {
     /// Appends the line.
-    pub(crate) fn write(self, out: &mut String) {
-        let (kind, id) = match self {
-            Self::Proxy(id) => ("proxy ", id),
-            Self::Spawned(id) => ("+", id),
-            Self::Exited(id) => ("-", id),
-        };
+    pub(crate) fn write(&self, out: &mut String) {
         // A String takes all.
-        let _ = writeln!(out, "{kind}{id}");
+        let _ = match self {
+            Self::Proxy(id) => writeln!(out, "proxy {id}"),
+            Self::Spawned(id) => writeln!(out, "+{id}"),
+            Self::Exited(id) => writeln!(out, "-{id}"),
+            Self::Posix(PosixSession { sid, since, forks }) => writeln!(out, "sid {sid} {since} {forks}"),
+            Self::Reaper(id) => writeln!(out, "reaper {id}"),
+            Self::HostCgroup(path) if path.contains('\n') => Ok(()),
+            Self::HostCgroup(path) => writeln!(out, "host-cgroup {path}"),
+        };
     }
 
     fn parse(line: &str) -> Option<Self> {
         if let Some(id) = line.strip_prefix("proxy ") {
             return process(id).map(Self::Proxy);
+        }
+        if let Some(id) = line.strip_prefix("reaper ") {
+            return process(id).map(Self::Reaper);
+        }
+        if let Some(path) = line.strip_prefix("host-cgroup ") {
+            return Some(Self::HostCgroup(path.to_owned()));
+        }
+        if let Some(numbers) = line.strip_prefix("sid ") {
+            let mut numbers = numbers.split(' ');
+            let mut next = || numbers.next();
+            let posix = PosixSession { sid: number(next()?)?, since: number(next()?)?, forks: number(next()?)? };
+            return next().is_none().then_some(Self::Posix(posix));
         }
         match line.split_at_checked(1)? {
             ("+", id) => process(id).map(Self::Spawned),
@@ -132,11 +172,33 @@ pub(crate) struct Record {
     pub(crate) proxy: Option<ProcessId>,
     /// What was seen to come and not to go.
     pub(crate) living: BTreeSet<ProcessId>,
+    /// The POSIX sessions that they were in.
+    pub(crate) posix: BTreeMap<Pid, PosixSession>,
+    /// Who may have adopted what is left, and the cgroup that it is in.
+    pub(crate) reapers: Vec<ProcessId>,
+    pub(crate) host_cgroup: Option<String>,
+    /// What was forked at or after this start time may have been seen by nobody.
+    pub(crate) unwatched_since: u64,
     /// Lines that make no sense.
     pub(crate) damaged: usize,
 }
 
 impl Record {
+    /// Of a session without a process.
+    pub(crate) fn new(header: Header, fork_server: Option<ProcessId>) -> Self {
+        Self {
+            unwatched_since: header.since,
+            header,
+            fork_server,
+            proxy: None,
+            living: BTreeSet::new(),
+            posix: BTreeMap::new(),
+            reapers: Vec::new(),
+            host_cgroup: None,
+            damaged: 0,
+        }
+    }
+
     /// Reads a journal. Lines that make no sense are counted and passed over; so is a last one without its line break,
     /// which may be the beginning of another. `None` without a header: nothing else means anything then.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
@@ -144,13 +206,19 @@ impl Record {
         let whole = |line: &[u8]| String::from_utf8(line.strip_suffix(b"\n")?.to_vec()).ok();
         let header = Header::parse(&lines.next().and_then(whole)?)?;
         let fork_server = Some(header.fork_server);
-        let mut record = Self { header, fork_server, proxy: None, living: BTreeSet::new(), damaged: 0 };
+        let mut record = Self::new(header, fork_server);
         for line in lines {
             match whole(line).and_then(|line| Line::parse(&line)) {
                 // What is older than the session is none of it.
                 Some(Line::Spawned(id)) if id.start_time >= record.header.since => _ = record.living.insert(id),
                 Some(Line::Exited(id)) => _ = record.living.remove(&id),
                 Some(Line::Proxy(id)) => record.proxy = Some(id),
+                Some(Line::Posix(posix)) if posix.since >= record.header.since => {
+                    record.posix.insert(posix.sid, posix);
+                }
+                Some(Line::Posix(_)) => record.damaged += 1,
+                Some(Line::Reaper(id)) => record.reapers.push(id),
+                Some(Line::HostCgroup(path)) => record.host_cgroup = Some(path),
                 Some(Line::Spawned(_)) | None => record.damaged += 1,
             }
         }
@@ -161,6 +229,8 @@ impl Record {
     pub(crate) fn forget_pids(&mut self) {
         (self.fork_server, self.proxy) = (None, None);
         self.living.clear();
+        self.posix.clear();
+        self.reapers.clear();
     }
 }
 
@@ -191,22 +261,32 @@ mod tests {
     fn what_is_written_is_read() {
         for header in [header(), Header { cgroup: None, strict: false, ..header() }] {
             let mut text = header.line();
-            for line in
-                [Line::Proxy(id(5, 50)), Line::Spawned(id(6, 100)), Line::Spawned(id(7, 101)), Line::Exited(id(6, 100))]
-            {
+            let posix = PosixSession { sid: 6, since: 100, forks: 7 };
+            for line in [
+                Line::Proxy(id(5, 50)),
+                Line::Spawned(id(6, 100)),
+                Line::Spawned(id(7, 101)),
+                Line::Exited(id(6, 100)),
+                Line::Posix(posix),
+                Line::Reaper(id(1, 0)),
+                Line::HostCgroup("/a b".into()),
+            ] {
                 line.write(&mut text);
             }
             let record = Record::read(text.as_bytes()).expect("a header");
             let (fork_server, proxy) = (Some(id(3, 4)), Some(id(5, 50)));
-            assert_eq!(record, Record { header, fork_server, proxy, living: [id(7, 101)].into(), damaged: 0 });
+            let (posix, reapers, host_cgroup) = ([(6, posix)].into(), vec![id(1, 0)], Some("/a b".to_owned()));
+            let living = [id(7, 101)].into();
+            let expected = Record { proxy, living, posix, reapers, host_cgroup, ..Record::new(header, fork_server) };
+            assert_eq!(record, expected);
         }
     }
 
     #[test]
     fn what_makes_no_sense_is_counted_and_passed_over() {
-        let lines = "+6@100\n\nhello\n+7\n+-7@100\n+07@100\n+7@100x\n*7@100\n+9@99\n\u{e4}7@100\n-8@100\n+99999999999@100\n+10@1";
+        let lines = "+6@100\n\nhello\n+7\n+-7@100\n+07@100\n+7@100x\n*7@100\n+9@99\n\u{e4}7@100\n-8@100\n+99999999999@100\nsid 7 99 1\nsid 7 100\nsid 7 100 1 1\n+10@1";
         let record = Record::read((header().line() + lines).as_bytes()).expect("a header");
-        assert_eq!((record.living, record.damaged), ([id(6, 100)].into(), 11));
+        assert_eq!((record.living, record.damaged), ([id(6, 100)].into(), 14));
         let bytes = [header().line().as_bytes(), b"\xff\n+6@100\n\0\0\0\n"].concat();
         let record = Record::read(&bytes).expect("a header");
         assert_eq!((record.living, record.damaged), ([id(6, 100)].into(), 2));

@@ -11,7 +11,11 @@ use ipc_protocol::{ProcessId, Receipt, SessionId};
 use registry::PidFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{StateDir, record::Record, sweep::Sweep};
+use super::{
+    StateDir,
+    record::Record,
+    sweep::{Ended, Sweep},
+};
 
 /// What was found of a session whose supervisors had all died before its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,19 +68,22 @@ impl Recovered {
     }
 }
 
-/// How long it may take until nothing is alive.
+/// How long it may take until nothing is alive, and how much longer it may be looked for a proof of that: with tens of thousands of
+/// processes a look takes seconds.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// How much longer it may be looked for a proof of that: with tens of thousands of processes a look takes seconds.
-const PROOF: Duration = Duration::from_secs(10);
+/// The same for sessions of this manager, for whose end somebody may wait.
+const OWN_DEADLINE: Duration = Duration::from_secs(4);
 /// How long supervisors that outlived their host may take to end their sessions themselves, in order.
 const IN_ORDER: Duration = Duration::from_secs(2);
+/// How long before the death of its writer a journal may have been written last, with something forked since.
+const LAST_NOTE: Duration = Duration::from_secs(1);
 /// Between looks.
 const INTERVAL: Duration = Duration::from_millis(2);
 /// How long processes may be made to stand still before they are killed all the same.
 const STILL: Duration = Duration::from_secs(1);
 
 /// Ends what the journals of `state` tell of, and removes those of which nothing is left. Blocks for as long as that takes,
-/// [`DEADLINE`] and [`PROOF`] at most.
+/// twice [`DEADLINE`] at most.
 /// Those that are `spared` (name and content are asked for) are left alone; it can take from the others what is not theirs.
 pub(crate) fn recover(state: &StateDir, spared: &mut dyn FnMut(&str, &mut Record) -> bool) -> Vec<Recovered> {
     let mut done = Vec::new();
@@ -101,19 +108,9 @@ pub(crate) fn recover(state: &StateDir, spared: &mut dyn FnMut(&str, &mut Record
     let began = Instant::now();
     let (names, records): (Vec<_>, Vec<_>) = found.into_iter().unzip();
     await_supervisors(&records, began + IN_ORDER);
-    let mut sweep = Sweep::new(records);
-    // What is killed gives its children away, and what is then below nobody of ours may not be found again. So all stand
-    // still first, until a look finds nothing new.
-    let still_by = Instant::now() + STILL;
-    while sweep.look_and_stop() && Instant::now() < still_by {
-        sleep(INTERVAL);
-    }
-    let until = |sweep: &Sweep| if sweep.is_quiet() { DEADLINE + PROOF } else { DEADLINE };
-    while sweep.look_and_kill() && began.elapsed() < until(&sweep) {
-        sleep(INTERVAL);
-    }
-    for (name, ended) in names.into_iter().zip(sweep.finish(began)) {
-        if ended.receipt.is_empty() {
+    for (name, ended) in names.into_iter().zip(sweep(Sweep::new(records), began, DEADLINE)) {
+        // What nobody saw come another look does not tell from strangers' either.
+        if ended.receipt.is_empty() || ended.is_searched {
             discard(state, &name);
         }
         done.push(Recovered {
@@ -125,6 +122,29 @@ pub(crate) fn recover(state: &StateDir, spared: &mut dyn FnMut(&str, &mut Record
         });
     }
     done
+}
+
+/// Ends what is left of this manager's own sessions whose fork server is dead. Their receipts, in the same order. Blocks for twice
+/// [`OWN_DEADLINE`] at most.
+pub(crate) fn sweep_own(records: Vec<Record>) -> Vec<Receipt> {
+    let ended = sweep(Sweep::of_own(records), Instant::now(), OWN_DEADLINE);
+    ended.into_iter().map(|ended| ended.receipt).collect()
+}
+
+/// Stops all that is found, then kills it, until it is proven gone or `deadline` has passed. Where only the proof is missing then, it
+/// is tried for as long again.
+fn sweep(mut sweep: Sweep, began: Instant, deadline: Duration) -> Vec<Ended> {
+    // What is killed gives its children away, and what is then below nobody of ours may not be found again. So all stand
+    // still first, until a look finds nothing new.
+    let still_by = Instant::now() + STILL;
+    while sweep.look_and_stop() && Instant::now() < still_by {
+        sleep(INTERVAL);
+    }
+    let until = |sweep: &Sweep| if sweep.is_quiet() { 2 * deadline } else { deadline };
+    while sweep.look_and_kill() && began.elapsed() < until(&sweep) {
+        sleep(INTERVAL);
+    }
+    sweep.finish(began)
 }
 
 /// Reads one journal; what it comes to where there is nothing to be ended by it.
@@ -149,6 +169,10 @@ fn read(state: &StateDir, name: &str) -> Result<Record, Box<Recovered>> {
         let reason = "it does not begin as a journal does, and was set aside as .damaged: it names nothing to be ended";
         return Err(dropped(None, bytes.iter().filter(|b| **b == b'\n').count(), reason.to_owned()));
     };
+    // Until it was written last somebody watched.
+    if let Ok(age) = state.sessions.age(name) {
+        record.unwatched_since = registry::ticks_ago(age + LAST_NOTE).max(record.header.since);
+    }
     let (there, here) = (&record.header.place, &state.place);
     if there.boot != here.boot {
         discard(state, name);

@@ -6,6 +6,8 @@
 //! * it is a member of the session's cgroup, whose manager is dead: the lock on its directory could be taken;
 //! * the session's marker is in its environment, and it is not older than the session;
 //! * its parent is of the session;
+//! * it is in a POSIX session that the journal names, no older than what was seen in it, and that number cannot have become another
+//!   POSIX session's: a process has it as its own pid, or too little was forked since. What left its process group is still in it;
 //! * it is in the POSIX session (`setsid`) of a process that is of the session by its journal or its parent. One gets into a
 //!   POSIX session by fork only, its first process was a process of ours, so all of it descends from that. This does not
 //!   hold for what was found by marker or cgroup alone, which can be handed to strangers (`at` keeps the environment), nor
@@ -13,6 +15,11 @@
 //!
 //! The last two are read from `/proc`, where a number can change its owner between two reads. They count if they still hold
 //! in a second look at the one, followed by one at the other: that one was there before and after, so the number was its.
+//!
+//! A process that ended while nobody watched may have forked another which none of this holds for: one without the marker, in a
+//! POSIX session of its own. Where nothing holds it (no cgroup, no namespace) and there is any process that may be one (adopted from
+//! dead parents, in the host's cgroup, started since), nobody knows: it is named as unattributed, left alone, and the receipt has no
+//! proof.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,6 +32,7 @@ use registry::{PidFd, Seen};
 
 use super::{
     group::{Locks, StaleGroup},
+    journal::cgroup_of,
     record::Record,
 };
 
@@ -38,11 +46,16 @@ const LONGEST_CHASE: Duration = Duration::from_millis(500);
 /// A process that SIGKILL does not end in this time may be frozen.
 const FROZEN: Duration = Duration::from_millis(100);
 
+/// Processes that may be of a session, which a receipt names at most.
+const MOST_DOUBTFUL: usize = 64;
+
 /// What came of one session.
 pub(super) struct Ended {
     pub(super) receipt: Receipt,
     pub(super) supervisors: Vec<ProcessId>,
     pub(super) damaged_lines: usize,
+    /// All that can be known to be the session's is gone: another look would find no more.
+    pub(super) is_searched: bool,
 }
 
 /// Whose a process is.
@@ -73,6 +86,8 @@ struct Case {
     rounds: u32,
     unmarked: bool,
     proven_at: Option<Instant>,
+    /// A process that was recorded as living had ended before the first look.
+    has_gap: bool,
 }
 
 pub(super) struct Sweep {
@@ -90,6 +105,9 @@ pub(super) struct Sweep {
     began: Instant,
     /// The last look found nothing alive.
     quiet: bool,
+    /// What the last whole look found, with whether it has a marker.
+    last: Vec<(Seen, bool)>,
+    has_looked: bool,
 }
 
 /// What one look found.
@@ -101,7 +119,17 @@ struct Look {
 }
 
 impl Sweep {
+    /// Of dead managers' sessions.
     pub(super) fn new(records: Vec<Record>) -> Self {
+        Self::with(records, |path| StaleGroup::new(path))
+    }
+
+    /// Of this manager's own sessions: their groups need no lock.
+    pub(super) fn of_own(records: Vec<Record>) -> Self {
+        Self::with(records, StaleGroup::of_own)
+    }
+
+    fn with(records: Vec<Record>, group: impl Fn(Option<&str>) -> StaleGroup) -> Self {
         let mut named = BTreeMap::new();
         let mut markers = BTreeMap::new();
         for (at, record) in records.iter().enumerate() {
@@ -112,12 +140,13 @@ impl Sweep {
         }
         let since = records.iter().map(|record| record.header.since).min().unwrap_or(u64::MAX);
         let case = |record: Record| Case {
-            group: StaleGroup::new(record.header.cgroup.as_deref()),
+            group: group(record.header.cgroup.as_deref()),
             record,
             quiet: 0,
             rounds: 0,
             unmarked: false,
             proven_at: None,
+            has_gap: false,
         };
         let cases = records.into_iter().map(case).collect();
         let own = std::process::id();
@@ -131,6 +160,8 @@ impl Sweep {
             own,
             began: Instant::now(),
             quiet: false,
+            last: Vec::new(),
+            has_looked: false,
         }
     }
 
@@ -205,6 +236,13 @@ impl Sweep {
                 self.add(seen, owner, true, &mut look);
             }
         }
+        if !std::mem::replace(&mut self.has_looked, true) {
+            for case in &mut self.cases {
+                case.has_gap = case.record.living.iter().any(|id| !self.members.contains_key(id));
+            }
+        }
+        self.add_posix_sessions(&all, &mut look);
+        self.last = found.iter().map(|(seen, marker)| (*seen, marker.is_some())).collect();
         self.cases.iter_mut().for_each(|case| case.unmarked = true);
         for (seen, marker) in &found {
             let Some(at) = marker.as_ref().and_then(|marker| self.markers.get(marker)).copied() else { continue };
@@ -228,6 +266,62 @@ impl Sweep {
             self.chase(&mut look);
         }
         look
+    }
+
+    /// Adds what is in POSIX sessions that are recorded.
+    fn add_posix_sessions(&mut self, all: &BTreeMap<Pid, Seen>, look: &mut Look) {
+        let mut more = Vec::new();
+        for (at, case) in self.cases.iter().enumerate() {
+            for seen in all.values() {
+                let Some(posix) = case.record.posix.get(&seen.sid) else { continue };
+                if seen.id.start_time < posix.since || self.members.contains_key(&seen.id) {
+                    continue;
+                }
+                // Its first process may live. Another process with that pid began a POSIX session of its own.
+                let is_others = all.get(&posix.sid).is_some_and(|first| first.id.start_time > posix.since);
+                let is_proxys = case.record.header.fork_server.pid == posix.sid;
+                if !is_others && !is_proxys && holds(seen, |now| now.sid == posix.sid) {
+                    more.push((*seen, at, posix.forks));
+                }
+            }
+        }
+        for (seen, at, forks) in more {
+            // Looked at after the process was: it had the number then.
+            if registry::pids_are_unique_since(forks) {
+                self.add(&seen, Owner::Session(at), true, look);
+            }
+        }
+    }
+
+    /// What may be of a session though nothing says so.
+    fn doubtful(&self, record: &Record) -> Vec<Seen> {
+        let is_reaper = |pid: Pid| match record.reapers.as_slice() {
+            [] => pid == 1,
+            reapers => reapers.iter().any(|reaper| reaper.pid == pid),
+        };
+        let sids: BTreeSet<_> = record
+            .reapers
+            .iter()
+            .filter_map(|reaper| registry::look(reaper.pid).ok()?)
+            .collect::<Vec<_>>()
+            .iter()
+            .map(|seen| seen.sid)
+            .collect();
+        let is_here = |seen: &Seen| match (&record.host_cgroup, cgroup_of(&seen.id.pid.to_string())) {
+            (Some(host), Some(its)) => *host == its,
+            _ => true,
+        };
+        let all = self.last.iter().filter(|(seen, is_marked)| {
+            !is_marked
+                && seen.id.start_time >= record.unwatched_since
+                && is_reaper(seen.ppid)
+                && !sids.contains(&seen.sid)
+                && !self.members.contains_key(&seen.id)
+                && seen.id.pid != self.own
+                && is_here(seen)
+                && is_same(seen.id)
+        });
+        all.map(|(seen, _)| *seen).collect()
     }
 
     /// What forks at every step, and ends, is over before `/proc` is read: it is met at the newest pid, and stopped there.
@@ -310,6 +404,15 @@ impl Sweep {
     /// The receipts, in the order of the records.
     pub(super) fn finish(self, began: Instant) -> Vec<Ended> {
         // The locks are kept till the groups are removed.
+        let doubtful: Vec<_> = self
+            .cases
+            .iter()
+            .map(
+                |case| {
+                    if case.has_gap && !case.record.header.strict { self.doubtful(&case.record) } else { Vec::new() }
+                },
+            )
+            .collect();
         let Self { cases, members, locks: _locks, .. } = self;
         let mut told = BTreeSet::new();
         let end = |(at, case): (usize, Case)| {
@@ -341,14 +444,28 @@ impl Sweep {
                 Some(_) => Proof::QuietRounds(QUIET_ROUNDS),
                 None => Proof::None,
             };
+            let is_searched =
+                receipt.survivors.is_empty() && proven_at.is_some() && receipt.cgroup_empty != Some(false);
+            if receipt.cgroup_empty != Some(true) && !doubtful[at].is_empty() {
+                receipt.proof = Proof::None;
+                receipt.unattributed = doubtful[at].iter().take(MOST_DOUBTFUL).map(entry_of).collect();
+                receipt.omitted += (doubtful[at].len() - receipt.unattributed.len()) as u64;
+            }
             let ours = |owner: Owner| owner == Owner::Proxy(at) || owner == Owner::ForkServer;
             let supervisors = members.iter().filter(|(_, member)| ours(member.owner)).map(|(id, _)| *id);
             // A fork server had several sessions: it is named with the first.
             let supervisors = supervisors.filter(|id| told.insert(*id)).collect();
-            Ended { receipt, supervisors, damaged_lines: record.damaged }
+            Ended { receipt, supervisors, damaged_lines: record.damaged, is_searched }
         };
         cases.into_iter().enumerate().map(end).collect()
     }
+}
+
+/// A process that may be of a session.
+fn entry_of(seen: &Seen) -> ReceiptEntry {
+    let Seen { id, ppid, pgid, sid, .. } = *seen;
+    let command = registry::command_line(id.pid).map(|words| words.join(" "));
+    ReceiptEntry { id, ppid, pgid, sid, command, outcome: Outcome::Survived, reaped_by: None }
 }
 
 /// Whether `seen` is still there and `relation` holds.

@@ -43,7 +43,7 @@ impl Core {
         }
         self.retry.missing = Some(error);
         let step = self.ending.request(Task::FAILED, reason, now);
-        self.take(step);
+        self.take(step, now);
     }
 
     /// What is to be said of `error`. Where a broken database is the reason, the second try puts it aside; nobody else may have it

@@ -19,7 +19,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use ipc_protocol::{
     Budget, Enclosure, EndReason, Event, KillOptions, Lifecycle, LimitExceeded, Limits, OnUsageLimit, ProcessId,
-    Timeouts,
+    Receipt, Timeouts,
     codec::Outbox,
     message::{Hello, ToForkServer, ToProxy, VERSION},
     reattach::Wire,
@@ -53,7 +53,7 @@ use crate::{
     fork_server::Word,
     history::{Held, RETRY, Writer},
     launch::{Attempt, Conversation, Launch},
-    state::Journal,
+    state::{Journal, Record},
     supervision::Slot,
 };
 
@@ -172,6 +172,8 @@ pub(crate) struct Core {
     /// What an earlier host began and did not see the end of, and the number of its turn.
     interrupted: Option<(Accepted, u64)>,
     on_usage_limit: OnUsageLimit,
+    /// To be swept by the host, in the place of a dead fork server.
+    sweep: Option<Record>,
 }
 
 impl Core {
@@ -289,6 +291,7 @@ impl Core {
             is_left: false,
             interrupted: None,
             on_usage_limit,
+            sweep: None,
             wire,
             outliving,
             lasting: Lasting::new(&lifecycle, session.has_been()),
@@ -391,15 +394,16 @@ impl Core {
         self.stop_clocks();
         if self.closing.is_none() {
             self.closing = Some(self.error_of(&reason));
+            self.session.closes();
         }
         if matches!(self.phase, Phase::Starting { .. }) {
             self.stop(self.error_of(&reason));
         }
         let step = self.ending.request(options, reason, now);
-        self.take(step);
+        self.take(step, now);
     }
 
-    fn take(&mut self, step: Step) {
+    fn take(&mut self, step: Step, now: Instant) {
         match step {
             Step::Nothing => {}
             Step::AskProxy(options, reason) => {
@@ -412,7 +416,22 @@ impl Core {
                 tracing::debug!(?options, "the fork server is asked to end the session");
                 self.orders.push_back(ToForkServer::Kill { session: self.session.id().clone(), options });
             }
+            Step::Sweep => {
+                tracing::warn!("the fork server is dead and the session has not ended: the host sweeps it");
+                self.known.end_begins(now);
+                self.sweep = self.journal.as_ref().map(Journal::record);
+            }
         }
+    }
+
+    /// The session, if it is to be swept now.
+    pub(crate) fn take_sweep(&mut self) -> Option<Record> {
+        self.sweep.take()
+    }
+
+    /// The sweep has ended. `None` where it could not be done.
+    pub(crate) fn swept(&mut self, receipt: Option<Receipt>, now: Instant) {
+        self.ending.swept(receipt.map(Box::new), now);
     }
 
     /// What the proxy says is no longer to be trusted.
@@ -432,7 +451,7 @@ impl Core {
         self.known.end_begins(now);
         self.stop(self.error_of(&reason));
         let step = self.ending.force(options, reason, now);
-        self.take(step);
+        self.take(step, now);
     }
 
     /// The fork server says something of this session.
@@ -510,15 +529,17 @@ impl Core {
 
     /// The fork server will never say anything again.
     pub(crate) fn guard_died(&mut self, now: Instant) {
-        self.ending.guard_dead(now);
+        let step = self.ending.guard_dead(self.journal.is_some(), now);
         self.stop(Error::ForkServerDied);
+        self.take(step, now);
     }
 
     /// The connection to the proxy is at its end.
     pub(crate) fn closed(&mut self, now: Instant) {
         self.log.commit();
         self.known.end_begins(now);
-        self.ending.closed(now);
+        let step = self.ending.closed(now);
+        self.take(step, now);
         let error = if self.ending.is_guard_dead() {
             Error::ForkServerDied
         } else {
@@ -577,7 +598,7 @@ impl Core {
         self.witness.tick(now);
         self.list_without_proxy(now);
         let step = self.ending.tick(now);
-        self.take(step);
+        self.take(step, now);
         if self.commit_due().is_some() {
             self.commit();
         }
@@ -630,6 +651,7 @@ impl Core {
     /// From now on every call fails: those that wait, with the reason first given.
     fn stop(&mut self, error: Error) {
         let error = self.closing.get_or_insert(error).clone();
+        self.session.closes();
         self.retry.missing = None;
         self.log.commit();
         for accepted in self.pending.take_accepted() {
