@@ -59,7 +59,7 @@ pub enum KillCause {
     AbortTurn,
     /// A limit was passed.
     Limit,
-    /// All supervisors of the session had died; a later manager ended what they left.
+    /// All supervisors of the session had died, or all but the host; it or a later manager ended what they left.
     Recovery,
 }
 
@@ -150,7 +150,8 @@ pub enum Proof {
     QuietRounds(u32),
     /// The processes asked for are gone: their pidfds say so, and three rounds found nothing new below them.
     ProcessGone,
-    /// None: something survived, or the kill ran out of time.
+    /// None: something survived, the kill ran out of time, or all supervisors had died and a process may be the session's
+    /// ([`Receipt::unattributed`]).
     None,
 }
 
@@ -170,7 +171,8 @@ pub struct Receipt {
     pub rounds: u32,
     /// From the first signal to the proof, in microseconds.
     pub duration_us: u64,
-    /// Processes that may belong to another session whose proxy died at the same moment.
+    /// Processes that may belong to another session whose proxy died at the same moment. Those that live ([`Outcome::Survived`]) may
+    /// be strangers: all supervisors of the session had died, nobody saw where they come from, and they were left alone.
     pub unattributed: Vec<ReceiptEntry>,
     /// What is still alive. Empty unless the kill failed.
     pub survivors: Vec<ProcessId>,
@@ -277,7 +279,13 @@ impl fmt::Display for Receipt {
             Proof::NoChildren => f.write_str(" (proof: the kernel says the subreaper has no child left)"),
             Proof::QuietRounds(n) => write!(f, " (proof: {n} quiet rounds of the fork server)"),
             Proof::ProcessGone => f.write_str(" (proof: its pidfd says it is gone)"),
-            Proof::None => f.write_str(" (NOT proven)"),
+            Proof::None => {
+                let doubtful = self.unattributed.iter().filter(|entry| entry.outcome == Outcome::Survived).count();
+                match doubtful {
+                    0 => f.write_str(" (NOT proven)"),
+                    _ => write!(f, " (NOT proven: {doubtful} processes of unknown origin are alive)"),
+                }
+            }
         }
     }
 }

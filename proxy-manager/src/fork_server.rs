@@ -351,6 +351,7 @@ impl ForkServer {
 
     /// Closes the connection: the fork server ends what it still guards, then itself.
     pub(crate) fn close(&self) {
+        self.wake();
         // Fails only if it is closed already.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }

@@ -99,11 +99,27 @@ const EACH: usize = 5;
 impl Host {
     fn start(count: usize, state: Option<&Path>, containment: Containment, parent: Option<&Path>) -> Self {
         let seconds = system::unique_seconds();
+        Self::run(count, EACH, &seconds, Self::script(&seconds), state, containment, parent)
+    }
+
+    fn script(seconds: &str) -> String {
         // A child, one in a session of its own, a daemon, a daemon without environment, and the agent's own.
-        let script = format!(
+        format!(
             "sleep {seconds} & setsid sleep {seconds} & (setsid sleep {seconds} &) ; (env -i setsid sleep {seconds} &) ; \
              trap '' TERM; while :; do sleep {seconds}; done"
-        );
+        )
+    }
+
+    /// Of sessions that run `script`, until `each` of them has so many processes that sleep for `seconds`.
+    fn run(
+        count: usize,
+        each: usize,
+        seconds: &str,
+        script: String,
+        state: Option<&Path>,
+        containment: Containment,
+        parent: Option<&Path>,
+    ) -> Self {
         let program = env!("CARGO_BIN_EXE_test-host");
         let text = |path: &Path| path.to_str().expect("UTF-8").to_owned();
         let mut argv =
@@ -125,10 +141,10 @@ impl Host {
         let supervisors: Vec<_> = line.split_whitespace().map(|pid| identify(pid.parse().expect("a pid"))).collect();
         assert_eq!(supervisors.len(), count + 1);
         let sleeping = until("all sleep", || {
-            let sleeping: BTreeSet<_> = system::sleeping(&seconds).into_iter().collect();
-            (sleeping.len() == count * EACH).then_some(sleeping)
+            let sleeping: BTreeSet<_> = system::sleeping(seconds).into_iter().collect();
+            (sleeping.len() == count * each).then_some(sleeping)
         });
-        Self { process, supervisors, seconds, sleeping }
+        Self { process, supervisors, seconds: seconds.to_owned(), sleeping }
     }
 
     /// Waits until the journals name all that sleeps.
@@ -235,6 +251,57 @@ async fn what_all_supervisors_leave_is_ended_by_the_next_manager() {
     let manager = next_manager(&state).await;
     assert_eq!(manager.recovered(), []);
     manager.shutdown().await;
+}
+
+/// A process without environment that forks itself anew and ends, again and again: none of those that were recorded lives any more.
+/// In the POSIX session that was recorded it is found; in one of its own each time it is not, and then nobody says that nothing is
+/// left.
+#[tokio::test]
+async fn what_forks_while_nobody_watches_is_found_or_not_denied() {
+    for leaves in [false, true] {
+        let state = Scratch::new();
+        let seconds = format!("0.3{}", system::unique_seconds());
+        let (hop, enough) = (state.0.join("hop"), state.0.join("enough"));
+        let own = if leaves { "setsid" } else { "" };
+        let (path, end) = (hop.display(), enough.display());
+        // It ends by itself after half a minute.
+        let text = format!(
+            "[ $1 -lt 100 ] && ! [ -e {end} ] || exit\n/bin/sleep {seconds}\n{own} /bin/sh {path} $(($1 + 1)) &\nexit\n",
+            own = if leaves { "/usr/bin/setsid" } else { own },
+        );
+        fs::write(&hop, text).expect("written");
+        let script = format!("env -i /bin/sh {path} 0 & exec cat");
+        let host = Host::run(1, 1, &seconds, script, Some(&state.0), Containment::Baseline, None);
+        until("it is written down", || {
+            let text: String = state.journals().iter().filter_map(|path| fs::read_to_string(path).ok()).collect();
+            (text.matches("\n+").count() >= 2).then_some(())
+        });
+        host.kill_all_supervisors();
+        // Some hops that nobody sees.
+        let mut seen = BTreeSet::new();
+        until("it hops", || {
+            seen.extend(host.survivors());
+            (seen.len() >= 4).then_some(())
+        });
+        let manager = next_manager(&state).await;
+        let hops = || system::with_word(&hop.display().to_string());
+        let Recovery::Ended(receipt) = &manager.recovered()[0].outcome else { panic!("{:?}", manager.recovered()) };
+        if leaves {
+            assert!(!receipt.is_empty() && !manager.recovered()[0].is_empty(), "{receipt:?}");
+            let named = |entry: &&proxy_manager::ReceiptEntry| {
+                entry.command.as_ref().is_some_and(|line| line.contains(&*hop.to_string_lossy()))
+            };
+            assert!(receipt.unattributed.iter().any(|entry| named(&entry)), "{receipt:?}");
+            assert!(receipt.to_string().contains("unknown origin"), "{receipt}");
+        } else {
+            assert_eq!((hops(), host.survivors()), (Vec::new(), BTreeSet::new()), "{receipt:?}");
+            assert!(receipt.survivors.is_empty() && !receipt.processes.is_empty(), "{receipt:?}");
+        }
+        assert_eq!(state.journals(), [] as [PathBuf; 0], "all is told that can be known");
+        fs::write(&enough, "").expect("written");
+        until("its end", || hops().is_empty().then_some(()));
+        manager.shutdown().await;
+    }
 }
 
 #[tokio::test]

@@ -359,7 +359,38 @@ async fn a_resume_waits_for_a_suspension() {
     manager.shutdown().await;
 }
 
-/// An unrelated event is not needed by these tests, but a wait for one is.
+/// Where no fork server can be started the manager says so, ends what it had, and starts one as soon as it can.
+#[tokio::test]
+async fn a_manager_without_a_fork_server_says_so_and_recovers() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let (program, away) = (scratch.path().join("proxy-child"), scratch.path().join("away"));
+    std::fs::hard_link(env!("CARGO_BIN_EXE_proxy-child"), &program)
+        .or_else(|_| std::fs::copy(env!("CARGO_BIN_EXE_proxy-child"), &program).map(drop))
+        .expect("linked");
+    let builder = sessions::builder(program.to_str().expect("UTF-8"), env!("CARGO_BIN_EXE_fake-agent"));
+    let deadlines = proxy_manager::Deadlines { hello: Duration::from_secs(1), ..Default::default() };
+    let manager = soon("a manager", builder.deadlines(deadlines).build()).await.expect("built");
+    assert_eq!(manager.trouble(), [] as [String; 0]);
+    let session = manager.start_session(in_layer(Containment::Baseline)).await.expect("started");
+    let (mut events, family) = (session.subscribe(), family(&session).await);
+    std::fs::rename(&program, &away).expect("renamed");
+    strike(&[manager.fork_server(), session.info().proxy.expect("it runs")]);
+    ended_with_nothing_left(&session, &mut events, &family.seconds).await;
+    let error = soon("a refusal", manager.start_session(sessions::fake())).await.expect_err("there is none");
+    assert!(matches!(error, Error::ForkServerDied), "{error}");
+    let trouble = manager.trouble();
+    assert!(trouble.len() == 1 && trouble[0].contains("could not be started"), "{trouble:?}");
+    std::fs::rename(&away, &program).expect("renamed");
+    soon("another fork server", async {
+        while !manager.trouble().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    works(&manager).await;
+    manager.shutdown().await;
+}
+
 #[tokio::test]
 async fn the_end_is_told_once() {
     let manager = manager().await;

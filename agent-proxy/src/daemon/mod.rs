@@ -26,6 +26,9 @@ use crate::{
     term::{self, Style},
 };
 
+const SIGXCPU: i32 = nix::sys::signal::Signal::SIGXCPU as i32;
+const SIGXFSZ: i32 = nix::sys::signal::Signal::SIGXFSZ as i32;
+
 /// How long connections may finish after the last session has ended.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -44,6 +47,8 @@ pub(crate) async fn serve(
     // Before anyone is told that we are there: a signal must find its handler.
     let mut terminate = handler(SignalKind::terminate())?;
     let mut interrupt = handler(SignalKind::interrupt())?;
+    // Of limits that a process of the same user has lowered (prlimit): a write that fails is an error, and no death.
+    let _of_limits = [handler(SignalKind::from_raw(SIGXCPU))?, handler(SignalKind::from_raw(SIGXFSZ))?];
     let mut builder = configuration.onto(ProxyManager::builder(child).base_env(environment::base()));
     builder = builder.containment(args.containment.containment.unwrap_or_default());
     builder = args.supervision.onto(builder.max_depth(args.max_depth));
@@ -57,7 +62,8 @@ pub(crate) async fn serve(
     let longest = args.supervision.drain;
     let manager = builder.build().await?;
 
-    let guard = (!args.allow_sessions).then(|| Guard::new(manager.fork_servers()));
+    let guarded = manager.clone();
+    let guard = (!args.allow_sessions).then(|| Guard::new(move || guarded.fork_servers()));
     let listener = listener.guarded(guard);
 
     let (stop, mut stopped) = watch::channel(());

@@ -5,7 +5,7 @@
 //! the parents of that process tell. One that is gone, or whose parents cannot be read, is refused too.
 
 use std::{
-    io,
+    fmt, io,
     os::fd::{AsFd, OwnedFd},
     sync::Arc,
     time::Duration,
@@ -33,23 +33,32 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Longest head of a request from a client that is refused.
 const MAX_HEAD: usize = 16 * 1024;
 
+/// The fork servers of now: one that dies is replaced.
+type ForkServers = Arc<dyn Fn() -> Vec<ProcessId> + Send + Sync>;
+
 /// Tells processes of our sessions from all others.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Guard {
-    fork_servers: Vec<ProcessId>,
+    fork_servers: ForkServers,
     told: Arc<Semaphore>,
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard").field("fork_servers", &(self.fork_servers)()).finish_non_exhaustive()
+    }
 }
 
 impl Guard {
     /// Refuses what is below these fork servers.
-    pub(super) fn new(fork_servers: Vec<ProcessId>) -> Self {
-        Self { fork_servers, told: Arc::new(Semaphore::new(MAX_TOLD)) }
+    pub(super) fn new(fork_servers: impl Fn() -> Vec<ProcessId> + Send + Sync + 'static) -> Self {
+        Self { fork_servers: Arc::new(fork_servers), told: Arc::new(Semaphore::new(MAX_TOLD)) }
     }
 
     /// Hands the connection back if whoever made it may talk to us; else tells it why not, and closes it.
     pub(super) fn admit(&self, stream: Stream) -> Option<Stream> {
         let judged = peer(&stream).and_then(|peer| {
-            if registry::is_below(peer.pid, &self.fork_servers)? {
+            if registry::is_below(peer.pid, &(self.fork_servers)())? {
                 return Err(format!("your process {} belongs to one of this daemon's own sessions", peer.pid));
             }
             // As long as it was there its number was nobody else's.
@@ -150,7 +159,7 @@ mod tests {
             let name = path.as_path().to_fs_name::<GenericFilePath>().expect("a name");
             let listener = ListenerOptions::new().name(name).create_tokio().expect("binds");
             let ourselves = registry::identify(std::process::id()).expect("alive");
-            Self { path, listener, guard: Guard::new(vec![ourselves]) }
+            Self { path, listener, guard: Guard::new(move || vec![ourselves]) }
         }
 
         /// A client's end of a connection that was refused.

@@ -113,7 +113,7 @@ fn proof(proof: Proof, style: Style) -> String {
             format!("{rounds} rounds of the fork server with no process of the session left")
         }
         Proof::ProcessGone => "the pidfds of all that was to end say that they are gone".into(),
-        Proof::None => style.red("NONE: something survived, or the kill ran out of time"),
+        Proof::None => style.red("NONE: something survived or may have survived, or the kill ran out of time"),
     }
 }
 

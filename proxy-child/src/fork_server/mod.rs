@@ -119,9 +119,10 @@ struct ForkServer<'a> {
 /// code.
 pub(crate) fn main(adapters: &Adapters, held: usize) -> u8 {
     let run = |mut server: ForkServer<'_>| {
-        let result = server.run();
+        server.run()?;
+        // One that fails leaves it to its host, which lives.
         server.remove_held();
-        result
+        Ok(())
     };
     match ForkServer::new(adapters, held).and_then(run) {
         Ok(()) => 0,

@@ -87,11 +87,11 @@ impl ForkServers {
     }
 
     /// Waits for the death of the fork server and puts another one in its place, for as long as `groups` says that there is a manager: the
-    /// groups whose lock it is to hold. `replaced` is told of each.
+    /// groups whose lock it is to hold. `replaced` is called with each that died and its successor.
     pub(crate) async fn keep(
         self: Arc<Self>,
         groups: impl Fn() -> Option<Option<Arc<Groups>>>,
-        replaced: impl Fn(ProcessId),
+        replaced: impl Fn(ProcessId, ProcessId),
     ) {
         let mut rest = Duration::ZERO;
         loop {
@@ -105,7 +105,7 @@ impl ForkServers {
             tracing::error!(fork_server = %server.id(), "the fork server died: another one is started");
             sleep(rest).await;
             let mut pause = FIRST_PAUSE;
-            let server = loop {
+            let next = loop {
                 let Some(groups) = groups() else { return };
                 match ForkServer::start(&self.child, &self.deadlines, groups).await {
                     Ok(server) => break server,
@@ -122,16 +122,16 @@ impl ForkServers {
                     return;
                 }
             };
-            replaced(server.id());
+            replaced(server.id(), next.id());
             let is_current = self.current.send_if_modified(|current| {
                 if !current.is_closed {
-                    *current = Current { server: server.clone(), failures: 0, error: None, is_closed: false };
+                    *current = Current { server: next.clone(), failures: 0, error: None, is_closed: false };
                 }
                 !current.is_closed
             });
             if !is_current {
                 // Nobody else knows of it.
-                return server.finish(self.deadlines.shutdown, true).await;
+                return next.finish(self.deadlines.shutdown, true).await;
             }
         }
     }

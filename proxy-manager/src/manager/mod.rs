@@ -43,7 +43,7 @@ use crate::{
     leases::Leases,
     records::Records,
     roster::Roster,
-    state::{HOMES, StateDir},
+    state::{HOMES, StateDir, detached::remove_door},
     supervision::{Admission, Occupancy},
 };
 
@@ -503,9 +503,11 @@ impl Inner {
         let (servers, inner) = (self.fork_servers.clone(), Arc::downgrade(self));
         let (containing, leases) = (inner.clone(), inner);
         let groups = move || containing.upgrade().map(|inner| inner.containing.groups());
-        let replaced = move |server| {
+        let replaced = move |dead, next| {
             if let Some(inner) = leases.upgrade() {
-                inner.leases.guarded_by(server);
+                inner.leases.guarded_by(next);
+                let state = inner.state.lock().unwrap_or_else(PoisonError::into_inner);
+                state.iter().for_each(|state| remove_door(state, dead));
             }
         };
         tokio::spawn(servers.keep(groups, replaced));

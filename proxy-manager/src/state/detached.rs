@@ -30,7 +30,7 @@ use rustix::{
 };
 use serde::Deserialize;
 
-use super::{Recovered, Recovery};
+use super::{Recovered, Recovery, StateDir};
 
 /// How long a fork server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -80,6 +80,18 @@ pub(crate) fn find(directory: &Path, host: ProcessId) -> Search {
 fn names(directory: &Path, ending: &'static str) -> impl Iterator<Item = String> + use<> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.filter_map(move |entry| entry.file_name().into_string().ok().filter(|name| name.ends_with(ending)))
+}
+
+/// Removes what a fork server of this manager's that was killed listened on, if it did.
+pub(crate) fn remove_door(state: &StateDir, ProcessId { pid, start_time }: ProcessId) {
+    for ending in ["sock", "lock"] {
+        let path = state.path.join("detached").join(format!("{pid}.{start_time}.{ending}"));
+        if let Err(error) = std::fs::remove_file(&path)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(?path, %error, "a file of a dead fork server stays");
+        }
+    }
 }
 
 /// `PID.START.sock`

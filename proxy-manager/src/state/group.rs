@@ -90,6 +90,11 @@ impl StaleGroup {
         }
     }
 
+    /// Whether it holds all that the session started, which can be looked at.
+    pub(super) fn is_taken(&self) -> bool {
+        matches!(self, Self::Taken(_))
+    }
+
     /// Appends the members of a group that is ours.
     pub(super) fn members(&self, out: &mut Vec<Pid>) -> io::Result<()> {
         match self {

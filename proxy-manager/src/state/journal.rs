@@ -7,7 +7,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
     io::{self, Write},
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -34,6 +34,16 @@ const FORKS_AGE: Duration = Duration::from_millis(100);
 /// How long before a sweep by this manager nobody may have watched: a proxy that has lost its fork server is waited for first.
 const UNWATCHED: Duration = Duration::from_secs(3);
 
+/// Forks on the machine until now, or a moment ago: an older number is the safe one. It is dear to ask for.
+fn forks() -> Option<u64> {
+    static LAST: Mutex<Option<(Instant, u64)>> = Mutex::new(None);
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    if last.is_none_or(|(at, _)| at.elapsed() > FORKS_AGE) {
+        *last = registry::forks_since_boot().map(|forks| (Instant::now(), forks));
+    }
+    last.map(|(_, forks)| forks)
+}
+
 /// Where what the supervisors leave goes to.
 #[derive(Debug, Default)]
 struct Surroundings {
@@ -52,8 +62,7 @@ impl Surroundings {
 
     fn look() -> Self {
         let mut reapers = Vec::new();
-        // Its own orphans are this process's where it is a subreaper, or the first of its PID namespace.
-        let adopts = std::process::id() == 1 || rustix::process::child_subreaper().is_ok_and(|adopts| adopts.is_some());
+        let adopts = adopts_orphans();
         let mut next = registry::look(std::process::id()).ok().flatten();
         while let Some(process) = next {
             if adopts || process.id.pid != std::process::id() {
@@ -63,6 +72,11 @@ impl Surroundings {
         }
         Self { reapers, cgroup: cgroup_of("self") }
     }
+}
+
+/// Whether this process adopts what its descendants leave: it is a subreaper, or the first of its PID namespace.
+pub(super) fn adopts_orphans() -> bool {
+    std::process::id() == 1 || rustix::process::child_subreaper().is_ok_and(|adopts| adopts.is_some())
 }
 
 /// The cgroup (version 2) of a process.
@@ -83,8 +97,6 @@ pub(crate) struct Journal {
     living: BTreeSet<ProcessId>,
     /// The POSIX sessions that they are in, or were.
     posix: BTreeMap<Pid, PosixSession>,
-    /// Forks on the machine, as of then.
-    forks: Option<(Instant, u64)>,
     surroundings: Arc<Surroundings>,
     /// How many of them are looked after before they are checked.
     many: usize,
@@ -107,7 +119,6 @@ impl Journal {
             proxy: None,
             living: BTreeSet::new(),
             posix: BTreeMap::new(),
-            forks: None,
             surroundings: Surroundings::here(),
             many: MANY,
             file: None,
@@ -178,12 +189,7 @@ impl Journal {
         if sid == 0 || sid == self.header.fork_server.pid || self.posix.contains_key(&sid) {
             return;
         }
-        // An older number is the safe one.
-        let is_old = |(at, _): &(Instant, u64)| at.elapsed() > FORKS_AGE;
-        if self.forks.as_ref().is_none_or(is_old) {
-            self.forks = registry::forks_since_boot().map(|forks| (Instant::now(), forks));
-        }
-        let Some((_, forks)) = self.forks else { return };
+        let Some(forks) = forks() else { return };
         if self.posix.len() >= MANY
             && let Some(oldest) = self.posix.values().min_by_key(|posix| posix.since).map(|posix| posix.sid)
         {

@@ -79,6 +79,8 @@ const IN_ORDER: Duration = Duration::from_secs(2);
 const LAST_NOTE: Duration = Duration::from_secs(1);
 /// Between looks.
 const INTERVAL: Duration = Duration::from_millis(2);
+/// How long a process of unknown origin is waited for: only one that stays, or is followed by another, leaves a doubt.
+const DOUBTS: Duration = Duration::from_secs(1);
 /// How long processes may be made to stand still before they are killed all the same.
 const STILL: Duration = Duration::from_secs(1);
 
@@ -143,6 +145,12 @@ fn sweep(mut sweep: Sweep, began: Instant, deadline: Duration) -> Vec<Ended> {
     let until = |sweep: &Sweep| if sweep.is_quiet() { 2 * deadline } else { deadline };
     while sweep.look_and_kill() && began.elapsed() < until(&sweep) {
         sleep(INTERVAL);
+    }
+    // Other sessions' processes come and go, and are not what was looked for.
+    let doubts_by = Instant::now() + DOUBTS;
+    while sweep.has_doubts() && Instant::now() < doubts_by {
+        sleep(20 * INTERVAL);
+        sweep.look_and_kill();
     }
     sweep.finish(began)
 }

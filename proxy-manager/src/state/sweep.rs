@@ -32,7 +32,7 @@ use registry::{PidFd, Seen};
 
 use super::{
     group::{Locks, StaleGroup},
-    journal::cgroup_of,
+    journal::{adopts_orphans, cgroup_of},
     record::Record,
 };
 
@@ -102,6 +102,8 @@ pub(super) struct Sweep {
     /// Start time below which nothing is of any of the sessions.
     since: u64,
     own: Pid,
+    /// Whether this process adopts what its descendants leave.
+    adopts: bool,
     began: Instant,
     /// The last look found nothing alive.
     quiet: bool,
@@ -158,6 +160,7 @@ impl Sweep {
             members: BTreeMap::new(),
             since,
             own,
+            adopts: adopts_orphans(),
             began: Instant::now(),
             quiet: false,
             last: Vec::new(),
@@ -293,20 +296,25 @@ impl Sweep {
         }
     }
 
+    /// Whether there is anything that may be of a session though nothing says so.
+    pub(super) fn has_doubts(&self) -> bool {
+        self.cases.iter().any(|case| !self.doubtful_of(case).is_empty())
+    }
+
+    fn doubtful_of(&self, case: &Case) -> Vec<Seen> {
+        let may_be = case.has_gap && !case.record.header.strict && !case.group.is_taken();
+        if may_be { self.doubtful(&case.record) } else { Vec::new() }
+    }
+
     /// What may be of a session though nothing says so.
     fn doubtful(&self, record: &Record) -> Vec<Seen> {
         let is_reaper = |pid: Pid| match record.reapers.as_slice() {
             [] => pid == 1,
-            reapers => reapers.iter().any(|reaper| reaper.pid == pid),
+            // Of itself this process knows whether it adopts.
+            reapers => (pid != self.own || self.adopts) && reapers.iter().any(|reaper| reaper.pid == pid),
         };
-        let sids: BTreeSet<_> = record
-            .reapers
-            .iter()
-            .filter_map(|reaper| registry::look(reaper.pid).ok()?)
-            .collect::<Vec<_>>()
-            .iter()
-            .map(|seen| seen.sid)
-            .collect();
+        let look = |reaper: &ProcessId| registry::look(reaper.pid).ok().flatten();
+        let sids: BTreeSet<_> = record.reapers.iter().filter_map(look).map(|seen| seen.sid).collect();
         let is_here = |seen: &Seen| match (&record.host_cgroup, cgroup_of(&seen.id.pid.to_string())) {
             (Some(host), Some(its)) => *host == its,
             _ => true,
@@ -316,6 +324,8 @@ impl Sweep {
                 && seen.id.start_time >= record.unwatched_since
                 && is_reaper(seen.ppid)
                 && !sids.contains(&seen.sid)
+                // Proxies are in that of their fork server.
+                && seen.sid != record.header.fork_server.pid
                 && !self.members.contains_key(&seen.id)
                 && seen.id.pid != self.own
                 && is_here(seen)
@@ -404,15 +414,7 @@ impl Sweep {
     /// The receipts, in the order of the records.
     pub(super) fn finish(self, began: Instant) -> Vec<Ended> {
         // The locks are kept till the groups are removed.
-        let doubtful: Vec<_> = self
-            .cases
-            .iter()
-            .map(
-                |case| {
-                    if case.has_gap && !case.record.header.strict { self.doubtful(&case.record) } else { Vec::new() }
-                },
-            )
-            .collect();
+        let doubtful: Vec<_> = self.cases.iter().map(|case| self.doubtful_of(case)).collect();
         let Self { cases, members, locks: _locks, .. } = self;
         let mut told = BTreeSet::new();
         let end = |(at, case): (usize, Case)| {

@@ -93,11 +93,14 @@ impl Lasting {
         if session.kept_conversation().is_none() {
             return Fate::End;
         }
+        let restarts = matches!(self.restart, Restart::OnCrash { .. });
         match reason {
             EndReason::Suspended => Fate::Rest,
-            // Another manager can go on with it.
-            EndReason::Shutdown | EndReason::ForkServerDied if session.history().is_durable() => Fate::Rest,
-            EndReason::Killed | EndReason::Shutdown | EndReason::ForkServerDied | EndReason::HostDied => Fate::End,
+            // Another manager can go on with it, and this one with another fork server.
+            EndReason::Shutdown if session.history().is_durable() => Fate::Rest,
+            EndReason::ForkServerDied if !restarts && session.history().is_durable() => Fate::Rest,
+            EndReason::ForkServerDied if !restarts => Fate::End,
+            EndReason::Killed | EndReason::Shutdown | EndReason::HostDied => Fate::End,
             EndReason::AgentExited(Some(ExitStatus::Code(0))) if self.is_ready => Fate::End,
             reason => match self.restart {
                 Restart::OnCrash { max, backoff_ms } if is_crash(reason) => {
@@ -118,7 +121,11 @@ impl Lasting {
 fn is_crash(reason: &EndReason) -> bool {
     matches!(
         reason,
-        EndReason::AgentExited(_) | EndReason::ProxyDied(_) | EndReason::Failed(_) | EndReason::Unresponsive(_)
+        EndReason::AgentExited(_)
+            | EndReason::ProxyDied(_)
+            | EndReason::ForkServerDied
+            | EndReason::Failed(_)
+            | EndReason::Unresponsive(_)
     )
 }
 

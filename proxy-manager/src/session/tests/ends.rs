@@ -3,6 +3,10 @@
 use std::time::Duration;
 
 use super::*;
+use crate::{
+    session::ending::{Ending, Step},
+    state::{Header, Journal, Place},
+};
 
 #[tokio::test]
 async fn a_silent_proxy_means_a_deadline() {
@@ -216,6 +220,65 @@ async fn when_both_are_dead_nobody_can_tell() {
     assert!(matches!(&ended.event, Event::SessionEnded { receipt: None, .. }), "{ended:?}");
     assert!(soon(subscription.next()).await.is_none());
     assert!(soon(handle.kill(KillOptions::NOW)).await.is_err());
+}
+
+/// What the host knows of the session is in its journal, which needs no disk.
+#[tokio::test]
+async fn when_both_are_dead_the_host_sweeps() {
+    let config = AgentSessionConfig { lifecycle: ipc_protocol::Lifecycle::default(), ..AgentSessionConfig::new("acp") };
+    let mut launch = plan(config, &Arc::default()).expect("valid");
+    let header = Header {
+        session: launch.id().clone(),
+        marker: format!("swept-{}", launch.id()),
+        place: Place::default(),
+        since: registry::now_in_ticks(),
+        strict: false,
+        host: HOST,
+        fork_server: PROXY,
+        cgroup: None,
+    };
+    launch.journal = Some(Journal::new(None, header));
+    let Starting { handle, ready, mut proxy, fork_server } =
+        launched(launch, patient(), HistoryLimits::default()).await;
+    proxy.start(true).await;
+    soon(ready).await.expect("an answer").expect("ready");
+    let mut subscription = handle.subscribe_from(handle.info().last_offset);
+    drop((proxy, fork_server));
+    let ended = soon(subscription.next()).await.expect("the last event");
+    let Event::SessionEnded { reason, receipt: Some(receipt) } = &ended.event else { panic!("{ended:?}") };
+    assert_eq!((reason, receipt.cause), (&EndReason::ForkServerDied, KillCause::Recovery));
+    assert_eq!((receipt.proof, receipt.unmarked), (Proof::QuietRounds(3), Some(true)));
+    assert_eq!(soon(handle.kill(KillOptions::NOW)).await.expect("the stored receipt"), **receipt);
+}
+
+/// A proxy that proves its end needs no sweep.
+#[tokio::test]
+async fn a_proxy_that_outlives_the_fork_server_speaks_for_itself() {
+    let mut ending = Ending::new(Duration::from_secs(1), Duration::from_secs(1));
+    let now = tokio::time::Instant::now();
+    assert_eq!(ending.guard_dead(true, now), Step::Nothing);
+    let id = SessionId::mint();
+    ending.said(EndReason::ForkServerDied, Box::new(receipt(&id)), now);
+    assert_eq!(ending.verdict(now), None, "it may have more to say");
+    assert_eq!(ending.closed(now), Step::Nothing);
+    assert!(ending.verdict(now).is_some());
+    // One that says nothing, or that something is left.
+    for unproven in [false, true] {
+        let mut ending = Ending::new(Duration::from_secs(1), Duration::from_secs(60));
+        assert_eq!(ending.guard_dead(true, now), Step::Nothing);
+        if unproven {
+            let left = Receipt { proof: Proof::None, ..receipt(&id) };
+            ending.said(EndReason::ForkServerDied, Box::new(left), now);
+        }
+        let due = ending.next().expect("it is waited for");
+        assert!(due < now + Duration::from_secs(2));
+        assert_eq!(ending.tick(due), Step::Sweep);
+        assert_eq!((ending.tick(due), ending.verdict(due + Duration::from_secs(100))), (Step::Nothing, None));
+        ending.swept(Some(Box::new(guard_receipt(&id))), due);
+        ending.closed(due);
+        let end = ending.verdict(due).expect("swept");
+        assert!(end.receipt.expect("a receipt").is_empty());
+    }
 }
 
 #[tokio::test]
