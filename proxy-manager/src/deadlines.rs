@@ -31,6 +31,9 @@ pub struct Deadlines {
     pub kill: Duration,
     /// For the fork server to exit in `shutdown`, after the last session has ended. 10 s.
     pub shutdown: Duration,
+    /// How long the fork server may stand still: stopped again whenever it is continued (which is done within 0.25 s), or silent without
+    /// running. Then it is killed, the host ends its sessions, and another one takes its place. `None` for not watched at all. 1 s.
+    pub fork_server: Option<Duration>,
     /// How it is seen that a session's proxy does not answer any more; `None` for not at all.
     pub health: Option<Health>,
 }
@@ -70,6 +73,7 @@ impl Default for Deadlines {
             wedged: Duration::from_secs(2),
             kill: Duration::from_secs(10),
             shutdown: Duration::from_secs(10),
+            fork_server: Some(Duration::from_secs(1)),
             health: Some(Health::default()),
         }
     }

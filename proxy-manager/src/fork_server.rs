@@ -7,7 +7,7 @@ mod replacement;
 mod watchdog;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     future::Future,
     io,
     os::{
@@ -57,6 +57,14 @@ pub(crate) enum Word {
     Gone(Gone),
 }
 
+/// The fork servers that this process has started and not yet reaped.
+static STARTED: Mutex<BTreeSet<ProcessId>> = Mutex::new(BTreeSet::new());
+
+/// Whether this process has started that fork server, which may live.
+pub(crate) fn is_started_here(process: ProcessId) -> bool {
+    STARTED.lock().unwrap_or_else(PoisonError::into_inner).contains(&process)
+}
+
 /// Words that may wait for a session's task. Then the fork server waits, which counts what it cannot keep.
 const MAX_WORDS: usize = 256;
 
@@ -98,6 +106,8 @@ pub(crate) struct ForkServer {
     watchers: Mutex<Option<HashMap<SessionId, Watcher>>>,
     life: WatchSender<Life>,
     heartbeat: Heartbeat,
+    /// How long it may stand still.
+    patience: Option<Duration>,
     takeover: Arc<Takeover>,
 }
 
@@ -130,6 +140,8 @@ impl ForkServer {
             WireError::FdsExhausted { operation } => Error::FdsExhausted { operation },
             error => unusable(error.to_string()),
         })?;
+        let id = spawned.process.id();
+        STARTED.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
         let mut unproven = KillOnDrop(Some(spawned.process));
         let process = unproven.0.as_ref().map(PidFd::try_clone).transpose();
         let watched = unproven.0.as_ref().map(PidFd::try_clone).transpose();
@@ -140,11 +152,12 @@ impl ForkServer {
             let watched = watch(watched?, Interest::READABLE).ok()?;
             let _readable = watched.readable().await.ok()?;
             let exit = watched.get_ref().try_reap().ok().flatten();
+            STARTED.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
             // Their directory is removed by the last who has them, and as long as it lives there can be groups in it.
             drop(groups);
             exit
         };
-        let (server, heard) = Self::connect(process, host.id(), ours, death)?;
+        let (server, heard) = Self::connect_over(Wire::Plain, process, host.id(), ours, deadlines.fork_server, death)?;
         let hello = server.order(&ToForkServer::Hello(Hello { version: VERSION, process: host.id() }), None)?;
         let exchange = async {
             server.send(hello).await;
@@ -171,14 +184,15 @@ impl ForkServer {
         }
     }
 
-    /// Takes over a connection. `death` resolves when the process is gone.
+    /// Takes over a connection, of one that a test plays. `death` resolves when the process is gone.
+    #[cfg(test)]
     pub(crate) fn connect(
         process: Option<PidFd>,
         host: ProcessId,
         socket: OwnedFd,
         death: impl Future<Output = Option<ExitStatus>> + Send + 'static,
     ) -> Result<(Arc<Self>, oneshot::Receiver<FirstWord>)> {
-        Self::connect_over(Wire::Plain, process, host, socket, death)
+        Self::connect_over(Wire::Plain, process, host, socket, None, death)
     }
 
     fn connect_over(
@@ -186,6 +200,7 @@ impl ForkServer {
         process: Option<PidFd>,
         host: ProcessId,
         socket: OwnedFd,
+        patience: Option<Duration>,
         death: impl Future<Output = Option<ExitStatus>> + Send + 'static,
     ) -> Result<(Arc<Self>, oneshot::Receiver<FirstWord>)> {
         let socket = watch(socket, Interest::READABLE | Interest::WRITABLE)
@@ -196,14 +211,20 @@ impl ForkServer {
         let watchers = Mutex::new(Some(HashMap::new()));
         let life = WatchSender::new(Life::Alive);
         let (heartbeat, takeover) = (Heartbeat::default(), Arc::default());
-        let server = Arc::new(Self { id, host, process, socket, wire, watchers, life, heartbeat, takeover });
+        let server = Arc::new(Self { id, host, process, socket, wire, watchers, life, heartbeat, patience, takeover });
         let (hello, heard) = oneshot::channel();
         tokio::spawn(server.clone().supervise(hello, death));
         Ok((server, heard))
     }
 
     /// Takes over one whose host has died, which has said hello. It is nobody's child: nobody learns how it ends.
-    pub(crate) fn adopt(process: ProcessId, host: ProcessId, socket: OwnedFd, wire: Wire) -> Result<Arc<Self>> {
+    pub(crate) fn adopt(
+        process: ProcessId,
+        host: ProcessId,
+        socket: OwnedFd,
+        wire: Wire,
+        deadlines: &Deadlines,
+    ) -> Result<Arc<Self>> {
         let system = |error: io::Error| Error::system("taking over a fork server", &error);
         let process = PidFd::open(process).map_err(system)?;
         let watched = process.try_clone().map_err(system)?;
@@ -212,7 +233,7 @@ impl ForkServer {
             let _readable = watched.readable().await.ok()?;
             None
         };
-        let (server, _hello) = Self::connect_over(wire, Some(process), host, socket, death)?;
+        let (server, _hello) = Self::connect_over(wire, Some(process), host, socket, deadlines.fork_server, death)?;
         let mut hello = server.order(&ToForkServer::Hello(Hello { version: VERSION, process: host }), None)?;
         // The socket is fresh: there is room. If it is dead already, its death tells.
         let _ = server.try_send(&mut hello);

@@ -287,7 +287,11 @@ impl Drop for Stopped {
 /// The kernel keeps only so much for a fork server that does not read.
 #[tokio::test]
 async fn after_an_overrun_the_session_says_so_and_the_table_is_right() {
-    let Some(manager) = observing().await else { return };
+    let Some(first) = observing().await else { return };
+    first.shutdown().await;
+    // Nobody continues its fork server.
+    let deadlines = proxy_manager::Deadlines { fork_server: None, ..Default::default() };
+    let manager = builder().deadlines(deadlines).build().await.expect("built");
     let (killed, stays, new) = (unique_seconds(), unique_seconds(), unique_seconds());
     let script = format!("sleep {killed} & first=$!; sleep {stays} & while read line; do eval \"$line\"; done");
     let session = manager.start_session(shell(&script)).await.expect("started");

@@ -266,8 +266,7 @@ async fn what_forks_while_nobody_watches_is_found_or_not_denied() {
         let (path, end) = (hop.display(), enough.display());
         // It ends by itself after half a minute.
         let text = format!(
-            "[ $1 -lt 100 ] && ! [ -e {end} ] || exit\n/bin/sleep {seconds}\n{own} /bin/sh {path} $(($1 + 1)) &\nexit\n",
-            own = if leaves { "/usr/bin/setsid" } else { own },
+            "[ $1 -lt 100 ] && ! [ -e {end} ] || exit\nPATH=/usr/bin:/bin\nsleep {seconds}\n{own} /bin/sh {path} $(($1 + 1)) &\nexit\n",
         );
         fs::write(&hop, text).expect("written");
         let script = format!("env -i /bin/sh {path} 0 & exec cat");

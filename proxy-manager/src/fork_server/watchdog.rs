@@ -22,10 +22,8 @@ use super::ForkServer;
 const LOOK: Duration = Duration::from_millis(250);
 /// Longest time without a question, while there are sessions.
 const QUESTION: Duration = Duration::from_secs(1);
-/// Looks in a row that find it stopped, or silent and asleep, after which it is given up.
-const PATIENCE: u32 = 4;
-/// The same for one that wants to run, or is in the kernel and cannot be interrupted: processor or disk may be slow.
-const DISK_PATIENCE: u32 = 40;
+/// So many times as patient with one that wants to run, or is in the kernel and cannot be interrupted: processor or disk may be slow.
+const SLOW: u32 = 10;
 
 /// What the receiving side sees of it.
 #[derive(Debug, Default)]
@@ -64,21 +62,33 @@ enum Standing {
 }
 
 /// Judges looks. No I/O.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Judge {
+    /// Looks in a row that find it stopped, or silent and asleep, after which it is given up.
+    patience: u32,
     stops: u32,
     silence: u32,
     cpu_time: Duration,
 }
 
 impl Judge {
+    fn new(patience: Duration) -> Self {
+        let looks = patience.as_millis().div_ceil(LOOK.as_millis());
+        Self {
+            patience: u32::try_from(looks).unwrap_or(u32::MAX).max(1),
+            stops: 0,
+            silence: 0,
+            cpu_time: Duration::ZERO,
+        }
+    }
+
     /// One more look. `is_silent`: a question was not answered.
     fn look(&mut self, sight: &Sight, is_stopped: bool, is_silent: bool) -> Standing {
         self.stops = if is_stopped { self.stops + 1 } else { 0 };
         let has_run = std::mem::replace(&mut self.cpu_time, sight.cpu_time) != sight.cpu_time;
         self.silence = if is_silent && !is_stopped && !has_run { self.silence + 1 } else { 0 };
-        let patience = if sight.is_runnable { DISK_PATIENCE } else { PATIENCE };
-        if self.stops >= PATIENCE {
+        let patience = if sight.is_runnable { self.patience.saturating_mul(SLOW) } else { self.patience };
+        if self.stops >= self.patience {
             return Standing::GivenUp("it is stopped again and again");
         }
         if self.silence >= patience {
@@ -91,8 +101,8 @@ impl Judge {
 impl ForkServer {
     /// Resolves when the process is to be given up, with the reason.
     pub(super) async fn stands_still(&self) -> &'static str {
-        let Some(process) = &self.process else { return pending().await };
-        let (id, mut judge) = (process.id(), Judge::default());
+        let (Some(process), Some(patience)) = (&self.process, self.patience) else { return pending().await };
+        let (id, mut judge) = (process.id(), Judge::new(patience));
         let (mut asked, mut looks) = (None::<Instant>, interval(LOOK));
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -188,7 +198,7 @@ mod tests {
 
     #[test]
     fn one_that_is_stopped_is_continued_and_given_up_if_that_does_not_help() {
-        let mut judge = Judge::default();
+        let mut judge = Judge::new(Duration::from_secs(1));
         assert_eq!(judge.look(&sight(0, false), true, true), Standing::Stopped);
         assert_eq!(judge.look(&sight(0, false), false, false), Standing::Fine);
         let found = looks(4, |_| judge.look(&sight(0, false), true, true));
@@ -198,7 +208,7 @@ mod tests {
 
     #[test]
     fn one_that_is_slow_is_not_given_up() {
-        let mut judge = Judge::default();
+        let mut judge = Judge::new(Duration::from_secs(1));
         // It runs, or answers now and then.
         assert_eq!(looks(50, |at| judge.look(&sight(u64::from(at) * 10, true), false, true)), [Standing::Fine; 50]);
         assert_eq!(looks(50, |at| judge.look(&sight(0, false), false, at % 4 != 3)), [Standing::Fine; 50]);
@@ -209,7 +219,7 @@ mod tests {
 
     #[test]
     fn one_that_neither_answers_nor_runs_is_frozen() {
-        let mut judge = Judge::default();
+        let mut judge = Judge::new(Duration::from_secs(1));
         judge.look(&sight(10, false), false, false);
         let found = looks(4, |_| judge.look(&sight(10, false), false, true));
         assert_eq!(found[..3], [Standing::Fine; 3]);

@@ -113,7 +113,7 @@ impl ProxyManager {
         let Outlived { found, mut journals, .. } = outlived;
         let mut coming = Vec::new();
         for Found { process, control, wire, sessions } in found {
-            let server = match ForkServer::adopt(process, host, control, wire) {
+            let server = match ForkServer::adopt(process, host, control, wire, &self.inner.deadlines) {
                 Ok(server) => server,
                 Err(error) => {
                     tracing::warn!(fork_server = %process, %error, "detached sessions cannot be taken over");

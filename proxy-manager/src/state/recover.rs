@@ -79,8 +79,10 @@ const IN_ORDER: Duration = Duration::from_secs(2);
 const LAST_NOTE: Duration = Duration::from_secs(1);
 /// Between looks.
 const INTERVAL: Duration = Duration::from_millis(2);
-/// How long a process of unknown origin is waited for: only one that stays, or is followed by another, leaves a doubt.
+/// How long a process of unknown origin is waited for to go.
 const DOUBTS: Duration = Duration::from_secs(1);
+/// So many looks without one leave no doubt.
+const CLEAR: u32 = 4;
 /// How long processes may be made to stand still before they are killed all the same.
 const STILL: Duration = Duration::from_secs(1);
 
@@ -146,12 +148,22 @@ fn sweep(mut sweep: Sweep, began: Instant, deadline: Duration) -> Vec<Ended> {
     while sweep.look_and_kill() && began.elapsed() < until(&sweep) {
         sleep(INTERVAL);
     }
-    // Other sessions' processes come and go, and are not what was looked for.
-    let doubts_by = Instant::now() + DOUBTS;
-    while sweep.has_doubts() && Instant::now() < doubts_by {
-        sleep(20 * INTERVAL);
+    // Others' processes come and go: only what stays, or is followed by another, leaves a doubt. In the moment in which one follows
+    // another neither may be seen.
+    let (doubts_by, mut clear) = (Instant::now() + DOUBTS, 0);
+    while sweep.has_gaps() && clear < CLEAR {
+        if sweep.note_doubts() {
+            clear = 0;
+            if Instant::now() >= doubts_by {
+                return sweep.finish(began);
+            }
+        } else {
+            clear += 1;
+        }
+        sleep(5 * INTERVAL);
         sweep.look_and_kill();
     }
+    sweep.drop_doubts();
     sweep.finish(began)
 }
 

@@ -30,6 +30,8 @@ use std::{
 use ipc_protocol::{KillCause, Layer, Outcome, Pid, ProcessId, Proof, ReapedBy, Receipt, ReceiptEntry, Signal};
 use registry::{PidFd, Seen};
 
+use crate::fork_server::is_started_here;
+
 use super::{
     group::{Locks, StaleGroup},
     journal::{adopts_orphans, cgroup_of},
@@ -43,6 +45,9 @@ const QUIET_ROUNDS: u32 = 3;
 const CHASE: Duration = Duration::from_millis(20);
 /// The same in time that passes.
 const LONGEST_CHASE: Duration = Duration::from_millis(500);
+/// The same for sessions of this manager, for whose end somebody may wait: what forks at every step is met many times in this.
+const OWN_CHASE: Duration = Duration::from_millis(8);
+const OWN_LONGEST_CHASE: Duration = Duration::from_millis(100);
 /// A process that SIGKILL does not end in this time may be frozen.
 const FROZEN: Duration = Duration::from_millis(100);
 
@@ -104,12 +109,16 @@ pub(super) struct Sweep {
     own: Pid,
     /// Whether this process adopts what its descendants leave.
     adopts: bool,
+    /// How long the newest process is watched: in time that passes, and in processor time.
+    chase: (Duration, Duration),
     began: Instant,
     /// The last look found nothing alive.
     quiet: bool,
     /// What the last whole look found, with whether it has a marker.
     last: Vec<(Seen, bool)>,
     has_looked: bool,
+    /// What may be of each session though nothing says so; empty where there is nothing.
+    doubts: Vec<Vec<Seen>>,
 }
 
 /// What one look found.
@@ -123,12 +132,12 @@ struct Look {
 impl Sweep {
     /// Of dead managers' sessions.
     pub(super) fn new(records: Vec<Record>) -> Self {
-        Self::with(records, |path| StaleGroup::new(path))
+        Self::with(records, StaleGroup::new)
     }
 
     /// Of this manager's own sessions: their groups need no lock.
     pub(super) fn of_own(records: Vec<Record>) -> Self {
-        Self::with(records, StaleGroup::of_own)
+        Self { chase: (OWN_LONGEST_CHASE, OWN_CHASE), ..Self::with(records, StaleGroup::of_own) }
     }
 
     fn with(records: Vec<Record>, group: impl Fn(Option<&str>) -> StaleGroup) -> Self {
@@ -161,10 +170,12 @@ impl Sweep {
             since,
             own,
             adopts: adopts_orphans(),
+            chase: (LONGEST_CHASE, CHASE),
             began: Instant::now(),
             quiet: false,
             last: Vec::new(),
             has_looked: false,
+            doubts: Vec::new(),
         }
     }
 
@@ -296,9 +307,24 @@ impl Sweep {
         }
     }
 
-    /// Whether there is anything that may be of a session though nothing says so.
-    pub(super) fn has_doubts(&self) -> bool {
-        self.cases.iter().any(|case| !self.doubtful_of(case).is_empty())
+    /// Whether a process that was known ended while nobody watched: there may be others.
+    pub(super) fn has_gaps(&self) -> bool {
+        self.cases.iter().any(|case| case.has_gap && !case.record.header.strict && !case.group.is_taken())
+    }
+
+    /// Takes note of what the last look found that may be of a session though nothing says so. Whether there was anything.
+    pub(super) fn note_doubts(&mut self) -> bool {
+        let doubts: Vec<_> = self.cases.iter().map(|case| self.doubtful_of(case)).collect();
+        let any = doubts.iter().any(|doubts| !doubts.is_empty());
+        if any {
+            self.doubts = doubts;
+        }
+        any
+    }
+
+    /// What was noted is gone, and nothing else came.
+    pub(super) fn drop_doubts(&mut self) {
+        self.doubts.clear();
     }
 
     fn doubtful_of(&self, case: &Case) -> Vec<Seen> {
@@ -314,7 +340,10 @@ impl Sweep {
             reapers => (pid != self.own || self.adopts) && reapers.iter().any(|reaper| reaper.pid == pid),
         };
         let look = |reaper: &ProcessId| registry::look(reaper.pid).ok().flatten();
-        let sids: BTreeSet<_> = record.reapers.iter().filter_map(look).map(|seen| seen.sid).collect();
+        // Nobody gets into a POSIX session that was there before.
+        let old = self.last.iter().map(|(seen, _)| seen).filter(|seen| seen.id.start_time < record.header.since);
+        let reapers = record.reapers.iter().filter_map(look);
+        let sids: BTreeSet<_> = reapers.map(|seen| seen.sid).chain(old.map(|seen| seen.sid)).collect();
         let is_here = |seen: &Seen| match (&record.host_cgroup, cgroup_of(&seen.id.pid.to_string())) {
             (Some(host), Some(its)) => *host == its,
             _ => true,
@@ -328,6 +357,7 @@ impl Sweep {
                 && seen.sid != record.header.fork_server.pid
                 && !self.members.contains_key(&seen.id)
                 && seen.id.pid != self.own
+                && !is_started_here(seen.id)
                 && is_here(seen)
                 && is_same(seen.id)
         });
@@ -336,7 +366,8 @@ impl Sweep {
 
     /// What forks at every step, and ends, is over before `/proc` is read: it is met at the newest pid, and stopped there.
     fn chase(&mut self, look: &mut Look) {
-        let (until, enough) = (Instant::now() + LONGEST_CHASE, registry::thread_time() + CHASE);
+        let (longest, enough) = self.chase;
+        let (until, enough) = (Instant::now() + longest, registry::thread_time() + enough);
         let mut last = None;
         while registry::thread_time() < enough && Instant::now() < until {
             let newest = registry::newest_pid();
@@ -414,8 +445,8 @@ impl Sweep {
     /// The receipts, in the order of the records.
     pub(super) fn finish(self, began: Instant) -> Vec<Ended> {
         // The locks are kept till the groups are removed.
-        let doubtful: Vec<_> = self.cases.iter().map(|case| self.doubtful_of(case)).collect();
-        let Self { cases, members, locks: _locks, .. } = self;
+        let Self { cases, members, mut doubts, locks: _locks, .. } = self;
+        doubts.resize(cases.len(), Vec::new());
         let mut told = BTreeSet::new();
         let end = |(at, case): (usize, Case)| {
             let Case { record, group, rounds, unmarked, proven_at, .. } = case;
@@ -448,10 +479,10 @@ impl Sweep {
             };
             let is_searched =
                 receipt.survivors.is_empty() && proven_at.is_some() && receipt.cgroup_empty != Some(false);
-            if receipt.cgroup_empty != Some(true) && !doubtful[at].is_empty() {
+            if receipt.cgroup_empty != Some(true) && !doubts[at].is_empty() {
                 receipt.proof = Proof::None;
-                receipt.unattributed = doubtful[at].iter().take(MOST_DOUBTFUL).map(entry_of).collect();
-                receipt.omitted += (doubtful[at].len() - receipt.unattributed.len()) as u64;
+                receipt.unattributed = doubts[at].iter().take(MOST_DOUBTFUL).map(entry_of).collect();
+                receipt.omitted += (doubts[at].len() - receipt.unattributed.len()) as u64;
             }
             let ours = |owner: Owner| owner == Owner::Proxy(at) || owner == Owner::ForkServer;
             let supervisors = members.iter().filter(|(_, member)| ours(member.owner)).map(|(id, _)| *id);
