@@ -308,6 +308,8 @@ async fn supervisors_that_only_stand_still_are_ended_too() {
     let state = Scratch::new();
     let host = Host::start(2, Some(&state.0), Containment::Baseline, None);
     host.recorded(&state);
+    // It would continue the fork server.
+    signal(host.process.id(), Signal::Stop);
     for supervisor in &host.supervisors {
         signal(*supervisor, Signal::Stop);
     }
@@ -535,7 +537,8 @@ async fn groups_are_found_without_a_state_directory_but_not_those_of_the_living(
     let living = Host::start(1, None, Containment::Cgroup, Some(&parent.0));
     // The fork server alone still has the lock.
     let (fork_server, proxy) = (host.supervisors[0], host.supervisors[1]);
-    for id in [fork_server, proxy, host.process.id()] {
+    // The host first: it would continue the fork server.
+    for id in [host.process.id(), fork_server, proxy] {
         signal(id, Signal::Stop);
     }
     signal(host.process.id(), Signal::Kill);

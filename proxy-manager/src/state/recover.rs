@@ -110,8 +110,14 @@ pub(crate) fn recover(state: &StateDir, spared: &mut dyn FnMut(&str, &mut Record
         return done;
     }
     let began = Instant::now();
-    let (names, records): (Vec<_>, Vec<_>) = found.into_iter().unzip();
-    await_supervisors(&records, began + IN_ORDER);
+    let (names, mut records): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+    let in_order = await_supervisors(&records, began + IN_ORDER);
+    for record in &mut records {
+        // It has ended them itself: it watched to the end.
+        if record.fork_server.is_some_and(|server| in_order.contains(&server)) {
+            record.unwatched_since = u64::MAX;
+        }
+    }
     for (name, ended) in names.into_iter().zip(sweep(Sweep::new(records), began, DEADLINE)) {
         // What nobody saw come another look does not tell from strangers' either.
         if ended.receipt.is_empty() || ended.is_searched {
@@ -213,12 +219,23 @@ fn discard(state: &StateDir, name: &str) {
 }
 
 /// Fork servers and proxies whose host has just died are about to end their sessions, with a grace. One that is stopped never
-/// will.
-fn await_supervisors(records: &[Record], until: Instant) {
+/// will. Those that have ended by themselves.
+fn await_supervisors(records: &[Record], until: Instant) -> BTreeSet<ProcessId> {
+    let mut ended = BTreeSet::new();
     let supervisors = records.iter().flat_map(|record| [record.fork_server, record.proxy]).flatten();
     for supervisor in supervisors.collect::<BTreeSet<_>>() {
         let Ok(process) = PidFd::open(supervisor) else { continue };
-        while matches!(registry::look(supervisor.pid), Ok(Some(seen)) if seen.id == supervisor && !seen.is_stopped) {
+        let mut is_there = true;
+        while is_there {
+            match registry::look(supervisor.pid) {
+                Ok(Some(seen)) if seen.id == supervisor && !seen.is_stopped => {}
+                Ok(Some(seen)) if seen.id == supervisor => break,
+                Err(_) => break,
+                Ok(_) => {
+                    is_there = false;
+                    continue;
+                }
+            }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
@@ -227,5 +244,9 @@ fn await_supervisors(records: &[Record], until: Instant) {
             let pause = Timespec::try_from(left.min(Duration::from_millis(50))).unwrap_or_default();
             let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&pause));
         }
+        if !is_there {
+            ended.insert(supervisor);
+        }
     }
+    ended
 }

@@ -359,7 +359,7 @@ impl Sweep {
                 && seen.id.pid != self.own
                 && !is_started_here(seen.id)
                 && is_here(seen)
-                && is_same(seen.id)
+                && holds(seen, |_| true)
         });
         all.map(|(seen, _)| *seen).collect()
     }
