@@ -225,10 +225,10 @@ fn await_supervisors(records: &[Record], until: Instant) -> BTreeSet<ProcessId> 
     let supervisors = records.iter().flat_map(|record| [record.fork_server, record.proxy]).flatten();
     for supervisor in supervisors.collect::<BTreeSet<_>>() {
         let Ok(process) = PidFd::open(supervisor) else { continue };
-        let mut is_there = true;
+        let (mut is_there, mut was_there) = (true, false);
         while is_there {
             match registry::look(supervisor.pid) {
-                Ok(Some(seen)) if seen.id == supervisor && !seen.is_stopped => {}
+                Ok(Some(seen)) if seen.id == supervisor && !seen.is_stopped => was_there = true,
                 Ok(Some(seen)) if seen.id == supervisor => break,
                 Err(_) => break,
                 Ok(_) => {
@@ -244,7 +244,8 @@ fn await_supervisors(records: &[Record], until: Instant) -> BTreeSet<ProcessId> 
             let pause = Timespec::try_from(left.min(Duration::from_millis(50))).unwrap_or_default();
             let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&pause));
         }
-        if !is_there {
+        // One that was dead already, and not reaped, may have been killed.
+        if was_there && !is_there {
             ended.insert(supervisor);
         }
     }

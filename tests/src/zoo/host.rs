@@ -159,9 +159,13 @@ impl Host {
     pub fn sigkill(&mut self, victims: &[Victim]) -> Result<(), String> {
         let proxy = PidFd::open(self.proxy).map_err(|error| format!("opening the proxy: {error}"))?;
         let proxy = &*self.killed_proxy.insert(proxy);
-        // The fork server continues a proxy that is stopped.
+        // The host continues a fork server that is stopped, and that a proxy.
         let mut victims = victims.to_vec();
-        victims.sort_by_key(|victim| !matches!(victim, Victim::ForkServer));
+        victims.sort_by_key(|victim| match victim {
+            Victim::Host => 0,
+            Victim::ForkServer => 1,
+            Victim::Proxy => 2,
+        });
         let stopped = victims.iter().map(|victim| (Signal::Stop, victim));
         // The fork server's death does so too.
         let killed = victims.iter().rev().map(|victim| (Signal::Kill, victim));
