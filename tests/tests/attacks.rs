@@ -34,8 +34,8 @@ use agent_proxy_tests::{
 };
 use libtest_mimic::{Arguments, Failed, Trial};
 use proxy_manager::{
-    AgentSessionConfig, Builder, Containment, EndReason, Error, Event, ExitStatus, Hardening, KillOptions, LimitAction,
-    LimitKind, Limits, PromptMode, ProxyManager, Receipt, Recovery, SessionHandle, Signal, Subscription,
+    AgentSessionConfig, Builder, Containment, EndReason, Event, ExitStatus, Hardening, KillOptions, LimitAction,
+    LimitKind, Limits, PromptMode, ProxyManager, Receipt, SessionHandle, Subscription,
 };
 
 #[path = "attacks/files.rs"]
