@@ -89,7 +89,7 @@ pub fn newest_pid() -> Option<Pid> {
 
 /// Processes and threads that were forked since the boot, on the whole machine. `None` where the system does not say.
 pub fn forks_since_boot() -> Option<u64> {
-    let text = fs::read_to_string("/proc/stat").ok()?;
+    let text = procfs::read_text("stat").ok()?;
     text.lines().find_map(|line| line.strip_prefix("processes ")?.trim().parse().ok())
 }
 
@@ -97,7 +97,7 @@ pub fn forks_since_boot() -> Option<u64> {
 /// pids in order, and begins anew after the greatest: a pid cannot come again before about as many forks as there are pids. Half as
 /// many leave room for pids that are in use and passed over.
 pub fn pids_are_unique_since(forks: u64) -> bool {
-    let greatest = fs::read_to_string("/proc/sys/kernel/pid_max").ok().and_then(|text| text.trim().parse::<u64>().ok());
+    let greatest = procfs::read_text("sys/kernel/pid_max").ok().and_then(|text| text.trim().parse::<u64>().ok());
     let forked = forks_since_boot().and_then(|now| now.checked_sub(forks));
     matches!((forked, greatest), (Some(forked), Some(greatest)) if forked < greatest / 2)
 }
