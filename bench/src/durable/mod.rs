@@ -6,6 +6,7 @@ mod host;
 mod idle;
 mod readers;
 pub(crate) mod reattach;
+mod scale;
 
 use std::{
     ffi::OsString,
@@ -43,6 +44,8 @@ pub(crate) enum Part {
     Idle,
     /// A session that outlives its host.
     Reattach,
+    /// Short sessions beside many, and the end of many.
+    Scale,
 }
 
 /// A figure, and what it has to reach.
@@ -58,7 +61,7 @@ const fn metric(part: Part, key: &'static str, title: &'static str, decimals: us
     Metric { part, key, title, decimals, bar }
 }
 
-const METRICS: [Metric; 28] = [
+const METRICS: [Metric; 36] = [
     metric(Part::Crowd, "events_per_s", "64 sessions: events/s, proxy to subscriber", 0, Some(Bar::AtLeast(30e3))),
     metric(Part::Crowd, "flood_p50_ms", "the same: append to subscriber, p50, ms", 0, None),
     metric(Part::Crowd, "flood_p99_ms", "the same: append to subscriber, p99, ms", 0, None),
@@ -93,6 +96,14 @@ const METRICS: [Metric; 28] = [
     metric(Part::Reattach, "agent_per_s", "the agent writes meanwhile, lines/s", 0, Some(Bar::AtLeast(9.5e3))),
     metric(Part::Reattach, "lost", "of its lines are lost", 0, Some(Bar::AtMost(0.0))),
     metric(Part::Reattach, "doubled", "and doubled", 0, Some(Bar::AtMost(0.0))),
+    metric(Part::Scale, "alone_per_s", "short sessions/s, 8 at a time, no other", 0, None),
+    metric(Part::Scale, "beside_per_s", "the same beside 1,000 others", 0, None),
+    metric(Part::Scale, "beside_percent", "the same, % of those with no other", 0, Some(Bar::AtLeast(70.0))),
+    metric(Part::Scale, "alone_in_a_row_per_s", "short sessions/s, one after the other, no other", 0, None),
+    metric(Part::Scale, "beside_in_a_row_per_s", "the same beside 1,000 others", 0, None),
+    metric(Part::Scale, "beside_in_a_row_percent", "the same, % of those with no other", 0, Some(Bar::AtLeast(70.0))),
+    metric(Part::Scale, "end_all_s", "1,000 sessions end at once, s", 2, Some(Bar::AtMost(3.0))),
+    metric(Part::Scale, "left", "processes left of them", 0, Some(Bar::AtMost(0.0))),
 ];
 
 /// Measures `parts` (all, if none is named), each in a process of its own, `rounds` times, and prints it.
@@ -146,6 +157,7 @@ pub(crate) fn serve(token: ChildToken, part: Part) -> Result<()> {
                 Part::Readers => readers::measure(&host).await,
                 Part::Idle => idle::measure(&host).await,
                 Part::Reattach => reattach::measure(token).await,
+                Part::Scale => scale::measure(&host).await,
             }
         };
         let late = |_| Error::Deadline { operation: format!("the part {part:?}"), after: DEADLINE };
