@@ -47,6 +47,8 @@ pub fn main(token: ChildToken) -> ExitCode {
     };
     let as_json = cli.global.json;
     log_to_stderr(cli.global.verbose);
+    // Agents get the limit that we were started with. Where it cannot be raised there are fewer sessions, and a start says so.
+    let _ = proxy_manager::raise_descriptor_limit();
     let exit = match run(cli, token) {
         // Whoever read our output left: that is no failure.
         Ok(()) | Err(Failure::Closed) => Exit::Done,

@@ -57,6 +57,8 @@ const KINDS: &[(&str, &str, u16, Exit)] = &[
     ("unknown-route", "no such route", 404, Exit::Usage),
     ("method-not-allowed", "the route has another method", 405, Exit::Usage),
     ("body-too-large", "the request is too large", 413, Exit::Usage),
+    ("request-timeout", "the request took too long", 408, Exit::Deadline),
+    ("overloaded", "too much is asked at once", 503, Exit::Refused),
     ("no-daemon", "no daemon", 503, Exit::NoDaemon),
     ("daemon-running", "a daemon is running already", 409, Exit::Refused),
     ("unusable-socket", "the socket's path cannot be used", 403, Exit::Failed),

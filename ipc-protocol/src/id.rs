@@ -29,7 +29,7 @@ impl fmt::Display for ProcessId {
     }
 }
 
-/// Name of a session: 1 to 64 characters of `[A-Za-z0-9._-]`.
+/// Name of a session: 1 to 64 characters of `[A-Za-z0-9._-]`, but not `.` or `..`, which name directories.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SessionId(Box<str>);
@@ -52,7 +52,7 @@ impl SessionId {
 
 /// Text that is not a [`SessionId`].
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
-#[error("session id {0:?} is not 1 to 64 characters of A-Z a-z 0-9 . _ -")]
+#[error("session id {0:?} is not 1 to 64 characters of A-Z a-z 0-9 . _ -, or is . or ..")]
 pub struct InvalidId(pub String);
 
 impl FromStr for SessionId {
@@ -60,7 +60,8 @@ impl FromStr for SessionId {
 
     fn from_str(text: &str) -> Result<Self, InvalidId> {
         let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
-        if text.is_empty() || text.len() > Self::MAX_LEN || !text.bytes().all(allowed) {
+        let is_directory = matches!(text, "." | "..");
+        if text.is_empty() || text.len() > Self::MAX_LEN || is_directory || !text.bytes().all(allowed) {
             // A hostile id may be megabytes long: the error carries no more than a line of it.
             return Err(InvalidId(text.chars().take(80).collect()));
         }
@@ -152,10 +153,10 @@ mod tests {
 
     #[test]
     fn ids_are_checked() {
-        for good in ["a", "exec-123", "A.b_c-9", &"x".repeat(64)] {
+        for good in ["a", "exec-123", "A.b_c-9", "...", &"x".repeat(64)] {
             assert_eq!(good.parse::<SessionId>().map(String::from), Ok(good.to_owned()));
         }
-        for bad in ["", "a b", "ü", "a/b", "a\0", &"x".repeat(65)] {
+        for bad in ["", ".", "..", "a b", "ü", "a/b", "a\0", &"x".repeat(65)] {
             assert!(bad.parse::<SessionId>().is_err(), "{bad:?}");
         }
     }

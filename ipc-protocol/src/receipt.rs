@@ -182,7 +182,8 @@ pub struct Receipt {
     pub proof: Proof,
     /// Whether the session's cgroup has no member left; `null` where it has none, or the kill was not of all.
     pub cgroup_empty: Option<bool>,
-    /// Whether no process has the session's marker in its environment; `null` where the kill was not of all.
+    /// Whether no process has the session's marker in its environment; `null` where the kill was not of all, or of a proxy's
+    /// receipt, whose session's fork server looks after it.
     pub unmarked: Option<bool>,
 }
 

@@ -13,6 +13,8 @@ use crate::{
     supervision::SessionBounds,
 };
 
+/// Descriptors that are kept for everything but sessions.
+const DESCRIPTOR_RESERVE: u64 = 32;
 /// How long sessions may be idle where they are kept.
 const IDLE_SUSPEND: Duration = Duration::from_secs(300);
 
@@ -55,6 +57,7 @@ pub struct Builder {
     pub(crate) log_failure: LogFailure,
     pub(crate) retention: Retention,
     pub(crate) rules: Vec<ActionRule>,
+    pub(crate) descriptor_reserve: u64,
 }
 
 impl Builder {
@@ -73,6 +76,7 @@ impl Builder {
             log_failure: LogFailure::default(),
             retention: Retention::default(),
             rules: Vec::new(),
+            descriptor_reserve: DESCRIPTOR_RESERVE,
         }
     }
 
@@ -239,6 +243,19 @@ impl Builder {
     #[must_use]
     pub fn state_dir(mut self, directory: PathBuf) -> Self {
         self.state_dir = Some(directory);
+        self
+    }
+
+    /// How many of this process's file descriptors no session is to take, so that listing, reading and ending sessions always
+    /// works; at most a quarter of the soft limit. A start that would leave fewer fails with [`Error::FdsExhausted`]. 32 by
+    /// default.
+    ///
+    /// A session takes two to four descriptors of this process. The library leaves the limit as it is:
+    /// [`raise_descriptor_limit`](crate::raise_descriptor_limit) raises it, for this process and not for agents. The fork server
+    /// raises its own.
+    #[must_use]
+    pub fn descriptor_reserve(mut self, descriptors: u64) -> Self {
+        self.descriptor_reserve = descriptors;
         self
     }
 

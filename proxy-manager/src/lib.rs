@@ -72,7 +72,7 @@ pub use ipc_protocol::{
 pub use launch::{DEPTH_MARKER, SESSION_MARKER};
 pub use manager::{DrainProgress, ProxyManager, ResumeOptions, Snapshot};
 pub use proxy_child::ChildToken;
-pub use registry::{Controllers, Unavailable};
+pub use registry::{Controllers, Unavailable, raise_descriptor_limit};
 pub use roster::{SessionFilter, SessionRecord, SessionStatus};
 pub use session::{
     ProcessUse, PromptMode, QueuedPrompt, SessionHandle, SessionInfo, SessionMetrics, SessionState, Turn, TurnEnd,

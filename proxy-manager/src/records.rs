@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn they_outlive_the_manager_until_they_are_removed() {
         let scratch = tempfile::tempdir().expect("a directory");
-        let session: SessionId = "..".parse().expect("a valid id");
+        let session: SessionId = "...".parse().expect("a valid id");
         let records = Records::open(scratch.path().to_owned()).expect("opened");
         assert_eq!(records.read(&session), None);
         for record in [record(None), record(Some("/homes/x"))] {

@@ -77,13 +77,16 @@ impl ProcessRegistry {
     /// now on, with all below them. Says whether there are none; an error says that this cannot be told.
     pub(crate) fn look_for_strays(&mut self) -> io::Result<bool> {
         self.strays.clear();
-        if self.hold.marker.is_empty() {
-            return Ok(true);
-        }
-        let own = std::process::id();
         let marked = table::marked(&self.hold.marker, self.hold.since)?;
-        self.strays.extend(marked.into_iter().filter(|id| id.pid != own));
-        Ok(self.strays.is_empty())
+        Ok(self.set_strays(marked))
+    }
+
+    /// As [`ProcessRegistry::look_for_strays`], where somebody else has looked.
+    pub(crate) fn set_strays(&mut self, mut marked: Vec<ProcessId>) -> bool {
+        let own = std::process::id();
+        marked.retain(|id| id.pid != own);
+        self.strays = marked;
+        self.strays.is_empty()
     }
 
     /// Whether the session's cgroup is empty; `None` where it has none.

@@ -24,6 +24,28 @@ pub enum KillScope {
     Guarded,
 }
 
+/// Who looks for processes with the session's marker, once nothing else is left.
+#[derive(Debug, Default)]
+pub enum MarkerLook {
+    /// The kill itself, by a pass of its own.
+    #[default]
+    Own,
+    /// The session's guard, after this kill: the receipt says nothing of the marker.
+    Guard,
+    /// The caller, for many kills at once: see [`Kill::wants_marker_look`].
+    Caller,
+}
+
+/// A look that the caller makes.
+#[derive(Debug, Default)]
+enum CallersLook {
+    #[default]
+    NotWanted,
+    Wanted,
+    UnderWay,
+    Made(std::io::Result<Vec<ProcessId>>),
+}
+
 /// Where a kill stands.
 #[derive(Debug)]
 pub enum KillStep {
@@ -54,6 +76,8 @@ const FREEZER_PATIENCE: Duration = Duration::from_millis(20);
 const STRAYS: &str = "looking for processes with the session's marker";
 /// What is said to have failed when the session could not be sent SIGKILL at once.
 const STRIKING: &str = "killing the session's processes at once";
+/// Between rounds while the caller looks for the marker; its answer comes earlier.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// Between rounds while SIGKILLs take effect.
 const KILL_INTERVAL: Duration = Duration::from_millis(1);
 /// Between rounds while processes have their grace; SIGCHLD comes earlier for direct children.
@@ -111,6 +135,8 @@ pub struct Kill {
     first: First,
     /// Of the registry, when the kill began.
     forgotten: Option<u64>,
+    marker_look: MarkerLook,
+    callers_look: CallersLook,
 }
 
 impl Kill {
@@ -142,6 +168,8 @@ impl Kill {
             walk: None,
             first: First::Looking(Vec::new()),
             forgotten: None,
+            marker_look: MarkerLook::default(),
+            callers_look: CallersLook::default(),
         }
     }
 
@@ -155,7 +183,39 @@ impl Kill {
         &self.scope
     }
 
-    /// One quiet round is proof enough: somebody has proven already that nothing is left.
+    /// Says who looks for the session's marker.
+    pub fn set_marker_look(&mut self, look: MarkerLook) {
+        self.marker_look = look;
+    }
+
+    /// Has the caller look for the marker at once: nothing else is left, as somebody has proven already.
+    #[must_use]
+    pub fn with_marker_look_first(mut self) -> Self {
+        self.marker_look = MarkerLook::Caller;
+        self.callers_look = CallersLook::Wanted;
+        self
+    }
+
+    /// Whether the caller is to look for the session's marker, by a pass that begins after this call.
+    pub fn wants_marker_look(&self) -> bool {
+        matches!(self.callers_look, CallersLook::Wanted)
+    }
+
+    /// The caller begins to look.
+    pub fn begin_marker_look(&mut self) {
+        self.callers_look = CallersLook::UnderWay;
+    }
+
+    /// What a look that was begun has found. Returns whether the kill goes on with it.
+    pub fn end_marker_look(&mut self, found: std::io::Result<Vec<ProcessId>>) -> bool {
+        let is_awaited = matches!(self.callers_look, CallersLook::UnderWay);
+        if is_awaited {
+            self.callers_look = CallersLook::Made(found);
+        }
+        is_awaited
+    }
+
+    /// One quiet round is proof enough: somebody has proven already that nothing is left below.
     #[must_use]
     pub fn confirming(mut self) -> Self {
         self.quiet_needed = 1;
@@ -181,6 +241,12 @@ impl Kill {
 
     /// Does a part of the work.
     pub fn step(&mut self, registry: &mut ProcessRegistry) -> KillStep {
+        if self.rounds == 0
+            && matches!(self.callers_look, CallersLook::Wanted | CallersLook::UnderWay)
+            && self.began.elapsed() <= self.options.grace + PATIENCE
+        {
+            return KillStep::Again(LOOK_INTERVAL);
+        }
         let living = registry.living().len();
         let children = if registry.is_own() {
             match registry.reap(REAP_BOUND) {
@@ -229,6 +295,10 @@ impl Kill {
         };
         registry.members_only = false;
         registry.swap_pass(&mut self.walk);
+        if complete && matches!(&self.first, First::Looking(met) if met.is_empty()) {
+            // Nobody to be told of, and nothing that could take others with it.
+            self.first = First::Over;
+        }
         if let First::Looking(met) = &mut self.first {
             if complete || met.len() >= NOTED_FIRST || self.began.elapsed() > NOTED_WITHIN {
                 self.first = First::Due(std::mem::take(met), complete);
@@ -330,30 +400,58 @@ impl Kill {
         if !self.is_of_all() {
             return Some(self.done(registry, proof));
         }
+        let looked = match self.look_for_marker(registry) {
+            Ok(looked) => looked,
+            Err(pause) => return Some(KillStep::Again(pause)),
+        };
         let is_group_empty = registry.is_group_empty();
-        // Somebody who has proven that nothing is left has looked for the marker, too.
-        let is_confirmed = self.quiet_needed == 1;
-        let looked = if is_confirmed { Ok(true) } else { registry.look_for_strays() };
-        if let Err(error) = &looked {
+        if let Some(Err(error)) = &looked {
             registry.emit(RegistryEvent::Error { operation: STRAYS.into(), error: error.to_string() });
         }
-        if is_group_empty == Some(false) || matches!(looked, Ok(false)) {
+        if is_group_empty == Some(false) || matches!(looked, Some(Ok(false))) {
             self.quiet = 0;
+            // What was proven was not all there is.
+            self.quiet_needed = QUIET_ROUNDS;
             self.struck = None;
             // They are on the walk from now on.
             registry.restart_pass();
             return (self.began.elapsed() > self.options.grace + PATIENCE).then(|| {
                 let mut receipt = self.receipt(registry, Proof::None);
                 receipt.cgroup_empty = is_group_empty;
-                receipt.unmarked = looked.ok();
+                receipt.unmarked = looked.and_then(Result::ok);
                 KillStep::Done(Box::new(receipt))
             });
         }
         registry.remove_group();
         let mut receipt = self.receipt(registry, proof);
         receipt.cgroup_empty = is_group_empty;
-        receipt.unmarked = (!is_confirmed && !registry.held().marker.is_empty()).then(|| looked.is_ok());
+        receipt.unmarked = looked.map(|looked| looked.is_ok());
         Some(KillStep::Done(Box::new(receipt)))
+    }
+
+    /// Whether no process has the session's marker; `None` where that is not for this kill to say. An error says that the look
+    /// is under way, and how long to wait for it.
+    fn look_for_marker(&mut self, registry: &mut ProcessRegistry) -> Result<Option<std::io::Result<bool>>, Duration> {
+        if registry.held().marker.is_empty() {
+            return Ok(None);
+        }
+        match self.marker_look {
+            MarkerLook::Own => Ok(Some(registry.look_for_strays())),
+            MarkerLook::Guard => Ok(None),
+            MarkerLook::Caller => match std::mem::take(&mut self.callers_look) {
+                CallersLook::Made(found) => Ok(Some(found.map(|found| registry.set_strays(found)))),
+                _ if self.began.elapsed() > self.options.grace + PATIENCE => {
+                    Ok(Some(Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "the look was not over in time"))))
+                }
+                look => {
+                    self.callers_look = match look {
+                        CallersLook::NotWanted => CallersLook::Wanted,
+                        look => look,
+                    };
+                    Err(LOOK_INTERVAL)
+                }
+            },
+        }
     }
 
     /// Whether this process is not to be ended.

@@ -5,10 +5,12 @@
 mod ancestry;
 mod cgroup;
 mod connector;
+mod descriptors;
 mod hold;
 mod kill;
 mod landlock;
 mod lineage;
+mod marker_pass;
 mod namespace;
 mod oom;
 mod pidfd;
@@ -31,10 +33,12 @@ pub use cgroup::{
     remove_supervisor, thaw_v1,
 };
 pub use connector::{Connector, Drained, ProcEvent};
+pub use descriptors::{Descriptors, descriptors, raise_descriptor_limit};
 pub use hold::Hold;
-pub use kill::{Kill, KillScope, KillStep};
+pub use kill::{Kill, KillScope, KillStep, MarkerLook};
 pub use landlock::{LandlockScope, landlock_scope_is_available, set_dumpable};
 pub use lineage::{Lineage, Root, Told};
+pub use marker_pass::{MarkerPass, MarkerQuery};
 pub use namespace::{Namespace, init_below, strict_is_available};
 pub use oom::{agent_oom_score_adj, protect_from_oom};
 pub use pidfd::PidFd;

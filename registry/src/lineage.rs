@@ -81,6 +81,8 @@ struct Quiet {
 #[derive(Debug)]
 pub struct Lineage {
     sessions: BTreeMap<Root, Session>,
+    /// The newest session of each name.
+    names: BTreeMap<SessionId, Root>,
     proxies: BTreeMap<Pid, Root>,
     processes: BTreeMap<Pid, Process>,
     /// Forked and not told of when they were put here.
@@ -95,6 +97,7 @@ impl Default for Lineage {
     fn default() -> Self {
         Self {
             sessions: BTreeMap::new(),
+            names: BTreeMap::new(),
             proxies: BTreeMap::new(),
             processes: BTreeMap::new(),
             quiet: VecDeque::new(),
@@ -116,7 +119,8 @@ impl Lineage {
     pub fn add(&mut self, id: SessionId, proxy: Pid, since: u64) -> Root {
         self.minted += 1;
         let root = Root(self.minted);
-        for session in self.sessions.values_mut().filter(|session| session.id == id) {
+        let before = self.names.insert(id.clone(), root);
+        if let Some(session) = before.and_then(|before| self.sessions.get_mut(&before)) {
             session.is_superseded = true;
         }
         self.sessions.insert(root, Session { id, proxy, since, has_started: false, is_superseded: false });
@@ -392,10 +396,12 @@ impl Lineage {
         for pid in left {
             self.ended(pid, None, look, told);
         }
-        if let Some(session) = self.sessions.remove(&root)
-            && self.proxies.get(&session.proxy) == Some(&root)
-        {
+        let Some(session) = self.sessions.remove(&root) else { return };
+        if self.proxies.get(&session.proxy) == Some(&root) {
             self.proxies.remove(&session.proxy);
+        }
+        if self.names.get(&session.id) == Some(&root) {
+            self.names.remove(&session.id);
         }
     }
 

@@ -50,6 +50,27 @@ pub(crate) fn status(pid: Pid) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
+/// Whether `pid` is a process, and no other thread of one. What is gone is none.
+///
+/// # Errors
+/// A shortage of ours.
+pub(crate) fn is_leader(pid: Pid) -> io::Result<bool> {
+    match status(pid) {
+        Ok(status) => Ok(status
+            .lines()
+            .find_map(|line| line.strip_prefix("Tgid:"))
+            .is_some_and(|leader| leader.trim().parse() == Ok(pid))),
+        Err(error) if is_shortage(&error) => Err(error),
+        Err(_) => Ok(false),
+    }
+}
+
+/// How many processes and threads there are; `None` where the system does not say.
+pub(crate) fn tasks() -> Option<u64> {
+    let load = procfs::read_text("loadavg").ok()?;
+    load.split_ascii_whitespace().nth(3)?.split('/').nth(1)?.parse().ok()
+}
+
 /// Whether an error is about this process, which is out of something, and not about the one it looked at.
 pub(crate) fn is_shortage(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))

@@ -18,7 +18,9 @@ use rustix::{
 };
 
 use crate::{
-    LandlockScope, MountView, Namespace, PidFd, oom,
+    LandlockScope, MountView, Namespace, PidFd,
+    descriptors::soft_limit_of_programs,
+    oom,
     proc::identify,
     sys::{self, Exec, Started, Step},
 };
@@ -50,7 +52,8 @@ pub enum Output {
 }
 
 /// A program to start. It gets a session and process group of its own, exactly this environment, its standard streams and
-/// [`Spawn::fds`], and no other descriptor; default signal dispositions and an empty mask.
+/// [`Spawn::fds`], and no other descriptor; default signal dispositions and an empty mask; the limit on open files that this
+/// process had before [`crate::raise_descriptor_limit`].
 #[derive(Debug)]
 pub struct Spawn {
     /// Program: with a slash it is a path, else it is looked up in `PATH` of [`Spawn::env`].
@@ -200,8 +203,14 @@ pub fn spawn(spawn: Spawn) -> Result<Spawned, SpawnError> {
     };
     let rlimit = |(resource, value): (Resource, u64)| {
         let most = rustix::process::getrlimit(resource).maximum;
-        (resource as u32, most.map_or(value, |most| most.min(value)))
+        let value = most.map_or(value, |most| most.min(value));
+        (resource as u32, value, value)
     };
+    let mut rlimits: Vec<_> = spawn.rlimits.into_iter().map(rlimit).collect();
+    // First, so that what was asked for overrides it.
+    if let Some((soft, hard)) = soft_limit_of_programs() {
+        rlimits.insert(0, (Resource::Nofile as u32, soft, hard));
+    }
     let exec = Exec {
         programs: candidates.into_iter().map(|p| cstring(p.into_os_string())).collect::<Result<_, _>>()?,
         argv: spawn.argv.into_iter().map(cstring).collect::<Result<_, _>>()?,
@@ -211,7 +220,7 @@ pub fn spawn(spawn: Spawn) -> Result<Spawned, SpawnError> {
         fds: spawn.fds,
         group: spawn.group,
         namespaces: spawn.namespace.map(Namespace::into_fds).unwrap_or_default(),
-        rlimits: spawn.rlimits.into_iter().map(rlimit).collect(),
+        rlimits,
         mounts: spawn.view.map(|view| view.0),
         landlock: spawn.landlock.map(LandlockScope::into_fd),
         exit_signal: libc::SIGCHLD,

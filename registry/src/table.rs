@@ -62,23 +62,31 @@ pub fn look(pid: Pid) -> io::Result<Option<Seen>> {
 pub fn all_processes(not_before: u64) -> io::Result<Vec<(Seen, Option<String>)>> {
     let mut all = Vec::new();
     for pid in procfs::numbers_in_proc(".", usize::MAX)? {
-        let stat = match proc::stat(pid) {
-            Ok(stat) => stat,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(error),
-        };
-        if proc::is_dead(&stat) {
-            continue;
-        }
-        let marker = match stat.state {
-            _ if stat.starttime < not_before => None,
-            // A dead leader has given up its memory; its threads have not.
-            'Z' => marker_of_threads(pid)?,
-            _ => marker_in(&format!("{pid}/environ"))?,
-        };
-        all.push((Seen::from((pid, &stat)), marker));
+        all.extend(look_for_marker_of(pid, not_before)?);
     }
     Ok(all)
+}
+
+/// The living process that has `pid` now, and its marker if it started not before `not_before`.
+///
+/// # Errors
+/// As [`all_processes`].
+pub(crate) fn look_for_marker_of(pid: Pid, not_before: u64) -> io::Result<Option<(Seen, Option<String>)>> {
+    let stat = match proc::stat(pid) {
+        Ok(stat) => stat,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if proc::is_dead(&stat) {
+        return Ok(None);
+    }
+    let marker = match stat.state {
+        _ if stat.starttime < not_before => None,
+        // A dead leader has given up its memory; its threads have not.
+        'Z' => marker_of_threads(pid)?,
+        _ => marker_in(&format!("{pid}/environ"))?,
+    };
+    Ok(Some((Seen::from((pid, &stat)), marker)))
 }
 
 /// The pid that was given out last in this PID namespace: while it stays the same, nothing was forked. `None` where the

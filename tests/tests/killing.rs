@@ -158,6 +158,42 @@ async fn what_carries_the_marker_is_ended_wherever_it_hangs() {
     manager.shutdown().await;
 }
 
+/// Many end at once, and share a look: each has what carries its own marker ended, and none what carries another's.
+#[tokio::test]
+async fn sessions_that_end_together_each_end_what_carries_their_marker() {
+    const SESSIONS: usize = 24;
+    let manager = manager().await;
+    let seconds = unique_seconds();
+    let outside = |marker: &str| {
+        let spawned = registry::spawn(Spawn {
+            argv: vec!["sleep".into(), seconds.clone().into()],
+            env: vec![("AGENT_PROXY_RUN".into(), marker.into())],
+            ..Spawn::new("/bin/sleep")
+        });
+        spawned.expect("started").process
+    };
+    let (mut sessions, mut strays) = (Vec::new(), Vec::new());
+    for _ in 0..=SESSIONS {
+        let start = shell("echo marker $AGENT_PROXY_RUN; exec sleep 1000");
+        let session = manager.start_session(start).await.expect("started");
+        strays.push(outside(&line(&mut session.subscribe(), "marker ").await));
+        sessions.push(session);
+    }
+    let (kept, stranger) = (sessions.pop().expect("one more"), strays.pop().expect("one more"));
+    let kills: Vec<_> =
+        sessions.into_iter().map(|session| tokio::spawn(async move { session.kill(KillOptions::NOW).await })).collect();
+    for (kill, stray) in kills.into_iter().zip(strays) {
+        let receipt = soon("a kill", kill).await.expect("no panic").expect("proven");
+        assert_eq!((receipt.is_empty(), receipt.unmarked), (true, Some(true)));
+        assert!(receipt.processes.iter().any(|entry| entry.id == stray.id()), "{receipt:?}");
+        until("reaped", || stray.try_reap().expect("our child"));
+    }
+    assert!(is_alive(stranger.id().pid), "its session lives");
+    soon("the last kill", kept.kill(KillOptions::NOW)).await.expect("proven");
+    until("reaped", || stranger.try_reap().expect("our child"));
+    manager.shutdown().await;
+}
+
 /// Whom its own parent reaps, the proxy finds gone; the kernel tells how it ended.
 #[tokio::test]
 async fn how_a_process_ended_is_told_though_its_own_parent_reaped_it() {

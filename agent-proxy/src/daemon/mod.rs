@@ -1,5 +1,6 @@
 //! The daemon: a manager behind HTTP + JSON on a local socket.
 
+mod bounds;
 mod configured;
 mod lasting;
 mod peers;
@@ -59,6 +60,8 @@ pub(crate) async fn serve(
     if let Some(directory) = args.state_dir {
         builder = builder.state_dir(absolute(directory)?);
     }
+    let limit = registry::descriptors().map_or(u64::MAX, |descriptors| descriptors.limit);
+    builder = builder.descriptor_reserve(bounds::descriptor_reserve(limit));
     let longest = args.supervision.drain;
     let manager = builder.build().await?;
 
@@ -66,11 +69,9 @@ pub(crate) async fn serve(
     let guard = (!args.allow_sessions).then(|| Guard::new(move || guarded.fork_servers()));
     let listener = listener.guarded(guard);
 
-    let (stop, mut stopped) = watch::channel(());
+    let (stop, stopped) = watch::channel(());
     let daemon = routes::Daemon { manager: manager.clone(), configured: Configured::new(configuration) };
-    let server = axum::serve(listener, routes::router(daemon))
-        .with_graceful_shutdown(async move { drop(stopped.changed().await) });
-    let server = tokio::spawn(server.into_future());
+    let server = tokio::spawn(bounds::serve(listener, routes::router(daemon), limit, stopped));
     announce(socket, &manager, as_json)?;
 
     let receipts = tokio::select! {

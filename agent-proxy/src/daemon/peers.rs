@@ -17,6 +17,7 @@ use nix::{
     sys::socket::{getsockopt, sockopt},
 };
 use proxy_manager::{Pid, ProcessId};
+use registry::Descriptors;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     sync::Semaphore,
@@ -52,7 +53,7 @@ impl fmt::Debug for Guard {
 impl Guard {
     /// Refuses what is below these fork servers.
     pub(super) fn new(fork_servers: impl Fn() -> Vec<ProcessId> + Send + Sync + 'static) -> Self {
-        Self { fork_servers: Arc::new(fork_servers), told: Arc::new(Semaphore::new(MAX_TOLD)) }
+        Self { fork_servers: Arc::new(fork_servers), told: refusals() }
     }
 
     /// Hands the connection back if whoever made it may talk to us; else tells it why not, and closes it.
@@ -68,15 +69,38 @@ impl Guard {
             Ok(()) => return Some(stream),
             Err(why) => why,
         };
-        tracing::info!(why, "a client is refused");
-        if let Ok(place) = self.told.clone().try_acquire_owned() {
-            tokio::spawn(async move {
-                // Whether it has listened is not our concern.
-                let _ = tokio::time::timeout(PATIENCE, tell(stream, &why)).await;
-                drop(place);
-            });
-        }
+        let problem = match registry::descriptors() {
+            // To look at it takes one, so nothing was seen.
+            Ok(Descriptors { limit, free: 0 }) => Problem::new(
+                "fds-exhausted",
+                format!(
+                    "all {limit} file descriptors of the daemon are open: raise the limit (ulimit -n), end sessions or close connections"
+                ),
+            ),
+            _ => {
+                let advice = "such clients are refused: start the daemon with `serve --allow-sessions` to answer them";
+                Problem::new("refused", format!("{why}, and {advice}"))
+            }
+        };
+        refuse(&self.told, stream, problem);
         None
+    }
+}
+
+/// Room for refused clients.
+pub(super) fn refusals() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(MAX_TOLD))
+}
+
+/// Answers whatever a client asks with this, if there is room for one more, and closes the connection.
+pub(super) fn refuse(refusals: &Arc<Semaphore>, stream: Stream, problem: Problem) {
+    tracing::info!(why = problem.detail, "a client is refused");
+    if let Ok(place) = refusals.clone().try_acquire_owned() {
+        tokio::spawn(async move {
+            // Whether it has listened is not our concern.
+            let _ = tokio::time::timeout(PATIENCE, tell(stream, &problem)).await;
+            drop(place);
+        });
     }
 }
 
@@ -111,20 +135,19 @@ fn peer(stream: &Stream) -> Result<Peer, String> {
     }
 }
 
-/// Answers whatever is asked with the reason.
-async fn tell(mut stream: Stream, why: &str) -> io::Result<()> {
+/// Answers whatever is asked with the problem.
+async fn tell(mut stream: Stream, problem: &Problem) -> io::Result<()> {
     let mut head = Vec::new();
     while !head.windows(4).any(|bytes| bytes == b"\r\n\r\n") && head.len() < MAX_HEAD {
         if stream.read_buf(&mut head).await? == 0 {
             return Ok(());
         }
     }
-    let detail =
-        format!("{why}, and such clients are refused: start the daemon with `serve --allow-sessions` to answer them");
-    let problem = Problem::new("refused", detail);
-    let body = serde_json::to_string(&problem)?;
+    let body = serde_json::to_string(problem)?;
+    let reason = axum::http::StatusCode::from_u16(problem.status).ok().and_then(|status| status.canonical_reason());
+    let reason = reason.unwrap_or_default();
     let answer = format!(
-        "HTTP/1.1 {} Forbidden\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        "HTTP/1.1 {} {reason}\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
         problem.status,
         body.len()
     );

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Longest body of a request, in bytes: twice the longest message to a proxy, for what JSON adds to it.
-const MAX_BODY: usize = 32 * 1024 * 1024;
+pub(super) const MAX_BODY: usize = 32 * 1024 * 1024;
 
 pub(super) type Answer<T> = Result<T, Problem>;
 

@@ -162,7 +162,12 @@ impl Place {
 
     /// Starts a daemon with these flags, and returns once it answers.
     pub(crate) fn serve_with(&self, flags: &[&str]) -> Daemon<'_> {
-        let mut running = self.spawn(&[&["serve"], flags].concat());
+        self.serve_as(&[&[PROGRAM, "serve"], flags].concat())
+    }
+
+    /// Starts another program, which becomes a daemon, and returns once it answers.
+    pub(crate) fn serve_as(&self, argv: &[&str]) -> Daemon<'_> {
+        let mut running = self.spawn_as(argv);
         let line = running.line();
         assert_eq!(line, Some(format!("listening on {}", self.socket().display())), "{}", running.end().stderr);
         Daemon { place: self, running: Some(running) }

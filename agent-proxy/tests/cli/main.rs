@@ -2,6 +2,7 @@
 
 mod agents;
 mod ask;
+mod bounds;
 mod chat;
 mod contract;
 mod daemon;

@@ -54,11 +54,11 @@ pub(super) async fn measure(host: &Host) -> Result<Figures> {
     let pss_mib = mean_pss_kib(&all)? * all.len() as f64 / 1024.0;
     let fork_server = &all[1..2];
     let (before, of_it, forks, since) =
-        (processor_time(&all)?, processor_time(fork_server)?, forks_so_far()?, Instant::now());
+        (processor_time(&all)?, processor_time(fork_server)?, forks_since_boot()?, Instant::now());
     tokio::time::sleep(IDLE).await;
     let spent = processor_time(&all)?.saturating_sub(before);
     let spent_by_it = processor_time(fork_server)?.saturating_sub(of_it);
-    let forked = forks_so_far()?.saturating_sub(forks);
+    let forked = forks_since_boot()?.saturating_sub(forks);
     let seconds_idle = since.elapsed().as_secs_f64();
     let figures = [
         ("starts_per_s", SESSIONS as f64 / seconds),
@@ -72,7 +72,7 @@ pub(super) async fn measure(host: &Host) -> Result<Figures> {
 }
 
 /// Processes and threads that were started on this machine since its boot. The fork server hears of each.
-fn forks_so_far() -> Result<u64> {
+fn forks_since_boot() -> Result<u64> {
     let text = fs::read_to_string("/proc/stat").map_err(Error::system("reading /proc/stat"))?;
     let count = text.lines().find_map(|line| line.strip_prefix("processes ")?.trim().parse().ok());
     count.ok_or_else(|| Error::answer("/proc/stat", "has no number of processes"))

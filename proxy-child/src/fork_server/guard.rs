@@ -10,7 +10,7 @@ use ipc_protocol::{
     Enclosure, ExitStatus, KillCause, KillOptions, Outcome, Pid, ProcessId, ReapedBy, Receipt, ReceiptEntry, SessionId,
     Signal,
 };
-use registry::{Group, Hold, Kill, KillScope, KillStep, PidFd, ProcessRegistry, Reaped};
+use registry::{Group, Hold, Kill, KillScope, KillStep, MarkerLook, MarkerQuery, PidFd, ProcessRegistry, Reaped};
 
 use super::given_up::GivenUp;
 
@@ -21,6 +21,8 @@ const SLICE: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_millis(100);
 /// After SIGKILL to a proxy that does not die: it may be frozen again each time that it is thawed.
 const AGAIN: Duration = Duration::from_millis(100);
+/// How long a guard that begins with a look for the marker waits for it at first.
+const LOOK_PATIENCE: Duration = Duration::from_millis(500);
 /// Processes of doubtful origin that a receipt names at most.
 const MAX_UNATTRIBUTED: usize = 1024;
 
@@ -41,6 +43,8 @@ pub(crate) struct Guard {
     proxy: ProcessId,
     /// In the environment of the session's processes.
     marker: String,
+    /// Forks on this machine before the proxy's.
+    forks: Option<u64>,
     registry: ProcessRegistry,
     kill: Kill,
     stage: Stage,
@@ -57,30 +61,46 @@ impl Guard {
     pub(crate) fn of_proxy(
         session: &SessionId,
         enclosure: &Enclosure,
-        proxy: ProcessId,
+        (proxy, forks): (ProcessId, Option<u64>),
         cause: KillCause,
         options: KillOptions,
     ) -> Self {
         let until = Instant::now() + options.grace + PATIENCE;
-        let kill = Kill::new(KillScope::Guarded, cause, options, SLICE);
-        Self::new(session, enclosure, proxy, kill, Stage::Below { proxy: proxy.pid, until })
+        let mut kill = Kill::new(KillScope::Guarded, cause, options, SLICE);
+        // It is looked for when the proxy is dead.
+        kill.set_marker_look(MarkerLook::Guard);
+        Self::new(session, enclosure, (proxy, forks), kill, Stage::Below { proxy: proxy.pid, until })
     }
 
     /// For a session whose proxy has died.
     pub(crate) fn of_orphans(
         session: &SessionId,
         enclosure: &Enclosure,
-        proxy: ProcessId,
+        (proxy, forks): (ProcessId, Option<u64>),
         exit: ExitStatus,
         options: KillOptions,
     ) -> Self {
-        let kill = Kill::new(KillScope::Guarded, KillCause::ProxyDied, options, SLICE);
+        // Where the proxy has ended its session, the grace is over for what carries the marker elsewhere, too.
+        let options = if exit.success() { KillOptions::NOW } else { options };
+        let mut kill = Kill::new(KillScope::Guarded, KillCause::ProxyDied, options, SLICE);
+        kill.set_marker_look(MarkerLook::Caller);
         // A proxy exits with 0 only after the kernel has told it that it has no child left.
-        let kill = if exit.success() { kill.confirming() } else { kill };
-        Self::new(session, enclosure, proxy, kill, Stage::Orphans { exit })
+        let kill = if exit.success() { kill.confirming().with_marker_look_first() } else { kill };
+        let mut guard = Self::new(session, enclosure, (proxy, forks), kill, Stage::Orphans { exit });
+        if guard.wants_marker_look() {
+            // The look wakes it. To list the orphans of all takes as long as there are sessions.
+            guard.next += LOOK_PATIENCE;
+        }
+        guard
     }
 
-    fn new(session: &SessionId, enclosure: &Enclosure, proxy: ProcessId, kill: Kill, stage: Stage) -> Self {
+    fn new(
+        session: &SessionId,
+        enclosure: &Enclosure,
+        (proxy, forks): (ProcessId, Option<u64>),
+        kill: Kill,
+        stage: Stage,
+    ) -> Self {
         let mut registry = ProcessRegistry::guard(session.clone());
         registry.hold(Hold {
             marker: enclosure.marker.clone(),
@@ -93,6 +113,7 @@ impl Guard {
         Self {
             proxy,
             marker: enclosure.marker.clone(),
+            forks,
             registry,
             kill,
             stage,
@@ -106,6 +127,29 @@ impl Guard {
     /// When the next step is due.
     pub(crate) fn next(&self) -> Instant {
         self.next
+    }
+
+    /// Whether it waits for a look for its session's marker to begin.
+    pub(crate) fn wants_marker_look(&self) -> bool {
+        self.kill.wants_marker_look()
+    }
+
+    /// A look for its session's marker begins.
+    pub(crate) fn begin_marker_look(&mut self) -> MarkerQuery {
+        self.kill.begin_marker_look();
+        MarkerQuery { marker: self.marker.clone(), proxy: self.proxy, forks: self.forks }
+    }
+
+    /// What the look has found that was begun.
+    pub(crate) fn end_marker_look(&mut self, found: std::io::Result<Vec<ProcessId>>) {
+        if self.kill.end_marker_look(found) {
+            self.next = Instant::now();
+        }
+    }
+
+    /// In the environment of the session's processes.
+    pub(crate) fn marker(&self) -> &str {
+        &self.marker
     }
 
     /// Its id, and its marker.
@@ -160,6 +204,7 @@ impl Guard {
     pub(crate) fn proxy_died(&mut self, exit: ExitStatus) {
         // The tree has had its grace, or has lost its proxy in the middle of it.
         self.kill = Kill::new(KillScope::Guarded, self.kill.cause(), KillOptions::NOW, SLICE).following(&self.kill);
+        self.kill.set_marker_look(MarkerLook::Caller);
         self.stage = Stage::Orphans { exit };
         self.next = Instant::now();
     }
@@ -297,7 +342,7 @@ mod tests {
         let session = SessionId::mint();
         let listed = |given_up: &mut GivenUp| {
             let options = KillOptions::NOW;
-            let mut guards = [Guard::of_orphans(&session, &enclosure, us, ExitStatus::Code(1), options)];
+            let mut guards = [Guard::of_orphans(&session, &enclosure, (us, None), ExitStatus::Code(1), options)];
             // Other tests have children too.
             share_out_orphans(&mut guards, given_up, |pid| pid != child.id().pid, |_| false);
             guards[0].registry.list().iter().any(|info| info.id == child.id())

@@ -7,6 +7,7 @@ mod detached;
 mod door;
 mod given_up;
 mod guard;
+mod marker_looks;
 mod newcomers;
 mod observer;
 mod probe;
@@ -35,11 +36,11 @@ use nix::{
         signalfd::{SfdFlags, SignalFd},
     },
 };
-use registry::{Children, Hold, Input, Output, PidFd, ProcessRegistry, Reaped, Spawn, Title};
+use registry::{Children, Descriptors, Hold, Input, Output, PidFd, ProcessRegistry, Reaped, Spawn, Title};
 
 use self::{
-    control::Control, door::Door, given_up::GivenUp, guard::Guard, newcomers::Newcomers, observer::Observer,
-    proxies::Proxies, waiting::Ready,
+    control::Control, door::Door, given_up::GivenUp, guard::Guard, marker_looks::MarkerLooks, newcomers::Newcomers,
+    observer::Observer, proxies::Proxies, waiting::Ready,
 };
 pub(crate) use self::{newcomers::LOOK_INTERVAL, probe::main as probe};
 use crate::{PROBE_ARG, PROXY_ARG, own_limits::OwnLimits, padded_argv, proxy};
@@ -58,6 +59,8 @@ const LOOK_DELAY: Duration = Duration::from_millis(1);
 const READY_AFTER: Duration = Duration::from_millis(400);
 /// After a proxy could not be forked ahead.
 const SPARE_RETRY: Duration = Duration::from_secs(1);
+/// Descriptors that no proxy takes, at most a quarter of the limit.
+const DESCRIPTOR_RESERVE: u64 = 32;
 /// Dead children reaped at a time.
 const REAP_BOUND: usize = 256;
 
@@ -67,6 +70,8 @@ struct Proxy {
     enclosure: Enclosure,
     limits: Limits,
     process: PidFd,
+    /// Forks on this machine before its own.
+    forks: Option<u64>,
     /// Where it hears that it should look for its processes, and of another host.
     handover: Option<OwnedFd>,
     /// If it outlives its host.
@@ -79,6 +84,8 @@ struct Proxy {
 struct Spare {
     process: PidFd,
     handover: OwnedFd,
+    /// Forks on this machine before its own.
+    forks: Option<u64>,
 }
 
 struct ForkServer<'a> {
@@ -102,6 +109,7 @@ struct ForkServer<'a> {
     leaving: Vec<Pid>,
     proxies: Proxies,
     guards: Vec<Guard>,
+    marker_looks: MarkerLooks,
     given_up: GivenUp,
     observer: Observer,
     newcomers: Newcomers,
@@ -154,6 +162,8 @@ impl<'a> ForkServer<'a> {
         mask.add(NixSignal::SIGXFSZ);
         mask.thread_block()?;
         let title = Title::locate()?;
+        // Its sessions' proxies and their /proc take descriptors. With the limit that it was given it has fewer, and says so.
+        let _ = registry::raise_descriptor_limit();
         title.set("ap fork server", "agent-proxy: fork server")?;
         Self::with(adapters, title, control, host, fds.collect())
     }
@@ -189,6 +199,7 @@ impl<'a> ForkServer<'a> {
             leaving: Vec::new(),
             proxies: Proxies::default(),
             guards: Vec::new(),
+            marker_looks: MarkerLooks::default(),
             given_up: GivenUp::default(),
             observer,
             newcomers: Newcomers::new(),
@@ -234,6 +245,7 @@ impl<'a> ForkServer<'a> {
             self.answer_door();
         }
         self.step_guards();
+        self.marker_looks.turn(&mut self.guards);
         if let Some(control) = &mut self.control {
             control.flush();
             self.observer.turn(control, ready.events);
@@ -302,7 +314,8 @@ impl<'a> ForkServer<'a> {
         while let Some(proxy) = self.proxies.take_forsaken(now) {
             let (process, cause) = (proxy.process.id(), KillCause::HostDied);
             if !self.guards.iter().any(|guard| guard.guards_proxy(process.pid)) {
-                self.guards.push(Guard::of_proxy(&proxy.session, &proxy.enclosure, process, cause, KillOptions::NOW));
+                let (origin, options) = ((process, proxy.forks), KillOptions::NOW);
+                self.guards.push(Guard::of_proxy(&proxy.session, &proxy.enclosure, origin, cause, options));
             }
         }
     }
@@ -319,11 +332,13 @@ impl<'a> ForkServer<'a> {
         let started =
             self.open_door(detach.as_deref()).and_then(|()| self.start_proxy(&session, detach.clone(), socket));
         let answer = match started {
-            Ok((process, polls, handover)) => {
+            Ok((Spare { process, handover, forks }, polls)) => {
                 let id = process.id();
                 registry::add_supervisor(id);
+                // Others have nothing to hear.
+                let handover = (polls || detach.is_some()).then_some(handover);
                 let message = FromForkServer::Forked { session: session.clone(), process: id };
-                self.proxies.insert(Proxy { session, enclosure, limits, process, handover, detach, card });
+                self.proxies.insert(Proxy { session, enclosure, limits, process, forks, handover, detach, card });
                 if polls {
                     self.proxies.poll(id.pid);
                 }
@@ -336,21 +351,27 @@ impl<'a> ForkServer<'a> {
         }
     }
 
-    /// A proxy with its session, whether it has to look for its processes itself, and where it hears of that.
+    /// A proxy with its session, and whether it has to look for its processes itself.
     fn start_proxy(
         &mut self,
         session: &SessionId,
         detach: Option<Box<Detach>>,
         socket: &OwnedFd,
-    ) -> Result<(PidFd, bool, Option<OwnedFd>), WireError> {
-        let observed = self.observer.prepare(LOOK_DELAY);
-        let hears = !observed || detach.is_some();
-        let message = Handover::Session { session: session.clone(), observed, detach };
-        let (Spare { process, handover }, since) = self.hand_over(&message, socket)?;
-        if observed {
-            self.observer.add(session, process.id().pid, since);
+    ) -> Result<(Spare, bool), WireError> {
+        if let Ok(Descriptors { limit, free }) = registry::descriptors()
+            && free < DESCRIPTOR_RESERVE.min(limit / 4)
+        {
+            // What is left is for looking at processes that are to be ended.
+            let operation = format!("forking a proxy: {free} of {limit} of the fork server's are left");
+            return Err(WireError::FdsExhausted { operation });
         }
-        Ok((process, !observed, hears.then_some(handover)))
+        let observed = self.observer.prepare(LOOK_DELAY);
+        let message = Handover::Session { session: session.clone(), observed, detach };
+        let (spare, since) = self.hand_over(&message, socket)?;
+        if observed {
+            self.observer.add(session, spare.process.id().pid, since);
+        }
+        Ok((spare, !observed))
     }
 
     /// Gives a proxy its session; says when, on the observer's clock. Nothing of the session happened before, and the proxy
@@ -411,6 +432,7 @@ impl<'a> ForkServer<'a> {
         self.guards.iter_mut().for_each(Guard::forked_another);
         // The proxy has those of this process.
         self.own_limits.restore();
+        let forks = self.marker_looks.forks();
         let (handover, theirs) = packet_pair().map_err(|error| failed(&error))?;
         let own = self.own.as_fd().try_clone_to_owned().map_err(|error| failed(&error))?;
         let fds = vec![theirs, own];
@@ -422,7 +444,7 @@ impl<'a> ForkServer<'a> {
                 self.leaving.push(pid);
                 failed(&error)
             })?;
-            return Ok(Spare { process, handover });
+            return Ok(Spare { process, handover, forks });
         }
         // Something started a thread before main: a fork would copy its locks but not it.
         let program = Spawn {
@@ -433,7 +455,7 @@ impl<'a> ForkServer<'a> {
             ..Spawn::new("/proc/self/exe")
         };
         let process = registry::spawn(program)?.process;
-        Ok(Spare { process, handover })
+        Ok(Spare { process, handover, forks })
     }
 
     /// Has a process try what the machine offers.
@@ -480,8 +502,8 @@ impl<'a> ForkServer<'a> {
         match self.guards.iter_mut().find(|guard| guard.guards_proxy(process.pid)) {
             Some(guard) => guard.hurry(options),
             None => {
-                let cause = KillCause::KillSession;
-                self.guards.push(Guard::of_proxy(&proxy.session, &proxy.enclosure, process, cause, options));
+                let (origin, cause) = ((process, proxy.forks), KillCause::KillSession);
+                self.guards.push(Guard::of_proxy(&proxy.session, &proxy.enclosure, origin, cause, options));
             }
         }
     }
@@ -546,7 +568,7 @@ impl<'a> ForkServer<'a> {
             None => self.guards.push(Guard::of_orphans(
                 &proxy.session,
                 &proxy.enclosure,
-                proxy.process.id(),
+                (proxy.process.id(), proxy.forks),
                 exit,
                 KillOptions::grace(ORPHAN_GRACE),
             )),
@@ -631,6 +653,7 @@ mod tests {
             enclosure: Enclosure::default(),
             limits: Limits::default(),
             process: PidFd::from_parts(fd, id),
+            forks: None,
             handover: None,
             detach: None,
             card: Json::null(),

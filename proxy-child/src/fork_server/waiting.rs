@@ -34,7 +34,11 @@ impl ForkServer<'_> {
         // The last look at the children has left some.
         let more = self.children_changed.then(Instant::now);
         let mut next = guards.chain(self.observer.next()).chain(nudges).chain(self.proxies.next()).chain(more).min();
-        next = next.into_iter().chain(self.door.as_ref().and_then(Door::next)).min();
+        next = next
+            .into_iter()
+            .chain(self.marker_looks.next(&self.guards))
+            .chain(self.door.as_ref().and_then(Door::next))
+            .min();
         if !registry::is_single_threaded() {
             self.children_changed = true;
             if !self.proxies.is_empty() || !self.leaving.is_empty() {

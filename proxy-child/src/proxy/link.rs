@@ -67,6 +67,11 @@ impl Link {
         self.detached
     }
 
+    /// Whether there is a host, as far as is known.
+    pub(crate) fn has_host(&self) -> bool {
+        self.detached.is_none() && !self.closed
+    }
+
     pub(crate) fn kept(&self) -> Option<&Kept> {
         self.kept.as_ref()
     }

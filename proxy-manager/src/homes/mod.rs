@@ -403,9 +403,9 @@ mod tests {
     #[test]
     fn a_home_lives_as_long_as_its_session_is_not_deleted() {
         let (_scratch, homes) = kept();
-        let id = session("..");
+        let id = session("...");
         let path = homes.path(&id).expect("a path");
-        assert!(path.ends_with("s-.."), "{path:?}");
+        assert!(path.ends_with("s-..."), "{path:?}");
         homes.make(&id).expect("made").discard();
         assert!(!path.exists(), "the session did not start");
         drop(homes.make(&id).expect("made"));

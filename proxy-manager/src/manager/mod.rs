@@ -44,7 +44,7 @@ use crate::{
     records::Records,
     roster::Roster,
     state::{HOMES, StateDir, detached::remove_door},
-    supervision::{Admission, Occupancy},
+    supervision::{Admission, DescriptorReserve, Occupancy},
 };
 
 /// Runs agent sessions, each in a process of its own. Cheap to clone. When the last clone is dropped everything is torn
@@ -82,6 +82,7 @@ struct Inner {
     records: Arc<Records>,
     leases: Arc<Leases>,
     admission: Arc<Admission>,
+    descriptors: DescriptorReserve,
     /// `None` without one, and after a shutdown.
     state: Mutex<Option<StateDir>>,
     recovered: Vec<Recovered>,
@@ -103,6 +104,7 @@ impl ProxyManager {
         let child = builder.child.clone();
         let (deadlines, history, ended_sessions) = (builder.deadlines, builder.history, builder.ended_sessions);
         let admission = Arc::new(Admission::new(builder.bounds));
+        let descriptors = DescriptorReserve::new(builder.descriptor_reserve);
         let kit = Kit { cwd, ..builder.kit.clone() };
         let idle_suspend_ms = builder.idle_suspend_ms();
         let (log_failure, retention) = (builder.log_failure, builder.retention);
@@ -135,6 +137,7 @@ impl ProxyManager {
             records: Arc::new(records),
             leases: Arc::new(Leases::new(claims)),
             admission,
+            descriptors,
             state: Mutex::new(state),
             recovered,
             rules,

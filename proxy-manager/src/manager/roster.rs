@@ -30,13 +30,20 @@ impl ProxyManager {
     /// What is kept of every session that `filter` fits, by id: with a state directory those of earlier managers too.
     pub fn records(&self, filter: &SessionFilter) -> Vec<SessionRecord> {
         let records = self.inner.streams.roster.list(filter).into_iter();
-        records.map(|record| self.with_queue(record)).collect()
+        records.map(|record| self.as_shown(record)).collect()
     }
 
-    /// How many prompts wait is known by the session, which is there as long as some may.
-    fn with_queue(&self, record: SessionRecord) -> SessionRecord {
-        let session = self.inner.directory.get(&record.session_id);
-        SessionRecord { queued: session.map_or(0, |session| session.queue().len()), ..record }
+    /// A record as a caller sees it. It is written with the offsets that were given out before it, and goes to the log behind
+    /// their events: until it is there its last offset is that of an event that nobody can read yet. The session knows how many
+    /// prompts wait; it is there as long as some may.
+    fn as_shown(&self, mut record: SessionRecord) -> SessionRecord {
+        if let Ok(session) = self.inner.directory.get(&record.session_id) {
+            record.last_offset = record.last_offset.min(session.history().last_offset());
+            record.queued = session.queue().len();
+        } else {
+            record.queued = 0;
+        }
+        record
     }
 
     /// What is kept of a session.
@@ -45,7 +52,7 @@ impl ProxyManager {
     /// [`Error::UnknownSession`].
     pub fn record(&self, session: &SessionId) -> Result<SessionRecord> {
         let record = self.inner.streams.roster.get(session);
-        record.map(|record| self.with_queue(record)).ok_or_else(|| Error::UnknownSession { session: session.clone() })
+        record.map(|record| self.as_shown(record)).ok_or_else(|| Error::UnknownSession { session: session.clone() })
     }
 
     /// What of the event log's file is damaged, as far as that was found by now. The manager goes on with the rest; a
@@ -131,7 +138,7 @@ impl ProxyManager {
         let (then, written) = written();
         let record = self.inner.streams.roster.change(session, Some(then), change)?;
         self.await_written(session, written).await?;
-        Ok(record)
+        Ok(self.as_shown(record))
     }
 
     /// Gives a session a name for people, or none.
@@ -139,7 +146,7 @@ impl ProxyManager {
     /// # Errors
     /// [`Error::UnknownSession`], [`Error::InvalidConfig`]; [`Error::Log`] or [`Error::Deadline`] if it is not durable.
     pub async fn rename_session(&self, session: &SessionId, title: Option<String>) -> Result<SessionRecord> {
-        check_names(None, title.as_deref(), &[])?;
+        check_names(&[("title", title.as_deref())], &[])?;
         self.change_record(session, |record| {
             record.config.lifecycle.title = title;
             Ok(())
@@ -160,7 +167,7 @@ impl ProxyManager {
                     tags.push(tag.clone());
                 }
             }
-            check_names(None, None, tags)
+            check_names(&[], tags)
         })
         .await
     }

@@ -38,7 +38,14 @@ impl ProxyManager {
     pub async fn start_session(&self, mut config: AgentSessionConfig) -> Result<SessionHandle> {
         self.open()?;
         let Lifecycle { key, title, tags, .. } = &config.lifecycle;
-        check_names(key.as_deref(), title.as_deref(), tags)?;
+        let names = [
+            ("key", key.as_deref()),
+            ("title", title.as_deref()),
+            ("agent type", config.agent_type.as_deref()),
+            ("user id", config.user_id.as_deref()),
+            ("workspace id", config.workspace_id.as_deref()),
+        ];
+        check_names(&names, tags)?;
         // Two at once with one key shall get one session.
         let _one_at_a_time = match key {
             Some(key) => Some(self.inner.keys.hold(key).await),
@@ -66,6 +73,7 @@ impl ProxyManager {
     ) -> Result<SessionHandle> {
         let Inner { directory, fork_servers, deadlines, streams, containing, homes, records, admission, .. } =
             &*self.inner;
+        let descriptors = self.inner.descriptors.claim()?;
         config.lifecycle.idle_suspend_ms.get_or_insert(self.inner.idle_suspend_ms);
         let given = before.as_ref().map_or_else(|| Arc::new(config.clone()), |before| before.given.clone());
         let mut launch = self.plan_after_end(config).await?;
@@ -118,6 +126,7 @@ impl ProxyManager {
         let mut running = Box::pin(self.lives(task.run(directory.clone(), serial, fork), &session));
         // What it begins with, sending the order to fork, is done here and now: waking another thread takes longer.
         let over = poll_fn(|context| Poll::Ready(running.as_mut().poll(context).is_ready())).await;
+        drop(descriptors);
         if !over {
             tokio::spawn(running);
         }

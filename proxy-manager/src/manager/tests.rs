@@ -56,6 +56,7 @@ impl Place {
             records: Arc::new(Records::open(self.state.directory("conversations").expect("made")).expect("opened")),
             leases: Arc::default(),
             admission: Arc::new(Admission::new(crate::supervision::SessionBounds::default())),
+            descriptors: crate::supervision::DescriptorReserve::new(0),
             state: Mutex::default(),
             recovered: Vec::new(),
             rules: [].into(),

@@ -246,16 +246,19 @@ impl fmt::Debug for Roster {
 ///
 /// # Errors
 /// [`Error::InvalidConfig`].
-pub(crate) fn check_names(key: Option<&str>, title: Option<&str>, tags: &[String]) -> Result<()> {
+pub(crate) fn check_names(names: &[(&'static str, Option<&str>)], tags: &[String]) -> Result<()> {
     let check = |field: &'static str, text: &str| match text.len() {
         1..=LONGEST if !text.chars().any(char::is_control) => Ok(()),
         _ => Err(Error::InvalidConfig {
             field,
-            reason: format!("{text:?} must have 1 to {LONGEST} bytes and no control characters"),
+            // It may be megabytes long: the error has no more than a line of it.
+            reason: format!(
+                "{:?} must have 1 to {LONGEST} bytes and no control characters",
+                text.chars().take(80).collect::<String>()
+            ),
         }),
     };
-    key.map_or(Ok(()), |key| check("key", key))?;
-    title.map_or(Ok(()), |title| check("title", title))?;
+    names.iter().try_for_each(|(field, name)| name.map_or(Ok(()), |name| check(field, name)))?;
     tags.iter().try_for_each(|tag| check("tag", tag))?;
     if tags.len() > MOST_TAGS {
         let reason = format!("{} tags are too many: {MOST_TAGS} at the most", tags.len());

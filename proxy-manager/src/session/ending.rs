@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use ipc_protocol::{EndReason, KillCause, KillOptions, Receipt};
+use ipc_protocol::{EndReason, KillCause, KillOptions, Proof, Receipt};
 use tokio::time::Instant;
 
 use crate::fork_server::Gone;
@@ -250,8 +250,11 @@ impl Ending {
         let left = self.gone.take().map(|gone| gone.receipt);
         let (reason, receipt) = match (self.said.take(), left) {
             (Some((reason, mut receipt)), left) => {
-                if let Some(left) = left {
-                    receipt.merge(*left);
+                match left {
+                    Some(left) => receipt.merge(*left),
+                    // The fork server died, or stands still, before it had looked for the session's marker.
+                    None if receipt.unmarked.is_none() => receipt.proof = Proof::None,
+                    None => {}
                 }
                 (reason, Some(receipt))
             }

@@ -328,23 +328,23 @@ mod tests {
     fn it_follows_the_session_and_goes_with_it() {
         let scratch = tests::Scratch::new();
         let state = StateDir::open(&scratch.0, tests::own()).expect("made");
-        let mut journal = journal(&state, "..", "one");
+        let mut journal = journal(&state, "...", "one");
         assert!(state.sessions.journals().expect("listed").is_empty(), "nothing before the first write");
         assert!(journal.commit().is_none());
-        assert_eq!(read(&state, "...journal").living, [].into());
+        assert_eq!(read(&state, "....journal").living, [].into());
         journal.proxy(id(1));
         [2, 3, 4].into_iter().for_each(|pid| journal.spawned(id(pid)));
         journal.note(&exited(3));
         journal.note(&exited(99));
         assert!(journal.commit().is_none());
-        let record = read(&state, "...journal");
+        let record = read(&state, "....journal");
         assert_eq!((record.proxy, record.living, record.damaged), (Some(id(1)), [id(2), id(4)].into(), 0));
         // Another of that id does not take its place.
-        let mut second = self::journal(&state, "..", "two");
+        let mut second = self::journal(&state, "...", "two");
         assert!(second.commit().is_none());
-        assert_eq!(state.sessions.journals().expect("listed"), ["...journal", "...two.journal"]);
+        assert_eq!(state.sessions.journals().expect("listed"), ["....journal", "....two.journal"]);
         journal.remove();
-        assert_eq!(state.sessions.journals().expect("listed"), ["...two.journal"]);
+        assert_eq!(state.sessions.journals().expect("listed"), ["....two.journal"]);
         second.remove();
         assert_eq!(fs::read_dir(scratch.0.join("sessions")).expect("there").count(), 0);
     }

@@ -1,7 +1,8 @@
 //! The state directory: what a manager leaves for the next one in case that it dies together with all other supervisors.
 //!
 //! ```text
-//! DIR/lock                 held (flock) while a manager uses the directory; its text names that process
+//! DIR                      held (flock) while a manager uses it: a file in it can be removed, and then be another one
+//! DIR/lock                 the same, for older releases; its text names that process
 //! DIR/sessions/ID.journal  one for each session that runs
 //! DIR/homes/s-ID           the own home of a session, until it is deleted: see `homes`
 //! DIR/detached/…          of sessions that outlive their hosts: see `detached`
@@ -19,7 +20,7 @@ use std::{
     fs::{DirBuilder, File},
     io::{self, Read, Write},
     os::{
-        fd::OwnedFd,
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::fs::{DirBuilderExt, MetadataExt},
     },
     path::{Path, PathBuf},
@@ -53,8 +54,8 @@ pub(crate) struct Sessions {
 /// A state directory that this manager has for itself.
 #[derive(Debug)]
 pub(crate) struct StateDir {
-    /// Whoever has it locked has the directory.
-    lock: File,
+    /// The directory and the file in it: whoever has them locked has the directory.
+    locks: [File; 2],
     pub(crate) path: PathBuf,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) place: Place,
@@ -70,9 +71,9 @@ impl StateDir {
         let path = std::path::absolute(path).map_err(|error| system("finding", path, &error))?;
         let dir = own_directory(&path)?;
         let sessions = own_directory(&path.join("sessions"))?;
-        let lock = lock(&dir, &path, owner)?;
+        let file = lock(&dir, &path, owner)?;
         let place = Place::here().map_err(|error| Error::system("reading the boot's id", &error))?;
-        Ok(Self { lock, path, sessions: Arc::new(Sessions { dir: sessions }), place })
+        Ok(Self { locks: [dir.into(), file], path, sessions: Arc::new(Sessions { dir: sessions }), place })
     }
 }
 
@@ -94,7 +95,9 @@ impl StateDir {
 impl Drop for StateDir {
     /// What this process forks has the descriptor too until it executes something: closing it would not do.
     fn drop(&mut self) {
-        let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
+        for lock in &self.locks {
+            let _ = rustix::fs::flock(lock, FlockOperation::Unlock);
+        }
     }
 }
 
@@ -163,7 +166,8 @@ fn lock(dir: &OwnedFd, path: &Path, owner: ProcessId) -> Result<File> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let opened = rustix::fs::openat(dir, "lock", flags, Mode::from_raw_mode(0o600));
     let mut file = File::from(opened.map_err(|error| system("locking", path, &error.into()))?);
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+    let take = |lock: BorrowedFd<'_>| rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive);
+    match take(dir.as_fd()).and_then(|()| take(file.as_fd())) {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => {
             let mut text = String::new();

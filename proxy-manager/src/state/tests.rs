@@ -49,8 +49,11 @@ fn one_manager_at_a_time_has_the_directory() {
     for made in [&path, &path.join("sessions")] {
         assert_eq!(fs::metadata(made).expect("there").permissions().mode() & 0o7777, 0o700);
     }
-    let reason = reason(&path);
+    let reason = self::reason(&path);
     assert!(reason.contains(&format!("in use by process {}:", std::process::id())), "{reason}");
+    fs::remove_file(path.join("lock")).expect("anybody of this user can");
+    let reason = self::reason(&path);
+    assert!(reason.contains("in use by another process"), "{reason}");
     drop(state);
     StateDir::open(&path, own()).expect("free again");
 }

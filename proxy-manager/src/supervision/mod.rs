@@ -1,11 +1,13 @@
 //! How many sessions there may be at once, and who waits for a place.
 
 mod admission;
+mod descriptors;
 mod slots;
 
 use std::{fmt, time::Duration};
 
 pub(crate) use admission::{Admission, Slot};
+pub(crate) use descriptors::DescriptorReserve;
 pub(crate) use slots::Claim;
 
 /// How many sessions may be there at once; none of these by default.

@@ -34,8 +34,8 @@ pub(crate) struct Exec {
     pub group: Option<OwnedFd>,
     /// Namespaces that it is to be in, in the order in which they are entered.
     pub namespaces: Vec<OwnedFd>,
-    /// Resources, each with what both its limits become.
-    pub rlimits: Vec<(u32, u64)>,
+    /// Resources, each with what its soft and its hard limit become.
+    pub rlimits: Vec<(u32, u64, u64)>,
     /// Mounts of its own. It starts without what cannot be had of them.
     pub mounts: Option<MountPlan>,
     /// A landlock ruleset to be restricted by.
@@ -52,7 +52,7 @@ struct Plan {
     cwd: *const c_char,
     fds: Vec<RawFd>,
     namespaces: Vec<RawFd>,
-    rlimits: Vec<(u32, u64)>,
+    rlimits: Vec<(u32, u64, u64)>,
     mounts: Option<MountPlan>,
     landlock: RawFd,
     report: *mut Report,
@@ -313,9 +313,9 @@ unsafe fn run_plan(plan: &Plan) -> Step {
         }
         let mut at = 0;
         while at < plan.rlimits.len() {
-            let (resource, value) = *plan.rlimits.as_ptr().add(at);
-            let both = libc::rlimit64 { rlim_cur: value, rlim_max: value };
-            if libc::syscall(libc::SYS_prlimit64, 0, resource, &raw const both, ptr::null_mut::<c_void>()) < 0 {
+            let (resource, rlim_cur, rlim_max) = *plan.rlimits.as_ptr().add(at);
+            let limits = libc::rlimit64 { rlim_cur, rlim_max };
+            if libc::syscall(libc::SYS_prlimit64, 0, resource, &raw const limits, ptr::null_mut::<c_void>()) < 0 {
                 return Step::Limits;
             }
             at += 1;

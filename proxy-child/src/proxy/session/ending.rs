@@ -6,7 +6,7 @@ use ipc_protocol::{
     EndReason, KillCause, KillOptions, Receipt, WireError,
     message::{FromProxy, RequestId},
 };
-use registry::{Kill, KillScope, KillStep};
+use registry::{Kill, KillScope, KillStep, MarkerLook};
 
 use super::{Ended, Session, answer};
 use crate::proxy::link::Link;
@@ -33,6 +33,10 @@ impl ActiveKill {
 impl Session<'_> {
     /// Goes on with the kills that are due.
     pub(super) fn step_kills(&mut self, now: Instant, link: &mut Link) {
+        // The fork server looks for the marker after the proxy's end, once for all that end: each proxy by itself would look at
+        // every process of the machine. A session that waits for another host may not have its end seen soon, and one without
+        // fork server has nobody else.
+        let is_guarded = !self.lost_guard && (!link.outlives_host() || link.has_host());
         let mut at = 0;
         while at < self.kills.len() {
             let active = &mut self.kills[at];
@@ -40,6 +44,8 @@ impl Session<'_> {
                 at += 1;
                 continue;
             }
+            let ends = active.request.is_none();
+            active.kill.set_marker_look(if ends && is_guarded { MarkerLook::Guard } else { MarkerLook::Own });
             match active.kill.step(&mut self.registry) {
                 KillStep::Again(pause) => {
                     active.next = Instant::now() + pause;

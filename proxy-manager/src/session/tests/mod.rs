@@ -270,7 +270,8 @@ async fn running() -> Running {
 }
 
 pub(crate) fn receipt(session: &SessionId) -> Receipt {
-    Receipt { proof: Proof::NoChildren, rounds: 1, ..Receipt::begin(session.clone(), KillCause::KillSession) }
+    let unmarked = Some(true);
+    Receipt { proof: Proof::NoChildren, rounds: 1, unmarked, ..Receipt::begin(session.clone(), KillCause::KillSession) }
 }
 
 pub(crate) fn guard_receipt(session: &SessionId) -> Receipt {

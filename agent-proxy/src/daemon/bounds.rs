@@ -1,0 +1,220 @@
+//! Bounds of what clients may have the daemon hold: connections, heads and bodies of requests, and how long each may take.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    extract::{Request, State},
+    http::{StatusCode, header},
+    middleware::Next,
+    response::{IntoResponse, Response},
+    serve::Listener as _,
+};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use interprocess::local_socket::tokio::Stream;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    task::JoinSet,
+    time::timeout,
+};
+
+use super::{peers, routes::MAX_BODY, socket::Bound};
+use crate::problem::Problem;
+
+/// Connections at once, at most.
+const CONNECTIONS: u64 = 1024;
+/// Descriptors kept for what clients ask for: files and sockets that are open for a moment.
+const FOR_REQUESTS: u64 = 32;
+/// How long a connection may be open without a whole head of a request.
+const HEAD_TIME: Duration = Duration::from_secs(20);
+/// Longest head of a request.
+const MAX_HEAD: usize = 64 << 10;
+/// How long the body of a request may take.
+const BODY_TIME: Duration = Duration::from_secs(30);
+/// Bytes of all bodies together that are read or wait to be parsed, beyond [`SMALL_BODY`] of each.
+const BODIES: usize = 128 << 20;
+/// What of each body is not counted: a kill is to be heard, whatever others send.
+const SMALL_BODY: usize = 64 << 10;
+/// Bytes that one permit stands for.
+const UNIT: usize = 1 << 10;
+
+/// How many connections there may be under this limit on open files.
+fn connections(limit: u64) -> u64 {
+    (limit / 8).clamp(8, CONNECTIONS)
+}
+
+/// Descriptors that no session is to take, under this limit on open files.
+pub(super) fn descriptor_reserve(limit: u64) -> u64 {
+    connections(limit) + FOR_REQUESTS
+}
+
+/// Serves until `stopped` says so, and then until the connections that have a request are done with it.
+pub(super) async fn serve(mut listener: Bound, router: Router, limit: u64, mut stopped: watch::Receiver<()>) {
+    let bodies = Bodies(Arc::new(Semaphore::new(BODIES / UNIT)));
+    let router = router.layer(axum::middleware::from_fn_with_state(bodies, bounded));
+    let connections = usize::try_from(connections(limit)).unwrap_or(usize::MAX);
+    let (room, refused) = (Arc::new(Semaphore::new(connections)), peers::refusals());
+    let mut open = JoinSet::new();
+    loop {
+        let stream = tokio::select! {
+            (stream, ()) = listener.accept() => stream,
+            _ = stopped.changed() => break,
+            Some(_) = open.join_next() => continue,
+        };
+        match room.clone().try_acquire_owned() {
+            Ok(place) => drop(open.spawn(connection(stream, router.clone(), place, stopped.clone()))),
+            Err(_) => {
+                let detail = format!("{connections} connections are open, which is all there may be: close some");
+                peers::refuse(&refused, stream, Problem::new("overloaded", detail));
+            }
+        }
+    }
+    drop(listener);
+    while open.join_next().await.is_some() {}
+}
+
+async fn connection(stream: Stream, router: Router, place: OwnedSemaphorePermit, mut stopped: watch::Receiver<()>) {
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(MAX_HEAD);
+    let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let mut connection = std::pin::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        _ = stopped.changed() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection broke off");
+    }
+    drop(place);
+}
+
+/// Room for bodies.
+#[derive(Clone, Debug)]
+struct Bodies(Arc<Semaphore>);
+
+/// A body, and the room it takes until it was parsed.
+struct Held {
+    bytes: Vec<u8>,
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Reads the body within its bounds, and sees to it that each refusal is a problem object.
+async fn bounded(State(bodies): State<Bodies>, request: Request, next: Next) -> Response {
+    let (parts, body) = request.into_parts();
+    let read = timeout(BODY_TIME, bodies.read(body)).await.unwrap_or_else(|_| {
+        let detail = format!("the request's body was not complete within {} s: send it again", BODY_TIME.as_secs());
+        Err(Problem::new("request-timeout", detail))
+    });
+    match read {
+        Ok(bytes) => problem(next.run(Request::from_parts(parts, Body::from(bytes))).await).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+impl Bodies {
+    async fn read(&self, body: Body) -> Result<Bytes, Problem> {
+        let mut body = Limited::new(body, MAX_BODY);
+        let mut held = Held { bytes: Vec::new(), _room: None };
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| match error.is::<LengthLimitError>() {
+                true => Problem::new("body-too-large", format!("the request's body has more than {MAX_BODY} bytes")),
+                false => Problem::usage(format!("reading the request failed: {error}")),
+            })?;
+            let Ok(bytes) = frame.into_data() else { continue };
+            let units = (held.bytes.len() + bytes.len()).saturating_sub(SMALL_BODY).div_ceil(UNIT);
+            let more = units.saturating_sub(held._room.as_ref().map_or(0, OwnedSemaphorePermit::num_permits));
+            if more > 0 {
+                let room = self.0.clone().try_acquire_many_owned(u32::try_from(more).unwrap_or(u32::MAX));
+                let room = room.map_err(|_| {
+                    let detail = format!("the bodies of requests that are being sent have {BODIES} bytes: try again");
+                    Problem::new("overloaded", detail)
+                })?;
+                match &mut held._room {
+                    Some(held) => held.merge(room),
+                    none => *none = Some(room),
+                }
+            }
+            held.bytes.extend_from_slice(&bytes);
+        }
+        Ok(Bytes::from_owner(held))
+    }
+}
+
+/// A refusal that is text, such as that of a path which is not UTF-8, becomes a problem object.
+async fn problem(response: Response) -> Response {
+    let is_text = response
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|kind| kind.to_str().is_ok_and(|kind| kind.starts_with("text/plain")));
+    if response.status() != StatusCode::BAD_REQUEST || !is_text {
+        return response;
+    }
+    let text = response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    Problem::usage(String::from_utf8_lossy(&text)).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use interprocess::local_socket::{
+        GenericFilePath, ListenerOptions, ToFsName as _,
+        traits::tokio::{Listener as _, Stream as _},
+    };
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    /// The clock goes ahead whenever everybody waits.
+    #[tokio::test(start_paused = true)]
+    async fn who_never_asks_or_never_ends_is_not_waited_for() {
+        let path = std::env::temp_dir().join(format!("agent-proxy-bounds-{}", std::process::id()));
+        let name = || path.as_path().to_fs_name::<GenericFilePath>().expect("a name");
+        let listener = ListenerOptions::new().name(name()).create_tokio().expect("binds");
+        let bodies = Bodies(Arc::new(Semaphore::new(BODIES / UNIT)));
+        let router = Router::new()
+            .route("/", axum::routing::post(async |body: Bytes| body.len().to_string()))
+            .layer(axum::middleware::from_fn_with_state(bodies.clone(), bounded));
+        let (_stop, stopped) = watch::channel(());
+        let began = Instant::now();
+        for (said, answered) in [
+            ("", ""),
+            ("POST / HTTP/1.1\r\nhost: x\r\n", ""),
+            ("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nab", "HTTP/1.1 408"),
+            ("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc", "HTTP/1.1 200"),
+        ] {
+            let (client, server) = tokio::join!(Stream::connect(name()), listener.accept());
+            let (mut client, server) = (client.expect("connected"), server.expect("accepted"));
+            let place = Arc::new(Semaphore::new(1)).try_acquire_owned().expect("room");
+            tokio::spawn(connection(server, router.clone(), place, stopped.clone()));
+            client.write_all(said.as_bytes()).await.expect("written");
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).await.expect("its end");
+            assert!(answer.starts_with(answered) && answer.is_empty() == answered.is_empty(), "{said:?}: {answer}");
+        }
+        assert!(began.elapsed() < HEAD_TIME, "on that clock, not on ours");
+        assert_eq!(bodies.0.available_permits(), BODIES / UNIT);
+    }
+
+    #[test]
+    fn connections_leave_most_of_the_descriptors_to_sessions() {
+        for (limit, most) in [(64, 8), (128, 16), (1024, 128), (1 << 20, 1024)] {
+            assert_eq!(connections(limit), most);
+        }
+    }
+}

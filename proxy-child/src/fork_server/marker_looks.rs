@@ -1,0 +1,93 @@
+//! The look for the markers of sessions that end: one pass for all guards that wait for one.
+//!
+//! Each end needs a pass that began after the session's last process was gone. A thousand ends at once share a few passes.
+
+use std::{
+    io,
+    time::{Duration, Instant},
+};
+
+use ipc_protocol::ProcessId;
+use registry::{MarkerPass, forks_since_boot};
+
+use super::guard::Guard;
+
+/// A pass's share of the fork server's one thread at a time.
+const SLICE: Duration = Duration::from_millis(2);
+/// The longest pause after a pass.
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+/// How old a number of forks may be: an older one only makes a session seem older.
+const COUNT_AGE: Duration = Duration::from_millis(100);
+
+/// Passes for the guards of a fork server.
+#[derive(Default)]
+pub(super) struct MarkerLooks {
+    /// Under way, and since when.
+    pass: Option<(MarkerPass, Instant)>,
+    /// The next pass does not begin before: as long as the last one took, others have the thread, and ends gather.
+    not_before: Option<Instant>,
+    /// Forks on this machine, and when they were read.
+    forks: Option<(Instant, u64)>,
+}
+
+impl MarkerLooks {
+    /// Forks on this machine at some time before this call; `None` where the system does not say.
+    pub(super) fn forks(&mut self) -> Option<u64> {
+        self.forks = match self.forks {
+            Some((read, forks)) if read.elapsed() < COUNT_AGE => Some((read, forks)),
+            _ => forks_since_boot().map(|forks| (Instant::now(), forks)),
+        };
+        self.forks.map(|(_, forks)| forks)
+    }
+
+    /// When [`MarkerLooks::turn`] is due.
+    pub(super) fn next(&self, guards: &[Guard]) -> Option<Instant> {
+        if self.pass.is_some() {
+            return Some(Instant::now());
+        }
+        guards.iter().any(Guard::wants_marker_look).then(|| self.not_before.unwrap_or_else(Instant::now))
+    }
+
+    /// Begins a pass where somebody waits for one, and goes on with it for a slice.
+    pub(super) fn turn(&mut self, guards: &mut [Guard]) {
+        let now = Instant::now();
+        if self.pass.is_none() {
+            let is_due = self.not_before.is_none_or(|at| at <= now);
+            let waiting = guards.iter_mut().filter(|guard| is_due && guard.wants_marker_look());
+            let queries: Vec<_> = waiting.map(Guard::begin_marker_look).collect();
+            if queries.is_empty() {
+                return;
+            }
+            match MarkerPass::begin(queries.clone()) {
+                Ok(pass) => self.pass = Some((pass, now)),
+                Err(error) => {
+                    return end(guards, |marker| {
+                        queries.iter().any(|query| query.marker == marker).then(|| Err(copy(&error)))
+                    });
+                }
+            }
+        }
+        let Some((mut pass, began)) = self.pass.take() else { return };
+        match pass.step(SLICE) {
+            Ok(false) => self.pass = Some((pass, began)),
+            Ok(true) => {
+                self.not_before = Some(Instant::now() + began.elapsed().min(LONGEST_PAUSE));
+                end(guards, |marker| pass.has(marker).then(|| Ok(pass.take(marker))));
+            }
+            Err(error) => end(guards, |marker| pass.has(marker).then(|| Err(copy(&error)))),
+        }
+    }
+}
+
+/// Gives the guards their answers.
+fn end(guards: &mut [Guard], mut answer: impl FnMut(&str) -> Option<io::Result<Vec<ProcessId>>>) {
+    for guard in guards {
+        if let Some(found) = answer(guard.marker()) {
+            guard.end_marker_look(found);
+        }
+    }
+}
+
+fn copy(error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), error.to_string())
+}
