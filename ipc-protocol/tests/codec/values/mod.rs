@@ -50,7 +50,7 @@ fn process_id() -> impl Strategy<Value = ProcessId> {
 }
 
 fn session_id() -> impl Strategy<Value = SessionId> {
-    "[A-Za-z0-9._-]{1,64}".prop_map(|id| id.parse().expect("a valid id"))
+    "[A-Za-z0-9._-]{1,64}".prop_filter_map("not a directory", |id| id.parse().ok())
 }
 
 fn exit_status() -> impl Strategy<Value = ExitStatus> {
