@@ -1,4 +1,4 @@
-//! What crosses the daemon's socket, beside the library's own types.
+//! Bodies of the daemon's requests and answers, besides the library's own types.
 
 use std::{fmt::Write as _, path::PathBuf};
 
@@ -16,33 +16,33 @@ pub(crate) const NDJSON: &str = "application/x-ndjson";
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct PromptRequest {
-    /// What to do, in words alone; or as the first of the parts.
+    /// Text of the prompt, or of the first of its parts.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) text: String,
-    /// What to do: `[{"text":"…"},{"image":{"mimeType":"image/png","data":"…"}},{"file":{"path":"/…"}}]`.
+    /// Parts of the prompt: `[{"text":"…"},{"image":{"mimeType":"image/png","data":"…"}},{"file":{"path":"/…"}}]`.
     #[serde(default)]
     pub(crate) parts: Vec<PromptPart>,
-    /// What becomes of it while a turn runs.
+    /// Handling of the prompt while a turn runs.
     #[serde(default)]
     pub(crate) mode: PromptMode,
-    /// Whether to answer with the turn's events, to its end, as JSON lines; else with [`Accepted`] at once.
+    /// True to answer with the turn's events, to its end, as JSON lines; else with [`Accepted`] at once.
     #[serde(default)]
     pub(crate) wait: bool,
-    /// Of an ask: whether to answer with the calls of a stream handler, as JSON lines; else with the answer alone. The lines are
-    /// `{"call":"start",…}`, `{"call":"chunk",…}` and, last, `{"call":"complete","answer":{…}}` or
+    /// For an ask: true to answer with the calls of a stream handler, as JSON lines; else with the answer alone.
+    /// The lines are `{"call":"start",…}`, `{"call":"chunk",…}` and, last, `{"call":"complete","answer":{…}}` or
     /// `{"call":"failed","error":{…}}`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) stream: bool,
 }
 
 impl PromptRequest {
-    /// All that is said.
+    /// Joins text and parts.
     pub(crate) fn prompt(self) -> Prompt {
         said(self.text, self.parts)
     }
 }
 
-/// A call of a stream handler, as a line has it.
+/// Adds the name of a stream handler's call to its line.
 pub(crate) fn call(name: &str, mut what: Value) -> Value {
     what["call"] = name.into();
     what
@@ -62,7 +62,7 @@ pub(crate) fn notice(event: &Event) -> Value {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Accepted {
-    /// The turn's number; of a queued prompt, the one it will have. `null` when the agent has no turns.
+    /// Number of the turn; of a queued prompt, its future one. `null` if the agent has no turns.
     pub(crate) turn: Option<u64>,
 }
 
@@ -70,22 +70,22 @@ pub(crate) struct Accepted {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct SteerRequest {
-    /// What to say in the running turn, in words alone; or as the first of the parts.
+    /// Text for the running turn, or for the first of the parts.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) text: String,
-    /// What to say, as in [`PromptRequest`].
+    /// Parts for the running turn, as in [`PromptRequest`].
     #[serde(default)]
     pub(crate) parts: Vec<PromptPart>,
 }
 
 impl SteerRequest {
-    /// All that is said.
+    /// Joins text and parts.
     pub(crate) fn prompt(self) -> Prompt {
         said(self.text, self.parts)
     }
 }
 
-/// Words, and what else there is.
+/// Joins text and parts to a prompt.
 fn said(text: String, parts: Vec<PromptPart>) -> Prompt {
     let words = Some(text).filter(|text| !text.is_empty()).map(PromptPart::Text);
     words.into_iter().chain(parts).collect::<Vec<_>>().into()
@@ -95,7 +95,7 @@ fn said(text: String, parts: Vec<PromptPart>) -> Prompt {
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct AbortRequest {
-    /// What is done to processes.
+    /// Effect on processes.
     pub(crate) policy: AbortPolicy,
 }
 
@@ -105,9 +105,9 @@ pub(crate) struct AbortRequest {
 pub(crate) struct KillRequest {
     /// Only this process, or `null` for the session.
     pub(crate) pid: Option<u32>,
-    /// With `pid`: everything below it too.
+    /// True to kill everything below `pid` too.
     pub(crate) tree: bool,
-    /// Only what the agent started; the agent and the session go on.
+    /// True to kill only processes that the agent started; the agent and the session continue.
     pub(crate) keep_agent: bool,
     /// Milliseconds between SIGTERM and SIGKILL; 2000 by default, 0 sends SIGKILL at once.
     pub(crate) grace_ms: Option<u64>,
@@ -117,9 +117,9 @@ pub(crate) struct KillRequest {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PermissionReply {
-    /// The answer.
+    /// Answer to the request.
     pub(crate) answer: PermissionAnswer,
-    /// Who gives it; told in `permission:resolved`.
+    /// Name of the user who answers, for `permission:resolved`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) by: Option<String>,
 }
@@ -136,9 +136,9 @@ pub(crate) struct SuspendRequest {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ResumeRequest {
-    /// What `POST /v1/sessions/{id}/suspend` answered there.
+    /// Answer of `POST /v1/sessions/{id}/suspend` there.
     pub(crate) snapshot: Snapshot,
-    /// What it does not hold.
+    /// Values missing from the snapshot.
     #[serde(default)]
     pub(crate) options: ResumeOptions,
 }
@@ -148,9 +148,9 @@ pub(crate) struct ResumeRequest {
 pub(crate) struct Attach {
     /// Program and arguments.
     pub(crate) command: Vec<String>,
-    /// Where to run it.
+    /// Working directory for the command.
     pub(crate) cwd: String,
-    /// What HOME has to be; `null` for what it is.
+    /// Required value of HOME; `null` to leave it unchanged.
     pub(crate) home: Option<String>,
 }
 
@@ -158,13 +158,13 @@ pub(crate) struct Attach {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AppendRequest {
-    /// Its type: `slack:webhook-received`, `agent:action:prompt:called`, …
+    /// Type of the event: `slack:webhook-received`, `agent:action:prompt:called`, …
     #[serde(rename = "type")]
     pub(crate) kind: String,
     /// Version of the payload's shape; 1 by default.
     #[serde(default = "first_version")]
     pub(crate) version: u32,
-    /// Anything; `null` by default.
+    /// Any JSON; `null` by default.
     #[serde(default = "Json::null")]
     pub(crate) payload: Json,
 }
@@ -176,7 +176,7 @@ fn first_version() -> u32 {
 /// Answer to an append.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Appended {
-    /// 20 decimal digits, as in events.
+    /// Offset of the event: 20 decimal digits, as in events.
     pub(crate) offset: String,
 }
 
@@ -184,7 +184,7 @@ pub(crate) struct Appended {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ImportRequest {
-    /// A file of JSON lines that the daemon can read, absolute.
+    /// Absolute path of a file of JSON lines that the daemon can read.
     pub(crate) path: PathBuf,
 }
 
@@ -192,7 +192,7 @@ pub(crate) struct ImportRequest {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ImportAnswer {
-    /// Whose events they are.
+    /// Session of the events.
     pub(crate) session_id: SessionId,
     /// Offset of the first.
     pub(crate) first: String,
@@ -200,24 +200,24 @@ pub(crate) struct ImportAnswer {
     pub(crate) last: String,
 }
 
-/// Body of `POST /v1/records/{id}`: what is to be changed, one after the other.
+/// Body of `POST /v1/records/{id}`: changes, applied one after the other.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub(crate) struct RecordChange {
-    /// A name for people; an empty one takes it away.
+    /// Title for people; an empty one removes it.
     pub(crate) title: Option<String>,
     /// Labels to add.
     pub(crate) add_tags: Vec<String>,
-    /// Labels to take away.
+    /// Labels to remove.
     pub(crate) remove_tags: Vec<String>,
-    /// Whether it is put aside.
+    /// True to archive the record, false to restore it.
     pub(crate) archived: Option<bool>,
 }
 
 /// Answer to `GET /v1/sessions/{id}/transcript`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Transcript {
-    /// The conversation as text, from the events that are still kept.
+    /// Conversation as text, from the events that are still kept.
     pub(crate) transcript: String,
 }
 
@@ -225,15 +225,15 @@ pub(crate) struct Transcript {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Health {
-    /// Of the daemon.
+    /// Version of the daemon.
     pub(crate) version: String,
-    /// The daemon.
+    /// Pid of the daemon.
     pub(crate) pid: u32,
-    /// Its fork server.
+    /// Process of its fork server.
     pub(crate) fork_server: ProcessId,
     /// Sessions that have not ended.
     pub(crate) sessions: usize,
-    /// Starts that wait for a place.
+    /// Starts that wait for a free slot.
     #[serde(default)]
     pub(crate) waiting: usize,
     /// What of the event log is damaged, a line each: the daemon goes on with the rest.
@@ -244,7 +244,7 @@ pub(crate) struct Health {
     pub(crate) degraded: Vec<String>,
 }
 
-/// What a client needs of a session's description.
+/// Part of a session's description that a client needs.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SessionView {
@@ -268,7 +268,7 @@ pub(crate) struct QueuedView {
     pub(crate) text: String,
 }
 
-/// Where a session stands, as JSON has it.
+/// State of a session, in its JSON form.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum StateView {
@@ -302,7 +302,7 @@ impl std::fmt::Display for StateView {
     }
 }
 
-/// `text` as one segment of a URL's path.
+/// Escapes `text` as one segment of a URL's path.
 pub(crate) fn path_segment(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,4 +1,4 @@
-//! A client of the daemon: one HTTP/1 request per connection over the local socket.
+//! Client of the daemon: one HTTP/1 request per connection over the local socket.
 
 use std::{future::Future, io, pin::pin, time::Duration};
 
@@ -15,63 +15,64 @@ use serde_json::Value;
 
 use crate::{problem::Problem, socket_path::SocketPath};
 
-/// How long a request may take as it likes: what it does has deadlines of its own in the daemon, some of them the session's.
-/// Then, and again each time, the daemon has as long to say that it is well.
+/// Time after which the client checks the daemon's health, again and again. The request itself may take any time:
+/// its work has deadlines of its own in the daemon, some set by the session. The health check has the same time for
+/// its answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Longest line of a stream: the longest message of a proxy, and what JSON adds to it.
+/// Longest line of a stream: the longest message of a proxy, and the overhead of JSON.
 const MAX_LINE: usize = 128 * 1024 * 1024;
 
-/// Talks to the daemon of one socket.
+/// Connects to the daemon of one socket.
 #[derive(Debug)]
 pub(crate) struct Client {
     socket: SocketPath,
 }
 
 impl Client {
-    /// A client of the daemon on `socket`. Nothing is connected yet.
+    /// Creates a client of the daemon on `socket`. Does not connect yet.
     pub(crate) fn new(socket: SocketPath) -> Self {
         Self { socket }
     }
 
-    /// `GET`s JSON.
+    /// Sends a `GET` request and returns the JSON answer.
     ///
     /// # Errors
-    /// `no-daemon`, `deadline`, or what the daemon answered.
+    /// `no-daemon`, `deadline`, or the daemon's problem.
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Problem> {
         self.while_well(async { self.json(self.exchange(Method::GET, path, None).await?).await }).await
     }
 
-    /// `POST`s JSON and gets some.
+    /// Sends a `POST` request with JSON and returns the JSON answer.
     ///
     /// # Errors
-    /// As [`Client::get`].
+    /// Same as [`Client::get`].
     pub(crate) async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Problem> {
         let body = serde_json::to_vec(body).map_err(|error| Problem::failed(format!("JSON: {error}")))?;
         self.while_well(async { self.json(self.exchange(Method::POST, path, Some(body)).await?).await }).await
     }
 
-    /// `DELETE`s.
+    /// Sends a `DELETE` request.
     ///
     /// # Errors
-    /// As [`Client::get`].
+    /// Same as [`Client::get`].
     pub(crate) async fn delete(&self, path: &str) -> Result<(), Problem> {
         self.while_well(async { self.json(self.exchange(Method::DELETE, path, None).await?).await }).await
     }
 
-    /// `GET`s a stream of JSON lines.
+    /// Sends a `GET` request and returns a stream of JSON lines.
     ///
     /// # Errors
-    /// As [`Client::get`].
+    /// Same as [`Client::get`].
     pub(crate) async fn get_lines(&self, path: &str) -> Result<Lines, Problem> {
         let response = self.while_well(self.exchange(Method::GET, path, None)).await?;
         Ok(self.lines(response))
     }
 
-    /// `POST`s JSON and gets a stream of JSON lines.
+    /// Sends a `POST` request with JSON and returns a stream of JSON lines.
     ///
     /// # Errors
-    /// As [`Client::get`].
+    /// Same as [`Client::get`].
     pub(crate) async fn post_lines(&self, path: &str, body: &impl Serialize) -> Result<Lines, Problem> {
         let body = serde_json::to_vec(body).map_err(|error| Problem::failed(format!("JSON: {error}")))?;
         let response = self.while_well(self.exchange(Method::POST, path, Some(body))).await?;
@@ -82,7 +83,7 @@ impl Client {
         Lines { body: response.into_body(), buffer: Vec::new(), at: 0, socket: self.socket.clone() }
     }
 
-    /// Waits for an answer as long as the daemon is well.
+    /// Waits for an answer while the daemon responds to health checks.
     async fn while_well<T>(&self, answer: impl Future<Output = Result<T, Problem>>) -> Result<T, Problem> {
         let mut answer = pin!(answer);
         loop {
@@ -109,7 +110,7 @@ impl Client {
         let lost = |error: hyper::Error| lost(&self.socket, &error);
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
-        // Ends with the response's body.
+        // The task ends with the response's body.
         tokio::spawn(connection);
         let request = Request::builder()
             .method(method)
@@ -185,21 +186,21 @@ fn lost(socket: &SocketPath, error: &hyper::Error) -> Problem {
     Problem::new("no-daemon", format!("the daemon on {path} closed the connection ({error}): has it ended?"))
 }
 
-/// A stream of JSON lines.
+/// Stream of JSON lines.
 #[derive(Debug)]
 pub(crate) struct Lines {
     body: Incoming,
     buffer: Vec<u8>,
-    /// Up to here the buffer was given out.
+    /// Number of bytes of the buffer already returned.
     at: usize,
     socket: SocketPath,
 }
 
 impl Lines {
-    /// Every whole line that has come and was not given out, as soon as there is one. `None` at the end.
+    /// Returns all complete lines received so far, once there is at least one. `None` at the end.
     ///
     /// # Errors
-    /// `no-daemon` when the connection breaks, or what the daemon says of a failure in its last line.
+    /// `no-daemon` when the connection breaks, or the problem in the daemon's last line.
     pub(crate) async fn next_batch(&mut self) -> Result<Option<Vec<Value>>, Problem> {
         loop {
             let mut values = Vec::new();
@@ -212,7 +213,7 @@ impl Lines {
                         return Err(serde_json::from_value(value)
                             .unwrap_or_else(|_| Problem::failed("the daemon sent a line that is no event")));
                     }
-                    // It stays in the buffer for the next call: what came before it is given out first.
+                    // Leave the problem in the buffer for the next call: the lines before it are returned first.
                     break;
                 }
                 self.at += len + 1;

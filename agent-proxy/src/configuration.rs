@@ -1,4 +1,4 @@
-//! What the user has configured: more agents, profiles, model configurations.
+//! User's configuration: further agents, profiles, model configurations.
 
 use std::{
     collections::BTreeMap,
@@ -13,21 +13,21 @@ use proxy_manager::{AgentSessionConfig, Builder};
 
 use crate::{problem::Problem, stamps::Stamps};
 
-/// What was configured when it was read.
+/// Configuration as it was read.
 #[derive(Debug)]
 pub(crate) struct Configuration {
-    /// Where it is; `None` where the environment names no place.
+    /// Directory of the configuration; `None` if the environment names none.
     directory: Option<ConfigDir>,
     pub(crate) catalog: Catalog,
-    /// With one for each agent that is found.
+    /// Configured profiles, and a default one for each agent that was found.
     pub(crate) profiles: Profiles,
     pub(crate) models: BTreeMap<String, StoredModel>,
-    /// How its files looked before they were read.
+    /// Metadata of its files before they were read.
     stamps: Stamps,
 }
 
 impl Configuration {
-    /// Reads the directory that was given, or that the environment names.
+    /// Reads the given directory, or the one that the environment names.
     ///
     /// # Errors
     /// `invalid-config` with file, entry and field.
@@ -52,49 +52,49 @@ impl Configuration {
         Ok(Self { directory, catalog, profiles, models, stamps })
     }
 
-    /// Whether its files are others than those that were read.
+    /// Returns true if the files have changed since they were read.
     pub(crate) fn has_changed(&self) -> bool {
         let directory = self.directory.as_ref();
         directory.is_some_and(|at| Stamps::of(at).with_keys(at, self.models.values()) != self.stamps)
     }
 
-    /// The same files, as they are now.
+    /// Reads the same files again.
     ///
     /// # Errors
-    /// As [`Configuration::read`].
+    /// Same as [`Configuration::read`].
     pub(crate) fn read_again(&self) -> Result<Self, Problem> {
         Self::of(self.directory.clone())
     }
 
-    /// Where changes are written.
+    /// Returns the directory for changes.
     ///
     /// # Errors
-    /// `usage` where there is no such place.
+    /// `usage` if there is no such directory.
     pub(crate) fn directory(&self) -> Result<&ConfigDir, Problem> {
         self.directory
             .as_ref()
             .ok_or_else(|| Problem::usage("there is no place for the configuration: set HOME, or give --config-dir"))
     }
 
-    /// That there is no model configuration of that name.
+    /// Creates the problem for a missing model configuration.
     pub(crate) fn no_model(&self, name: &str) -> Problem {
         let known = self.models.keys().cloned().collect();
         ConfigError::Missing { what: "model configuration", name: name.to_owned(), known }.into()
     }
 
-    /// The model configuration of that name, with its key.
+    /// Resolves the model configuration of that name, with its key.
     ///
     /// # Errors
-    /// `unknown-model` says what there is; `invalid-config` if its key cannot be had.
+    /// `unknown-model` with the existing names; `invalid-config` if its key cannot be read.
     pub(crate) fn model(&self, name: &str) -> Result<ModelConfig, Problem> {
         let stored = self.models.get(name).ok_or_else(|| self.no_model(name))?;
         Ok(self.directory()?.resolve(name, stored, variable)?)
     }
 
-    /// The configuration of a session with its profile applied.
+    /// Applies the profile to a session's configuration.
     ///
     /// # Errors
-    /// Where the profile is not there, or of another agent.
+    /// If the profile does not exist, or is for another agent.
     pub(crate) fn with_profile(&self, config: &AgentSessionConfig) -> Result<AgentSessionConfig, Problem> {
         let mut config = config.clone();
         if let Some(name) = config.profile.clone() {
@@ -103,17 +103,18 @@ impl Configuration {
         Ok(config)
     }
 
-    /// A manager's builder with all of it.
+    /// Configures a manager's builder with all of this.
     pub(crate) fn onto(&self, builder: Builder) -> Builder {
         builder.catalog(self.catalog.clone()).profiles(self.profiles.clone()).models(self.usable_models())
     }
 
-    /// The model configurations with their keys. One whose key cannot be had is left out, and the log says so.
+    /// Resolves the model configurations with their keys. One whose key cannot be read is left out, with a warning
+    /// in the log.
     pub(crate) fn usable_models(&self) -> Vec<ModelConfig> {
         let usable = |name: &String| match self.model(name) {
             Ok(model) => Some(model),
             Err(problem) => {
-                tracing::warn!("model configuration {name:?} cannot be used: {}", problem.detail);
+                tracing::warn!("failed to load model configuration {name:?}: {}", problem.detail);
                 None
             }
         };
@@ -121,7 +122,7 @@ impl Configuration {
     }
 }
 
-/// Where things of this process's environment are.
+/// Returns the search paths in this process's environment.
 pub(crate) fn places() -> Places {
     let path = std::env::var_os("PATH").unwrap_or_default();
     Places { path: std::env::split_paths(&path).collect(), home: std::env::var_os("HOME").map(PathBuf::from) }
@@ -132,7 +133,7 @@ fn variable(name: &str) -> Option<String> {
 }
 
 fn directory(given: Option<&Path>, variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
-    // As the XDG specification has it: what is empty or relative is as good as not set.
+    // The XDG specification says that an empty or relative value counts as unset.
     let absolute = |name: &str| variable(name).filter(|path| path.is_absolute());
     let given = given.map(Path::to_owned).or_else(|| variable("AGENT_PROXY_CONFIG_DIR").filter(|path| path != ""));
     given

@@ -1,4 +1,4 @@
-//! What agents get of this program's environment. The library reads none: the binary does, here.
+//! Environment that agents get from this program. The library reads none: the binary does, here.
 
 use std::{
     ffi::OsString,
@@ -9,15 +9,16 @@ use proxy_manager::EnvVars;
 
 use crate::problem::Problem;
 
-/// Variables that every agent needs and that are no secrets. `LC_*` are taken too.
+/// Variables that every agent needs and that are not secret. `LC_*` is added.
 const BASE: [&str; 7] = ["PATH", "HOME", "USER", "SHELL", "LANG", "TZ", "TMPDIR"];
 
-/// The base environment of agents, from this process's.
+/// Returns the base environment of agents, from this process's.
 pub(crate) fn base() -> EnvVars {
     base_of(std::env::vars_os())
 }
 
-/// All of this process's environment that is UTF-8: for a command that the user runs here and now.
+/// Returns this process's complete environment, where it is UTF-8: for a command that the user runs in the
+/// foreground.
 pub(crate) fn all() -> EnvVars {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -30,10 +31,10 @@ fn base_of(vars: impl Iterator<Item = (OsString, OsString)>) -> EnvVars {
         .collect()
 }
 
-/// `--env` as given: `K=V`, or `K` alone for this process's own value.
+/// Parses the values of `--env`: `K=V`, or `K` alone for this process's own value.
 ///
 /// # Errors
-/// `usage` for what is neither, or a `K` that is not set here.
+/// `usage` for any other text, or for a `K` that is not set here.
 pub(crate) fn parse(given: &[String]) -> Result<EnvVars, Problem> {
     parse_with(given, |name| std::env::var(name).ok())
 }
@@ -58,10 +59,10 @@ fn parse_with(given: &[String], own: impl Fn(&str) -> Option<String>) -> Result<
     Ok(vars)
 }
 
-/// `--cwd`, or the current directory; absolute.
+/// Resolves `--cwd`, or the current directory, to an absolute path.
 ///
 /// # Errors
-/// `usage` where there is no current directory any more, or the path is not UTF-8.
+/// `usage` if there is no current directory any more, or the path is not UTF-8.
 pub(crate) fn cwd(given: Option<&Path>) -> Result<String, Problem> {
     let path = match given {
         Some(path) => std::path::absolute(path),

@@ -1,34 +1,35 @@
-//! The exit codes, in one table.
+//! Exit codes of the program.
 
 use std::process::ExitCode;
 
-/// How a run of the program ended, as its exit code says it.
+/// Result of a run of the program, as its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Exit {
-    /// What was asked for was done.
+    /// The command succeeded.
     Done = 0,
-    /// It failed, for a reason that has no code of its own. Of `leaktest`: the command leaks.
+    /// The command failed, for a reason without a code of its own. For `leaktest`: the tested command leaks.
     Failed = 1,
-    /// The command line, or a value in it, makes no sense.
+    /// The command line, or a value in it, is invalid.
     Usage = 2,
-    /// There is no such session, process, agent, profile, model configuration, permission request or conversation.
+    /// The session, process, agent, profile, model configuration, permission request or conversation does not
+    /// exist.
     NotFound = 3,
     /// No daemon answers on the socket.
     NoDaemon = 4,
-    /// Something outlived a kill.
+    /// Processes survived a kill.
     Survivors = 5,
-    /// The agent, or this system, cannot do that.
+    /// The agent, or this system, does not support the operation.
     Unsupported = 6,
-    /// It took too long.
+    /// A deadline passed.
     Deadline = 7,
-    /// Refused: a limit, a permission, a duplicate, or busy.
+    /// The request was refused: a limit, a permission, a duplicate, or busy.
     Refused = 8,
-    /// Interrupted by Ctrl-C, or the turn was aborted.
+    /// Ctrl-C interrupted the command, or the turn was aborted.
     Interrupted = 130,
 }
 
-/// Every exit code, with its meaning in a few words: what `--help` prints.
+/// All exit codes, each with its meaning in a few words, as printed by `--help`.
 pub const TABLE: [(Exit, &str); 10] = [
     (Exit::Done, "done"),
     (Exit::Failed, "failed; of leaktest: it leaks"),
@@ -43,7 +44,7 @@ pub const TABLE: [(Exit, &str); 10] = [
 ];
 
 impl Exit {
-    /// The number.
+    /// Returns the number.
     pub fn code(self) -> u8 {
         self as u8
     }
@@ -55,7 +56,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// The table as text, for `--help`.
+/// Formats the table for `--help`.
 pub(crate) fn table() -> String {
     let mut text = String::from("Exit codes:\n");
     for (exit, meaning) in TABLE {

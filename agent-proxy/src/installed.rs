@@ -1,5 +1,5 @@
-//! Which agents are installed, with what only they themselves can tell: nothing but a session may start a program, so their
-//! versions are asked for in sessions.
+//! Discovery of installed agents and their versions. Only sessions may start programs, so agents are asked for
+//! their versions in sessions.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,14 +21,14 @@ use crate::{
     problem::{Failure, Problem},
 };
 
-/// How long a program may take to tell its version.
+/// Longest time for a program to print its version.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Programs asked at once.
+/// Number of programs asked concurrently.
 const AT_ONCE: usize = 4;
-/// Of what a program prints, this much is looked at.
+/// Bytes of a program's output that are examined.
 const LONGEST: usize = 4096;
 
-/// An agent, and what was found of it.
+/// Agent of the catalog, with the results of its discovery.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Installed {
@@ -37,13 +37,13 @@ pub(crate) struct Installed {
     pub(crate) description: String,
     pub(crate) enabled: bool,
     pub(crate) protocol: String,
-    /// Whether it runs any program: the session's command names it.
+    /// True if it runs any program, which the session's command names.
     pub(crate) any_program: bool,
-    /// Whether a session of it can be started.
+    /// True if a session of it can be started.
     pub(crate) usable: bool,
-    /// Whether its program is there.
+    /// True if its program was found.
     pub(crate) found: bool,
-    /// Where.
+    /// Path of the program.
     pub(crate) path: Option<PathBuf>,
     pub(crate) version: Option<String>,
     /// The versions that its row was tried with.
@@ -52,18 +52,18 @@ pub(crate) struct Installed {
     pub(crate) untried: Option<String>,
     /// What it cannot start without.
     pub(crate) missing: Vec<String>,
-    /// The command that installs it.
+    /// Command that installs it.
     pub(crate) install: Option<String>,
-    /// The files that say that it is set up.
+    /// Files that show that it is set up.
     pub(crate) files: Vec<PathBuf>,
-    /// The files in which it has MCP servers configured.
+    /// Files with its configured MCP servers.
     pub(crate) mcp_config_files: Vec<PathBuf>,
     pub(crate) default_model: Option<String>,
     pub(crate) capabilities: Vec<String>,
     pub(crate) supports: Supports,
 }
 
-/// What its row says that it can, or cannot; `null` where it does not say.
+/// Capabilities stated in the catalog row; `null` where it states none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Supports {
@@ -78,7 +78,7 @@ impl Supports {
         let said = &row.discovery.discovery_capabilities;
         Self {
             mcp: row.discovery.supports_mcp,
-            // Whichever field says so.
+            // Either field may state it.
             session_resume: if row.cannot_resume().is_some() { Some(false) } else { said.supports_session_resume },
             shell: said.supports_shell,
             workspace_only: said.supports_workspace_only,
@@ -86,10 +86,11 @@ impl Supports {
     }
 }
 
-/// Looks for every agent of the catalog. Those whose version no file tells are asked, unless `child` is `None`.
+/// Looks for all agents of the catalog. Unless `child` is `None`, starts those whose version is in no file, to ask
+/// for it.
 ///
 /// # Errors
-/// The manager's, when it cannot be started to ask them.
+/// The manager's, when it cannot be started for that.
 pub(crate) async fn installed(catalog: &Catalog, child: Option<Child>) -> Result<Vec<Installed>, Failure> {
     let places = places();
     let found: Vec<(&AgentSpec, Found)> =
@@ -104,13 +105,13 @@ pub(crate) async fn installed(catalog: &Catalog, child: Option<Child>) -> Result
     Ok(found.into_iter().map(|(row, found)| one(row, found, &env, versions.as_ref())).collect())
 }
 
-/// What prints the version of the Node.js that would run the agent.
+/// Builds the command that prints the version of the Node.js that would run the agent.
 fn node_command(found: &Found) -> Option<Vec<String>> {
     let program = found.node.as_ref()?.program.as_ref()?;
     Some(vec![program.to_string_lossy().into_owned(), "--version".to_owned()])
 }
 
-/// `versions`: what the commands said that were asked; `None` where nobody was.
+/// Describes one agent. `versions` has the results of the version commands; `None` if none were run.
 fn one(row: &AgentSpec, found: Found, env: &EnvVars, versions: Option<&BTreeMap<Vec<String>, Version>>) -> Installed {
     let version = |command: Option<Vec<String>>| versions.and_then(|versions| versions.get(&command?)).copied();
     let mut missing = Vec::new();
@@ -159,8 +160,8 @@ fn one(row: &AgentSpec, found: Found, env: &EnvVars, versions: Option<&BTreeMap<
     }
 }
 
-/// Runs each command in a session of its own, and takes the version from what it prints. Some make themselves at home even for
-/// that, so their home is one that is gone afterwards.
+/// Runs each command in a session of its own, and parses the version from its output. Some programs write to their
+/// home even for that, so they get a temporary one.
 async fn ask(child: Child, commands: BTreeSet<Vec<String>>) -> Result<BTreeMap<Vec<String>, Version>, Failure> {
     if commands.is_empty() {
         return Ok(BTreeMap::new());
@@ -182,8 +183,8 @@ async fn ask(child: Child, commands: BTreeSet<Vec<String>>) -> Result<BTreeMap<V
         }
         match running.join_next().await {
             Some(Ok((command, version))) => versions.extend(version.map(|version| (command, version))),
-            // Only a bug ends it otherwise; then that version is not known.
-            Some(Err(error)) => tracing::warn!("asking for a version failed: {error}"),
+            // Only a bug in the task causes this; the version is unknown then.
+            Some(Err(error)) => tracing::warn!("version query task failed: {error}"),
             None => break,
         }
     }
@@ -191,13 +192,13 @@ async fn ask(child: Child, commands: BTreeSet<Vec<String>>) -> Result<BTreeMap<V
     Ok(versions)
 }
 
-/// The first version that a command prints within [`PATIENCE`].
+/// Returns the first version that a command prints within [`PATIENCE`].
 async fn printed_version(manager: &ProxyManager, command: Vec<String>) -> Option<Version> {
     let config = AgentSessionConfig {
         command,
         cwd: Some("/".into()),
         verbatim: Some(false),
-        // To its start as long as to any.
+        // Keep the usual deadline for the start only.
         timeouts: Timeouts { start_ms: None, ..Timeouts::NONE },
         ..AgentSessionConfig::new("command")
     };
@@ -216,10 +217,10 @@ async fn printed_version(manager: &ProxyManager, command: Vec<String>) -> Option
             }
         }
     };
-    // What it printed until then counts.
+    // Use the output received before a timeout.
     let _ = tokio::time::timeout(PATIENCE, read).await;
     if let Err(error) = session.kill(KillOptions::NOW).await {
-        tracing::warn!("ending a session that told a version failed: {error}");
+        tracing::warn!("failed to end a version query session: {error}");
     }
     Version::parse(&text)
 }

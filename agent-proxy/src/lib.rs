@@ -1,7 +1,7 @@
-//! The command line: a daemon and its clients, a foreground session, `doctor` and a demo.
+//! Command line of agent-proxy: a daemon and its clients, a foreground session, `doctor` and a demo.
 //!
-//! All that people see is here; what is done is done by `proxy-manager`. This crate reads the environment and the
-//! terminal, which no library of the workspace does. The exit codes are in [`exit`].
+//! The user interface is here; `proxy-manager` does the work. This crate reads the environment and the terminal,
+//! which no library of the workspace does. The exit codes are in [`exit`].
 
 mod api;
 mod args;
@@ -31,10 +31,10 @@ use crate::{
     problem::{Failure, Problem},
 };
 
-/// First argument that makes this program the fake agent. It is no command for people, so it is not in the help.
+/// First argument that makes this program the fake agent. Not for users, so it is not in the help.
 pub(crate) const FAKE_AGENT: &str = "fake-agent";
 
-/// Runs the program with this process's arguments. Call `proxy_child::run_if_child` first, which has the token.
+/// Runs the program with this process's arguments. Call `proxy_child::run_if_child` first: it returns the token.
 pub fn main(token: ChildToken) -> ExitCode {
     registry::bound_arenas();
     let args: Vec<OsString> = std::env::args_os().collect();
@@ -50,7 +50,7 @@ pub fn main(token: ChildToken) -> ExitCode {
     // Agents get the limit that we were started with. Where it cannot be raised there are fewer sessions, and a start says so.
     let _ = proxy_manager::raise_descriptor_limit();
     let exit = match run(cli, token) {
-        // Whoever read our output left: that is no failure.
+        // The reader of our output has closed it: no failure.
         Ok(()) | Err(Failure::Closed) => Exit::Done,
         Err(Failure::Exit(exit)) => exit,
         Err(Failure::Problem(problem)) => {
@@ -62,7 +62,7 @@ pub fn main(token: ChildToken) -> ExitCode {
 }
 
 fn run(cli: Cli, token: ChildToken) -> Result<(), Failure> {
-    // The daemon serves its clients beside its sessions; everything else does one thing at a time.
+    // The daemon serves clients and sessions concurrently; every other command is sequential.
     let mut builder = match cli.command {
         Command::Serve(_) => tokio::runtime::Builder::new_multi_thread(),
         _ => tokio::runtime::Builder::new_current_thread(),
@@ -77,10 +77,10 @@ fn run(cli: Cli, token: ChildToken) -> Result<(), Failure> {
     done
 }
 
-/// Tells why a command line was not taken, or prints the help that it asked for.
+/// Reports why a command line was refused, or prints the help that it requested.
 fn refused(error: &clap::Error, args: &[OsString]) -> Exit {
     if !error.use_stderr() {
-        // A closed pipe is all that can be wrong here.
+        // Only a closed pipe can make this fail.
         let _ = error.print();
         return Exit::Done;
     }
@@ -114,7 +114,7 @@ fn fake_agent(args: &[OsString]) -> ExitCode {
     ExitCode::from(u8::try_from(code).unwrap_or(1))
 }
 
-/// Program and argument that start the fake agent.
+/// Returns the program and argument that start the fake agent.
 pub(crate) fn fake_agent_argv() -> Result<Vec<String>, Problem> {
     let program = std::env::current_exe()
         .map_err(|error| Problem::failed(format!("finding this program's own path failed: {error}")))?;

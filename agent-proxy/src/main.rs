@@ -1,4 +1,4 @@
-//! The program; all of it is in the library of the same name.
+//! Thin binary around the library of the same name.
 
 use std::process::ExitCode;
 

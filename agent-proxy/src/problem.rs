@@ -1,12 +1,12 @@
-//! Errors as problem objects (RFC 9457): what the daemon answers, and what `--json` prints on stderr.
+//! Errors as problem objects (RFC 9457): the daemon's error answers, and the output of `--json` on stderr.
 
 use proxy_manager::{Error, LogError, Receipt};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::Exit;
 
-/// Every kind of problem: its `type`, its title, its HTTP status and the exit code it leads to. The first ones are the
-/// variants of [`proxy_manager::Error`]; the others arise in the daemon or its client.
+/// All kinds of problems: `type`, title, HTTP status and exit code. The first ones are the variants of
+/// [`proxy_manager::Error`]; the others arise in the daemon or its client.
 const KINDS: &[(&str, &str, u16, Exit)] = &[
     ("duplicate-session", "a session of that id exists", 409, Exit::Refused),
     ("unknown-session", "no such session", 404, Exit::NotFound),
@@ -65,7 +65,7 @@ const KINDS: &[(&str, &str, u16, Exit)] = &[
     ("failed", "failed", 500, Exit::Failed),
 ];
 
-/// What went wrong. `type` is the kebab-case variant of the library's error.
+/// Problem object. `type` is the kebab-case variant of the library's error.
 ///
 /// ```json
 /// {"type":"unknown-session","title":"no such session","status":404,
@@ -73,38 +73,38 @@ const KINDS: &[(&str, &str, u16, Exit)] = &[
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Problem {
-    /// Which kind.
+    /// Kind of problem.
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    /// The kind, for people.
+    /// Title of the kind, for people.
     pub(crate) title: String,
     /// HTTP status.
     pub(crate) status: u16,
-    /// What was tried, on what, and what to do.
+    /// Operation that was tried, its target, and advice.
     pub(crate) detail: String,
-    /// Of `survivors`: what the kill did.
+    /// Receipt of the kill, for `survivors`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) receipt: Option<Box<Receipt>>,
 }
 
 impl Problem {
-    /// A problem of a kind in the table (`failed` if it is in none).
+    /// Creates a problem of a kind in the table (`failed` for an unknown kind).
     pub(crate) fn new(kind: &str, detail: impl Into<String>) -> Self {
         let (kind, title, status, _) = row(kind);
         Self { kind: kind.to_owned(), title: title.to_owned(), status, detail: detail.into(), receipt: None }
     }
 
-    /// A problem without a kind of its own.
+    /// Creates a problem without a kind of its own.
     pub(crate) fn failed(detail: impl Into<String>) -> Self {
         Self::new("failed", detail)
     }
 
-    /// A value on the command line, or in a request, that makes no sense.
+    /// Creates a problem for an invalid value on the command line, or in a request.
     pub(crate) fn usage(detail: impl Into<String>) -> Self {
         Self::new("usage", detail)
     }
 
-    /// The exit code it leads to.
+    /// Returns the problem's exit code.
     pub(crate) fn exit(&self) -> Exit {
         row(&self.kind).3
     }
@@ -174,14 +174,14 @@ impl From<Error> for Problem {
     }
 }
 
-/// Why a command did not end with [`Exit::Done`].
+/// Reason why a command did not end with [`Exit::Done`].
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Something to tell.
+    /// A problem to report.
     Problem(Box<Problem>),
-    /// Whoever read our output has gone: end quietly.
+    /// The reader of our output has closed it: end silently.
     Closed,
-    /// Everything was told already; only the code is left.
+    /// Everything is reported already; only the exit code remains.
     Exit(Exit),
 }
 

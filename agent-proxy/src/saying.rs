@@ -1,4 +1,4 @@
-//! A prompt from the command line.
+//! Prompts from the command line.
 
 use std::path::Path;
 
@@ -7,17 +7,17 @@ use proxy_manager::{Prompt, PromptPart};
 
 use crate::{args::AttachmentArgs, problem::Problem};
 
-/// No picture is bigger: providers take less.
+/// Largest size of an image: providers accept less.
 const LARGEST: u64 = 10 << 20;
 
-/// Names of pictures end like this.
+/// Extensions of image files, and their MIME types.
 const PICTURES: [(&str, &str); 5] =
     [("png", "image/png"), ("jpg", "image/jpeg"), ("jpeg", "image/jpeg"), ("gif", "image/gif"), ("webp", "image/webp")];
 
-/// The prompt: `text`, or standard input for `-`, then the pictures and the files.
+/// Builds the prompt: `text`, or standard input for `-`, then the images and the files.
 ///
 /// # Errors
-/// `usage` when standard input is no UTF-8, or something is not there.
+/// `usage` when standard input is not UTF-8, or an attachment cannot be read.
 pub(crate) fn prompt(text: &str, attachments: &AttachmentArgs) -> Result<Prompt, Problem> {
     let text = if text == "-" { from_stdin("the prompt")? } else { text.to_owned() };
     let mut parts = vec![PromptPart::Text(text)];
@@ -30,10 +30,10 @@ pub(crate) fn prompt(text: &str, attachments: &AttachmentArgs) -> Result<Prompt,
     Ok(parts.into())
 }
 
-/// All of standard input.
+/// Reads all of standard input.
 ///
 /// # Errors
-/// `usage` when it is no UTF-8.
+/// `usage` when the input is not UTF-8.
 pub(crate) fn from_stdin(what: &str) -> Result<String, Problem> {
     std::io::read_to_string(std::io::stdin().lock())
         .map_err(|error| Problem::usage(format!("reading {what} from standard input failed: {error}")))
@@ -52,7 +52,7 @@ fn picture(path: &Path) -> Result<PromptPart, Problem> {
     Ok(PromptPart::Image { mime_type: (*mime_type).to_owned(), data: STANDARD.encode(bytes) })
 }
 
-/// The agent may run elsewhere, so it gets the whole path.
+/// Builds a file part with the absolute path, since the agent may run in another directory.
 fn file(path: &Path) -> Result<PromptPart, Problem> {
     let refused = |reason: String| Problem::usage(format!("--file {}: {reason}", path.display()));
     let path = path.canonicalize().map_err(|error| refused(error.to_string()))?;

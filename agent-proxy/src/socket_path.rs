@@ -1,4 +1,4 @@
-//! Where the daemon's socket is.
+//! Location of the daemon's socket.
 
 use std::{
     ffi::OsString,
@@ -9,30 +9,30 @@ use std::{
 /// Longest path of a socket on Linux, in bytes: `sun_path` less its terminating zero.
 const MAX_LEN: usize = 107;
 
-/// The socket's path, and whether its directory is one that we named ourselves.
+/// Path of the socket, and the origin of its directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SocketPath {
-    /// The socket.
+    /// Path of the socket.
     pub(crate) path: PathBuf,
-    /// Whether it is at a default place, in a directory that is agent-proxy's alone.
+    /// True for the default location, in a directory for agent-proxy alone.
     pub(crate) default_place: bool,
 }
 
 impl SocketPath {
-    /// The path from `--socket`, else from this process's environment and user.
+    /// Finds the path from `--socket`, else from this process's environment and user.
     pub(crate) fn find(flag: Option<&Path>) -> Self {
         let uid = nix::unistd::getuid().as_raw();
         Self::from_parts(flag, |name| std::env::var_os(name), &std::env::temp_dir(), uid)
     }
 
-    /// `flag`, else `AGENT_PROXY_SOCKET`, else `$XDG_RUNTIME_DIR/agent-proxy/daemon.sock`, else
+    /// Takes `flag`, else `AGENT_PROXY_SOCKET`, else `$XDG_RUNTIME_DIR/agent-proxy/daemon.sock`, else
     /// `agent-proxy-$UID/daemon.sock` in `temp`. An empty variable counts as unset.
     fn from_parts(flag: Option<&Path>, var: impl Fn(&str) -> Option<OsString>, temp: &Path, uid: u32) -> Self {
         let var = |name: &str| var(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         if let Some(path) = flag.map(Path::to_owned).or_else(|| var("AGENT_PROXY_SOCKET")) {
             return Self { path, default_place: false };
         }
-        // The specification of XDG_RUNTIME_DIR wants relative values ignored.
+        // The specification of XDG_RUNTIME_DIR requires relative values to be ignored.
         let directory = match var("XDG_RUNTIME_DIR").filter(|path| path.is_absolute()) {
             Some(runtime) => runtime.join("agent-proxy"),
             None => temp.join(format!("agent-proxy-{uid}")),
@@ -40,7 +40,7 @@ impl SocketPath {
         Self { path: directory.join("daemon.sock"), default_place: true }
     }
 
-    /// The directory the socket is in.
+    /// Returns the directory of the socket.
     pub(crate) fn directory(&self) -> &Path {
         match self.path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -48,8 +48,8 @@ impl SocketPath {
         }
     }
 
-    /// Why a client should not trust what listens here, if so: in a temporary directory anybody may have made our
-    /// directory before us, and a client sends prompts and environments.
+    /// Returns the reason not to trust the listener here, if there is one. In a temporary directory another user
+    /// may have created our directory first, and a client sends prompts and environments.
     pub(crate) fn untrusted(&self) -> Option<String> {
         if !self.default_place {
             return None;
@@ -60,7 +60,7 @@ impl SocketPath {
         (!ours).then(|| format!("{} is not a directory of yours: somebody else made it", directory.display()))
     }
 
-    /// Why no socket can have this path, if so.
+    /// Returns the reason why no socket can have this path, if there is one.
     pub(crate) fn unusable(&self) -> Option<String> {
         let len = self.path.as_os_str().len();
         let path = self.path.display();

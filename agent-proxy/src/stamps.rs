@@ -1,4 +1,4 @@
-//! What the files of a configuration look like from outside: whether they have changed.
+//! Metadata of configuration files, to detect changes.
 
 use std::{
     collections::BTreeMap,
@@ -9,12 +9,12 @@ use std::{
 
 use agents::{ConfigDir, KeySource, StoredModel};
 
-/// What [`ConfigDir`] reads beside the directory of rows.
+/// Files that [`ConfigDir`] reads besides the directory of rows.
 const FILES: [&str; 4] = ["agents.toml", "agents.json", "profiles.toml", "models.toml"];
-/// The directory of rows.
+/// Name of the directory of rows.
 const ROWS: &str = "agents.d";
 
-/// When each file was changed last, as far as there are files.
+/// Metadata of each existing file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stamps(BTreeMap<PathBuf, Stamp>);
 
@@ -23,12 +23,12 @@ struct Stamp {
     file: (u64, u64),
     len: u64,
     written: (i64, i64),
-    /// Of its mode and owner too.
+    /// Time of the last change of data, mode or owner.
     changed: (i64, i64),
 }
 
 impl Stamps {
-    /// Those of a directory's files.
+    /// Reads the metadata of a directory's files.
     pub(crate) fn of(directory: &ConfigDir) -> Self {
         let mut stamps = Self::default();
         for name in FILES {
@@ -41,7 +41,7 @@ impl Stamps {
         stamps
     }
 
-    /// With those of the files that keys are in.
+    /// Adds the metadata of the key files.
     pub(crate) fn with_keys<'a>(
         mut self,
         directory: &ConfigDir,

@@ -1,4 +1,4 @@
-//! The only module that writes to standard output and standard error.
+//! Output to standard output and standard error, which no other module writes to.
 
 use std::{
     fmt::Display,
@@ -7,10 +7,10 @@ use std::{
 
 use crate::problem::{Failure, Problem};
 
-/// Writes to standard output and flushes, so that a stream is seen as it comes.
+/// Writes to standard output and flushes, so that a stream is visible at once.
 ///
 /// # Errors
-/// [`Failure::Closed`] when the reader has gone; a problem for a full disk and the like.
+/// [`Failure::Closed`] when the reader has closed it; a problem for other errors such as a full disk.
 pub(crate) fn out(text: impl Display) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     write!(stdout, "{text}").and_then(|()| stdout.flush()).map_err(|error| match error.kind() {
@@ -22,7 +22,7 @@ pub(crate) fn out(text: impl Display) -> Result<(), Failure> {
 /// Writes a line to standard output.
 ///
 /// # Errors
-/// As [`out`].
+/// Same as [`out`].
 pub(crate) fn line(text: impl Display) -> Result<(), Failure> {
     out(format_args!("{text}\n"))
 }
@@ -30,13 +30,13 @@ pub(crate) fn line(text: impl Display) -> Result<(), Failure> {
 /// Writes a JSON value as one line to standard output.
 ///
 /// # Errors
-/// As [`out`].
+/// Same as [`out`].
 pub(crate) fn json(value: &impl serde::Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(value).map_err(|error| Problem::failed(format!("JSON: {error}")))?;
     line(text)
 }
 
-/// Writes a line to standard error. Nobody can be told if that fails.
+/// Writes a line to standard error. A failure is ignored: there is nowhere else to report it.
 pub(crate) fn note(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
@@ -46,7 +46,7 @@ pub(crate) fn part(text: impl Display) {
     let _ = write!(io::stderr().lock(), "{text}");
 }
 
-/// Tells of a problem on standard error: as a sentence, or as a problem object.
+/// Reports a problem on standard error: as a sentence, or as a problem object.
 pub(crate) fn problem(problem: &Problem, as_json: bool) {
     if as_json && let Ok(text) = serde_json::to_string(problem) {
         return note(text);
@@ -54,28 +54,28 @@ pub(crate) fn problem(problem: &Problem, as_json: bool) {
     note(format_args!("{} {}", Style::stderr().red("error:"), problem.detail));
 }
 
-/// Colours, on a terminal only and never with `NO_COLOR`.
+/// Colours, used on a terminal only and never with `NO_COLOR`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Style {
     on: bool,
 }
 
 impl Style {
-    /// No colour.
+    /// Style without colour.
     #[cfg(test)]
     pub(crate) const PLAIN: Self = Self { on: false };
 
-    /// For standard output.
+    /// Style for standard output.
     pub(crate) fn stdout() -> Self {
         Self { on: io::stdout().is_terminal() && colour_wanted() }
     }
 
-    /// For standard error.
+    /// Style for standard error.
     pub(crate) fn stderr() -> Self {
         Self { on: io::stderr().is_terminal() && colour_wanted() }
     }
 
-    /// Whether there is colour.
+    /// Returns true if colours are on.
     pub(crate) fn is_on(self) -> bool {
         self.on
     }
@@ -84,27 +84,27 @@ impl Style {
         if self.on { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() }
     }
 
-    /// A heading, a name.
+    /// Formats a heading or a name.
     pub(crate) fn bold(self, text: impl Display) -> String {
         self.paint("1", text)
     }
 
-    /// What is beside the point.
+    /// Formats secondary text.
     pub(crate) fn dim(self, text: impl Display) -> String {
         self.paint("2", text)
     }
 
-    /// What went wrong, what is alive and should not be.
+    /// Formats an error, or a process that is alive and should not be.
     pub(crate) fn red(self, text: impl Display) -> String {
         self.paint("31", text)
     }
 
-    /// What is as it should be.
+    /// Formats a good result.
     pub(crate) fn green(self, text: impl Display) -> String {
         self.paint("32", text)
     }
 
-    /// What needs a look.
+    /// Formats a warning.
     pub(crate) fn yellow(self, text: impl Display) -> String {
         self.paint("33", text)
     }
@@ -114,14 +114,14 @@ fn colour_wanted() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
 }
 
-/// Columns of the terminal on standard output; `None` where it is none.
+/// Returns the columns of the terminal on standard output; `None` if that is no terminal.
 pub(crate) fn columns() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
-/// Text of an agent's or a process's for a terminal: its control characters, which could move the cursor or hide what
-/// stands there, become `\u{…}`; newlines and tabs stay where `multiline`.
+/// Makes text of an agent or process safe for a terminal. Control characters, which could move the cursor or hide
+/// other text, become `\u{…}`; newlines and tabs stay if `multiline`.
 pub(crate) fn printable(text: &str, multiline: bool) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -134,12 +134,12 @@ pub(crate) fn printable(text: &str, multiline: bool) -> String {
     safe
 }
 
-/// The agent's text for standard output: bytes for another program stay as they are.
+/// Prepares the agent's text for standard output: bytes for another program stay unchanged.
 pub(crate) fn for_stdout(text: &str) -> String {
     if io::stdout().is_terminal() { printable(text, true) } else { text.to_owned() }
 }
 
-/// At most `width` characters of `text`, with an ellipsis where some were cut.
+/// Clips `text` to `width` characters, with an ellipsis if some were cut.
 pub(crate) fn clip(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();

@@ -1,95 +1,94 @@
-//! What an adapter is.
+//! Interface between the proxy and an adapter.
 
 use ipc_protocol::{
     AgentSessionConfig, Endpoint, Event, Json, NativeResume, Operation, PermissionAnswer, Prompt, ResolvedBy, Signal,
     WireError, message::RequestId,
 };
 
-/// A request to the agent's own server.
+/// Request to the agent's own server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpRequest {
-    /// Names its answer. The adapter mints them; each is used once.
+    /// Id that the answer carries. The adapter assigns the ids; each is used once.
     pub id: u64,
-    /// `GET`, `POST`, …
+    /// HTTP method: `GET`, `POST`, …
     pub method: &'static str,
-    /// Path and query, from `/` on.
+    /// Path and query, starting with `/`.
     pub path: String,
-    /// The body: JSON.
+    /// JSON body.
     pub body: Option<Vec<u8>>,
-    /// How long its answer may take.
+    /// Deadline for the answer.
     pub patience: Patience,
-    /// Whether the body of its answer is told as it is, where the agent's own lines are: not if a key may be in it. A stream's is
-    /// in any case.
+    /// True if the body of the answer is emitted as raw lines, where sessions emit those. False if the body may contain a key. A
+    /// stream is emitted in any case.
     pub told: bool,
 }
 
-/// How long the answer to an [`HttpRequest`] may take.
+/// Deadline class of the answer to an [`HttpRequest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
-    /// It has to be whole within a deadline of the proxy's.
+    /// The complete answer has to arrive within the proxy's deadline.
     Short,
-    /// It comes when the model is done: as long as an operation may take.
+    /// The answer arrives when the model is done: it may take as long as an operation.
     Long,
-    /// It is a stream of server-sent events without an end, and its bytes are the agent's own lines. It has to begin within
-    /// the deadline.
+    /// The answer is an endless stream of server-sent events, whose bytes are the agent's own lines. It has to begin within the
+    /// deadline.
     Stream,
 }
 
-/// What becomes of an [`HttpRequest`]: `Head`, then `Body`s, then `End`; or at any time `Failed`.
+/// Progress of an [`HttpRequest`]: `Head`, then `Body`s, then `End`; or at any time `Failed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HttpEvent<'a> {
-    /// It was answered with this status.
+    /// Status of the answer.
     Head(u16),
-    /// A piece of the body. Boundaries mean nothing.
+    /// Piece of the body. Boundaries mean nothing.
     Body(&'a [u8]),
-    /// The body is whole.
+    /// End of a complete body.
     End,
-    /// No answer, or none that is whole; with the reason.
+    /// No complete answer, with the reason.
     Failed(&'a str),
 }
 
-/// A file, as [`Action::List`] asked for it.
+/// File that an [`Action::List`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedFile {
-    /// Its full path.
+    /// Full path of the file.
     pub path: String,
-    /// When it was last changed, in milliseconds since 1970.
+    /// Time of the last change, in milliseconds since 1970.
     pub modified_ms: u64,
-    /// Its first bytes.
+    /// First bytes of the file.
     pub head: Vec<u8>,
 }
 
-/// What an adapter wants done, in order.
+/// Request of an adapter. Actions are done in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Write this to the agent's standard input.
     Write(Vec<u8>),
-    /// Close the agent's standard input behind what was written.
+    /// Close the agent's standard input after everything that was written.
     CloseInput,
     /// Send this signal to the agent's process.
     Signal(Signal),
-    /// From now on requests go there.
+    /// Send HTTP requests to this server from now on.
     Connect(Endpoint),
-    /// Send this to the agent's server.
+    /// Send this request to the agent's server.
     Http(HttpRequest),
-    /// Look for files of the agent's: those directly in `directory` whose names end with `suffix`, the newest first.
+    /// List files of the agent: those directly in `directory` whose names end with `suffix`, newest first.
     List {
-        /// Names the answer, [`Adapter::listed`].
+        /// Id of the answer, [`Adapter::listed`].
         id: u64,
-        /// An absolute path.
+        /// Absolute path.
         directory: String,
-        /// Such as `.jsonl`.
+        /// Suffix such as `.jsonl`.
         suffix: &'static str,
     },
-    /// Give a file of the agent's another name in its directory, unless there is one of that name. What fails is told as
-    /// `action:failed`.
+    /// Rename a file of the agent within its directory, unless the new name exists. A failure is reported as `action:failed`.
     Rename {
-        /// An absolute path, as [`Action::List`] found it.
+        /// Absolute path, as [`Action::List`] returned it.
         path: String,
-        /// Without a slash.
+        /// New name, without a slash.
         name: String,
     },
-    /// The agent is ready for its first prompt. Once, before any other event of the protocol.
+    /// The agent is ready for its first prompt. Sent once, before any other event of the protocol.
     Ready {
         /// The agent's own id of the session, where its protocol has one.
         native_session_id: Option<String>,
@@ -98,95 +97,94 @@ pub enum Action {
     Program(String),
     /// The agent's own id of the session is this from now on.
     NativeSession(String),
-    /// Tell the host.
+    /// Send an event to the host.
     Event(Event),
-    /// The answer to [`Adapter::operate`]. Each request is answered once.
+    /// Reply to [`Adapter::operate`]. Each request gets one.
     Reply {
-        /// Of the operation.
+        /// Id of the operation.
         request: RequestId,
-        /// What the agent said.
+        /// Answer of the agent.
         reply: Result<Json, WireError>,
     },
-    /// The running turn is over; `stream:complete` or `stream:error` came before.
+    /// The current turn has ended; `stream:complete` or `stream:error` came before.
     TurnEnded,
-    /// The agent cannot be used any further: the session ends with this error.
+    /// The agent is no longer usable: the session ends with this error.
     Fail(WireError),
 }
 
-/// What an adapter is made from.
+/// Input of an adapter's construction.
 #[derive(Clone, Debug)]
 pub struct AdapterSetup {
-    /// The session, `cwd` filled in, model and mode resolved.
+    /// Configuration of the session, with `cwd` filled in, and model and mode resolved.
     pub config: AgentSessionConfig,
     /// Catalog id of the agent, for errors.
     pub agent: String,
-    /// What the catalog row says to the adapter: an object.
+    /// The catalog row's settings for the adapter: an object.
     pub protocol_config: serde_json::Value,
-    /// A fresh UUID, for agents that let the caller name a new conversation.
+    /// Fresh UUID, for agents that let the caller name a new conversation.
     pub fresh_id: String,
-    /// The conversation to go on with. What an argument in the agent's argv says already is here too.
+    /// Conversation to continue, even if the agent's argv already contains it.
     pub resume: Option<NativeResume>,
     /// The agent's server, if it speaks HTTP.
     pub endpoint: Option<Endpoint>,
-    /// The agent's environment without what may be secret: `HOME`, its variables for directories.
+    /// The agent's environment without possible secrets: `HOME`, and its variables for directories.
     pub directories: std::collections::BTreeMap<String, String>,
 }
 
-/// One protocol's state machine, for one session.
+/// State machine of one protocol, for one session.
 ///
-/// Every method appends what it wants done to `out`. None blocks, panics on hostile input, or keeps more than a bounded
-/// amount of it.
+/// Every method appends its actions to `out`. None blocks, panics on hostile input, or keeps more than a bounded amount of it.
 ///
-/// Permission requests become events; who answers them (a rule, a mode, a user, a deadline) is not the adapter's business: the
-/// answer comes by [`Adapter::permission`].
+/// Permission requests become events. The adapter does not know who answers them (a rule, a mode, a user, a deadline): the answer
+/// arrives through [`Adapter::permission`].
 pub trait Adapter: Send {
-    /// Whether the agent has turns. One without is never busy and never sends [`Action::TurnEnded`].
+    /// Returns whether the agent has turns. An agent without turns is never busy and never sends [`Action::TurnEnded`].
     fn has_turns(&self) -> bool {
         true
     }
 
-    /// The agent was started.
+    /// Handles the start of the agent.
     fn start(&mut self, out: &mut Vec<Action>);
 
-    /// The agent wrote this to its standard output. Boundaries mean nothing.
+    /// Handles bytes from the agent's standard output. Boundaries mean nothing.
     fn stdout(&mut self, bytes: &[u8], out: &mut Vec<Action>);
 
-    /// The agent wrote this to its standard error. Boundaries mean nothing.
+    /// Handles bytes from the agent's standard error. Boundaries mean nothing.
     fn stderr(&mut self, bytes: &[u8], out: &mut Vec<Action>);
 
-    /// What became of the request `id`.
+    /// Handles progress of the request `id`.
     fn http(&mut self, _id: u64, _event: HttpEvent<'_>, _out: &mut Vec<Action>) {}
 
-    /// What [`Action::List`] `id` found, newest first; none where the directory is not there.
+    /// Handles the result of [`Action::List`] `id`: the files, newest first; none if the directory does not exist.
     fn listed(&mut self, _id: u64, _files: Vec<ListedFile>, _out: &mut Vec<Action>) {}
 
-    /// Both outputs are at their end, or the agent is gone: give out what is half received, end what is open.
+    /// Handles the end of both outputs or of the agent: emits what was half received, and ends what is open.
     fn finish(&mut self, out: &mut Vec<Action>);
 
-    /// Begin a turn. Only while none runs.
+    /// Starts a turn. Called only while no turn is in progress.
     ///
     /// # Errors
-    /// Where the agent cannot take it; the turn does not begin then.
+    /// The agent cannot take the prompt; the turn does not start then.
     fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError>;
 
-    /// Say this in the running turn.
+    /// Sends a prompt into the current turn.
     ///
     /// # Errors
-    /// [`WireError::Unsupported`] where the agent cannot.
+    /// [`WireError::Unsupported`] if the agent cannot do so.
     fn steer(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError>;
 
-    /// Cancel the running turn; without one, nothing. The end of the turn is still the agent's to say. Permission requests that
-    /// are open are answered first where the agent would hang.
+    /// Cancels the current turn, if there is one. The agent still reports the end of the turn. Open permission requests are answered
+    /// first where the agent would otherwise hang.
     ///
     /// # Errors
-    /// [`WireError::Unsupported`] where the agent cannot; [`WireError::Busy`] where it has answered none of several before.
+    /// [`WireError::Unsupported`] if the agent cannot do so; [`WireError::Busy`] if several earlier cancellations are unanswered.
     fn abort(&mut self, out: &mut Vec<Action>) -> Result<(), WireError>;
 
-    /// Answer an open permission request, and say so with `permission:resolved`.
+    /// Answers an open permission request, and emits `permission:resolved`.
     ///
     /// # Errors
     /// [`WireError::UnknownPermission`], [`WireError::UnknownOption`]; [`WireError::Unsupported`] for an answer with input or a
-    /// message where the agent takes none. The request stays open then.
+    /// message if the agent accepts none. The request then stays open.
     fn permission(
         &mut self,
         id: &str,
@@ -195,26 +193,26 @@ pub trait Adapter: Send {
         out: &mut Vec<Action>,
     ) -> Result<(), WireError>;
 
-    /// Ask something else of the agent. The answer is [`Action::Reply`], at once or later; every request gets one, at the
-    /// latest from [`Adapter::finish`].
+    /// Starts an operation. The answer is an [`Action::Reply`], at once or later. Every operation gets one, at the latest from
+    /// [`Adapter::finish`].
     ///
     /// # Errors
-    /// [`WireError::Unsupported`] where the agent cannot; there is no `Reply` then.
+    /// [`WireError::Unsupported`] if the agent cannot do so; there is no `Reply` then.
     fn operate(&mut self, request: RequestId, operation: &Operation, out: &mut Vec<Action>) -> Result<(), WireError>;
 }
 
-/// Makes an adapter.
+/// Constructor of an adapter.
 ///
 /// # Errors
-/// [`WireError::Unsupported`] names what the configuration asks for and the protocol cannot.
+/// [`WireError::Unsupported`] names the configured feature that the protocol lacks.
 pub type Make = fn(AdapterSetup) -> Result<Box<dyn Adapter>, WireError>;
 
-/// The protocols that a proxy speaks, by name.
+/// Protocols that a proxy speaks, by name.
 #[derive(Clone, Debug)]
 pub struct Adapters(Vec<(&'static str, Make)>);
 
 impl Default for Adapters {
-    /// The built-in ones. `gemini` is what older catalogs call the protocol of Gemini CLI, which is ACP.
+    /// Returns the built-in protocols. Older catalogs use the name `gemini` for the protocol of Gemini CLI, which is ACP.
     fn default() -> Self {
         Self(vec![
             ("acp", crate::acp::make),
@@ -237,12 +235,12 @@ impl Adapters {
         self
     }
 
-    /// The maker of `protocol`'s adapters.
+    /// Returns the constructor of the adapters for `protocol`.
     pub fn get(&self, protocol: &str) -> Option<Make> {
         self.0.iter().find(|(name, _)| *name == protocol).map(|(_, make)| *make)
     }
 
-    /// The names of the protocols.
+    /// Returns the names of the protocols.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.0.iter().map(|(name, _)| *name)
     }

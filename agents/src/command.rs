@@ -1,4 +1,4 @@
-//! Any command as an agent: lines in, lines out, no turns.
+//! Adapter for any command as an agent: lines in, lines out, no turns.
 
 use ipc_protocol::{
     Event, Json, Operation, PermissionAnswer, PermissionMode, Prompt, PromptPart, ResolvedBy, Signal, WireError,
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::{Action, Adapter, AdapterSetup, Lines};
 
-/// The state machine: it has next to no state.
+/// State machine of the adapter, with hardly any state.
 #[derive(Debug)]
 struct Command {
     agent: String,
@@ -20,8 +20,8 @@ struct Command {
 /// Makes the adapter.
 ///
 /// # Errors
-/// [`WireError::Unsupported`] for a model, a system prompt, tools or MCP servers: a plain command has no place for them. And for
-/// permission rules, and a mode that refuses: it asks for nothing, so they would hold nothing back.
+/// [`WireError::Unsupported`] for a model, a system prompt, tools or MCP servers, since a plain command takes none of them; and for
+/// permission rules and modes that refuse, since a command never asks and would not be held back.
 pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>, WireError> {
     let AdapterSetup { config, agent, .. } = setup;
     let refused = [
@@ -112,7 +112,7 @@ impl Adapter for Command {
         Err(WireError::UnknownPermission { id: id.to_owned() })
     }
 
-    /// A command has no protocol of its own. The one message that it takes, `{"closeInput":true}`, is for its pipe.
+    /// Starts an operation. A command has no protocol of its own. The only message, `{"closeInput":true}`, closes its pipe.
     fn operate(&mut self, request: RequestId, operation: &Operation, out: &mut Vec<Action>) -> Result<(), WireError> {
         match operation {
             Operation::Native { message } if message.value() == json!({ "closeInput": true }) => {
@@ -124,7 +124,7 @@ impl Adapter for Command {
     }
 }
 
-/// A line of standard error as a `log` event.
+/// Converts a line of standard error to a `log` event.
 pub(crate) fn stderr_line(line: &[u8]) -> Action {
     Action::Event(Event::Log { stream: "stderr".into(), text: text(line) })
 }

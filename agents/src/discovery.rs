@@ -1,5 +1,5 @@
-//! Which of the catalog's agents are installed, and what is missing. It looks at files, in places that the caller names; it starts
-//! nothing: where only the program itself can tell its version, it says what to run.
+//! Discovery of installed agents of the catalog, and of missing parts. It reads files in the places that the caller names, and starts
+//! nothing: where only the program itself knows its version, the result contains the command to run.
 
 use std::{
     fmt,
@@ -13,26 +13,26 @@ use serde::Deserialize;
 
 use crate::{AgentSpec, PerPlatform};
 
-/// No `package.json` that is looked at is longer.
+/// Longest `package.json` that is read, in bytes.
 const LONGEST: u64 = 1 << 20;
-/// Directories above a program in which its package may be.
+/// Number of directories above a program that are searched for its package.
 const HEIGHT: usize = 8;
 
-/// Where things are looked for.
+/// Places that are searched.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
-    /// The directories of PATH.
+    /// Directories of PATH.
     pub path: Vec<PathBuf>,
-    /// What `~` is.
+    /// Directory for a leading `~`.
     pub home: Option<PathBuf>,
 }
 
-/// What was found of an agent.
+/// Result for an agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Its program, as it is found.
+    /// Path of the agent's program, before links are resolved.
     pub program: Option<PathBuf>,
-    /// What a session of it would start: `program` may have another of its names.
+    /// Program that a session would start: `program` may be found by another of its names.
     pub starts: Option<PathBuf>,
     /// What it would start if that could be executed.
     pub not_executable: Option<PathBuf>,
@@ -42,25 +42,25 @@ pub struct Found {
     pub package: Option<String>,
     /// What prints its version, where no package tells.
     pub version_command: Option<Vec<String>>,
-    /// The Node.js that would run it, where it needs a version of that.
+    /// Node.js that would run the agent, if it needs a version of Node.js.
     pub node: Option<Node>,
-    /// The files that say that it is set up.
+    /// Files that mean that the agent is set up.
     pub files: Vec<PathBuf>,
-    /// The files in which it has MCP servers configured, those that are there.
+    /// Existing files with the agent's own MCP servers.
     pub mcp_files: Vec<PathBuf>,
 }
 
-/// The Node.js that an agent needs.
+/// Node.js requirement of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// The oldest that does.
+    /// Oldest version that works.
     pub min: Version,
-    /// Where there is one, if there is.
+    /// Path of the installed Node.js, if there is one.
     pub program: Option<PathBuf>,
 }
 
 impl Node {
-    /// What is missing, with what `node --version` says; `None` where it did not say anything.
+    /// Returns the missing requirement, given the version that `node --version` printed, or `None` if nothing is missing.
     pub fn missing(&self, version: Option<Version>) -> Option<String> {
         let min = self.min;
         match (&self.program, version) {
@@ -72,7 +72,7 @@ impl Node {
     }
 }
 
-/// Looks for the agent of `spec`. A row without a program has nothing to be found.
+/// Searches for the agent of `spec`. A row without a program has nothing to find.
 pub fn discover(spec: &AgentSpec, places: &Places) -> Found {
     let named = spec.discovery.executables.here();
     let names = if named.is_empty() { spec.cmd.get(..1).unwrap_or_default() } else { named };
@@ -85,7 +85,7 @@ pub fn discover(spec: &AgentSpec, places: &Places) -> Found {
         paths.filter(|path| path.exists()).collect()
     };
     let (files, mcp_files) = (there(&spec.discovery.installation_path), there(&spec.discovery.mcp_config_path));
-    // Behind the link in PATH is the package.
+    // The link in PATH leads to the package.
     let real = program.as_ref().map(|program| program.canonicalize().unwrap_or_else(|_| program.clone()));
     let packaged = real.as_deref().and_then(|real| packaged(real, spec));
     let (package, version) = packaged.map_or((None, None), |(package, version)| (Some(package), Some(version)));
@@ -98,10 +98,10 @@ pub fn discover(spec: &AgentSpec, places: &Places) -> Found {
     };
     let node = Version::parse(&spec.discovery.min_node).and_then(|min| {
         let program = match real.as_deref().map(interpreter) {
-            // What is to be installed will be run by the one in PATH.
+            // An agent that is yet to be installed will be run by the `node` in PATH.
             None | Some(Interpreter::NodeOfPath) => executable("node", places),
             Some(Interpreter::Node(path)) => executable(&path, places),
-            // A program of its own, or a script that brings its own.
+            // A program of its own, or a script that brings its own interpreter.
             Some(Interpreter::Other) => return None,
         };
         Some(Node { min, program })
@@ -109,7 +109,7 @@ pub fn discover(spec: &AgentSpec, places: &Places) -> Found {
     Found { program, starts, not_executable, version, package, version_command, node, files, mcp_files }
 }
 
-/// A program of that name in PATH, or at that path.
+/// Returns the executable of that name in PATH, or at that path.
 pub fn executable(name: &str, places: &Places) -> Option<PathBuf> {
     named(name, places, |mode| mode & 0o111 != 0)
 }
@@ -132,7 +132,7 @@ fn named(name: &str, places: &Places, is_wanted: fn(u32) -> bool) -> Option<Path
     places.path.iter().filter(|directory| directory.is_absolute()).map(|directory| directory.join(name)).find(fits)
 }
 
-/// A path that may begin with `~`.
+/// Expands a leading `~` in a path.
 fn expand(path: &str, places: &Places) -> Option<PathBuf> {
     match path.strip_prefix('~') {
         Some(rest) => Some(places.home.as_ref()?.join(rest.trim_start_matches('/'))),
@@ -140,14 +140,14 @@ fn expand(path: &str, places: &Places) -> Option<PathBuf> {
     }
 }
 
-/// What runs a program.
+/// Interpreter of a program.
 #[derive(Debug, PartialEq, Eq)]
 enum Interpreter {
     /// The `node` in PATH.
     NodeOfPath,
     /// A `node` by its path.
     Node(String),
-    /// Itself, or something else.
+    /// None, or another interpreter.
     Other,
 }
 
@@ -206,17 +206,17 @@ fn packaged_as(program: &Path, name: &str) -> Option<String> {
         of_platform.then_some(package.version)
     };
     let version = program.ancestors().skip(1).take(HEIGHT).find_map(package)?;
-    // A platform's package can say its platform there: `0.169.0-linux-x64`.
+    // The version of a platform's package may name the platform: `0.169.0-linux-x64`.
     let platform = ["-linux", "-darwin", "-win32"].iter().find_map(|platform| version.find(platform));
     Some(version[..platform.unwrap_or(version.len())].to_owned())
 }
 
-/// A version, as far as it can be compared.
+/// Version, as far as it can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version([u64; 3]);
 
 impl Version {
-    /// The first version in `text`: `2.1.329 (Claude Code)`, `codex-cli 0.169.0`, `v22.23.3`.
+    /// Parses the first version in `text`: `2.1.329 (Claude Code)`, `codex-cli 0.169.0`, `v22.23.3`.
     pub fn parse(text: &str) -> Option<Self> {
         let word = |word: &str| {
             let mut parts = word.strip_prefix('v').unwrap_or(word).splitn(3, '.');
@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn a_program_without_its_package_has_to_be_asked() {
         let root = tempfile::tempdir().expect("a directory");
-        // Somebody else's package is above it.
+        // Another package is above it.
         write(&root.path().join("package.json"), r#"{"name":"tools","version":"9.9.9"}"#, 0o644);
         let tool = root.path().join("bin/tool");
         write(&tool, "#!/bin/sh\nexec own-node cli.js\n", 0o755);

@@ -1,4 +1,4 @@
-//! Messages that are lines of JSON: how they are split off, and the bounds of what is passed on of them.
+//! JSON line messages: splitting of the stream, and bounds for events.
 
 use ipc_protocol::{Event, Json, ToolEnd, ToolStatus};
 use serde::Deserialize;
@@ -6,27 +6,27 @@ use serde_json::{Value, value::RawValue};
 
 use crate::{Action, Lines, lines::MAX_LINE};
 
-/// Longest line that is taken as a message, in bytes. What is longer is dropped, with an error event that says so.
+/// Longest line that is accepted as a message, in bytes. A longer line is dropped, with an error event.
 pub(crate) const MAX_MESSAGE_LINE: usize = 8 * 1024 * 1024;
-/// Longest id of the agent's, in bytes.
+/// Longest id from the agent, in bytes.
 pub(crate) const MAX_ID: usize = 1024;
-/// Longest JSON document passed on in an event, in bytes.
+/// Longest JSON document in an event, in bytes.
 const MAX_JSON: usize = 1024 * 1024;
-/// Longest output of a tool passed on, in bytes. Of a longer one it is the end.
+/// Longest tool output in an event, in bytes. Of longer output the end is kept.
 const MAX_OUTPUT: usize = 1024 * 1024;
-/// Longest word, title or error of the agent's that is passed on, in characters.
+/// Longest word, title or error text from the agent, in characters.
 pub(crate) const MAX_WORDS: usize = 2000;
 
-/// What was split off.
+/// Result of splitting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Line<'a> {
-    /// A line with its end, or the last one without.
+    /// Complete line with its newline, or the last line without one.
     Whole(&'a [u8]),
-    /// The beginning of a line that was too long. The rest of it is dropped.
+    /// Beginning of a line that was too long. The rest of the line is dropped.
     TooLong(&'a [u8]),
 }
 
-/// Splits an agent's output into messages.
+/// Splitter of an agent's output into messages.
 #[derive(Debug)]
 pub(crate) struct MessageLines {
     lines: Lines,
@@ -40,7 +40,7 @@ impl Default for MessageLines {
 }
 
 impl MessageLines {
-    /// Takes `bytes` and calls `take` for each line that they complete.
+    /// Adds `bytes` and calls `take` for each line that they complete.
     pub(crate) fn push(&mut self, bytes: &[u8], mut take: impl FnMut(Line<'_>)) {
         let Self { lines, dropping } = self;
         lines.push(bytes, |line| {
@@ -56,7 +56,7 @@ impl MessageLines {
         });
     }
 
-    /// Gives out what is left: a last line without its end.
+    /// Calls `take` with the rest: a last line without its newline.
     pub(crate) fn finish(&mut self, take: impl FnOnce(&[u8])) {
         let dropping = std::mem::take(&mut self.dropping);
         self.lines.finish(|line| {
@@ -67,24 +67,24 @@ impl MessageLines {
     }
 }
 
-/// A line of the hot path, if it is one. Checked as a whole, its text is faster to decode than string by string.
+/// Decodes a line of the hot path, if it is one. Checking UTF-8 for the complete line is faster than checking each string.
 pub(crate) fn hot<'a, T: Deserialize<'a>>(line: &'a [u8]) -> Option<T> {
     serde_json::from_str(std::str::from_utf8(line).ok()?).ok()
 }
 
-/// Says that a line was dropped.
+/// Emits the error that a line was dropped.
 pub(crate) fn too_long(out: &mut Vec<Action>) {
     let message = format!("the agent wrote a line of more than {MAX_MESSAGE_LINE} bytes: dropped");
     out.push(Action::Event(Event::error("line-too-long", message, false)));
 }
 
-/// Most of a line's beginning that is looked at, in bytes.
+/// Most bytes of a line's beginning that are parsed.
 const MAX_HEAD: usize = 64 * 1024;
-/// Most objects and arrays within each other there.
+/// Deepest nesting of objects and arrays that is parsed.
 const MAX_NESTED: usize = 64;
 
-/// What the beginning of a line says: the object that it begins, with those of its members that are whole. `null` if it begins
-/// none.
+/// Parses the beginning of a line: the object at its start, with its complete members. Returns `null` if the line starts with no
+/// object.
 pub(crate) fn head(beginning: &[u8]) -> Value {
     let beginning = &beginning[..beginning.len().min(MAX_HEAD)];
     let (mut open, mut whole) = (Vec::new(), 0);
@@ -112,12 +112,12 @@ pub(crate) fn head(beginning: &[u8]) -> Value {
     serde_json::from_slice(&closed).ok().filter(Value::is_object).unwrap_or_default()
 }
 
-/// A line that is not understood, in pieces that can be passed on.
+/// Emits a line that was not understood, in pieces of bounded length.
 pub(crate) fn log(line: &[u8], out: &mut Vec<Action>) {
     log_of("stdout", line, out);
 }
 
-/// The same of another stream.
+/// Does the same for another stream.
 pub(crate) fn log_of(stream: &str, line: &[u8], out: &mut Vec<Action>) {
     out.extend(line.chunks(MAX_LINE).map(|piece| {
         let text = String::from_utf8_lossy(piece).into_owned();
@@ -125,19 +125,19 @@ pub(crate) fn log_of(stream: &str, line: &[u8], out: &mut Vec<Action>) {
     }));
 }
 
-/// `value`, unless it is larger than can be passed on.
+/// Returns `value`, or a note instead if the value is too large for an event.
 pub(crate) fn json(value: &Value) -> Json {
     let json = Json::from(value);
     let len = json.as_str().len();
     if len <= MAX_JSON { json } else { Json::from(&Value::from(format!("left out: {len} bytes"))) }
 }
 
-/// The same of a document that is not decoded; `null` where there is none.
+/// Does the same for an undecoded document; `null` if there is none.
 pub(crate) fn bounded(raw: Option<&RawValue>) -> Json {
     raw.map_or_else(Json::null, |raw| document(raw.get()))
 }
 
-/// The same of one that is text; `null` where that is none.
+/// Does the same for a text; `null` if the text is no JSON.
 pub(crate) fn document(text: &str) -> Json {
     if text.len() > MAX_JSON {
         return Json::from(&Value::from(format!("left out: {} bytes", text.len())));
@@ -145,26 +145,26 @@ pub(crate) fn document(text: &str) -> Json {
     Json::new(text).unwrap_or_else(|_| Json::null())
 }
 
-/// The beginning of `text`: at most [`MAX_WORDS`] characters.
+/// Returns the beginning of `text`: at most [`MAX_WORDS`] characters.
 pub(crate) fn words(text: &str) -> String {
     text.chars().take(MAX_WORDS).collect()
 }
 
-/// `text` in one line.
+/// Shortens `text` to one line.
 pub(crate) fn title(text: &str) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
     let more = if text.trim().lines().nth(1).is_some() { " …" } else { "" };
     words(line.trim_end()) + more
 }
 
-/// The end of `text`: at most `max` bytes, from the beginning of a character on.
+/// Returns the end of `text`: at most `max` bytes, from a character boundary on.
 pub(crate) fn tail(text: &str, max: usize) -> &str {
     let from = text.len().saturating_sub(max);
     let from = (from..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
     &text[from..]
 }
 
-/// `text`, or its end if it is longer than a tool's output can be.
+/// Returns `text`, or its end if it is too long for a tool's output.
 pub(crate) fn output(text: String) -> String {
     if text.len() <= MAX_OUTPUT {
         return text;

@@ -1,4 +1,4 @@
-//! Which agents there are, and how each protocol is spoken.
+//! Catalog of agents, and one adapter for each protocol.
 //!
 //! [`Catalog`] is data: one [`AgentSpec`] per agent. An [`Adapter`] is a pure state machine for one *protocol*: bytes and
 //! requests in, [`Action`]s out. It does no I/O, so it is tested on recorded transcripts; the proxy owns the pipes.

@@ -1,10 +1,10 @@
-//! Lines out of a stream of bytes.
+//! Splitting of byte streams into lines.
 
-/// Longest piece given out at once, in bytes: what a line without an end can make us keep.
+/// Longest piece that is passed on, in bytes. It bounds the memory for a line without an end.
 pub(crate) const MAX_LINE: usize = 1024 * 1024;
 
-/// Splits a stream into lines, each with its newline. A line longer than the limit comes in several pieces, of which
-/// only the last has one: nothing is lost, and what is kept is bounded.
+/// Splitter of a stream into lines, each with its newline. A line longer than the limit is passed on in several pieces, of which only
+/// the last has the newline: nothing is lost, and the buffer is bounded.
 #[derive(Debug)]
 pub struct Lines {
     partial: Vec<u8>,
@@ -18,12 +18,12 @@ impl Default for Lines {
 }
 
 impl Lines {
-    /// Pieces of at most `limit` bytes.
+    /// Makes a splitter with pieces of at most `limit` bytes.
     pub fn with_limit(limit: usize) -> Self {
         Self { partial: Vec::new(), limit: limit.max(1) }
     }
 
-    /// Takes `bytes` and calls `line` for each piece that they complete.
+    /// Adds `bytes` and calls `line` for each piece that they complete.
     pub fn push(&mut self, mut bytes: &[u8], mut line: impl FnMut(&[u8])) {
         while !bytes.is_empty() {
             let room = self.limit - self.partial.len();
@@ -45,7 +45,7 @@ impl Lines {
         }
     }
 
-    /// Gives out what is left, without a newline.
+    /// Calls `line` with the rest, which has no newline.
     pub fn finish(&mut self, line: impl FnOnce(&[u8])) {
         let rest = std::mem::take(&mut self.partial);
         if !rest.is_empty() {

@@ -1,4 +1,4 @@
-//! Where an agent's model is, and the key to it.
+//! Address and key of an agent's model.
 
 use std::{
     fmt,
@@ -9,13 +9,13 @@ use serde::Deserialize;
 
 use crate::Field;
 
-/// Text that is shown to nobody: `Debug` hides it.
+/// Secret text: `Debug` hides it.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
 
 impl Secret {
-    /// The text itself, for whoever it is meant for.
+    /// Returns the text itself, for its intended recipient.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -33,7 +33,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// How a model is spoken with.
+/// API of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ModelApi {
@@ -48,7 +48,7 @@ pub enum ModelApi {
 }
 
 impl ModelApi {
-    /// Every value, with its name.
+    /// All values with their names.
     pub const ALL: [(Self, &'static str); 4] = [
         (Self::AnthropicMessages, "anthropic-messages"),
         (Self::OpenaiResponses, "openai-responses"),
@@ -56,12 +56,12 @@ impl ModelApi {
         (Self::Gemini, "gemini"),
     ];
 
-    /// Its name in configurations.
+    /// Returns the name in configurations.
     pub fn name(self) -> &'static str {
         Self::ALL[self as usize].1
     }
 
-    /// How a provider's models are spoken with where nobody says.
+    /// Returns the default API of a provider.
     pub fn of_provider(provider: &str) -> Self {
         match provider {
             "anthropic" => Self::AnthropicMessages,
@@ -72,79 +72,79 @@ impl ModelApi {
     }
 }
 
-/// A model, by a name: translated for each agent into the agent's own form.
+/// Named model, which is translated for each agent into the agent's own form.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelConfig {
-    /// Its name in configurations.
+    /// Name in configurations.
     pub name: String,
-    /// `anthropic`, `openai`, `google`, or any other word.
+    /// Provider: `anthropic`, `openai`, `google`, or any other word.
     pub provider: String,
-    /// How it is spoken with; by default what the provider's name says, else Chat Completions.
+    /// API of the model; by default the one of the provider's name, else Chat Completions.
     #[serde(default)]
     pub api: Option<ModelApi>,
     /// Address of the API with its version (`https://api.example.com/v1`); the provider's own by default.
     #[serde(default)]
     pub base_url: Option<String>,
-    /// The model, in the provider's spelling; a session's `model` wins.
+    /// Model in the provider's spelling; a session's `model` overrides it.
     #[serde(default)]
     pub model: Option<String>,
-    /// The key.
+    /// Key for the API.
     #[serde(default)]
     pub key: Option<Secret>,
 }
 
 impl ModelConfig {
-    /// How it is spoken with.
+    /// Returns the API of the model.
     pub fn api(&self) -> ModelApi {
         self.api.unwrap_or(ModelApi::of_provider(&self.provider))
     }
 }
 
-/// A model configuration as it is stored: with its key, or where the key is.
+/// Model configuration as stored: with its key, or with the key's place.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoredModel {
-    /// As in [`ModelConfig`].
+    /// Provider, as in [`ModelConfig`].
     pub provider: String,
-    /// As in [`ModelConfig`].
+    /// API, as in [`ModelConfig`].
     #[serde(default)]
     pub api: Option<ModelApi>,
-    /// As in [`ModelConfig`].
+    /// Address, as in [`ModelConfig`].
     #[serde(default)]
     pub base_url: Option<String>,
-    /// As in [`ModelConfig`].
+    /// Model, as in [`ModelConfig`].
     #[serde(default)]
     pub model: Option<String>,
-    /// The key itself.
+    /// Key itself.
     #[serde(default)]
     pub key: Option<Secret>,
-    /// The variable of the caller's environment that has the key.
+    /// Variable of the caller's environment that contains the key.
     #[serde(default)]
     pub key_env: Option<String>,
-    /// The file that holds the key and nothing else; nobody but its owner may be able to read it.
+    /// File that contains the key and nothing else; only its owner may be able to read it.
     #[serde(default)]
     pub key_file: Option<PathBuf>,
 }
 
-/// Where the key of a [`StoredModel`] is.
+/// Place of the key of a [`StoredModel`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeySource<'a> {
-    /// There is none.
+    /// There is no key.
     None,
-    /// Beside the rest.
+    /// The stored configuration contains the key.
     Stored,
-    /// In this variable of the caller's environment.
+    /// This variable of the caller's environment contains the key.
     Env(&'a str),
-    /// In this file.
+    /// This file contains the key.
     File(&'a Path),
 }
 
 impl StoredModel {
-    /// Whether it makes sense.
+    /// Checks the values of the fields.
     ///
     /// # Errors
-    /// The field that does not.
+    /// The first wrong field.
     pub fn check(&self) -> Result<(), Field> {
         let wrong = |name: &str, reason: &str| Err(Field { name: name.to_owned(), reason: reason.to_owned() });
         if self.provider.is_empty() {
@@ -166,7 +166,7 @@ impl StoredModel {
         Ok(())
     }
 
-    /// Where its key is.
+    /// Returns the place of the key.
     pub fn key_source(&self) -> KeySource<'_> {
         match (&self.key, &self.key_env, &self.key_file) {
             (Some(_), ..) => KeySource::Stored,
@@ -176,7 +176,7 @@ impl StoredModel {
         }
     }
 
-    /// The configuration, with the key that was fetched from where it is.
+    /// Returns the configuration with the key from its place.
     pub fn resolved(&self, name: &str, key: Option<Secret>) -> ModelConfig {
         ModelConfig {
             name: name.to_owned(),

@@ -1,4 +1,4 @@
-//! Profiles: an agent with everything that a session of it usually says, by a name.
+//! Profiles: named defaults for the sessions of an agent.
 
 use std::collections::BTreeMap;
 
@@ -7,66 +7,66 @@ use serde::{Deserialize, Serialize};
 
 use crate::AgentSpec;
 
-/// What a session is started with where it does not say otherwise itself.
+/// Defaults of a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Profile {
-    /// Its name. In a file it is the name of its table.
+    /// Name of the profile. In a file it is the name of the table.
     #[serde(skip)]
     pub name: String,
-    /// Whether it was made for an agent that was found, and is in no file.
+    /// True if the profile was made for an agent that was found, and is in no file.
     #[serde(skip)]
     pub computed: bool,
-    /// The agent: the id of a catalog row.
+    /// Id of the agent's catalog row.
     pub agent: String,
-    /// What it is for.
+    /// Purpose of the profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// Model, in the agent's own spelling.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// The model configuration.
+    /// Name of the model configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_config: Option<String>,
     /// Mode to work in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// How hard to think.
+    /// Thinking level.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thinking: Option<String>,
     /// System prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_prompt: Option<String>,
-    /// Who answers permission requests.
+    /// Handling of permission requests.
     #[serde(skip_serializing_if = "ProfilePermissions::is_default")]
     pub permissions: ProfilePermissions,
-    /// Limits.
+    /// Limits of the processes.
     #[serde(skip_serializing_if = "ProfileLimits::is_default")]
     pub limits: ProfileLimits,
-    /// The clocks.
+    /// Clocks of the session.
     #[serde(skip_serializing_if = "ProfileTimeouts::is_default")]
     pub timeouts: ProfileTimeouts,
 }
 
-/// How permission requests are answered.
+/// Handling of permission requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProfilePermissions {
-    /// Where no rule decides: `ask`, `allow`, `deny`, `readOnly`.
+    /// Decision if no rule matches: `ask`, `allow`, `deny`, `readOnly`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<PermissionMode>,
-    /// The first that matches decides. Those of the session come before them.
+    /// Rules of which the first match decides. The session's own rules come before them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<ProfileRule>,
-    /// How long a request may wait for an answer, in milliseconds.
+    /// Time that a request may wait for an answer, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
-    /// Whether it is allowed then; else it is rejected.
+    /// True if the request is then allowed; otherwise it is rejected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_at_deadline: Option<bool>,
 }
 
-/// A rule, without what it leaves open.
+/// Permission rule; fields that it leaves open are absent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "as in PermissionRule")]
@@ -105,7 +105,7 @@ pub struct ProfileLimits {
     pub on_limit: Option<LimitAction>,
 }
 
-/// The clocks, in milliseconds; 0 stops one.
+/// Clocks in milliseconds; 0 stops a clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "as in Timeouts")]
@@ -128,31 +128,31 @@ pub struct ProfileTimeouts {
     pub action: Option<TimeoutAction>,
 }
 
-/// Why a profile cannot be used.
+/// Reason why a profile cannot be used.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ProfileError {
-    /// There is none of that name.
+    /// No profile has that name.
     #[error("no profile is called {name:?}: {}", if known.is_empty() { "there are none".to_owned() } else { format!("there are {}", known.join(", ")) })]
     Unknown {
-        /// As asked for.
+        /// Name that was asked for.
         name: String,
-        /// What there is.
+        /// Names of the known profiles.
         known: Vec<String>,
     },
-    /// The session is of another agent.
+    /// The session and the profile name different agents.
     #[error("profile {name:?} is of agent {theirs:?}, and the session of {ours:?}: leave one of them out")]
     OtherAgent {
-        /// The profile.
+        /// Name of the profile.
         name: String,
-        /// Its agent.
+        /// Agent of the profile.
         theirs: String,
-        /// The session's.
+        /// Agent of the session.
         ours: String,
     },
 }
 
 impl Profile {
-    /// The one that an agent has before anybody makes one: its own defaults.
+    /// Makes the default profile of an agent: the agent's own defaults.
     pub fn of_agent(spec: &AgentSpec) -> Self {
         Self {
             name: spec.id.clone(),
@@ -164,16 +164,16 @@ impl Profile {
         }
     }
 
-    /// As the table of a file has it, without its name.
+    /// Returns the profile as the table of a file, without its name.
     ///
     /// # Errors
-    /// A text of it that TOML cannot have: none that a file could hold.
+    /// TOML cannot express a text of the profile; this never happens for a text from a file.
     pub fn to_toml(&self) -> Result<String, String> {
         toml::to_string(self).map_err(|error| error.to_string())
     }
 
-    /// Gives `config` what it does not say: what is at its default there and not said to be explicit. Its rules come before the profile's. A `config` whose
-    /// agent is empty gets the profile's.
+    /// Sets the fields of `config` that are at their default and not marked as explicit. The rules of `config` come before the
+    /// profile's. A `config` with an empty agent gets the profile's.
     ///
     /// # Errors
     /// [`ProfileError::OtherAgent`].
@@ -257,7 +257,7 @@ impl ProfileTimeouts {
     fn apply(&self, timeouts: &mut Timeouts) {
         let usual = Timeouts::default();
         let clock = |ms: Option<u64>| ms.map(|ms| Some(ms).filter(|ms| *ms > 0));
-        // There `null` is the manager's own.
+        // In `timeouts`, `None` stands for the manager's default.
         fill(&mut timeouts.start_ms, &usual.start_ms, self.start_ms.map(Some));
         fill(&mut timeouts.first_response_ms, &usual.first_response_ms, clock(self.first_response_ms));
         fill(&mut timeouts.inactivity_ms, &usual.inactivity_ms, clock(self.inactivity_ms));
@@ -269,14 +269,14 @@ impl ProfileTimeouts {
     }
 }
 
-/// Sets `said` to `ours`, if there is one and nobody has said anything else than the default.
+/// Sets `said` to `ours`, if `ours` has a value and `said` is at its default.
 fn fill<T: PartialEq>(said: &mut T, default: &T, ours: Option<T>) {
     if let Some(ours) = ours.filter(|_| said == default) {
         *said = ours;
     }
 }
 
-/// The profiles that a manager knows, by name.
+/// Profiles of a manager, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profiles(BTreeMap<String, Profile>);
 
@@ -286,24 +286,24 @@ impl Profiles {
         self.0.insert(profile.name.clone(), profile);
     }
 
-    /// Gives each of these agents its own profile, unless there is one of that name.
+    /// Adds a default profile for each of these agents, unless the name exists.
     pub fn add_defaults<'a>(&mut self, found: impl IntoIterator<Item = &'a AgentSpec>) {
         for spec in found {
             self.0.entry(spec.id.clone()).or_insert_with(|| Profile::of_agent(spec));
         }
     }
 
-    /// The profile of that name.
+    /// Returns the profile of that name.
     ///
     /// # Errors
-    /// [`ProfileError::Unknown`] says what there is.
+    /// [`ProfileError::Unknown`] lists the known names.
     pub fn get(&self, name: &str) -> Result<&Profile, ProfileError> {
         self.0
             .get(name)
             .ok_or_else(|| ProfileError::Unknown { name: name.to_owned(), known: self.0.keys().cloned().collect() })
     }
 
-    /// All of them, by name.
+    /// Iterates over all profiles, by name.
     pub fn iter(&self) -> impl Iterator<Item = &Profile> {
         self.0.values()
     }

@@ -1,6 +1,6 @@
-//! Addresses.
+//! Encoding of URIs.
 
-/// `text` as a segment of a path, or a value of a query.
+/// Encodes `text` as a segment of a path, or as a value of a query.
 pub(crate) fn encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -12,7 +12,7 @@ pub(crate) fn encode(text: &str) -> String {
     encoded
 }
 
-/// The URI of a file, whose path may be relative to `cwd`.
+/// Returns the URI of a file, whose path may be relative to `cwd`.
 pub(crate) fn file(path: &str, cwd: &str) -> String {
     let whole = if path.starts_with('/') { path.to_owned() } else { format!("{}/{path}", cwd.trim_end_matches('/')) };
     let segments: Vec<String> = whole.split('/').map(encode).collect();

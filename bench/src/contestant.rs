@@ -1,4 +1,4 @@
-//! A contestant: a process of its own that measures one way of doing it. The floor, Node and the product are each one,
+//! Contestant: a separate process that measures one implementation. The floor, Node and the product are one each,
 //! so that each has a clean process, and waits while the others are measured.
 //!
 //! A request is one line of JSON on its standard input, the answer one line on its standard output.
@@ -21,10 +21,10 @@ use crate::{
     programs,
 };
 
-/// How long one measurement may take.
+/// Longest time for one measurement.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// What to measure.
+/// Measurement to take.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Request {
@@ -45,20 +45,20 @@ pub(crate) enum Request {
 /// Figures by name.
 pub(crate) type Figures = BTreeMap<String, f64>;
 
-/// What came of it.
+/// Result of a measurement.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer {
-    /// It was measured.
+    /// The measurement succeeded.
     Figures(Figures),
-    /// It was not.
+    /// The measurement failed.
     Error(String),
 }
 
-/// The side of the contestant: answers each request with `measure` until its input ends.
+/// Runs the contestant's side: answers each request with `measure` until its input ends.
 ///
 /// # Errors
-/// When a request makes no sense, or nobody reads the answers.
+/// When a request cannot be parsed, or nobody reads the answers.
 pub(crate) fn serve(mut measure: impl FnMut(Request) -> Result<Figures>) -> Result<()> {
     for line in io::stdin().lock().lines() {
         let line = line.map_err(Error::system("reading a request"))?;
@@ -70,7 +70,7 @@ pub(crate) fn serve(mut measure: impl FnMut(Request) -> Result<Figures>) -> Resu
     Ok(())
 }
 
-/// The side of the one who asks.
+/// Contestant as seen by the bench that asks it.
 #[derive(Debug)]
 pub(crate) struct Contestant {
     name: &'static str,
@@ -80,7 +80,7 @@ pub(crate) struct Contestant {
 }
 
 impl Contestant {
-    /// Starts it. `Ok(None)` when there is no such program.
+    /// Starts a contestant. `Ok(None)` if its program is missing.
     ///
     /// # Errors
     /// The system's.
@@ -99,15 +99,15 @@ impl Contestant {
         Ok(Some(Self { name, child, requests, answers }))
     }
 
-    /// Which.
+    /// Returns the contestant's name.
     pub(crate) fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Has something measured.
+    /// Requests a measurement.
     ///
     /// # Errors
-    /// What the contestant says; when it ends or takes too long.
+    /// The contestant's own; when it ends or takes too long.
     pub(crate) fn ask(&mut self, request: &Request) -> Result<Figures> {
         let mut line = serde_json::to_vec(request).map_err(Error::system("writing a request"))?;
         line.push(b'\n');
@@ -131,7 +131,7 @@ impl Contestant {
 }
 
 impl Drop for Contestant {
-    /// The end of its requests ends it; if it does not within [`programs::PATIENCE`], it is killed.
+    /// Closes the contestant's input, which ends it; kills it if it does not end within [`programs::PATIENCE`].
     fn drop(&mut self) {
         self.requests = None;
         let begin = Instant::now();

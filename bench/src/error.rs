@@ -1,63 +1,63 @@
-//! What makes a run invalid.
+//! Errors that make a run invalid.
 
 use std::{io, time::Duration};
 
 use ipc_protocol::codec::CodecError;
 
-/// What the benches return.
+/// Result of the benches.
 pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why there is no figure.
+/// Reason for a missing figure.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The system refused something.
     #[error("{operation} failed: {source}")]
     System {
-        /// What was tried, on what.
+        /// Operation that was tried, and its target.
         operation: String,
-        /// The system's word for it.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
     /// The manager refused something.
     #[error("{0}")]
     Manager(#[from] proxy_manager::Error),
-    /// Bytes that are no message.
+    /// The bytes are no message.
     #[error("{0}")]
     Codec(#[from] CodecError),
-    /// An event did not come, or not in its order.
+    /// An event was lost, or came out of order.
     #[error("text {expected} is lost: {came:?} came instead, so the rate is invalid")]
     Lost {
-        /// Number of the text that should have come.
+        /// Number of the expected text.
         expected: u64,
-        /// What came.
+        /// Received text.
         came: String,
     },
-    /// It took too long.
+    /// An operation took too long.
     #[error("{operation} took longer than {after:?}")]
     Deadline {
-        /// What.
+        /// Operation that was tried.
         operation: String,
-        /// The deadline.
+        /// Deadline that passed.
         after: Duration,
     },
-    /// The other side of a measurement ended, or said what it should not.
+    /// The other side of a measurement ended, or sent something unexpected.
     #[error("{who} {what}")]
     Answer {
-        /// Which side.
+        /// Name of that side.
         who: String,
-        /// What it did.
+        /// Description of the fault.
         what: String,
     },
 }
 
 impl Error {
-    /// For `map_err`: what was tried.
+    /// Makes a converter for `map_err` from the operation that was tried.
     pub(crate) fn system<E: Into<io::Error>>(operation: impl Into<String>) -> impl FnOnce(E) -> Self {
         move |source| Self::System { operation: operation.into(), source: source.into() }
     }
 
-    /// The other side did something else than it should.
+    /// Reports unexpected behaviour of the other side.
     pub(crate) fn answer(who: impl Into<String>, what: impl Into<String>) -> Self {
         Self::Answer { who: who.into(), what: what.into() }
     }

@@ -1,10 +1,11 @@
-//! On what machine the figures were taken.
+//! Description of the machine that runs the bench.
 
 use std::{io::Read, path::Path, thread::available_parallelism};
 
 use crate::programs;
 
-/// One line: kernel, processors, Node, and what temporary files are on: the state directories are.
+/// Formats one line: kernel, processors, Node, and the file system of temporary files, which has the state
+/// directories.
 pub(crate) fn line() -> String {
     let kernel = nix::sys::utsname::uname()
         .map_or("unknown system".into(), |u| format!("{} {}", u.sysname().display(), u.release().display()));
@@ -13,7 +14,7 @@ pub(crate) fn line() -> String {
     format!("{kernel}, {cores} cores ({}), node {node}, {}", processor(), file_system(&std::env::temp_dir()))
 }
 
-/// The type of the file system that a directory is on, as the kernel names it.
+/// Returns the type of a directory's file system, as the kernel names it.
 fn file_system(directory: &Path) -> String {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
@@ -22,7 +23,7 @@ fn file_system(directory: &Path) -> String {
         let (mount, kind) = line.split_once(" - ")?;
         Some((Path::new(mount.split(' ').nth(4)?), kind.split(' ').next()?))
     });
-    // The longest, and the last of those: it is on top.
+    // The longest mount point, and the last of several equal ones, which is on top.
     let found =
         mounted.filter(|(place, _)| directory.starts_with(place)).max_by_key(|(place, _)| place.as_os_str().len());
     format!("{} on {}", directory.display(), found.map_or("unknown", |(_, kind)| kind))

@@ -1,5 +1,5 @@
-//! An adapter that turns each line of its agent into many events, so that what is measured is the way from the proxy to
-//! the subscriber, and not the agent's output. The proxy slows it down as any agent: by not reading on.
+//! Adapter that turns each line of its agent into many events. The bench then measures the path from the proxy to
+//! the subscriber, not the agent's output. The proxy slows this agent down as it does any other: by not reading on.
 
 use agents::{Action, Adapter, AdapterSetup};
 use ipc_protocol::{Event, Operation, PermissionAnswer, Prompt, ResolvedBy, WireError, message::RequestId};
@@ -11,10 +11,10 @@ pub(crate) const PROTOCOL: &str = "flood";
 
 /// Events per line of the agent.
 const BURST: u64 = 500;
-/// Bytes of such a line: so long that one read never holds many.
+/// Bytes of such a line: long, so that one read never contains many.
 pub(crate) const LINE: usize = 8 * 1024;
 
-/// A prompt is a number of events.
+/// Adapter whose prompts are numbers of events.
 #[derive(Debug)]
 struct Flood {
     agent: String,
@@ -22,7 +22,7 @@ struct Flood {
     asked: u64,
 }
 
-/// Makes the adapter.
+/// Creates the adapter.
 ///
 /// # Errors
 /// None.

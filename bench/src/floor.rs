@@ -1,5 +1,5 @@
-//! The floors: what the kernel and the codec cost with nothing around them. Runs in a small process with one thread, as
-//! a fork wants it.
+//! Floors: the costs of the kernel and the codec alone. Runs in a small process with one thread, as forking
+//! requires.
 
 use std::{
     ffi::CString,
@@ -32,15 +32,15 @@ use crate::{
     text::Texts,
 };
 
-/// As long as a ping's frame.
+/// Bytes of a ping's frame.
 const PING: usize = 17;
-/// Written at once: the pieces in which a socket takes them anyway.
+/// Bytes written at once: a socket takes larger writes in pieces of this size anyway.
 const CHUNK: usize = 64 * 1024;
 
 /// Answers requests until the input ends.
 ///
 /// # Errors
-/// As [`contestant::serve`].
+/// Same as [`contestant::serve`].
 pub(crate) fn serve() -> Result<()> {
     contestant::serve(|request| {
         let (name, figure) = match request {
@@ -57,7 +57,7 @@ pub(crate) fn serve() -> Result<()> {
     })
 }
 
-/// A forked child, killed and reaped when dropped.
+/// Forked child, killed and reaped when dropped.
 struct Forked(Pid);
 
 impl Forked {
@@ -67,7 +67,7 @@ impl Forked {
     }
 
     fn end(&self) -> io::Result<()> {
-        // Nobody else reaps it, so its pid is its own until here.
+        // Nobody else reaps the child, so its pid cannot have been reused.
         let process = PidFd::of_child(self.0)?;
         process.signal(Signal::Kill)?;
         let timeout = PollTimeout::try_from(PATIENCE).unwrap_or(PollTimeout::MAX);
@@ -78,12 +78,12 @@ impl Forked {
 
 impl Drop for Forked {
     fn drop(&mut self) {
-        // Gone already is as good.
+        // A child that has already ended is fine.
         let _ = self.end();
     }
 }
 
-/// Fork and exec of `cat`, until the exec has closed a pipe.
+/// Times fork and exec of `cat`, until the exec closes a pipe.
 fn start(count: u32) -> Result<f64> {
     let cat = CString::new(programs::find("cat")?.into_os_string().into_vec());
     let cat = cat.map_err(|_| Error::answer("PATH", "holds a zero byte"))?;
@@ -95,7 +95,7 @@ fn start(count: u32) -> Result<f64> {
         let begin = Instant::now();
         let _cat = Forked::run(vec![input, confirm], |fds| {
             if fds.first().is_some_and(|input| unistd::dup2_stdin(input).is_ok()) {
-                // It returns only if it failed.
+                // Returns only on failure.
                 let _ = unistd::execv(&cat, &[&cat]);
             }
             127
@@ -109,7 +109,7 @@ fn start(count: u32) -> Result<f64> {
     median(&times).ok_or_else(|| Error::answer("the request", "asks for no start"))
 }
 
-/// Bare forked children that wait.
+/// Measures bare forked children that wait.
 fn idle(count: u32, settle: Duration) -> Result<f64> {
     let mut children = Vec::new();
     for _ in 0..count {
@@ -122,7 +122,7 @@ fn idle(count: u32, settle: Duration) -> Result<f64> {
     mean_pss_kib(&children.iter().map(|child| child.0).collect::<Vec<_>>())
 }
 
-/// A connected pair; reading and writing this end has a deadline.
+/// Creates a connected pair; reads and writes on this end have a deadline.
 fn socket_pair() -> Result<(UnixStream, OwnedFd)> {
     let (here, there) = UnixStream::pair().map_err(Error::system("making a socket pair"))?;
     here.set_read_timeout(Some(PATIENCE)).map_err(Error::system("setting a socket's deadline"))?;
@@ -130,7 +130,7 @@ fn socket_pair() -> Result<(UnixStream, OwnedFd)> {
     Ok((here, there.into()))
 }
 
-/// A ping's bytes over a raw socket pair to another process and back.
+/// Times a ping's bytes over a raw socket pair to another process and back.
 fn rtt(count: u32, warm_up: u32) -> Result<f64> {
     let (mut here, there) = socket_pair()?;
     let _echo = Forked::run(vec![there], |fds| {
@@ -149,7 +149,7 @@ fn rtt(count: u32, warm_up: u32) -> Result<f64> {
     Ok(begin.elapsed().as_secs_f64() * 1e6 / f64::from(count))
 }
 
-/// Framed bincode over a socket pair from another process.
+/// Measures framed bincode over a socket pair from another process.
 fn events(count: u64, warm_up: u64) -> Result<f64> {
     let (mut here, there) = socket_pair()?;
     let _sender = Forked::run(vec![there], |fds| {
@@ -178,7 +178,7 @@ fn events(count: u64, warm_up: u64) -> Result<f64> {
     per_second(count, warm_up, &mut run)
 }
 
-/// The other end of [`events`]: as many as each count that comes.
+/// Runs the other end of [`events`]: sends as many events as each received count asks for.
 fn send_events(mut socket: UnixStream) -> Result<()> {
     let mut count = [0; 8];
     let mut out = Vec::with_capacity(2 * CHUNK);
@@ -197,7 +197,7 @@ fn send_events(mut socket: UnixStream) -> Result<()> {
     }
 }
 
-/// Lines from a program's pipe, with nothing between.
+/// Measures lines from a program's pipe, with nothing in between.
 fn stdout(count: u64, warm_up: u64, length: usize, program: &[String]) -> Result<f64> {
     let Some((name, args)) = program.split_first() else {
         return Err(Error::answer("the request", "names no program"));

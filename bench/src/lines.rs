@@ -1,4 +1,4 @@
-//! The agent of the event benches: writes numbered lines, as fast as they are taken.
+//! Agent of the event benches: writes numbered lines, as fast as they are read.
 
 use std::{
     io::{self, BufRead, Write},
@@ -25,10 +25,11 @@ pub(crate) fn serve(len: usize) -> Result<()> {
     })
 }
 
-/// As [`serve`], with lines of [`LEN`] bytes: `at_once` of them in every `interval`. What comes late is made up for.
+/// Writes like [`serve`], with lines of [`LEN`] bytes: `at_once` of them in every `interval`. Catches up after a
+/// delay.
 ///
 /// # Errors
-/// As [`serve`].
+/// Same as [`serve`].
 pub(crate) fn serve_paced(at_once: u64, interval: Duration) -> Result<()> {
     answer(|out, count| {
         let mut lines = Texts::lines(LEN);
@@ -45,7 +46,7 @@ pub(crate) fn serve_paced(at_once: u64, interval: Duration) -> Result<()> {
     })
 }
 
-/// Gives each count of the input to `write`.
+/// Passes each count of the input to `write`.
 fn answer(mut write: impl FnMut(&mut dyn Write, u64) -> io::Result<()>) -> Result<()> {
     let mut out = io::BufWriter::with_capacity(64 * 1024, io::stdout().lock());
     for line in io::stdin().lock().lines() {

@@ -1,4 +1,4 @@
-//! What a session costs, beside its floors and beside Node's `child_process.fork`.
+//! Cost of a session, beside its floors and beside Node's `child_process.fork`.
 //!
 //! ```sh
 //! bench/compare           # a table
@@ -44,9 +44,9 @@ use crate::{
     report::{CONTESTANTS, PEER, Samples},
 };
 
-/// Rounds; every figure is the median of them.
+/// Number of rounds; every figure is their median.
 const ROUNDS: u32 = 5;
-/// The peer's script, from this package.
+/// Script of the peer, from this package.
 const PEER_SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/peer.js");
 
 /// Measures what a session costs: beside the floor (what the kernel and the codec cost alone), and beside Node's
@@ -134,11 +134,11 @@ enum Part {
 
 fn main() -> ExitCode {
     let token = proxy_child::run_if_child_with(&Adapters::default().with(flood::PROTOCOL, flood::make));
-    // As `agent-proxy` does.
+    // Same as `agent-proxy` does.
     registry::bound_arenas();
     let args = Args::parse();
     run(&args, token).unwrap_or_else(|error| {
-        // Nobody is left to tell when standard error is closed.
+        // Ignore a closed standard error: there is nowhere else to report.
         let _ = writeln!(io::stderr(), "compare: {error}");
         ExitCode::FAILURE
     })
@@ -191,8 +191,7 @@ fn compare(args: &Args) -> Result<ExitCode> {
     Ok(if args.check && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Has everything of `measures` measured in rounds: floor, peer, ours, floor, peer, ours, … The figures' names get
-/// `suffix`.
+/// Takes all `measures` in rounds: floor, peer, ours, floor, peer, ours, … Adds `suffix` to the figures' names.
 fn rounds(
     measures: &[fn(bool) -> Result<Request>],
     contestants: &mut [Contestant],
@@ -212,7 +211,7 @@ fn rounds(
     Ok(())
 }
 
-/// Those that are there, in the order in which they alternate.
+/// Starts the available contestants, in the order in which they alternate.
 fn contestants(runtime: Runtime) -> Result<Vec<Contestant>> {
     let own = programs::own()?.into_os_string();
     let programs: [(OsString, Vec<OsString>); 3] = [
@@ -221,12 +220,12 @@ fn contestants(runtime: Runtime) -> Result<Vec<Contestant>> {
         (own, vec!["ours".into(), runtime.name().into()]),
     ];
     let start = |(name, (program, args)): (_, (OsString, Vec<OsString>))| Contestant::start(name, &program, &args);
-    // One whose program is missing is left out.
+    // A contestant whose program is missing is left out.
     CONTESTANTS.into_iter().zip(programs).map(start).filter_map(Result::transpose).collect()
 }
 
-/// What each contestant is asked in every round. It warms up first where that matters. The peer is given less to do, so
-/// that it takes about as long.
+/// Requests to each contestant in every round, with a warm-up where it matters. The peer gets less to do, so that
+/// it takes about as long.
 const MEASURES: [fn(peer: bool) -> Result<Request>; 4] = [
     |peer| Ok(Request::Start { count: if peer { 7 } else { 60 } }),
     |_| Ok(Request::Idle { count: 20, settle_ms: 250 }),
@@ -241,8 +240,9 @@ const MEASURES: [fn(peer: bool) -> Result<Request>; 4] = [
     },
 ];
 
-/// As [`MEASURES`]. Measured with all processes on one CPU, because on two it is the wake-up of an idle CPU that is
-/// measured, or not, as the scheduler likes: it costs more than all the rest. The table shows both.
+/// Further requests, as in [`MEASURES`]. All processes run on one CPU for these. On two CPUs the figure includes
+/// the wake-up of an idle CPU or not, as the scheduler likes, which costs more than all the rest. The table shows
+/// both.
 const ROUND_TRIPS: [fn(peer: bool) -> Result<Request>; 1] = [|peer| {
     let count = if peer { 5_000 } else { 10_000 };
     Ok(Request::Rtt { count, warm_up: count / 5 })

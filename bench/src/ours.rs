@@ -21,7 +21,7 @@ use crate::{
     text::Texts,
 };
 
-/// How long the events of one measurement may take.
+/// Longest time for the events of one measurement.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Which runtime the host has.
@@ -35,7 +35,7 @@ pub(crate) enum Runtime {
 }
 
 impl Runtime {
-    /// As on the command line.
+    /// Returns the runtime's name on the command line.
     pub(crate) fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
@@ -44,7 +44,7 @@ impl Runtime {
 /// Answers requests until the input ends.
 ///
 /// # Errors
-/// As [`contestant::serve`]; when there is no manager to be had.
+/// Same as [`contestant::serve`]; when no manager can be built.
 pub(crate) fn serve(token: ChildToken, flavour: Runtime) -> Result<()> {
     let runtime = match flavour {
         Runtime::CurrentThread => runtime::Builder::new_current_thread().enable_all().build(),
@@ -91,13 +91,13 @@ fn measure(runtime: &runtime::Runtime, manager: &ProxyManager, request: Request)
     })
 }
 
-/// A session of `cat`, by the same path as the floor has it.
+/// Configures a session of `cat`, with the same path as the floor uses.
 pub(crate) fn cat() -> Result<AgentSessionConfig> {
     let path = programs::find("cat")?.display().to_string();
     Ok(AgentSessionConfig { command: vec![path], ..AgentSessionConfig::new("command") })
 }
 
-/// From `start_session` to its answer: the agent's exec is confirmed.
+/// Times `start_session` until its answer, when the agent's exec is confirmed.
 async fn start(manager: &ProxyManager, containment: Containment, count: u32) -> Result<f64> {
     let mut times = Vec::new();
     for _ in 0..count {
@@ -110,7 +110,7 @@ async fn start(manager: &ProxyManager, containment: Containment, count: u32) -> 
     median(&times).ok_or_else(|| Error::answer("the request", "asks for no start"))
 }
 
-/// The proxies of idle sessions, and the fork server meanwhile.
+/// Measures the proxies of idle sessions, and the fork server at the same time.
 async fn idle(manager: &ProxyManager, count: u32, settle: Duration) -> Result<Figures> {
     let mut sessions = Vec::new();
     for _ in 0..count {
@@ -129,7 +129,7 @@ async fn idle(manager: &ProxyManager, count: u32, settle: Duration) -> Result<Fi
     Ok(Figures::from([("idle_pss_kib".to_owned(), proxy), ("fork_server_pss_kib".to_owned(), fork_server)]))
 }
 
-/// Pings of an idle session, one after the other.
+/// Times pings of an idle session, one after the other.
 async fn rtt(manager: &ProxyManager, count: u32, warm_up: u32) -> Result<f64> {
     let session = manager.start_session(cat()?).await?;
     for _ in 0..warm_up {
@@ -144,7 +144,7 @@ async fn rtt(manager: &ProxyManager, count: u32, warm_up: u32) -> Result<f64> {
     Ok(micros)
 }
 
-/// Texts from the prompt that asks for them to the last one at the subscriber.
+/// Measures texts a second, from the prompt that asks for them to the last one at the subscriber.
 async fn rate(
     manager: &ProxyManager,
     config: AgentSessionConfig,
@@ -158,7 +158,7 @@ async fn rate(
     for count in [warm_up, count] {
         let begin = Instant::now();
         let prompt = async { session.prompt(count.to_string(), PromptMode::Refuse).await.map_err(Error::from) };
-        // Together: events come before the prompt's own answer is looked at.
+        // Concurrent: events come before the prompt's own answer is processed.
         let both = async { tokio::try_join!(prompt, receive(&mut subscription, expected.clone(), count, |_, _| {})) };
         tokio::time::timeout(PATIENCE, both)
             .await
@@ -169,10 +169,10 @@ async fn rate(
     Ok(count as f64 / seconds)
 }
 
-/// Takes `count` texts, each the expected one. `seen` gets each, and how many there were with it.
+/// Receives `count` texts, each the expected one. Calls `seen` with each, and with the number received so far.
 ///
 /// # Errors
-/// When another one comes, or none any more.
+/// When an unexpected text comes, or the session ends.
 pub(crate) async fn receive(
     subscription: &mut Subscription,
     mut expected: Texts,

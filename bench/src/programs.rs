@@ -1,4 +1,4 @@
-//! The one place of the bench that starts programs past the registry: what is measured must not be its own measure.
+//! Only place of the bench that starts programs without the registry: the product must not measure itself.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -9,7 +9,7 @@ use std::{
 
 use crate::error::{Error, Result};
 
-/// How long anything that should end at once may take.
+/// Longest time for anything that should end at once.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Starts a program with pipes for its standard input and output; its standard error is ours.
@@ -22,17 +22,17 @@ pub(crate) fn start(program: &OsStr, args: &[OsString]) -> std::io::Result<Child
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn()
 }
 
-/// Where `program` is in `PATH`.
+/// Finds `program` in `PATH`.
 ///
 /// # Errors
-/// When it is nowhere.
+/// When `PATH` does not have it.
 pub(crate) fn find(program: &str) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|folder| folder.join(program)).find(|path| path.is_file());
     found.ok_or_else(|| Error::answer(program, "is not in PATH"))
 }
 
-/// This executable.
+/// Path of this executable.
 ///
 /// # Errors
 /// The system's.
@@ -40,7 +40,8 @@ pub(crate) fn own() -> Result<PathBuf> {
     std::env::current_exe().map_err(Error::system("finding this executable"))
 }
 
-/// argv of this executable as an agent that writes as many lines of `len` bytes as each line of its input asks for.
+/// Builds the argv of this executable as an agent that writes as many lines of `len` bytes as each line of its
+/// input asks for.
 ///
 /// # Errors
 /// The system's; when the path is no UTF-8.
@@ -48,18 +49,19 @@ pub(crate) fn lines_argv(len: usize) -> Result<Vec<String>> {
     own_argv(["lines".into(), len.to_string()])
 }
 
-/// argv of this executable as an agent that writes as many lines as its input asks for, `lines` of them every `interval_ms`.
+/// Builds the argv of this executable as an agent that writes as many lines as its input asks for, `lines` of them
+/// every `interval_ms`.
 ///
 /// # Errors
-/// As [`lines_argv`].
+/// Same as [`lines_argv`].
 pub(crate) fn paced_argv(lines: u64, interval_ms: u64) -> Result<Vec<String>> {
     own_argv(["paced".into(), lines.to_string(), interval_ms.to_string()])
 }
 
-/// argv of this executable as an agent that writes so many lines a second, and in each when that was.
+/// Builds the argv of this executable as an agent that writes `per_second` lines a second, each with its time.
 ///
 /// # Errors
-/// As [`lines_argv`].
+/// Same as [`lines_argv`].
 pub(crate) fn ticks_argv(per_second: u64) -> Result<Vec<String>> {
     own_argv(["ticks".into(), per_second.to_string()])
 }

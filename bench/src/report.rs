@@ -1,4 +1,4 @@
-//! What is measured, the bars, and how a run is shown.
+//! Metrics, their bars, and the output of a run.
 
 use std::collections::BTreeMap;
 
@@ -7,50 +7,50 @@ use serde_json::{Map, Value, json};
 
 use crate::stats::median;
 
-/// What the kernel and the codec cost alone.
+/// Contestant with the cost of the kernel and the codec alone.
 const FLOOR: &str = "floor";
-/// Node's `child_process.fork`.
+/// Contestant with Node's `child_process.fork`.
 pub(crate) const PEER: &str = "peer";
-/// The product.
+/// Contestant with the product.
 const OURS: &str = "ours";
 
 /// The contestants, in the order in which they alternate.
 pub(crate) const CONTESTANTS: [&str; 3] = [FLOOR, PEER, OURS];
 
-/// Behind the name of a figure that was taken on any CPU, where the same was also taken on one.
+/// Suffix of a figure taken on any CPU, where the same was also taken on one.
 pub(crate) const ANY_CPU: &str = "_any_cpu";
 
-/// A figure that must be reached.
+/// Figure that must be reached.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Bar {
     /// At most this many times the floor.
     FloorTimes(f64),
     /// This many times better than the peer.
     BetterThanPeer(f64),
-    /// At most this.
+    /// At most this figure.
     AtMost(f64),
-    /// At least this.
+    /// At least this figure.
     AtLeast(f64),
 }
 
-/// Something that is measured.
+/// Description of a measured figure.
 #[derive(Debug)]
 pub(crate) struct Metric {
-    /// Its name in JSON.
+    /// Name in JSON.
     pub(crate) key: &'static str,
-    /// Its name for people, with its unit.
+    /// Name for people, with its unit.
     title: &'static str,
-    /// Decimals that mean something.
+    /// Number of meaningful decimals.
     decimals: usize,
-    /// Whether less is better.
+    /// True when less is better.
     less: bool,
-    /// Whether it is for the table only.
+    /// True for a figure in the table only.
     aside: bool,
-    /// What must be reached.
+    /// Bars that must be reached.
     bars: &'static [Bar],
 }
 
-/// All of them, in the order of the report.
+/// All metrics, in the order of the report.
 pub(crate) const METRICS: [Metric; 8] = [
     Metric {
         key: "start_ms",
@@ -118,12 +118,12 @@ pub(crate) const METRICS: [Metric; 8] = [
     },
 ];
 
-/// Every sample of a run, by contestant and metric.
+/// Samples of a run, by contestant and metric.
 #[derive(Debug, Default)]
 pub(crate) struct Samples(BTreeMap<(&'static str, String), Vec<f64>>);
 
 impl Samples {
-    /// Adds one.
+    /// Adds a sample.
     pub(crate) fn add(&mut self, contestant: &'static str, metric: String, sample: f64) {
         self.0.entry((contestant, metric)).or_default().push(sample);
     }
@@ -136,7 +136,7 @@ impl Samples {
         median(self.of(contestant, metric))
     }
 
-    /// The medians as one object; `null` where nothing compares.
+    /// Returns the medians as one object; `null` where a contestant has no figure.
     pub(crate) fn json(&self) -> Value {
         let of_metric = |metric: &Metric| -> Value {
             let one = |name: &'static str| (name.to_owned(), json!(self.median(name, metric).map(round)));
@@ -151,7 +151,7 @@ impl Samples {
         )
     }
 
-    /// The medians beside each other, each with its spread.
+    /// Returns the medians beside each other, each with its spread.
     pub(crate) fn table(&self) -> Table {
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
@@ -178,7 +178,7 @@ impl Samples {
         format!("{median:.decimals$}\n({low:.decimals$} .. {high:.decimals$})")
     }
 
-    /// One line per bar, and whether it was reached; `None` where the peer is not there.
+    /// Returns one line per bar, and the verdict on it; `None` where the peer is missing.
     pub(crate) fn bars(&self) -> Vec<(String, Option<bool>)> {
         let lines = METRICS.iter().flat_map(|metric| metric.bars.iter().map(move |bar| self.bar(metric, *bar)));
         lines.collect()
@@ -204,7 +204,7 @@ impl Samples {
     }
 }
 
-/// Four decimals: more are noise.
+/// Rounds to four decimals: more are noise.
 fn round(figure: f64) -> f64 {
     (figure * 1e4).round() / 1e4
 }

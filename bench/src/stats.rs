@@ -1,10 +1,10 @@
-//! From samples to one figure.
+//! Summaries of samples.
 
 use ipc_protocol::Pid;
 
 use crate::error::{Error, Result};
 
-/// The median; `None` of nothing.
+/// Returns the median; `None` without samples.
 pub(crate) fn median(samples: &[f64]) -> Option<f64> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -16,18 +16,18 @@ pub(crate) fn median(samples: &[f64]) -> Option<f64> {
     }
 }
 
-/// Mean proportional set size of these processes, in KiB: what each would save if it were gone.
+/// Mean proportional set size of these processes, in KiB: the memory that the end of each would free.
 ///
 /// # Errors
-/// When one is gone, or hides its memory from this user.
+/// When a process is gone, or hides its memory from this user.
 pub(crate) fn mean_pss_kib(pids: &[Pid]) -> Result<f64> {
     mean_kib(pids, "Pss:")
 }
 
-/// As [`mean_pss_kib`], of one line of `smaps_rollup`.
+/// Mean of one line of `smaps_rollup` over these processes, in KiB.
 ///
 /// # Errors
-/// As there.
+/// Same as [`mean_pss_kib`].
 pub(crate) fn mean_kib(pids: &[Pid], line: &str) -> Result<f64> {
     let mut total = 0.0;
     for pid in pids {

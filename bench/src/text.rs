@@ -1,4 +1,4 @@
-//! What the event benches send: texts of 64 bytes, each with its number, so that a lost one is noticed.
+//! Numbered texts of 64 bytes that the event benches send, so that a lost one is noticed.
 
 use crate::error::{Error, Result};
 
@@ -7,14 +7,14 @@ pub(crate) const LEN: usize = 64;
 
 const DIGITS: usize = 10;
 
-/// Texts 0, 1, 2, …: ten digits, then filler.
+/// Sequence of texts 0, 1, 2, …: ten digits, then filler.
 #[derive(Clone, Debug)]
 pub(crate) struct Texts {
     bytes: Vec<u8>,
     next: u64,
-    /// Where the digits begin at 0 again.
+    /// Number of the text at which the digits next restart at 0.
     again: Option<u64>,
-    /// How many texts after that they do so again.
+    /// Number of texts between two restarts.
     every: u64,
 }
 
@@ -38,12 +38,12 @@ impl Texts {
         Self { bytes, next: 0, again: None, every: 0 }
     }
 
-    /// The texts of many prompts: after each `count` of them the digits begin at 0 again.
+    /// Texts of many prompts: after each `count` of them the digits restart at 0.
     pub(crate) fn again_every(self, count: u64) -> Self {
         Self { again: Some(count), every: count, ..self }
     }
 
-    /// The text that is next, and moves on.
+    /// Passes the next text to `with`, and moves on.
     pub(crate) fn take<T>(&mut self, with: impl FnOnce(&[u8]) -> T) -> T {
         if self.again == Some(self.next) {
             self.bytes[..DIGITS].fill(b'0');
@@ -51,7 +51,7 @@ impl Texts {
         }
         let taken = with(&self.bytes);
         self.next += 1;
-        // Counting up the digits in place costs next to nothing, so that it is not what is measured.
+        // Counting up the digits in place costs next to nothing, so that the bench does not measure it.
         for digit in self.bytes[..DIGITS].iter_mut().rev() {
             if *digit < b'9' {
                 *digit += 1;
@@ -62,15 +62,15 @@ impl Texts {
         taken
     }
 
-    /// How many were taken.
+    /// Returns the number of texts taken.
     pub(crate) fn taken(&self) -> u64 {
         self.next
     }
 
-    /// Takes the next text and compares it with the one that came.
+    /// Takes the next text and compares it with the received one.
     ///
     /// # Errors
-    /// [`Error::Lost`] when another one came.
+    /// [`Error::Lost`] when they differ.
     pub(crate) fn check(&mut self, came: &[u8]) -> Result<()> {
         let expected = self.next;
         if self.take(|text| text == came) {

@@ -1,10 +1,10 @@
-//! What can go wrong with a log.
+//! Errors of a log.
 
 use std::{error::Error as StdError, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use ipc_protocol::{Gap, SessionId};
 
-/// The error below one of ours. Shared, since one failed commit is told to many.
+/// Underlying error. Shared, since one failed commit is reported to many callers.
 #[derive(Clone)]
 pub struct Cause(Arc<dyn StdError + Send + Sync>);
 
@@ -32,139 +32,139 @@ impl StdError for Cause {
     }
 }
 
-/// Why the log did not do what it was asked for. Nothing is half done then.
+/// Failure of a request to the log. Nothing is half done then.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
     /// No room is left for the file.
     #[error("write to the event log {}: the disk is full; make room, then append again", path.display())]
     DiskFull {
-        /// The log.
+        /// Path of the log.
         path: PathBuf,
-        /// What SQLite said.
+        /// Error that SQLite returned.
         #[source]
         cause: Cause,
     },
     /// The file, or its directory, cannot be written.
     #[error("write to the event log {}: it is read-only; make the file and its directory writable", path.display())]
     ReadOnly {
-        /// The log.
+        /// Path of the log.
         path: PathBuf,
-        /// What SQLite or the system said.
+        /// Error that SQLite or the system returned.
         #[source]
         cause: Cause,
     },
     /// The file is damaged, or is no log.
     #[error("use the event log {}: {detail}", path.display())]
     Corrupt {
-        /// The log.
+        /// Path of the log.
         path: PathBuf,
-        /// What was found, and what to do.
+        /// Finding, and advice on what to do.
         detail: String,
-        /// The events of the stream that cannot be read, where that is known: reading goes on after them.
+        /// Events of the stream that cannot be read, where known: reading can continue after them.
         lost: Option<Gap>,
     },
-    /// Somebody else has it open.
+    /// Another handle or process has the log open.
     #[error("use the event log {}: {} has it open; end that first, or use another directory", path.display(), owner(*by))]
     Locked {
-        /// The log.
+        /// Path of the log.
         path: PathBuf,
-        /// The owner's process, where its lock file says.
+        /// Pid of the owner, if its lock file has it.
         by: Option<u32>,
     },
-    /// Its directory is not there.
+    /// The log's directory does not exist.
     #[error("open the event log {}: its directory does not exist; create it", path.display())]
     Missing {
-        /// The log.
+        /// Path of the log.
         path: PathBuf,
     },
     /// A later release wrote it.
     #[error("open the event log {}: its schema is {found}, this release knows {known}; use a newer release", path.display())]
     TooNew {
-        /// The log.
+        /// Path of the log.
         path: PathBuf,
         /// Version of the file's schema.
         found: i64,
-        /// The newest that is known.
+        /// Newest schema version that this release knows.
         known: i64,
     },
     /// The batch does not begin where its stream ends.
     #[error("append to the stream of {session}: the batch begins at {found}, the stream goes on at {expected}")]
     Order {
-        /// Whose stream.
+        /// Session whose stream was appended to.
         session: SessionId,
-        /// The stream's next offset.
+        /// Next offset of the stream.
         expected: u64,
-        /// Where the batch begins, or the first of its offsets that does not follow.
+        /// Offset at which the batch begins, or the first of its offsets that does not follow.
         found: u64,
     },
     /// The stream is closed.
     #[error("append to the stream of {session}: it is closed")]
     Closed {
-        /// Whose stream.
+        /// Session whose stream was appended to.
         session: SessionId,
     },
-    /// An event is larger than any may be.
+    /// An event's stored form is larger than 64 MiB.
     #[error(
         "append to the stream of {session}: event {offset} takes {bytes} bytes, the most is {}",
         crate::line::MAX_BYTES
     )]
     TooLarge {
-        /// Whose stream.
+        /// Session whose stream was appended to.
         session: SessionId,
-        /// Which event.
+        /// Offset of the event.
         offset: u64,
-        /// Its stored form.
+        /// Size of the event's stored form.
         bytes: usize,
     },
-    /// There is such a stream already.
+    /// A stream of that session exists already.
     #[error("import the stream of {session}: it exists; delete it first")]
     Exists {
-        /// Whose stream.
+        /// Session to be imported.
         session: SessionId,
     },
-    /// There is no such stream.
+    /// No stream of that session exists.
     #[error("find the stream of {session}: there is none")]
     Unknown {
-        /// Whose stream.
+        /// Session that was asked for.
         session: SessionId,
     },
-    /// A line that is imported is no event, or not the one that follows.
+    /// A line of the import is no event, or does not follow the one before.
     #[error("import line {line}: {detail}")]
     Import {
-        /// Which line; the first is 1.
+        /// Number of the line; the first is 1.
         line: u64,
-        /// What is wrong with it.
+        /// Description of the fault.
         detail: String,
     },
-    /// More is queued than is allowed.
+    /// More is queued than allowed.
     #[error("queue a change of the event log: {bytes} bytes wait already; wait for the log")]
     Busy {
-        /// What waits.
+        /// Number of bytes that wait.
         bytes: usize,
     },
-    /// It took too long.
+    /// The operation took too long.
     #[error("{operation} the event log: it took longer than {after:?}")]
     Deadline {
-        /// What.
+        /// Operation that was tried.
         operation: &'static str,
-        /// The deadline.
+        /// Deadline that passed.
         after: Duration,
     },
-    /// The thread that writes has ended, which only a fault of its own can bring about.
+    /// The writer's thread has ended, which only a bug of its own can cause.
     #[error("write to the event log {}: its writer has ended; open it again", path.display())]
     Ended {
-        /// The log.
+        /// Path of the log.
         path: PathBuf,
     },
-    /// The system or SQLite refused something else.
+    /// The system or SQLite refused the operation for another reason.
     #[error("{operation} {}: {cause}", path.display())]
     Io {
-        /// The log, or the file beside it.
+        /// Path of the log, or of the file beside it.
         path: PathBuf,
-        /// What was tried.
+        /// Operation that was tried.
         operation: &'static str,
-        /// What was said.
+        /// Error that SQLite or the system returned.
         #[source]
         cause: Cause,
     },

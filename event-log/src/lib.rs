@@ -1,11 +1,12 @@
 //! Ordered event streams, one per session: in memory, or in a SQLite file that outlives its host.
 //!
-//! * Offsets are given by the caller: 1, 2, … without holes. A batch that does not go on where its stream ends is refused.
-//! * [`EventLog::append`] never blocks. One thread writes: it takes whatever waits and commits it together, and tells each
-//!   batch when it is on the disk (`fsync`). What it told survives a crash of the machine.
+//! * The caller gives the offsets: 1, 2, … without holes. A batch that does not begin where its stream ends is
+//!   refused.
+//! * [`EventLog::append`] never blocks. One thread writes: it commits all waiting changes together and notifies
+//!   each batch once it is on the disk (`fsync`). A batch that was notified survives a crash of the machine.
 //! * Readers have connections of their own. Reading blocks: call it from a blocking thread.
-//! * A failure (disk full, read-only, damaged) is told to whom it concerns; nothing is half done then, and the next append is
-//!   another try, after a pause that grows to a second.
+//! * A failure (disk full, read-only, damaged) is reported to every caller concerned. Nothing is half done then.
+//!   The next append tries again, after a pause that grows to a second.
 //!
 //! ```
 //! use std::{sync::{Arc, mpsc}, time::SystemTime};
@@ -57,11 +58,11 @@ use self::{
     store::{Change, Store, Target},
 };
 
-/// A handle on a log. The last one that is dropped waits until what was queued is committed, and closes the log.
+/// Handle on a log. Dropping the last one waits until everything queued is committed, and closes the log.
 #[derive(Clone)]
 pub struct EventLog {
     store: Arc<dyn Store>,
-    /// What is being imported.
+    /// Sessions whose stream is being imported.
     importing: Arc<Mutex<HashSet<SessionId>>>,
 }
 
@@ -71,7 +72,7 @@ impl fmt::Debug for EventLog {
     }
 }
 
-/// What [`EventLog::together`] gives.
+/// Guard that [`EventLog::together`] returns. Dropping it releases the held changes.
 pub struct Together(Arc<dyn Store>);
 
 impl fmt::Debug for Together {
@@ -87,7 +88,7 @@ impl Drop for Together {
 }
 
 impl EventLog {
-    /// A log in memory: each stream's newest events. Every `done` is called before the call that it was given to returns.
+    /// Creates a log in memory, which keeps each stream's newest events. A call runs its `done` before it returns.
     pub fn memory(limits: MemoryLimits) -> Self {
         Self { store: Arc::new(Memory::new(limits)), importing: Arc::default() }
     }
@@ -97,40 +98,42 @@ impl EventLog {
     /// told ([`EventLog::damage`]).
     ///
     /// # Errors
-    /// [`LogError::Locked`] while another handle or process has it; [`LogError::Corrupt`] for a file that is no log, which is
-    /// left as it is; [`LogError::TooNew`], [`LogError::Missing`], [`LogError::ReadOnly`], [`LogError::DiskFull`].
+    /// [`LogError::Locked`] while another handle or process has it open; [`LogError::Corrupt`] for a file that is
+    /// no log, which is left unchanged; [`LogError::TooNew`], [`LogError::Missing`], [`LogError::ReadOnly`],
+    /// [`LogError::DiskFull`].
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, LogError> {
         Ok(Self { store: Arc::new(Sqlite::open(path.as_ref(), options)?), importing: Arc::default() })
     }
 
-    /// Appends a batch, whole or not at all. Never blocks. `done` is called once, on the writer's thread: let it be short.
-    /// Batches of one stream are stored in the order of their appends. After one that failed, those behind it fail with
-    /// [`LogError::Order`].
+    /// Appends a batch, whole or not at all. Never blocks. `done` is called once, on the writer's thread: keep it
+    /// short. Batches of one stream are stored in the order of their appends. After a batch that failed, those
+    /// behind it fail with [`LogError::Order`].
     ///
     /// # Errors
-    /// [`Full`] where too much waits already; the batch and `done` come back.
+    /// [`Full`] where too much is queued already; it returns the batch and `done`.
     pub fn append(&self, batch: Batch, done: Done) -> Result<(), Full> {
         self.store.append(batch, Target::Stream, done)
     }
 
-    /// While this is held, what is appended and put waits, to be committed together: one `fsync`, not one for each. Hold it over a
-    /// few calls only: everybody's appends wait, though never longer than 20 ms.
+    /// Holds back appends and puts, to commit them together: one `fsync` instead of one each. Keep the guard for a
+    /// few calls only: the appends of all callers wait, though never longer than 20 ms.
     pub fn together(&self) -> Together {
         self.store.hold(true);
         Together(self.store.clone())
     }
 
-    /// The events with offsets greater than `from`, up to `limit`; at least one, where there is one. What retention has removed
-    /// shows as [`Page::gap`], also in a page without events. Blocks.
+    /// Reads the events with offsets greater than `from`, up to `limit`; at least one, where there is one.
+    /// [`Page::gap`] shows events that retention has removed, also in a page without events. Blocks.
     ///
     /// # Errors
-    /// [`LogError::Unknown`] for no such stream. [`LogError::Corrupt`] when the next events cannot be read: its `lost` tells
-    /// which; those after `lost.to` may be readable.
+    /// [`LogError::Unknown`] if there is no such stream. [`LogError::Corrupt`] when the next events cannot be read:
+    /// its `lost` names them; those after `lost.to` may be readable.
     pub fn read(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Page, LogError> {
         self.store.read(session, from, limit)
     }
 
-    /// As [`EventLog::read`], as public JSON envelopes, one a line. Faster: the payloads are not parsed.
+    /// Reads like [`EventLog::read`], but as public JSON envelopes, one a line. Faster: the payloads are not
+    /// parsed.
     ///
     /// # Errors
     /// As [`EventLog::read`].
@@ -138,57 +141,62 @@ impl EventLog {
         self.store.read_lines(session, from, limit)
     }
 
-    /// The events of all streams together at positions greater than `from`, in the order in which they were appended; up to
-    /// `limit`, and at least one, where there is one. Each with its position, from which reading goes on. Positions grow, from 1 on
-    /// and with holes; none is ever given again, nor changed. 0 is before all. Blocks.
+    /// Reads the events of all streams at positions greater than `from`, in the order in which they were appended;
+    /// up to `limit`, and at least one, where there is one. Each comes with its position, from which reading can
+    /// continue. Positions start at 1 and grow, with holes; none is ever reused or changed. Position 0 is before
+    /// all events. Blocks.
     ///
-    /// What retention or a deletion has removed is not among them: what is missing of a stream shows in its offsets. Events that
-    /// are damaged are one `session:gap`. What was imported stands where it was written, and is there when all of it is: who has read
-    /// past the beginning of that meanwhile comes to the rest of it, or to nothing, which shows in its offsets too.
+    /// Events that retention or a deletion has removed are left out; the missing offsets of a stream show it.
+    /// Damaged events appear as one `session:gap`. Imported events have the positions at which they were written,
+    /// and appear once the whole import is committed. A reader that has passed the beginning of an import by then
+    /// gets the rest of it, or nothing; the offsets show that too.
     ///
     /// # Errors
-    /// [`LogError::Corrupt`] where so much is damaged that the order cannot be followed any further: read the streams one by one.
+    /// [`LogError::Corrupt`] where the damage makes it impossible to follow the order any further: read the streams
+    /// one by one.
     pub fn read_all(&self, from: u64, limit: Limit) -> Result<Vec<(u64, Arc<Envelope>)>, LogError> {
         self.store.read_all(from, limit)
     }
 
-    /// Where a stream stands: what is committed. Does not block.
+    /// Returns the committed head of a stream. Does not block.
     pub fn head(&self, session: &SessionId) -> Option<Head> {
         self.store.head(session)
     }
 
-    /// All streams, in no order. Does not block.
+    /// Lists all streams, in no order. Does not block.
     pub fn streams(&self) -> Vec<(SessionId, Head)> {
         self.store.streams()
     }
 
-    /// Nothing can be appended to the stream any more, behind what was appended before; also where too much waits for anything else.
-    /// `done` gets [`LogError::Unknown`] for no such stream.
+    /// Closes a stream to further appends, behind those already queued. Accepted even where too much is queued for
+    /// anything else. `done` gets [`LogError::Unknown`] if there is no such stream.
     pub fn close(&self, session: &SessionId, done: Done) {
         self.store.change(Change::Close(session.clone()), done);
     }
 
-    /// Deletes a stream and its cursors. It is gone when `done` is told; its room is freed little by little.
+    /// Deletes a stream and its cursors. The stream is gone when `done` is called; its space is freed little by
+    /// little.
     pub fn delete(&self, session: &SessionId, done: Done) {
         self.store.change(Change::Delete(session.clone()), done);
     }
 
-    /// Stores a session's record, in the place of an older one. It has nothing to do with the stream of that name. Where too much
-    /// waits, the newest of each session is kept until there is room: then it is stored behind what was appended before, and for
-    /// those that it took the place of `done` is told too. Of more than 64 of these the first get [`LogError::Busy`].
+    /// Stores a session's record in place of an older one. The record is independent of the stream of that name.
+    /// While too much is queued, only the newest record of each session is kept, and stored behind the appends
+    /// before it once there is room. The `done` of each record it replaced is called too. If it replaced more than
+    /// 64, the oldest ones get [`LogError::Busy`].
     pub fn put_session(&self, id: &SessionId, record: String, done: Done) {
         self.store.change(Change::PutSession(id.clone(), record), done);
     }
 
-    /// Deletes a session's record, if there is one; where too much waits, as [`EventLog::put_session`].
+    /// Deletes a session's record, if there is one; while too much is queued, as in [`EventLog::put_session`].
     pub fn delete_session(&self, id: &SessionId, done: Done) {
         self.store.change(Change::DeleteSession(id.clone()), done);
     }
 
-    /// A session's record. Blocks.
+    /// Reads a session's record. Blocks.
     ///
     /// # Errors
-    /// Where the file cannot be read.
+    /// If the file cannot be read.
     pub fn session(&self, id: &SessionId) -> Result<Option<String>, LogError> {
         self.store.session(id)
     }
@@ -196,7 +204,7 @@ impl EventLog {
     /// All records that are whole, in the order of their ids. Blocks.
     ///
     /// # Errors
-    /// Where the file cannot be read.
+    /// If the file cannot be read.
     pub fn sessions(&self) -> Result<Vec<(SessionId, String)>, LogError> {
         self.store.sessions()
     }
@@ -212,49 +220,49 @@ impl EventLog {
         self.store.change(Change::Beat(beat), done);
     }
 
-    /// Who said last that it is alive, and when: this user of the log, or the one before. Blocks.
+    /// Reads the last heartbeat: of this owner of the log, or of the one before. Blocks.
     ///
     /// # Errors
-    /// Where the file cannot be read.
+    /// If the file cannot be read.
     pub fn last_beat(&self) -> Result<Option<Beat>, LogError> {
         self.store.last_beat()
     }
 
-    /// Up to where a consumer has come in a stream; 0 for nowhere. Blocks.
+    /// Reads a consumer's offset in a stream; 0 for none. Blocks.
     ///
     /// # Errors
-    /// Where the file cannot be read.
+    /// If the file cannot be read.
     pub fn cursor(&self, consumer: &str, session: &SessionId) -> Result<u64, LogError> {
         self.store.cursor(consumer, session)
     }
 
-    /// Stores how far a consumer has come in a stream.
+    /// Stores a consumer's offset in a stream.
     pub fn set_cursor(&self, consumer: &str, session: &SessionId, offset: u64, done: Done) {
         let change = Change::SetCursor { consumer: consumer.to_owned(), session: session.clone(), offset };
         self.store.change(change, done);
     }
 
-    /// Removes what is too much, a little at a time between the appends. One pass: call it now and then. `done` is told when
-    /// the pass is over, or is dropped when the log is closed before.
+    /// Runs one pass of retention, a little at a time between the appends. Call it periodically. `done` is called
+    /// when the pass is over, or dropped if the log is closed before.
     pub fn retain(&self, retention: Retention, done: Done) {
         self.store.retain(retention, done);
     }
 
-    /// Writes a stream as public JSON envelopes, one a line, up to where it stands. What is damaged is left out, with a
-    /// `session:gap` in its place. Blocks.
+    /// Writes a stream up to its current end as public JSON envelopes, one a line. A `session:gap` replaces damaged
+    /// events. Blocks.
     ///
     /// # Errors
-    /// [`LogError::Unknown`] for no such stream, [`LogError::Io`] where `out` fails.
+    /// [`LogError::Unknown`] if there is no such stream, [`LogError::Io`] where `out` fails.
     pub fn export(&self, session: &SessionId, mut out: impl Write) -> Result<Exported, LogError> {
         transfer::export(&*self.store, session, &mut out)
     }
 
-    /// Makes a stream of what an export wrote: all of it, or nothing. It is closed if its last event is `session:ended`.
-    /// Blocks.
+    /// Creates a stream from an export: all of it, or nothing. The stream is closed if its last event is
+    /// `session:ended`. Blocks.
     ///
     /// # Errors
-    /// [`LogError::Exists`] for a session that has a stream, or is being imported. [`LogError::Import`] names the line that is
-    /// no event, not the session's, or not the one that follows.
+    /// [`LogError::Exists`] for a session that has a stream, or is being imported. [`LogError::Import`] with the
+    /// line that is no event, belongs to another session, or does not follow the line before.
     pub fn import(&self, mut input: impl BufRead) -> Result<Imported, LogError> {
         let mut claimed = None;
         let result = transfer::Import::new(&*self.store).run(&mut input, |session| {
@@ -274,15 +282,15 @@ impl EventLog {
         self.importing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was done so far.
+    /// Counts of the work done since the log was opened.
     pub fn metrics(&self) -> Metrics {
         self.store.metrics()
     }
 
-    /// Waits until everything is committed, or has failed, that was queued before. Blocks.
+    /// Waits until everything queued before is committed or has failed. Blocks.
     ///
     /// # Errors
-    /// [`LogError::Deadline`] when it takes longer than that.
+    /// [`LogError::Deadline`] when this takes longer than `deadline`.
     pub fn flush(&self, deadline: Duration) -> Result<(), LogError> {
         self.store.flush(deadline)
     }

@@ -1,7 +1,7 @@
-//! The stored form of events: JSON lines, one each, and what is made of them.
+//! Stored form of events, a JSON line each, and its conversions.
 //!
-//! `{"t":TURN,"d":MS,"v":VERSION,"e":{"stream:text":{"text":"…"}}}`. `t` is left out for no turn, `d` (milliseconds after the
-//! batch's time) for 0, `v` for 1. `e` is the derived form of [`Event`].
+//! `{"t":TURN,"d":MS,"v":VERSION,"e":{"stream:text":{"text":"…"}}}`. `t` is left out where there is no turn, `d`
+//! (milliseconds after the batch's time) for 0, `v` for 1. `e` is the derived form of [`Event`].
 
 use std::{
     sync::Arc,
@@ -12,20 +12,20 @@ use ipc_protocol::{Envelope, Event, Json, SessionId};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-/// The last millisecond that a date of four digits can say.
+/// Last millisecond that a date with a year of four digits can express.
 const LAST_MS: i64 = 253_402_300_799_999;
-/// The longest line, in bytes.
+/// Longest line, in bytes.
 pub(crate) const MAX_BYTES: usize = 64 * 1024 * 1024;
-/// How deep a line may be nested: a document of [`Json`], which is at most 128 deep, and what is around it.
+/// Deepest nesting of a line: a document of [`Json`], at most 128 deep, and its envelope.
 const MAX_DEPTH: usize = 160;
 
-/// Milliseconds since 1970, within what a date can say.
+/// Converts a time to milliseconds since 1970, clamped to what a date can express.
 pub(crate) fn millis(time: SystemTime) -> i64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     i64::try_from(since).unwrap_or(LAST_MS).min(LAST_MS)
 }
 
-/// The time of these milliseconds.
+/// Converts milliseconds since 1970 to a time.
 pub(crate) fn time(millis: i64) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(millis.clamp(0, LAST_MS).unsigned_abs())
 }
@@ -62,7 +62,7 @@ struct Read<E> {
     e: E,
 }
 
-/// Adds the line of an event, with its newline.
+/// Appends an event's line, with its newline, to `out`.
 ///
 /// # Errors
 /// Never for an event that this release can make; serde's error otherwise.
@@ -74,10 +74,10 @@ pub(crate) fn write(out: &mut Vec<u8>, envelope: &Envelope, batch_ms: i64) -> Re
     Ok(())
 }
 
-/// The event of a line. One of a shape that this release does not know is an [`Event::External`].
+/// Parses a line. An event whose shape this release does not know becomes an [`Event::External`].
 ///
 /// # Errors
-/// Where the line is none.
+/// If the line is no event.
 pub(crate) fn read(
     line: &[u8],
     session: &Arc<SessionId>,
@@ -102,7 +102,8 @@ fn read_slowly(line: &[u8]) -> Result<(Option<u64>, i64, Event), serde_json::Err
     Ok((t, d, Event::External { kind: kind.into(), version: v.unwrap_or(1), payload: Json::from(&payload) }))
 }
 
-/// Parses JSON that may be nested deeper than serde_json's own bound, which is that of a document alone.
+/// Parses JSON that may be nested deeper than serde_json's own bound, which only fits a document without its
+/// envelope.
 pub(crate) fn parse_deep<T: DeserializeOwned>(text: &[u8]) -> Result<T, serde_json::Error> {
     let mut parser = serde_json::Deserializer::from_slice(text);
     if depth(text) <= MAX_DEPTH {
@@ -113,7 +114,7 @@ pub(crate) fn parse_deep<T: DeserializeOwned>(text: &[u8]) -> Result<T, serde_js
     Ok(value)
 }
 
-/// How deep `text` is nested.
+/// Returns the nesting depth of `text`.
 fn depth(text: &[u8]) -> usize {
     let (mut depth, mut deepest, mut quoted, mut escaped) = (0_usize, 0, false, false);
     for byte in text {
@@ -132,19 +133,19 @@ fn depth(text: &[u8]) -> usize {
     deepest
 }
 
-/// Makes public envelopes of stored lines, without looking into their payloads.
+/// Converts stored lines to public envelopes without parsing their payloads.
 #[derive(Debug)]
 pub(crate) struct Public {
     session: Arc<SessionId>,
-    /// A time and its text: most events of a batch share it.
+    /// Cached time and its text: most events of a batch share it.
     stamp: (i64, String),
 }
 
-/// A stored line, taken apart.
+/// Stored line, taken apart.
 struct Parts<'a> {
     turn: Option<&'a str>,
     after_ms: i64,
-    /// Before, within and after the type; each is JSON text without quotes.
+    /// Text before, within and after the type; each is JSON text without quotes.
     kind: [&'a str; 3],
     version: &'a str,
     payload: &'a str,
@@ -155,10 +156,10 @@ impl Public {
         Self { session: Arc::new(session.clone()), stamp: (0, String::from("1970-01-01T00:00:00.000Z")) }
     }
 
-    /// Adds the public form of a stored line, with its newline.
+    /// Appends the public form of a stored line, with its newline, to `out`.
     ///
     /// # Errors
-    /// Where the line is none.
+    /// If the line is no event.
     pub(crate) fn write(
         &mut self,
         out: &mut Vec<u8>,
@@ -193,7 +194,7 @@ impl Public {
     }
 }
 
-/// An offset as 20 digits.
+/// Formats an offset as 20 digits.
 fn digits(mut offset: u64) -> [u8; 20] {
     let mut text = [b'0'; 20];
     for digit in text.iter_mut().rev() {
@@ -203,7 +204,7 @@ fn digits(mut offset: u64) -> [u8; 20] {
     text
 }
 
-/// Takes a line apart that [`write()`] has made. `None` for any other.
+/// Takes apart a line made by [`write()`]. `None` for any other.
 fn take_apart(line: &str) -> Option<Parts<'_>> {
     let mut rest = line.strip_prefix('{')?;
     let turn = field(&mut rest, r#""t":"#);
@@ -229,14 +230,14 @@ fn take_apart(line: &str) -> Option<Parts<'_>> {
     }
 }
 
-/// Takes `key` and the number behind it, with its comma.
+/// Takes `key`, the number behind it and the comma that follows.
 fn field<'a>(rest: &mut &'a str, key: &str) -> Option<&'a str> {
     let (value, after) = rest.strip_prefix(key)?.split_once(',')?;
     *rest = after;
     Some(value)
 }
 
-/// Takes a JSON string: what is between its quotes, as it stands, and what comes after it.
+/// Takes a JSON string. Returns the raw text between its quotes, and the text after it.
 fn string(text: &str) -> Option<(&str, &str)> {
     let inner = text.strip_prefix('"')?;
     let mut from = 0;
@@ -245,7 +246,7 @@ fn string(text: &str) -> Option<(&str, &str)> {
         if inner.as_bytes()[at] == b'"' {
             return Some((&inner[..at], &inner[at + 1..]));
         }
-        // What is escaped is one byte at least; a quote among its others would be none.
+        // An escape covers at least one byte; skip that byte, since a quote there does not end the string.
         from = at + 2;
         if from > inner.len() {
             return None;

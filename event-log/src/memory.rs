@@ -13,7 +13,7 @@ use crate::{
     store::{Change, Store, Target},
 };
 
-/// Streams in memory. Everything is done on the caller's thread, `done` included.
+/// Store in memory. Everything runs on the caller's thread, `done` included.
 #[derive(Debug)]
 pub(crate) struct Memory {
     limits: MemoryLimits,
@@ -26,7 +26,7 @@ struct State {
     imports: HashMap<SessionId, Stream>,
     sessions: BTreeMap<SessionId, String>,
     beat: Option<Beat>,
-    /// Of the last event appended, whichever stream's.
+    /// Position of the last event appended to any stream.
     position: u64,
     metrics: Metrics,
 }
@@ -34,7 +34,7 @@ struct State {
 #[derive(Debug, Default)]
 struct Stream {
     events: VecDeque<Arc<Envelope>>,
-    /// Those of `events`.
+    /// Positions of `events`, in the same order.
     positions: VecDeque<u64>,
     last: u64,
     bytes: usize,
@@ -100,13 +100,13 @@ impl Stream {
         }
     }
 
-    /// The events at positions greater than `from`.
+    /// Returns the events at positions greater than `from`.
     fn beyond(&self, from: u64) -> impl Iterator<Item = (u64, &Arc<Envelope>)> {
         let begin = self.positions.partition_point(|position| *position <= from);
         self.positions.range(begin..).copied().zip(self.events.range(begin..))
     }
 
-    /// The events after `from`, up to the limit.
+    /// Returns the events after `from`, up to the limit.
     fn after(&self, from: u64, limit: Limit) -> impl Iterator<Item = &Arc<Envelope>> {
         let begin = self.events.partition_point(|event| event.offset <= from);
         let mut bytes = 0;

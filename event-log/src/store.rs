@@ -1,4 +1,4 @@
-//! What a store of events does. There are two: memory, and SQLite.
+//! Interface of an event store. Two implement it: memory and SQLite.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,10 +6,10 @@ use ipc_protocol::{Envelope, SessionId};
 
 use crate::{Batch, Beat, Damage, Done, Full, Head, Limit, Lines, LogError, Metrics, Page, Retention};
 
-/// A change that is no append.
+/// Change other than an append.
 #[derive(Debug)]
 pub(crate) enum Change {
-    /// Nothing: for who waits until everything before it is done.
+    /// No change: its callback runs once everything before it is done.
     Nothing,
     Close(SessionId),
     Delete(SessionId),
@@ -21,18 +21,18 @@ pub(crate) enum Change {
         session: SessionId,
         offset: u64,
     },
-    /// What was imported becomes a stream; closed, or not.
+    /// Turns an import into a stream; `true` closes it.
     Publish(SessionId, bool),
-    /// What was imported is thrown away.
+    /// Discards an import.
     Discard(SessionId),
 }
 
-/// Where a batch goes.
+/// Destination of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// To its session's stream.
+    /// Stream of the batch's session.
     Stream,
-    /// To what is imported and nobody sees until it is published.
+    /// Import, invisible until it is published.
     Import,
 }
 
@@ -55,6 +55,7 @@ pub(crate) trait Store: Send + Sync {
     fn retain(&self, retention: Retention, done: Done);
     fn metrics(&self) -> Metrics;
     fn flush(&self, deadline: Duration) -> Result<(), LogError>;
-    /// Whether what comes is to be committed together with what comes next; each `true` is followed by a `false`.
+    /// Starts (`true`) or ends (`false`) holding changes back, to commit them with those that follow. Each `true`
+    /// is followed by a `false`.
     fn hold(&self, _hold: bool) {}
 }

@@ -1,4 +1,4 @@
-//! Streams out of a log and into it, as public JSON envelopes, one a line.
+//! Export and import of streams, as public JSON envelopes, one a line.
 
 use std::{
     io::{self, BufRead, Read as _, Write},
@@ -15,12 +15,12 @@ use crate::{
     store::{Change, Store, Target},
 };
 
-/// The longest line that is imported, in bytes: an envelope around the longest that is stored.
+/// Longest line accepted by an import, in bytes: an envelope around the longest stored line.
 const MAX_LINE: u64 = line::MAX_BYTES as u64 + 4096;
-/// What is appended at once.
+/// Bounds of one appended batch.
 const BATCH_EVENTS: usize = 4096;
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
-/// How long one step waits for the writer.
+/// Time that one step waits for the writer.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 pub(crate) fn export(store: &dyn Store, session: &SessionId, out: &mut dyn Write) -> Result<Exported, LogError> {
@@ -47,7 +47,7 @@ pub(crate) fn export(store: &dyn Store, session: &SessionId, out: &mut dyn Write
     Ok(exported)
 }
 
-/// Stands for what cannot be read: at the offset of the last event lost.
+/// Returns the `session:gap` line for events that cannot be read, at the offset of the last one lost.
 fn gap_line(session: &SessionId, lost: Gap) -> String {
     let created_at = SystemTime::now();
     let session = Arc::new(session.clone());
@@ -59,7 +59,7 @@ fn io_error(operation: &'static str, error: io::Error) -> LogError {
     LogError::Io { path: "(the exported stream)".into(), operation, cause: Cause::new(error) }
 }
 
-/// An import that nobody sees before it is whole.
+/// Import in progress; invisible until it is complete.
 pub(crate) struct Import<'a> {
     store: &'a dyn Store,
     line: u64,
@@ -69,9 +69,9 @@ pub(crate) struct Import<'a> {
 struct Incoming {
     session: Arc<SessionId>,
     first: u64,
-    /// Offset that comes next.
+    /// Offset of the next event.
     next: u64,
-    /// Of the batch in the making.
+    /// First offset of the batch in the making.
     begin: u64,
     events: Vec<Arc<Envelope>>,
     bytes: usize,
@@ -83,7 +83,7 @@ impl<'a> Import<'a> {
         Self { store, line: 0, stream: None }
     }
 
-    /// Reads all lines. `claim` is asked once, as soon as the session is known.
+    /// Reads all lines. Calls `claim` once, as soon as the session is known.
     pub(crate) fn run(
         mut self,
         input: &mut dyn BufRead,
@@ -118,7 +118,7 @@ impl<'a> Import<'a> {
         Err(LogError::Import { line: self.line, detail: detail.into() })
     }
 
-    /// The next line that is not empty. Says whether there is one.
+    /// Reads the next line that is not empty. Returns false at the end.
     fn next_line(&mut self, input: &mut dyn BufRead, text: &mut Vec<u8>) -> Result<bool, LogError> {
         loop {
             text.clear();
@@ -178,7 +178,7 @@ impl<'a> Import<'a> {
         }
         let expected = stream.next;
         if *offset != expected {
-            // A gap may stand for what is missing: then it begins a batch.
+            // A gap may replace missing events: it begins a batch then.
             if !(*offset > expected && matches!(event, Event::SessionGap(gap) if gap.from == expected)) {
                 return self.refuse(format!("its offset is {offset}, {expected} comes next"));
             }
@@ -232,7 +232,7 @@ fn wait(told: &mpsc::Receiver<Result<(), LogError>>) -> Result<(), LogError> {
 }
 
 impl Incoming {
-    /// What has come since the last batch.
+    /// Takes the events since the last batch.
     fn batch(&mut self) -> Batch {
         let events = std::mem::take(&mut self.events);
         let first = std::mem::replace(&mut self.begin, self.next);

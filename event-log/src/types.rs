@@ -1,4 +1,4 @@
-//! What goes into a log, and what comes out.
+//! Data that goes into a log, and that comes out.
 
 use std::{fmt, sync::Arc, time::Duration, time::SystemTime};
 
@@ -6,41 +6,41 @@ use ipc_protocol::{Envelope, Gap, SessionId};
 
 use crate::LogError;
 
-/// Told once, when a change is committed or has failed.
+/// Callback, called once when a change is committed or has failed.
 pub type Done = Box<dyn FnOnce(Result<(), LogError>) + Send>;
 
-/// Events of one stream that are appended together: all of them, or none.
+/// Events of one stream that are appended together: all or none.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// Whose stream.
+    /// Session whose stream the batch belongs to.
     pub session: Arc<SessionId>,
-    /// When it was made.
+    /// Time at which the batch was made.
     pub created_at: SystemTime,
-    /// The stream's next offset: that of the first event. It may be less where that event is a `session:gap` which tells of
-    /// everything from here to itself.
+    /// Stream's next offset: that of the first event. May be less where the first event is a `session:gap` that
+    /// covers everything from here to itself.
     pub first: u64,
-    /// The events, with offsets that follow each other. May be empty: then only `source` and `cursor` are stored.
+    /// Events, with consecutive offsets. May be empty: then only `source` and `cursor` are stored.
     pub events: Vec<Arc<Envelope>>,
-    /// The sender's own number of the last of its messages in this batch; 0 for none.
+    /// Sender's own number of the last of its messages in this batch; 0 for none.
     pub source: u64,
-    /// A consumer of this stream, and the offset that it has come to: stored with the batch, or not at all.
+    /// Consumer of this stream and the offset it has reached: stored with the batch, or not at all.
     pub cursor: Option<(String, u64)>,
 }
 
-/// A sign of life of the one who has the log.
+/// Heartbeat of the log's owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Beat {
-    /// Who that is.
+    /// Name of the owner.
     pub host: String,
-    /// When it was alive; kept to the millisecond.
+    /// Time at which the owner was alive; kept to the millisecond.
     pub at: SystemTime,
 }
 
-/// The queue is full: the batch comes back, and nothing was done.
+/// Refusal of a batch because the queue is full; nothing was done.
 pub struct Full {
-    /// The batch.
+    /// Batch that was refused.
     pub batch: Batch,
-    /// Whom to tell.
+    /// Callback of the batch; it was not called.
     pub done: Done,
 }
 
@@ -50,10 +50,10 @@ impl fmt::Debug for Full {
     }
 }
 
-/// How much is read at once. At least one event is, whatever its size.
+/// Bounds of one read. At least one event is read, whatever its size.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
-    /// Events.
+    /// Number of events.
     pub events: usize,
     /// Bytes of their stored form.
     pub bytes: usize,
@@ -65,21 +65,21 @@ impl Default for Limit {
     }
 }
 
-/// A piece of a stream.
+/// Consecutive events of a stream.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
-    /// The events, in order.
+    /// Events, in order.
     pub events: Vec<Arc<Envelope>>,
-    /// Offset of the first event that is kept; one more than `last` where none is.
+    /// Offset of the first event that is kept; one more than `last` if none is.
     pub first_kept: u64,
     /// Offset of the stream's last event when the page was read; 0 for none.
     pub last: u64,
-    /// Whether nothing comes after `last`.
+    /// True when nothing comes after `last`.
     pub closed: bool,
 }
 
 impl Page {
-    /// What lies between `from`, after which was read, and what was found.
+    /// Returns the gap between `from`, the start of the read, and the first event found.
     pub fn gap(&self, from: u64) -> Option<Gap> {
         let next = self.events.first().map_or(self.first_kept, |event| event.offset);
         let first = from.saturating_add(1);
@@ -90,58 +90,58 @@ impl Page {
 /// A piece of a stream as public JSON: one envelope a line.
 #[derive(Clone, Debug, Default)]
 pub struct Lines {
-    /// The lines, each with its newline.
+    /// JSON lines, each with its newline.
     pub bytes: Vec<u8>,
-    /// How many.
+    /// Number of lines.
     pub events: usize,
-    /// Offset of the last line's event: where reading goes on. The `from` that was asked for, where there is no line.
+    /// Offset of the last line's event, from which reading continues. The requested `from`, if there is no line.
     pub next: u64,
-    /// As in [`Page`].
+    /// Same as in [`Page`].
     pub first_kept: u64,
-    /// As in [`Page`].
+    /// Same as in [`Page`].
     pub last: u64,
-    /// As in [`Page`].
+    /// Same as in [`Page`].
     pub closed: bool,
 }
 
-/// Where a stream stands.
+/// Current bounds and size of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
-    /// Offset of the first event that is kept; one more than `last` where none is.
+    /// Offset of the first event that is kept; one more than `last` if none is.
     pub first: u64,
-    /// Offset of its last event; 0 for none.
+    /// Offset of the last event; 0 for none.
     pub last: u64,
-    /// Whether nothing can be appended any more.
+    /// True when nothing can be appended any more.
     pub closed: bool,
-    /// The greatest `source` of its batches.
+    /// Greatest `source` of the stream's batches.
     pub source: u64,
-    /// Bytes of what is kept.
+    /// Bytes of the events that are kept.
     pub bytes: u64,
 }
 
-/// What is kept. Whole batches go, the oldest first. `None` is no bound.
+/// Bounds on the events kept. The oldest whole batches are removed first. `None` is no bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// Batches older than this go.
+    /// Age beyond which batches are removed.
     pub max_age: Option<Duration>,
     /// Events of each stream. Its newest batch stays.
     pub max_events_per_session: Option<u64>,
     /// Bytes of each stream. Its newest batch stays.
     pub max_bytes_per_session: Option<u64>,
-    /// Events of all streams together: the oldest batch goes first, whichever stream it is of.
+    /// Events of all streams together: the oldest batch of all is removed first.
     pub max_events_total: Option<u64>,
     /// Bytes of all streams together, in the same way.
     pub max_bytes_total: Option<u64>,
 }
 
-/// What a log has done since it was opened.
+/// Counters of a log since it was opened.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     /// Transactions, of any number of batches each.
     pub commits: u64,
     /// Events appended.
     pub events: u64,
-    /// Bytes of them.
+    /// Bytes of the events appended.
     pub bytes: u64,
     /// Transactions that failed.
     pub failures: u64,
@@ -149,36 +149,36 @@ pub struct Metrics {
     pub removed: u64,
     /// Bytes that wait to be committed.
     pub queue_bytes: usize,
-    /// Why the last failed transaction failed; `None` after one that did not.
+    /// Error of the last transaction, if it failed; `None` after one that succeeded.
     pub last_error: Option<LogError>,
 }
 
-/// What an import brought.
+/// Result of an import.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Imported {
-    /// Whose stream.
+    /// Session whose stream was imported.
     pub session: SessionId,
-    /// Offset of its first event.
+    /// Offset of the stream's first event.
     pub first: u64,
-    /// Offset of its last event.
+    /// Offset of the stream's last event.
     pub last: u64,
 }
 
-/// What an export wrote.
+/// Result of an export.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exported {
-    /// Lines.
+    /// Number of lines written for readable events.
     pub events: u64,
-    /// What could not be read: damaged. A `session:gap` stands for each.
+    /// Damaged events that could not be read. A `session:gap` was written for each.
     pub lost: Vec<Gap>,
 }
 
-/// What a memory log keeps of each stream: its newest events, at least one.
+/// Bounds of each stream in a memory log. The newest events are kept, at least one.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryLimits {
-    /// Events.
+    /// Number of events.
     pub events: usize,
-    /// Bytes, as [`ipc_protocol::Event::weight`] counts them.
+    /// Bytes, as counted by [`ipc_protocol::Event::weight`].
     pub bytes: usize,
 }
 
@@ -188,18 +188,18 @@ impl Default for MemoryLimits {
     }
 }
 
-/// How a log in a file is kept.
+/// Settings of a log in a file.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Bytes that may wait for the writer. One batch more may be taken, of any size.
+    /// Bytes that may wait for the writer. One more batch, of any size, is accepted below this.
     pub queue_bytes: usize,
-    /// Connections for readers. One reader more waits.
+    /// Number of connections for readers. Further readers wait.
     pub readers: usize,
-    /// How long a reader waits for a connection, or for SQLite.
+    /// Time that a reader waits for a connection, or for SQLite.
     pub read_deadline: Duration,
-    /// How long the writer waits for another program that has the file, before what it was to write fails.
+    /// Time that the writer waits for another program that has the file locked, before its transaction fails.
     pub write_deadline: Duration,
-    /// Pages that the file may have; `None` for no bound of its own. For tests of a full disk.
+    /// Pages that the file may have; `None` for no bound beyond SQLite's. For tests of a full disk.
     pub max_pages: Option<u32>,
 }
 

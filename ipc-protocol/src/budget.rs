@@ -1,4 +1,4 @@
-//! What a session may take of a model.
+//! Budget of a session for its model.
 
 use std::{fmt, str::FromStr};
 
@@ -11,25 +11,25 @@ pub struct Usd {
 }
 
 impl Usd {
-    /// So many millionths of a dollar.
+    /// Creates an amount from millionths of a dollar.
     pub const fn from_millionths(millionths: u64) -> Self {
         Self { millionths }
     }
 
-    /// In millionths of a dollar.
+    /// Returns the amount in millionths of a dollar.
     pub const fn millionths(self) -> u64 {
         self.millionths
     }
 
-    /// The nearest amount to `dollars`; `None` for a negative one, or one that is none.
+    /// Returns the amount nearest to `dollars`; `None` if that is negative, above a billion, or not a number.
     pub fn from_dollars(dollars: f64) -> Option<Self> {
         let millionths = (dollars * 1e6).round();
-        // A billion dollars: far beyond that not every millionth has an `f64` of its own.
+        // A billion dollars: far beyond that an `f64` cannot represent every millionth.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
         (0.0..=1e15).contains(&millionths).then_some(Self { millionths: millionths as u64 })
     }
 
-    /// In dollars.
+    /// Returns the amount in dollars.
     pub fn dollars(self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "it is for people")]
         let millionths = self.millionths as f64;
@@ -43,7 +43,7 @@ impl fmt::Display for Usd {
     }
 }
 
-/// Text that is no amount of money.
+/// Error for text that is no amount of money.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{0:?} is no amount of US dollars: write 0.25, 3 or 12.50")]
 pub struct InvalidUsd(String);
@@ -73,25 +73,25 @@ impl<'de> Deserialize<'de> for Usd {
     }
 }
 
-/// What is done when a budget is used up. Whatever it is, it is told.
+/// Action when a budget is used up. Each emits the event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum BudgetAction {
-    /// The event only.
+    /// Emits the event only.
     Warn,
-    /// The running turn goes on; further prompts are refused.
+    /// Lets the running turn continue, and refuses further prompts.
     RefusePrompts,
-    /// The running turn is aborted, and further prompts are refused.
+    /// Aborts the running turn, and refuses further prompts.
     #[default]
     EndTurn,
-    /// The session is ended.
+    /// Ends the session.
     EndSession,
 }
 
-/// What the turns of a session may take together, as its agent counts it. Agents tell at the end of a turn, some in the middle
-/// of it too (after each request to the model): a turn can pass a budget by what it takes up to there.
+/// Bounds on all turns of a session together, as its agent counts. Agents report at the end of a turn, and some
+/// also during it (after each request to the model): a turn can exceed a budget by its usage up to that report.
 ///
-/// Whether tokens that came from a cache are among the input is the agent's to say; `cost_usd` is for those that tell a cost.
+/// The agent decides if tokens from a cache count as input. `cost_usd` is for agents that report a cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Budget {
@@ -99,23 +99,23 @@ pub struct Budget {
     pub input_tokens: Option<u64>,
     /// Tokens written.
     pub output_tokens: Option<u64>,
-    /// Both together.
+    /// Tokens read and written.
     pub total_tokens: Option<u64>,
-    /// In US dollars.
+    /// Cost in US dollars.
     pub cost_usd: Option<Usd>,
-    /// What is done when one of these is used up.
+    /// Action when one of these is used up.
     pub action: BudgetAction,
 }
 
-/// Which part of a [`Budget`].
+/// Part of a [`Budget`], with its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum BudgetKind {
-    /// Tokens.
+    /// Number of tokens read.
     InputTokens,
-    /// Tokens.
+    /// Number of tokens written.
     OutputTokens,
-    /// Tokens.
+    /// Number of tokens read and written.
     TotalTokens,
     /// Millionths of a US dollar.
     Cost,
@@ -132,17 +132,17 @@ impl fmt::Display for BudgetKind {
     }
 }
 
-/// A budget was used up.
+/// Report of a budget that was used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BudgetExceeded {
-    /// Which.
+    /// Part of the budget.
     pub budget: BudgetKind,
-    /// What was allowed, in the unit of its kind.
+    /// Allowed value, in the unit of its kind.
     pub value: u64,
-    /// What was taken by then.
+    /// Value measured by then.
     pub measured: u64,
-    /// What is done about it.
+    /// Action taken.
     pub action: BudgetAction,
 }
 

@@ -1,18 +1,18 @@
-//! Frames and their content: the one place that knows bincode.
+//! Frames and their content: the only place that uses bincode.
 //!
-//! On a stream a frame is `u32` length (little-endian, of what follows) + one flag byte + payload; on a packet socket
-//! a frame is a packet, without the length. A message that does not fit one frame goes on in further frames. A whole
-//! message may come between two of them, so that a kill overtakes a long prompt ([`Outbox`]).
+//! On a stream a frame is `u32` length (little-endian, of the rest) + one flag byte + payload; on a packet socket a
+//! frame is a packet, without the length. A message that does not fit one frame continues in further frames. A
+//! whole message may come between two of them, so that a kill overtakes a long prompt ([`Outbox`]).
 //!
-//! Integers have a fixed size, so the bytes a message claims while it is decoded are the bytes it has: a limit on the
-//! one is a limit on the other, and a hostile length never makes anything wait or reserve for it. What is kept of an
-//! unfinished message is at most [`MAX_MESSAGE`]. Beside that, decoding reserves at most 1 MiB ahead for each list that
-//! another one contains (serde's bound), and a value is larger than its bytes by a small factor (24 bytes for an empty
-//! string of 8).
+//! Integers have a fixed size, so the bytes that a message claims while it is decoded are the bytes it has: one
+//! limit bounds both, and a hostile length never causes a wait or a reservation. At most [`MAX_MESSAGE`] of an
+//! unfinished message is kept. Besides that, decoding reserves at most 1 MiB ahead for each list that another one
+//! contains (serde's bound), and a value is larger than its bytes by a small factor (24 bytes for an empty string
+//! of 8).
 
 use serde::{Serialize, de::DeserializeOwned};
 
-/// Longest frame in bytes, flag byte included, length not.
+/// Longest frame in bytes, including the flag byte but not the length.
 pub const MAX_FRAME: usize = 64 * 1024;
 /// Longest message in bytes.
 pub const MAX_MESSAGE: usize = 16 * 1024 * 1024;
@@ -21,44 +21,44 @@ const LENGTH: usize = 4;
 const HEADER: usize = LENGTH + 1;
 const PAYLOAD: usize = MAX_FRAME - 1;
 
-/// The frame is a message.
+/// Flag of a frame that is a complete message.
 const WHOLE: u8 = 0;
-/// The message goes on in the next frame that is not [`WHOLE`].
+/// Flag of a fragment whose message continues in the next frame that is not [`WHOLE`].
 const MORE: u8 = 1;
-/// The message ends here.
+/// Flag of a message's last fragment.
 const LAST: u8 = 2;
 
-/// Bytes that are not what they should be. After one of these the connection is of no further use.
+/// Error in received or sent bytes. The connection is of no further use after one.
 #[derive(Debug, thiserror::Error)]
 pub enum CodecError {
     /// A frame claims to be longer than allowed, or empty.
     #[error("frame of {len} bytes (allowed: 1 to {MAX_FRAME})")]
     FrameLength {
-        /// What it claims.
+        /// Claimed length.
         len: usize,
     },
     /// A message is longer than allowed.
     #[error("message of more than {MAX_MESSAGE} bytes ({len})")]
     MessageLength {
-        /// How long it is, so far as known.
+        /// Length of the message, as far as known.
         len: usize,
     },
-    /// No such kind of frame.
+    /// The flag of a frame is unknown.
     #[error("frame with unknown flag {0}")]
     Flag(u8),
-    /// The message ends before its frame does.
+    /// Bytes are left in the frame after its message.
     #[error("{0} bytes left over after a message")]
     Trailing(usize),
-    /// The bytes are no such message.
+    /// The bytes are not a message of the expected type.
     #[error("undecodable message of {len} bytes: {source}")]
     Decode {
-        /// How many bytes there were.
+        /// Number of bytes.
         len: usize,
-        /// What bincode says.
+        /// Error of bincode.
         #[source]
         source: Box<bincode::error::DecodeError>,
     },
-    /// The message cannot be encoded: a path that is not UTF-8, say.
+    /// The message cannot be encoded, for example because a path is not UTF-8.
     #[error("unencodable message: {0}")]
     Encode(#[source] Box<bincode::error::EncodeError>),
 }
@@ -70,7 +70,7 @@ const CONFIG: Config = bincode::config::standard().with_fixed_int_encoding();
 /// Appends `message` to `out` as one frame or more.
 ///
 /// # Errors
-/// [`CodecError::MessageLength`] and [`CodecError::Encode`]; `out` is then as it was.
+/// [`CodecError::MessageLength`] and [`CodecError::Encode`]; `out` is unchanged then.
 pub fn encode<T: Serialize>(message: &T, out: &mut Vec<u8>) -> Result<(), CodecError> {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER]);
@@ -105,7 +105,7 @@ fn write_header(header: &mut [u8], payload: usize, flag: u8) {
     header[LENGTH] = flag;
 }
 
-/// Length of the frame that begins `bytes`, its length field included.
+/// Returns the length of the frame at the start of `bytes`, its length field included.
 ///
 /// # Errors
 /// [`CodecError::FrameLength`]
@@ -118,10 +118,10 @@ fn frame_len(bytes: &[u8]) -> Result<Option<usize>, CodecError> {
     Ok(Some(LENGTH + len))
 }
 
-/// The packets of a message, for a packet socket.
+/// Encodes a message as packets, for a packet socket.
 ///
 /// # Errors
-/// As [`encode`].
+/// Same as [`encode`].
 pub fn encode_packets<T: Serialize>(message: &T) -> Result<Vec<Vec<u8>>, CodecError> {
     let mut frames = Vec::new();
     encode(message, &mut frames)?;
@@ -148,14 +148,14 @@ fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, CodecError> {
     }
 }
 
-/// Puts messages together from frames.
+/// Reassembles messages from frames.
 #[derive(Debug, Default)]
 pub struct Assembler {
     partial: Vec<u8>,
 }
 
 impl Assembler {
-    /// Takes one frame (flag byte and payload: a packet, whole) and returns the message that it completes.
+    /// Takes one frame (flag byte and payload: one packet, complete) and returns the message that it completes.
     ///
     /// # Errors
     /// Any [`CodecError`]; see there.
@@ -172,7 +172,7 @@ impl Assembler {
                     return Err(CodecError::MessageLength { len });
                 }
                 if self.partial.capacity() < len {
-                    // Doubling as `Vec` does, but never beyond the limit.
+                    // Doubles like `Vec`, but never beyond the limit.
                     let capacity = (2 * self.partial.capacity()).clamp(len, MAX_MESSAGE);
                     self.partial.reserve_exact(capacity - self.partial.len());
                 }
@@ -187,7 +187,7 @@ impl Assembler {
     }
 }
 
-/// Decodes what [`encode`] has made, one whole message.
+/// Decodes the output of [`encode`], one complete message.
 ///
 /// # Errors
 /// Any [`CodecError`]; see there.
@@ -204,7 +204,7 @@ pub fn decode_frames<T: DeserializeOwned>(mut frames: &[u8]) -> Result<T, CodecE
     }
 }
 
-/// Bytes read from a stream, and the messages in them.
+/// Buffer of bytes read from a stream, and decoder of the messages in them.
 ///
 /// ```
 /// use ipc_protocol::codec::{encode, Inbox};
@@ -224,9 +224,9 @@ pub struct Inbox {
     assembler: Assembler,
 }
 
-/// What an inbox begins with: enough for a session in which little is said.
+/// Initial size of an inbox: enough for a session with little traffic.
 const SMALL: usize = 4 * 1024;
-/// What it grows to when much comes at once: a few of the longest frames.
+/// Size of an inbox under load: a few of the longest frames.
 const LARGE: usize = 4 * MAX_FRAME;
 
 impl Default for Inbox {
@@ -236,7 +236,7 @@ impl Default for Inbox {
 }
 
 impl Inbox {
-    /// Where to read to: never empty.
+    /// Returns the space to read into: never empty.
     pub fn spare(&mut self) -> &mut [u8] {
         let was_full = self.end == self.buffer.len();
         if self.start > 0 && self.buffer.len() - self.end < self.buffer.len() / 4 {
@@ -249,12 +249,12 @@ impl Inbox {
         &mut self.buffer[self.end..]
     }
 
-    /// Says how much of [`Inbox::spare`] was filled.
+    /// Records the number of bytes read into [`Inbox::spare`].
     pub fn filled(&mut self, len: usize) {
         self.end = (self.end + len).min(self.buffer.len());
     }
 
-    /// The next whole message; `None` until more is read.
+    /// Returns the next complete message; `None` until more is read.
     ///
     /// # Errors
     /// Any [`CodecError`]; see there.
@@ -262,7 +262,8 @@ impl Inbox {
         loop {
             let bytes = &self.buffer[self.start..self.end];
             if bytes.is_empty() {
-                // All of it was read: the next bytes go to the front again, and a full buffer has shown that it may grow.
+                // All bytes are consumed: the next ones go to the front again, unless the buffer is full and so may
+                // grow.
                 if self.end < self.buffer.len() {
                     (self.start, self.end) = (0, 0);
                 }
@@ -286,9 +287,9 @@ impl Inbox {
 pub struct Outbox {
     control: Lane,
     bulk: Lane,
-    /// A place in `bulk` where a frame begins, at or before the next byte to write, until it is walked past it.
+    /// Start of a frame in `bulk`, at or before the next byte to write until [`Outbox::walk`] moves it on.
     boundary: usize,
-    /// Which lane the last [`Outbox::chunk`] was of.
+    /// True if the last [`Outbox::chunk`] came from the control lane.
     chunk_is_control: bool,
 }
 
@@ -308,21 +309,21 @@ impl Outbox {
     /// Queues a message behind all others.
     ///
     /// # Errors
-    /// As [`encode`]; nothing is queued then.
+    /// Same as [`encode`]; nothing is queued then.
     pub fn push<T: Serialize>(&mut self, message: &T) -> Result<(), CodecError> {
         encode(message, &mut self.bulk.bytes)
     }
 
-    /// Queues a message that [`encode`] has made, behind all others.
+    /// Queues an output of [`encode`] behind all other messages.
     pub fn push_encoded(&mut self, frames: &[u8]) {
         self.bulk.bytes.extend_from_slice(frames);
     }
 
-    /// Queues a message before everything that is not control. A message of more than one frame goes to the other
-    /// lane, since fragments of two messages cannot mix.
+    /// Queues a message before everything but control. A message of more than one frame goes to the other lane,
+    /// since fragments of two messages cannot mix.
     ///
     /// # Errors
-    /// As [`encode`]; nothing is queued then.
+    /// Same as [`encode`]; nothing is queued then.
     pub fn push_control<T: Serialize>(&mut self, message: &T) -> Result<(), CodecError> {
         let start = self.control.bytes.len();
         encode(message, &mut self.control.bytes)?;
@@ -333,23 +334,23 @@ impl Outbox {
         Ok(())
     }
 
-    /// How many bytes wait.
+    /// Returns the number of waiting bytes.
     pub fn len(&self) -> usize {
         self.control.rest().len() + self.bulk.rest().len()
     }
 
-    /// Whether nothing waits.
+    /// Returns true if nothing waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What to write next; empty if nothing waits.
+    /// Returns the bytes to write next; empty if nothing waits.
     pub fn chunk(&mut self) -> &[u8] {
         self.chunk_is_control = false;
         if self.control.rest().is_empty() {
             return self.bulk.rest();
         }
-        // A frame that is half written must be finished first, in whichever lane it is.
+        // A half-written frame must be finished first, in whichever lane it is.
         if self.control.written == 0 {
             self.walk();
             if self.boundary > self.bulk.written {
@@ -360,7 +361,7 @@ impl Outbox {
         self.control.rest()
     }
 
-    /// Says how much of the last [`Outbox::chunk`] was written.
+    /// Records the number of bytes of the last [`Outbox::chunk`] that were written.
     pub fn advance(&mut self, len: usize) {
         if self.chunk_is_control {
             self.control.written += len;
@@ -372,7 +373,7 @@ impl Outbox {
         self.bulk.written += len;
         if self.bulk.rest().is_empty() {
             self.bulk.bytes.clear();
-            // A burst's buffer is not kept for good.
+            // Do not keep the buffer of a burst.
             self.bulk.bytes.shrink_to(4 * MAX_FRAME);
             (self.bulk.written, self.boundary) = (0, 0);
         } else if self.bulk.written >= 8 * MAX_FRAME {
@@ -387,7 +388,7 @@ impl Outbox {
     /// Moves `boundary` to the first frame that begins at or behind the next byte to write.
     fn walk(&mut self) {
         while self.boundary < self.bulk.written {
-            // Our own frames: their headers are valid and whole.
+            // Our own frames: their headers are valid and complete.
             let len = frame_len(&self.bulk.bytes[self.boundary..]).ok().flatten();
             self.boundary += len.unwrap_or(self.bulk.bytes.len() - self.boundary);
         }

@@ -1,4 +1,4 @@
-//! What a session is started with.
+//! Configuration of a session.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,14 +29,14 @@ impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for EnvVars {
     }
 }
 
-/// What happens to a session's other processes when its agent exits.
+/// Effect of the agent's exit on the session's other processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum OnAgentExit {
-    /// They are ended (SIGTERM, 500 ms, SIGKILL), and the session ends with a receipt.
+    /// Ends them (SIGTERM, 500 ms, SIGKILL), and ends the session with a receipt.
     #[default]
     Kill,
-    /// They are left until the session is killed.
+    /// Leaves them until the session is killed.
     Keep,
 }
 
@@ -56,16 +56,16 @@ pub enum OnUsageLimit {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum HostDeath {
-    /// It ends.
+    /// Ends the session.
     #[default]
     Kill,
-    /// It goes on with its fork server, and waits for a host with the same state directory. What it says meanwhile is kept.
+    /// Keeps the session with its fork server, to wait for a host with the same state directory. Its messages
+    /// meanwhile are kept.
     Detach {
-        /// How long it waits, in milliseconds; then it ends itself. 24 hours by default.
+        /// Longest wait, in milliseconds; the session ends itself then. 24 hours by default.
         #[serde(default = "HostDeath::default_fetch_within_ms")]
         fetch_within_ms: u64,
-        /// How much of what it says is kept for the next host, in bytes. What is beyond is counted, and lost. 64 MiB by
-        /// default.
+        /// Bytes of messages kept for the next host. Further ones are counted, and lost. 64 MiB by default.
         #[serde(default = "HostDeath::default_spool_bytes")]
         spool_bytes: u64,
     },
@@ -85,33 +85,33 @@ impl HostDeath {
     }
 }
 
-/// Whose home directory the agent has.
+/// Home directory of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Home {
-    /// That of the manager's base environment.
+    /// Home of the manager's base environment.
     Shared,
-    /// One of the session's own, empty at first: no settings, no conversations and no keys of anybody's. It is kept until the
+    /// Home for the session alone, empty at first: no settings, conversations or keys of anybody. Kept until the
     /// session is deleted.
     Own,
 }
 
-/// How to reach an MCP server. `Debug` shows neither arguments nor values.
+/// Connection to an MCP server. `Debug` shows neither arguments nor values.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum McpTransport {
-    /// A program of the agent's that speaks on its standard input and output.
+    /// Program that the agent starts and that speaks on its standard input and output.
     Stdio {
-        /// The program.
+        /// Program to start.
         command: String,
-        /// Its arguments.
+        /// Arguments of the program.
         args: Vec<String>,
-        /// Its environment.
+        /// Environment of the program.
         env: EnvVars,
     },
-    /// A server that is already running.
+    /// Server that is already running.
     Http {
-        /// Its address.
+        /// Address of the server.
         url: String,
         /// Headers of each request; values are hidden in `Debug`.
         headers: EnvVars,
@@ -131,17 +131,17 @@ impl fmt::Debug for McpTransport {
     }
 }
 
-/// An MCP server that the agent may use.
+/// MCP server that the agent may use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct McpServer {
-    /// The name the agent shows its tools under.
+    /// Name under which the agent shows its tools.
     pub name: String,
-    /// How to reach it.
+    /// Connection to the server.
     pub transport: McpTransport,
 }
 
-/// What a session is started with. Only `agent` is needed; in JSON every other field may be left out.
+/// Configuration of a session. Only `agent` is required; in JSON every other field may be left out.
 ///
 /// ```
 /// use ipc_protocol::AgentSessionConfig;
@@ -158,18 +158,18 @@ pub struct AgentSessionConfig {
     /// Name of the session; a fresh UUIDv7 by default.
     #[serde(default = "SessionId::mint")]
     pub session_id: SessionId,
-    /// Which agent: the id of a catalog row.
+    /// Id of the agent's catalog row.
     pub agent: String,
     /// Program and arguments, for agents whose row leaves them open (`command`, `acp`); else added to the row's.
     #[serde(default)]
     pub command: Vec<String>,
-    /// Label: what the agent is for (`execution`, `plan`, …).
+    /// Label: purpose of the agent (`execution`, `plan`, …).
     #[serde(default)]
     pub agent_type: Option<String>,
-    /// Label: for whom it runs.
+    /// Label: user of the session.
     #[serde(default)]
     pub user_id: Option<String>,
-    /// Label: in which workspace.
+    /// Label: workspace of the session.
     #[serde(default)]
     pub workspace_id: Option<String>,
     /// Working directory, absolute; the host's own by default.
@@ -190,70 +190,70 @@ pub struct AgentSessionConfig {
     /// MCP servers passed to the agent.
     #[serde(default)]
     pub mcp_servers: Vec<McpServer>,
-    /// Who answers permission requests.
+    /// Default answer to permission requests.
     #[serde(default)]
     pub permission_mode: PermissionMode,
     /// Turns after which the session takes no further prompt.
     #[serde(default)]
     pub max_turns: Option<u32>,
-    /// Limits.
+    /// Limits on the session's resources.
     #[serde(default)]
     pub limits: Limits,
-    /// What becomes of the agent's processes when it exits.
+    /// Effect of the agent's exit on its processes.
     #[serde(default)]
     pub on_agent_exit: OnAgentExit,
-    /// What becomes of it when its host dies. To be detached needs a state directory.
+    /// Effect of the host's death. Detaching needs a state directory.
     #[serde(default)]
     pub on_host_death: HostDeath,
-    /// How permission requests are answered before the mode is asked.
+    /// Permission rules, which apply before the mode.
     #[serde(default)]
     pub permissions: PermissionPolicy,
-    /// The profile that gives what is not said here: its name in the manager.
+    /// Profile for the settings left out here: its name in the manager.
     #[serde(default)]
     pub profile: Option<String>,
-    /// The model configuration (provider, address, key) to use: its name in the manager.
+    /// Model configuration (provider, address, key) to use: its name in the manager.
     #[serde(default)]
     pub model_config: Option<String>,
     /// Mode to work in: `build`, `plan`, or one of the agent's own.
     #[serde(default)]
     pub mode: Option<String>,
-    /// How hard to think: `off`, `low`, `medium`, `high`, or one of the agent's own.
+    /// Thinking level: `off`, `low`, `medium`, `high`, or one of the agent's own.
     #[serde(default)]
     pub thinking: Option<String>,
-    /// The conversation to go on with.
+    /// Conversation to continue.
     #[serde(default)]
     pub resume: Option<Resume>,
-    /// Whether the agent keeps nothing of the conversation.
+    /// True if the agent keeps nothing of the conversation.
     #[serde(default)]
     pub ephemeral: bool,
-    /// Whose home directory it has; `null` for its own where a model configuration is used, else the shared one.
+    /// Home directory; `null` for an own one if a model configuration is used, else the shared one.
     #[serde(default)]
     pub home: Option<Home>,
     /// Address of a running server to connect to, for an agent that has one; the agent is not started then.
     #[serde(default)]
     pub endpoint: Option<String>,
-    /// Whether each line of the agent's own is an event too; `null` for yes where the agent has turns.
+    /// True to emit each line of the agent's own as an event too; `null` for yes if the agent has turns.
     #[serde(default)]
     pub verbatim: Option<bool>,
-    /// The clocks.
+    /// Clocks of the session.
     #[serde(default)]
     pub timeouts: Timeouts,
-    /// Whether the first prompt tells the agent its session and that it must not start itself again.
+    /// True if the first prompt names the session to the agent, and forbids it to start itself again.
     #[serde(default)]
     pub runtime_context: bool,
-    /// How many sessions deep the caller itself is: 0 outside any.
+    /// Number of sessions around the caller itself: 0 outside any.
     #[serde(default)]
     pub depth: u32,
-    /// What becomes of it beyond one life of its agent.
+    /// Lifecycle beyond one incarnation of the agent.
     #[serde(default)]
     pub lifecycle: Lifecycle,
-    /// Which layers hold it; `null` for the manager's default.
+    /// Containment layers; `null` for the manager's default.
     #[serde(default)]
     pub containment: Option<Containment>,
-    /// What protects everybody else from it.
+    /// Protection of everything else from the session.
     #[serde(default)]
     pub hardening: Hardening,
-    /// What it may take of its model.
+    /// Budget for the model.
     #[serde(default)]
     pub budget: Budget,
     /// The agent's own sandbox around its tools; `null` for what its user has set, else the strongest that lets it work in its
@@ -269,7 +269,7 @@ pub struct AgentSessionConfig {
 }
 
 impl AgentSessionConfig {
-    /// A session of `agent` with a fresh id and defaults.
+    /// Creates a session of `agent` with a fresh id and defaults.
     pub fn new(agent: impl Into<String>) -> Self {
         Self {
             session_id: SessionId::mint(),
@@ -314,8 +314,8 @@ impl AgentSessionConfig {
 }
 
 impl AgentSessionConfig {
-    /// The same without what may be secret: values of environment variables and MCP headers whose names sound like a key's, a
-    /// password's or a token's, and the login in the address of a server.
+    /// Returns a copy without possible secrets: environment variables whose names suggest a key, a password or a
+    /// token, all headers of MCP servers, and the login in the address of a server.
     #[must_use]
     pub fn without_secrets(&self) -> Self {
         let mut config = self.clone();
@@ -333,8 +333,9 @@ impl AgentSessionConfig {
         config
     }
 
-    /// What [`AgentSessionConfig::without_secrets`] leaves out, by name: a variable's own, `mcpServers.NAME.KEY` for those and
-    /// the headers of an MCP server, `mcpServers.NAME.url` and `endpoint` for the login in an address.
+    /// Names the secrets that [`AgentSessionConfig::without_secrets`] leaves out: a variable's own name,
+    /// `mcpServers.NAME.KEY` for a variable or header of an MCP server, `mcpServers.NAME.url` and `endpoint` for
+    /// the login in an address.
     pub fn secrets(&self) -> Vec<String> {
         let kept = self.without_secrets();
         let left_out = |all: &EnvVars, kept: &EnvVars| -> Vec<String> {
@@ -357,7 +358,7 @@ impl AgentSessionConfig {
     }
 }
 
-/// What is in the name of a variable that holds a secret.
+/// Parts of a variable's name that suggest a secret.
 const SECRET: [&str; 7] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "AUTH"];
 
 fn forget_secrets(env: &mut EnvVars) {
@@ -368,7 +369,7 @@ fn forget_secrets(env: &mut EnvVars) {
 }
 
 impl fmt::Debug for AgentSessionConfig {
-    /// Without what may be secret: environment values, arguments and the system prompt.
+    /// Hides possible secrets: environment values, arguments and the system prompt.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AgentSessionConfig")
             .field("session_id", &self.session_id)
@@ -412,7 +413,7 @@ impl fmt::Debug for AgentSessionConfig {
     }
 }
 
-/// An address without what stands before its `@`.
+/// Removes the login, up to the `@`, from an address.
 fn without_login(url: &str) -> String {
     match (url.split_once("://"), url.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),

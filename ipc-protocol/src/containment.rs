@@ -1,4 +1,4 @@
-//! How a session is held together: what was asked for, and what the machine gave.
+//! Containment of a session: the requested layers, and those in force.
 
 use std::{fmt, str::FromStr};
 
@@ -6,27 +6,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Layer, LimitInForce};
 
-/// Environment variable of every process of a session. Its value is unique to one run of one session: by it what has
-/// left the process tree is told apart from everybody else's processes.
+/// Environment variable of every process of a session. Its value is unique to one run of one session, and
+/// identifies processes that have left the process tree.
 pub const MARKER: &str = "AGENT_PROXY_RUN";
 
-/// Which layers hold a session. A layer that is asked for and cannot be had refuses the session.
+/// Layers that contain a session. A session whose requested layer is not available is refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Containment {
-    /// A cgroup where one can be had, else the baseline. Never strict.
+    /// Uses a cgroup if one is available, else the baseline. Never strict.
     #[default]
     Auto,
     /// Process group, subreaper, kill loop to a proof, the fork server's guard.
     Baseline,
-    /// The baseline and a cgroup (version 2) of the session's own.
+    /// Baseline, and a cgroup (version 2) for the session alone.
     Cgroup,
-    /// The baseline and a PID and mount namespace of the session's own; a cgroup too, where one can be had.
+    /// Baseline, and a PID and mount namespace for the session alone; a cgroup too, if one is available.
     Strict,
 }
 
 impl Containment {
-    /// Every value, with its name.
+    /// All values, each with its name.
     pub const ALL: [(Self, &'static str); 4] =
         [(Self::Auto, "auto"), (Self::Baseline, "baseline"), (Self::Cgroup, "cgroup"), (Self::Strict, "strict")];
 }
@@ -37,7 +37,7 @@ impl fmt::Display for Containment {
     }
 }
 
-/// Text that names no [`Containment`].
+/// Error for text that names no [`Containment`].
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("unknown containment {0:?}: use one of auto baseline cgroup strict")]
 pub struct UnknownContainment(pub String);
@@ -51,16 +51,16 @@ impl FromStr for Containment {
     }
 }
 
-/// What protects the supervisors, and other sessions, from a session's processes.
+/// Protection of the supervisors, and of other sessions, from a session's processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Hardening {
-    /// The proxy is not dumpable: a process of the same user can neither ptrace it nor read its memory, environment and
-    /// descriptors. On by default.
+    /// Makes the proxy undumpable: a process of the same user can neither ptrace it nor read its memory,
+    /// environment and descriptors. On by default.
     pub undumpable: bool,
-    /// A landlock domain around the agent: it can neither signal nor ptrace anything outside its session, nor reach
-    /// abstract sockets there. By default on for root; for others it takes `no_new_privs`, which disables sudo, so it has
-    /// to be asked for. `true` where the kernel has no such scope refuses the session.
+    /// Puts the agent into a landlock domain: it can neither signal nor ptrace anything outside its session, nor
+    /// reach abstract sockets there. On by default for root. For others it needs `no_new_privs`, which disables
+    /// sudo, so it must be requested. `true` refuses the session if the kernel lacks that scope.
     pub landlock: Option<bool>,
 }
 
@@ -70,40 +70,40 @@ impl Default for Hardening {
     }
 }
 
-/// What a proxy and its guard are told about how their session is held: resolved by the host, no choice left.
+/// Containment of a session as its proxy and guard get it: resolved by the host, with no choice left.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Enclosure {
     /// Value of [`MARKER`] in the environment of every process of this run.
     pub marker: String,
-    /// Directory of the session's cgroup, absolute. The proxy makes it; whoever ends the session removes it.
+    /// Absolute directory of the session's cgroup. The proxy creates it; whoever ends the session removes it.
     pub cgroup: Option<String>,
-    /// Whether the agent gets a PID and mount namespace.
+    /// True if the agent gets a PID and mount namespace.
     pub strict: bool,
 }
 
-/// Who sees a session's processes come and go.
+/// Observer of a session's processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Observer {
-    /// The kernel's proc connector, listened to by the fork server: every process.
+    /// Kernel's proc connector, read by the fork server: sees every process.
     Connector,
-    /// The proxy looks at `/proc`: what lives shorter than a look apart can be missed.
+    /// Polling of `/proc` by the proxy: can miss a process that lives for less than an interval.
     Polling,
 }
 
-/// What holds in a session, as its `session:started` says.
+/// Measures in force for a session, as reported in its `session:started`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Measures {
     /// Layers of containment.
     pub layers: Vec<Layer>,
-    /// Who sees its processes come and go.
+    /// Observer of its processes.
     pub observer: Observer,
-    /// Its limits, each with what enforces it.
+    /// Limits, each with its form of enforcement.
     pub limits: Vec<LimitInForce>,
-    /// Whether the proxy is not dumpable.
+    /// True if the proxy is not dumpable.
     pub undumpable: bool,
-    /// Whether the agent is in a landlock domain.
+    /// True if the agent is in a landlock domain.
     pub landlock: bool,
     /// Whether the agent sees no writable cgroup file but those of its session's group.
     #[serde(default)]
@@ -115,7 +115,7 @@ pub struct Measures {
 }
 
 impl Default for Measures {
-    /// Layer A, seen by polling; nothing else.
+    /// Returns layer A, observed by polling, and nothing else.
     fn default() -> Self {
         Self {
             layers: vec![Layer::Baseline],
@@ -129,14 +129,14 @@ impl Default for Measures {
     }
 }
 
-/// What an abort does to processes, besides cancelling the turn.
+/// Effect of an abort on processes, besides cancelling the turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum AbortPolicy {
-    /// Nothing.
+    /// Leaves all processes.
     #[default]
     LeaveProcesses,
-    /// What started since the turn began is ended. What was there before, the agent among it, stays.
+    /// Ends the processes started since the turn began. Older ones, the agent included, stay.
     KillTurnProcesses,
 }
 

@@ -1,129 +1,129 @@
-//! Errors as they cross the wire.
+//! Errors that cross the wire.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{ProcessId, Receipt};
 
-/// What a proxy or the fork server answers when it could not do what was asked.
+/// Failure of a request to a proxy or the fork server.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WireError {
-    /// No such program.
+    /// The program does not exist.
     #[error("program {program:?} was not found in {searched}: install it, or give its full path")]
     ProgramNotFound {
-        /// As it was asked for.
+        /// Program as requested.
         program: String,
-        /// The PATH that was searched, or `the file system` for a path.
+        /// Value of PATH that was searched, or `the file system` for a path.
         searched: String,
     },
-    /// The working directory is not there.
+    /// The working directory does not exist or cannot be used.
     #[error("working directory {cwd:?} cannot be used ({reason}): create it, or name another")]
     CwdMissing {
-        /// As it was asked for.
+        /// Directory as requested.
         cwd: String,
-        /// The system's word for it.
+        /// Error of the system.
         reason: String,
     },
-    /// The program is there and cannot be started.
+    /// The program exists but cannot be started.
     #[error("starting {program:?} failed at {step}: {reason}")]
     Spawn {
-        /// Its full path.
+        /// Full path of the program.
         program: String,
-        /// Which system call.
+        /// System call that failed.
         step: String,
-        /// The system's word for it.
+        /// Error of the system.
         reason: String,
     },
-    /// No descriptor was left.
+    /// No file descriptor is left.
     #[error("out of file descriptors while {operation}: raise the limit (ulimit -n) or run fewer sessions")]
     FdsExhausted {
-        /// What was going on.
+        /// Operation in progress.
         operation: String,
     },
     /// A turn is running.
     #[error("a turn is running: wait for it, queue the prompt, or steer it")]
     Busy,
-    /// The agent cannot do that.
+    /// The agent does not support the operation.
     #[error("agent {agent:?} cannot {operation}")]
     Unsupported {
-        /// Its catalog id.
+        /// Catalog id of the agent.
         agent: String,
-        /// What was asked.
+        /// Operation that was requested.
         operation: String,
     },
     /// The session has no such process.
     #[error("the session has no process {process}: list its processes")]
     UnknownProcess {
-        /// Which was asked for.
+        /// Process that was requested.
         process: ProcessId,
     },
     /// No such permission request is open.
     #[error("no permission request {id:?} is open: it was answered, or its turn has ended")]
     UnknownPermission {
-        /// Which was answered.
+        /// Id that was answered.
         id: String,
     },
     /// The permission request has no such option.
     #[error("permission request {id:?} has no option {option:?}: it has {options:?}")]
     UnknownOption {
-        /// Which request.
+        /// Id of the request.
         id: String,
-        /// What was chosen.
+        /// Option that was chosen.
         option: String,
-        /// What there is.
+        /// Options that exist.
         options: Vec<String>,
     },
-    /// It took too long.
+    /// The operation took too long.
     #[error("{operation} took longer than {after_ms} ms")]
     Deadline {
-        /// What was going on.
+        /// Operation in progress.
         operation: String,
-        /// The deadline in milliseconds.
+        /// Deadline in milliseconds.
         after_ms: u64,
     },
-    /// The agent is gone.
+    /// The agent has died.
     #[error("the agent has died: {reason}")]
     AgentDied {
-        /// How.
+        /// Description of its end.
         reason: String,
     },
-    /// The conversation to go on with is not there, or broken.
+    /// The conversation to continue is missing or broken.
     #[error("agent {agent:?} cannot go on with conversation {id:?}: {reason}")]
     NativeSessionMissing {
-        /// Its catalog id.
+        /// Catalog id of the agent.
         agent: String,
-        /// The agent's id of the conversation; `the most recent` where none was named.
+        /// Agent's id of the conversation; `the most recent` where none was named.
         id: String,
-        /// What the agent said.
+        /// Message of the agent.
         reason: String,
     },
-    /// The agent refused what was asked.
+    /// The agent refused the request.
     #[error("agent {agent:?} refused: {reason}")]
     AgentRefused {
-        /// Its catalog id.
+        /// Catalog id of the agent.
         agent: String,
-        /// What it said.
+        /// Message of the agent.
         reason: String,
     },
-    /// The agent said what its protocol does not allow, or refused the handshake.
+    /// The agent violated its protocol, or refused the handshake.
     #[error("agent {agent:?} broke its protocol: {reason}")]
     AgentProtocol {
-        /// Its catalog id.
+        /// Catalog id of the agent.
         agent: String,
-        /// What happened.
+        /// Description of the violation.
         reason: String,
     },
-    /// The other side said what this protocol does not allow.
+    /// The other side violated this protocol.
     #[error("protocol error: {reason}")]
     Protocol {
-        /// What happened.
+        /// Description of the violation.
         reason: String,
     },
     /// The two sides are of different builds.
     #[error("protocol version {ours} here, {theirs} there: the child binary and the host must be of one build")]
     VersionMismatch {
-        /// This side's.
+        /// Version of this side.
         ours: u32,
-        /// The other side's.
+        /// Version of the other side.
         theirs: u32,
     },
     /// Something outlived the kill.
@@ -132,12 +132,12 @@ pub enum WireError {
         Some(doubt) => format!("whether anything survived the kill is not provable: {doubt}"),
     })]
     Survivors(Box<Receipt>),
-    /// A system call failed that should not.
+    /// A system call failed unexpectedly.
     #[error("{operation} failed: {reason}")]
     System {
-        /// What was tried.
+        /// Operation that was tried.
         operation: String,
-        /// The system's word for it.
+        /// Error of the system.
         reason: String,
     },
 }

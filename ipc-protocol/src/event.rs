@@ -1,4 +1,4 @@
-//! What happens in a session, in one vocabulary for every agent.
+//! Events of a session, in one vocabulary for all agents.
 
 mod envelope;
 mod shape;
@@ -15,36 +15,36 @@ use crate::{
     PermissionMode, ProcessId, ProcessInfo, Receipt, TimeoutAction, TimeoutKind, Verbatim,
 };
 
-/// The word of [`Event::SessionStatus`] that says where the session's own server listens: `detail` is its address.
+/// Status of an [`Event::SessionStatus`] with the address of the session's own server in `detail`.
 pub const SERVER_LISTENS: &str = "serverListens";
 
-/// Why a session ended.
+/// Reason for the end of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum EndReason {
-    /// It was killed on request.
+    /// The session was killed on request.
     Killed,
-    /// Its agent exited by itself; with the status, where it is known.
+    /// The agent exited by itself; with the exit status, where known.
     AgentExited(Option<ExitStatus>),
-    /// It could not start, or its agent broke its protocol.
+    /// The session could not start, or its agent broke its protocol.
     Failed(String),
-    /// Its proxy died.
+    /// The proxy died.
     ProxyDied(Option<ExitStatus>),
     /// The fork server died, so no guard was left.
     ForkServerDied,
     /// The host died or closed the connection.
     HostDied,
-    /// It passed this limit, whose action is to end it.
+    /// The session passed this limit, whose action is to end it.
     LimitExceeded(LimitKind),
-    /// This clock of it ran out, whose action is to end it.
+    /// This clock of the session ran out, whose action is to end it.
     TimedOut(TimeoutKind),
     /// The manager was shut down or dropped.
     Shutdown,
-    /// It used up this budget, whose action is to end it.
+    /// The session used up this budget, whose action is to end it.
     BudgetExceeded(BudgetKind),
-    /// Its proxy did not answer so many pings in a row.
+    /// The proxy did not answer this many pings in a row.
     Unresponsive(u32),
-    /// Its processes were ended to be started again some time: the conversation is kept.
+    /// The processes were ended, to be started again later: the conversation is kept.
     Suspended,
 }
 
@@ -69,7 +69,7 @@ impl std::fmt::Display for EndReason {
     }
 }
 
-/// Tokens (and cost) of a turn. `null` where the agent does not say.
+/// Tokens (and cost) of a turn. `null` for what the agent does not report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Usage {
@@ -81,17 +81,17 @@ pub struct Usage {
     pub cache_read_tokens: Option<u64>,
     /// Input tokens put into a cache.
     pub cache_write_tokens: Option<u64>,
-    /// In US dollars.
+    /// Cost in US dollars.
     pub cost_usd: Option<f64>,
 }
 
-/// Why a turn ended.
+/// Reason for the end of a turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum StopReason {
-    /// The agent was done.
+    /// The agent finished.
     EndTurn,
-    /// It was aborted.
+    /// The turn was aborted.
     Cancelled,
     /// The model refused.
     Refusal,
@@ -99,15 +99,15 @@ pub enum StopReason {
     MaxTokens,
     /// The agent's own limit of model requests was reached.
     MaxRequests,
-    /// What the agent said, where it is none of the above.
+    /// Another reason, in the agent's words.
     Other(String),
 }
 
-/// Where a tool call is.
+/// State of a tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ToolStatus {
-    /// Not begun: its input still comes, or it waits for permission.
+    /// Pending: its input is still arriving, or it waits for permission.
     Pending,
     /// Running.
     InProgress,
@@ -117,67 +117,67 @@ pub enum ToolStatus {
     Failed,
 }
 
-/// A tool call begins.
+/// Beginning of a tool call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolStart {
-    /// Names the call within the session.
+    /// Id of the call, unique in the session.
     pub id: String,
-    /// The tool's machine name, where the agent gives one; else its kind.
+    /// Machine name of the tool, if the agent gives one; else its kind.
     pub name: String,
-    /// One line for people.
+    /// Title for people, one line.
     pub title: String,
     /// `read`, `edit`, `delete`, `move`, `search`, `execute`, `think`, `fetch`, `other`, …
     pub kind: String,
-    /// Its input as the agent gave it; `null` if it did not.
+    /// Input as the agent gave it; `null` if it did not.
     pub input: Json,
-    /// Where it is.
+    /// State of the call.
     pub status: ToolStatus,
-    /// The tool call of the agent that made this one, where that is a sub-agent.
+    /// Tool call of the agent that made this one, if that is a sub-agent.
     pub parent: Option<String>,
 }
 
-/// A tool call changed.
+/// Change of a tool call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolUpdate {
-    /// Which call.
+    /// Id of the call.
     pub id: String,
-    /// A new title.
+    /// New title.
     pub title: Option<String>,
-    /// A new status.
+    /// New status.
     pub status: Option<ToolStatus>,
-    /// Its input, where that changed: many agents begin a call before they know its input.
+    /// New input: many agents begin a call before they know its input.
     pub input: Option<Json>,
-    /// All of its output so far, as text; where that is long, its end.
+    /// Complete output so far, as text; only its end, if it is long.
     pub output: Option<String>,
 }
 
-/// A tool call ended.
+/// End of a tool call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolEnd {
-    /// Which call.
+    /// Id of the call.
     pub id: String,
     /// `completed` or `failed`.
     pub status: ToolStatus,
-    /// Its output as text.
+    /// Output as text.
     pub output: String,
 }
 
-/// One step of an agent's plan.
+/// Step of an agent's plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanEntry {
-    /// What is to be done.
+    /// Task of the step.
     pub content: String,
-    /// The agent's word for its state: `pending`, `in_progress`, `completed`.
+    /// State in the agent's words: `pending`, `in_progress`, `completed`.
     pub status: String,
-    /// The agent's word for its priority: `high`, `medium`, `low`.
+    /// Priority in the agent's words: `high`, `medium`, `low`.
     pub priority: String,
 }
 
-/// What an option of a permission request means. Ids differ from agent to agent: match by kind.
+/// Meaning of a permission option. Ids differ from agent to agent: match by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[expect(missing_docs, reason = "the names say it")]
@@ -189,94 +189,94 @@ pub enum PermissionOptionKind {
     Other,
 }
 
-/// One way to answer a permission request.
+/// Possible answer to a permission request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PermissionOption {
-    /// The agent's id of it.
+    /// Agent's id of the option.
     pub id: String,
-    /// For people.
+    /// Name for people.
     pub name: String,
-    /// What it means.
+    /// Meaning of the option.
     pub kind: PermissionOptionKind,
 }
 
-/// The agent asks whether it may.
+/// Permission request of the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PermissionRequest {
-    /// Names the request within the session.
+    /// Id of the request, unique in the session.
     pub id: String,
-    /// The tool call it is about, where the agent says.
+    /// Tool call of the request, if the agent names it.
     pub tool_call_id: Option<String>,
-    /// One line for people.
+    /// Title for people, one line.
     pub title: String,
-    /// The tool's machine name, where the agent gives one; else the kind.
+    /// Machine name of the tool, if the agent gives one; else the kind.
     pub tool: String,
-    /// What it would do: `read`, `edit`, `delete`, `move`, `search`, `execute`, `fetch`, `question`, `other`, …; with `+`
-    /// between them where one answer is for several things (`fetch+other`).
+    /// Kind of action: `read`, `edit`, `delete`, `move`, `search`, `execute`, `fetch`, `question`, `other`, …;
+    /// joined by `+` where one answer is for several (`fetch+other`).
     pub kind: String,
-    /// The command line, where it would run one.
+    /// Command line, if the action runs one.
     pub command: Option<String>,
-    /// The paths that it would touch, where the agent says; as it says them.
+    /// Paths that the action would touch, if the agent names them, in the agent's form.
     pub paths: Vec<String>,
     /// Details as the agent gave them; `null` if it did not.
     pub input: Json,
-    /// The ways to answer.
+    /// Possible answers.
     pub options: Vec<PermissionOption>,
-    /// The tool call of the agent that asks, where that is a sub-agent.
+    /// Tool call of the agent that asks, if that is a sub-agent.
     pub parent: Option<String>,
 }
 
-/// An answer to a permission request.
+/// Answer to a permission request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum PermissionAnswer {
-    /// The request's `allowOnce` option, or `allowAlways` where there is no other.
+    /// Takes the request's `allowOnce` option, or `allowAlways` if there is no other.
     Allow,
-    /// The request's `rejectOnce` option, or `rejectAlways` where there is no other.
+    /// Takes the request's `rejectOnce` option, or `rejectAlways` if there is no other.
     Deny,
-    /// The option with this id.
+    /// Takes the option with this id.
     Option(String),
-    /// Allowed, with this input instead: an edited command, or the answers to a question.
+    /// Allows the action with this input instead: an edited command, or the answers to a question.
     AllowWith {
-        /// The whole input of the tool, in the agent's form.
+        /// Complete input of the tool, in the agent's form.
         input: Json,
     },
-    /// Rejected, with a reason that the model is told; the turn goes on where the agent can.
+    /// Rejects the action, with a reason for the model; the turn continues if the agent can do that.
     DenyWith {
-        /// The reason.
+        /// Reason for the model.
         message: String,
     },
-    /// No answer: the turn is being cancelled.
+    /// Gives no answer: the turn is being cancelled.
     Cancelled,
 }
 
-/// Who or what answered a permission request.
+/// Source of the answer to a permission request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum ResolvedBy {
-    /// `respond_permission`; with who that was, where the caller said.
+    /// A user, through `respond_permission`.
     User {
-        /// The caller's word for it.
+        /// Name of the user, if the caller gave one.
         name: Option<String>,
     },
     /// The session's permission mode.
     Mode(PermissionMode),
     /// A rule of the session's policy.
     Rule {
-        /// Which; the first is 0.
+        /// Index of the rule; the first is 0.
         index: u32,
     },
-    /// Nobody had answered in time.
+    /// The deadline: no answer came in time.
     Deadline,
     /// An abort, or the end of the turn.
     Abort,
-    /// The agent itself took it back.
+    /// The agent, which withdrew the request.
     Agent,
 }
 
-/// A hole in the stream: these events were there, and are not to be had any more.
+/// Hole in the stream: events that existed and are no longer available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Gap {
@@ -294,95 +294,95 @@ pub const UNTRIED_VERSION: &str = "untriedVersion";
 /// `session:status` of an agent that says that no other process can go on with its conversation: its session is not suspended.
 pub const NOT_KEPT: &str = "conversationNotKept";
 
-/// One thing that happened. Its JSON form is an [`Envelope`]'s `type` and `payload`.
+/// Event of a session. Its JSON form is an [`Envelope`]'s `type` and `payload`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all_fields = "camelCase")]
 pub enum Event {
     /// The agent is ready.
     #[serde(rename = "session:started")]
     SessionStarted {
-        /// Catalog id.
+        /// Catalog id of the agent.
         agent: String,
-        /// The agent's process.
+        /// Process of the agent.
         process: ProcessId,
-        /// The proxy's process.
+        /// Process of the proxy.
         proxy: ProcessId,
-        /// The agent's own id of this session, where its protocol has one.
+        /// Agent's own id of this session, if its protocol has one.
         native_session_id: Option<String>,
-        /// What holds it, sees it and limits it.
+        /// Containment, observation and limits of the session.
         measures: Box<Measures>,
     },
-    /// It waits for a prompt.
+    /// The session waits for a prompt.
     #[serde(rename = "session:idle")]
     SessionIdle {},
-    /// A turn runs.
+    /// A turn is running.
     #[serde(rename = "session:busy")]
     SessionBusy {},
-    /// Something about the session that is none of the other events.
+    /// A fact about the session without an event of its own.
     #[serde(rename = "session:status")]
     SessionStatus {
-        /// A word: `agentExited`, `configOption`, [`NOT_KEPT`], [`SERVER_LISTENS`], …
+        /// Keyword: `agentExited`, `configOption`, [`NOT_KEPT`], [`SERVER_LISTENS`], …
         status: String,
-        /// For people.
+        /// Text for people.
         detail: String,
     },
-    /// It is over. Always the last event.
+    /// The session has ended. Always the last event.
     #[serde(rename = "session:ended")]
     SessionEnded {
-        /// Why.
+        /// Reason of the end.
         reason: EndReason,
-        /// What was ended, and the proof that nothing is left. `null` if nobody could tell.
+        /// Receipt for the ended processes, with the proof that nothing is left. `null` if nobody could make one.
         receipt: Option<Box<Receipt>>,
     },
     /// Events are missing here.
     #[serde(rename = "session:gap")]
     SessionGap(Gap),
-    /// From here on events are not kept beyond this host's life: their log cannot be written.
+    /// Events from here on are lost when this host ends: their log cannot be written.
     #[serde(rename = "session:degraded")]
     SessionDegraded {
-        /// Why, and what to do.
+        /// Cause, and advice on what to do.
         reason: String,
     },
-    /// Its processes have ended and its conversation is kept: a resume goes on with it, and with this stream.
+    /// The processes have ended and the conversation is kept: a resume continues it, and this stream.
     #[serde(rename = "session:suspended")]
     SessionSuspended {
-        /// Why.
+        /// Reason of the suspension.
         reason: EndReason,
-        /// What was ended, and the proof that nothing is left. `null` if nobody could tell.
+        /// Receipt for the ended processes, with the proof that nothing is left. `null` if nobody could make one.
         receipt: Option<Box<Receipt>>,
     },
-    /// It goes on: with a new agent, or a new host.
+    /// The session continues, with a new agent or a new host.
     #[serde(rename = "session:resumed")]
     SessionResumed {
-        /// A word: `resume`, `prompt`, `restart`, `reattach`, `takeBack`.
+        /// Keyword: `resume`, `prompt`, `restart`, `reattach`, `takeBack`.
         by: String,
-        /// For people.
+        /// Text for people.
         detail: String,
     },
-    /// From here on process events may be missing.
+    /// Process events may be missing from here on.
     #[serde(rename = "session:lossy")]
     SessionLossy {
-        /// Why.
+        /// Cause of the loss.
         reason: String,
     },
-    /// A prompt was taken.
+    /// A prompt was accepted.
     #[serde(rename = "turn:started")]
     TurnStarted {
-        /// What was asked, in words.
+        /// Text of the prompt.
         prompt: String,
-        /// What else it held, one line each: a picture's type and size, a file's path.
+        /// Other parts of the prompt, one line each: an image's type and size, a file's path.
         attachments: Vec<String>,
     },
     /// Text of the answer.
     #[serde(rename = "stream:text")]
     Text {
-        /// A piece of it, as the agent sent it.
+        /// Piece of the text, as the agent sent it.
         text: String,
     },
-    /// The model's thinking.
+    /// Thinking of the model.
     #[serde(rename = "stream:thinking")]
     Thinking {
-        /// A piece of it.
+        /// Piece of the text.
         text: String,
     },
     /// A tool call begins.
@@ -394,129 +394,129 @@ pub enum Event {
     /// A tool call ended.
     #[serde(rename = "stream:tool_end")]
     ToolEnd(Box<ToolEnd>),
-    /// The agent's plan, whole.
+    /// Complete plan of the agent.
     #[serde(rename = "stream:plan")]
     Plan {
-        /// Its steps.
+        /// Steps of the plan.
         entries: Vec<PlanEntry>,
     },
     /// Tokens so far.
     #[serde(rename = "stream:usage")]
     Usage(Box<Usage>),
-    /// How full the context window is.
+    /// Use of the context window.
     #[serde(rename = "stream:context_window")]
     ContextWindow {
-        /// Tokens in it.
+        /// Number of tokens in it.
         used: u64,
-        /// Tokens it holds.
+        /// Number of tokens it can hold.
         size: u64,
-        /// Tokens that still fit.
+        /// Number of tokens that still fit.
         remaining: u64,
     },
-    /// The turn is over.
+    /// The turn has ended.
     #[serde(rename = "stream:complete")]
     Complete {
-        /// Why.
+        /// Reason of the end.
         stop_reason: StopReason,
-        /// Tokens of the turn, where the agent says.
+        /// Tokens of the turn, if the agent reports them.
         usage: Option<Box<Usage>>,
     },
-    /// Something went wrong. Where it ended the turn, `session:idle` or `session:ended` follows.
+    /// An error occurred. If it ended the turn, `session:idle` or `session:ended` follows.
     #[serde(rename = "stream:error")]
     Error {
-        /// A word or number of the agent's or ours.
+        /// Code, from the agent or from us: a word or number.
         code: String,
-        /// For people.
+        /// Message for people.
         message: String,
-        /// Whether the same may work later.
+        /// True if the same may succeed later.
         retryable: bool,
-        /// Which attempt failed, where the agent tries again by itself; the first is 1.
+        /// Number of the failed attempt, if the agent retries by itself; the first is 1.
         attempt: Option<u32>,
         /// How long the agent waits before it tries again, in milliseconds, where it says so.
         delay_ms: Option<u64>,
     },
-    /// The agent asks whether it may.
+    /// The agent requests a permission.
     #[serde(rename = "permission:requested")]
     PermissionRequested(Box<PermissionRequest>),
     /// A permission request was answered.
     #[serde(rename = "permission:resolved")]
     PermissionResolved {
-        /// Which.
+        /// Id of the request.
         id: String,
-        /// The chosen option's id; `null` for none.
+        /// Id of the chosen option; `null` for none.
         option: Option<String>,
-        /// By whom.
+        /// Source of the answer.
         by: ResolvedBy,
     },
-    /// A clock of the session ran out. Said once for each time.
+    /// A clock of the session ran out. Emitted once for each time.
     #[serde(rename = "timeout:fired")]
     TimeoutFired {
-        /// Which.
+        /// Kind of the clock.
         clock: TimeoutKind,
-        /// What it was set to, in milliseconds.
+        /// Setting of the clock, in milliseconds.
         after_ms: u64,
-        /// What is done.
+        /// Action taken.
         action: TimeoutAction,
         /// What went wrong last: the last `stream:error` of the turn, else the last lines of the agent's standard error.
         last_words: Option<String>,
     },
-    /// A turn runs, and nothing is heard of the agent: a sign of life for whoever waits.
+    /// A turn is running and the agent has sent nothing for a while: a sign of life for anyone waiting.
     #[serde(rename = "session:silent")]
     SessionSilent {
-        /// For how long by now, in milliseconds.
+        /// Length of the silence so far, in milliseconds.
         for_ms: u64,
     },
-    /// What the agent itself said, byte for byte. In JSON its type is `harness:<agent>:event-received`.
+    /// Output of the agent itself, byte for byte. In JSON its type is `harness:<agent>:event-received`.
     #[serde(rename = "harness:event-received")]
     Harness {
-        /// Catalog id.
+        /// Catalog id of the agent.
         agent: Box<str>,
-        /// A line with its end, or a piece of one.
+        /// Line with its end, or a piece of one.
         payload: Verbatim,
     },
     /// A process was seen for the first time.
     #[serde(rename = "process:spawned")]
     ProcessSpawned(Box<ProcessInfo>),
-    /// A process is gone.
+    /// A process has ended.
     #[serde(rename = "process:exited")]
     ProcessExited {
-        /// Which.
+        /// Identity of the process.
         process: ProcessId,
-        /// First word of its command line, where it was ever read.
+        /// First word of the command line, if it was ever read.
         command: Option<String>,
-        /// How it ended, where that is known.
+        /// Exit status, where known.
         exit: Option<ExitStatus>,
     },
-    /// The session passed one of its limits. Said once for each time it is passed.
+    /// The session passed one of its limits. Emitted once for each time.
     #[serde(rename = "limit:exceeded")]
     LimitExceeded(Box<LimitExceeded>),
-    /// The session used up a budget. Said once for each.
+    /// The session used up a budget. Emitted once for each.
     #[serde(rename = "budget:exceeded")]
     BudgetExceeded(Box<BudgetExceeded>),
-    /// Something we were asked to do, or had to do, failed.
+    /// An action that was requested or required failed.
     #[serde(rename = "action:failed")]
     ActionFailed {
-        /// What.
+        /// Name of the action.
         action: String,
-        /// Why.
+        /// Cause of the failure.
         error: String,
     },
-    /// A line that is not part of the protocol, such as the agent's standard error.
+    /// A line outside the protocol, such as the agent's standard error.
     #[serde(rename = "log")]
     Log {
         /// `stderr`, or `stdout` for a line that is not the protocol's.
         stream: String,
-        /// The line, with its newline.
+        /// Line, with its newline.
         text: String,
     },
-    /// Something that somebody appended, of a type that is none of the above. In JSON its type is its own.
+    /// An appended event of a type that is none of the above. In JSON it has its own type.
     #[serde(rename = "external")]
     External {
-        /// Its type: `slack:webhook-received`, `agent:action:prompt:called`, …
+        /// Type of the event: `slack:webhook-received`, `agent:action:prompt:called`, …
         kind: Box<str>,
-        /// Version of its payload's shape; 1 for most.
+        /// Version of the payload's shape; 1 for most.
         version: u32,
-        /// What it says.
+        /// Content of the event.
         payload: Json,
     },
     /// The model's answer broke off, and the agent asks for all of it again: the end of what the turn has said so far is void.
@@ -545,7 +545,7 @@ pub enum Event {
     PermissionBypassed(Box<PermissionBypassed>),
 }
 
-/// The types of the events above, but for [`Event::Harness`] and [`Event::External`].
+/// Types of the events above, except [`Event::Harness`] and [`Event::External`].
 const KINDS: &[&str] = &[
     "session:started",
     "session:idle",
@@ -583,12 +583,12 @@ const KINDS: &[&str] = &[
     "usage:limited",
 ];
 
-/// Around the agent in the type of [`Event::Harness`].
+/// Text before the agent in the type of [`Event::Harness`]; [`RECEIVED`] follows the agent.
 const HARNESS: &str = "harness:";
 const RECEIVED: &str = ":event-received";
 
 impl Event {
-    /// Roughly how much memory the event takes, in bytes: what the bound of a ring counts.
+    /// Estimates the event's memory in bytes, for the bound of a ring.
     pub fn weight(&self) -> usize {
         const FIXED: usize = 160;
         FIXED
@@ -618,7 +618,7 @@ impl Event {
             }
     }
 
-    /// An error that is no retry.
+    /// Creates an error that is not a retry.
     pub fn error(code: impl Into<String>, message: impl Into<String>, retryable: bool) -> Self {
         Self::Error { code: code.into(), message: message.into(), retryable, attempt: None, delay_ms: None }
     }
@@ -634,12 +634,12 @@ impl Event {
         Self::Error { code: code.into(), message: message.into(), retryable: true, attempt, delay_ms }
     }
 
-    /// A context window of `size` tokens with `used` in it.
+    /// Creates the event for a context window of `size` tokens with `used` in it.
     pub fn context_window(used: u64, size: u64) -> Self {
         Self::ContextWindow { used, size, remaining: size.saturating_sub(used) }
     }
 
-    /// The version of the payload's shape. A change of one of ours raises it.
+    /// Returns the version of the payload's shape. A change of one of our events raises it.
     pub fn version(&self) -> u32 {
         if let Self::External { version, .. } = self {
             return *version;
@@ -647,8 +647,8 @@ impl Event {
         SHAPES.iter().find(|shape| (shape.is)(self)).map_or(1, |shape| shape.version)
     }
 
-    /// The event of a `type`, its version and its payload. A type that is none of ours, or not of this release's shape, is
-    /// [`Event::External`].
+    /// Builds an event from `type`, version and payload. A type that is not ours, or a shape of another release,
+    /// becomes [`Event::External`].
     fn from_parts(kind: &str, version: u32, payload: Value) -> Result<Self, serde_json::Error> {
         if let Some(agent) = kind.strip_prefix(HARNESS).and_then(|rest| rest.strip_suffix(RECEIVED)) {
             return Ok(Self::Harness { agent: agent.into(), payload: serde_json::from_value(payload)? });
@@ -660,12 +660,12 @@ impl Event {
         serde_json::from_value(json!({ kind: payload }))
     }
 
-    /// Whether events of this `type` are made by us alone: nobody can append one.
+    /// Returns true for a `type` that only this program creates: users cannot append it.
     pub fn is_ours(kind: &str) -> bool {
         KINDS.contains(&kind) || (kind.starts_with(HARNESS) && kind.ends_with(RECEIVED))
     }
 
-    /// The event as `(type, payload)`.
+    /// Splits the event into `(type, payload)`.
     ///
     /// # Errors
     /// Never for an event this crate made; serde's error otherwise.
@@ -685,7 +685,7 @@ impl Event {
     }
 }
 
-/// An offset as text: 20 decimal digits, so that text sorts as numbers do.
+/// Formats an offset as 20 decimal digits, so that the text sorts like the numbers.
 fn format_offset(offset: u64) -> String {
     format!("{offset:020}")
 }
@@ -694,7 +694,7 @@ fn parse_offset(text: &str) -> Option<u64> {
     (!text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())).then(|| text.parse().ok()).flatten()
 }
 
-/// Offsets in payloads: text in JSON, numbers on our wire.
+/// Format of offsets in payloads: text in JSON, numbers on our wire.
 mod offset_text {
     use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
 

@@ -4,10 +4,10 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// A pid as the host's PID namespace numbers it.
+/// Pid as numbered in the host's PID namespace.
 pub type Pid = u32;
 
-/// One process, for good: a pid alone is recycled, a pid with its start time is not.
+/// Permanent identity of a process: a pid alone is recycled, a pid with its start time is not.
 ///
 /// ```
 /// use ipc_protocol::ProcessId;
@@ -17,7 +17,7 @@ pub type Pid = u32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProcessId {
-    /// The pid.
+    /// Pid of the process.
     pub pid: Pid,
     /// Start time in clock ticks since boot: field 22 of `/proc/PID/stat`.
     pub start_time: u64,
@@ -38,19 +38,19 @@ impl SessionId {
     /// Longest id, in characters.
     pub const MAX_LEN: usize = 64;
 
-    /// A fresh id: a UUIDv7, so ids sort by the time they were made. Only the host mints ids: a forked
-    /// process would repeat its parent's random numbers.
+    /// Creates a fresh id: a UUIDv7, so ids sort by creation time. Only the host mints ids: a forked process would
+    /// repeat its parent's random numbers.
     pub fn mint() -> Self {
         Self(uuid::Uuid::now_v7().to_string().into())
     }
 
-    /// The id as text.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Text that is not a [`SessionId`].
+/// Error for text that is not a [`SessionId`].
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("session id {0:?} is not 1 to 64 characters of A-Z a-z 0-9 . _ -, or is . or ..")]
 pub struct InvalidId(pub String);
@@ -89,7 +89,7 @@ impl fmt::Display for SessionId {
     }
 }
 
-/// A signal that may be sent to a process of a session.
+/// Signal that may be sent to a process of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 #[expect(missing_docs, reason = "the names are POSIX's")]
@@ -106,7 +106,7 @@ pub enum Signal {
 }
 
 impl Signal {
-    /// Every signal, with its name less `SIG` and its number on Linux.
+    /// All signals, each with its name without `SIG` and its number on Linux.
     pub const ALL: [(Signal, &'static str, i32); 9] = [
         (Signal::Hup, "HUP", 1),
         (Signal::Int, "INT", 2),
@@ -119,7 +119,7 @@ impl Signal {
         (Signal::Stop, "STOP", 19),
     ];
 
-    /// The number on Linux.
+    /// Returns the number on Linux.
     pub fn number(self) -> i32 {
         Self::ALL[self as usize].2
     }
@@ -131,7 +131,7 @@ impl fmt::Display for Signal {
     }
 }
 
-/// Text that names no [`Signal`].
+/// Error for text that names no [`Signal`].
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("unknown signal {0:?}: use one of HUP INT QUIT KILL USR1 USR2 TERM CONT STOP")]
 pub struct UnknownSignal(pub String);

@@ -1,11 +1,11 @@
-//! JSON that travels through bincode.
+//! JSON documents for bincode.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-/// A JSON document kept as text: a string on our wire (bincode cannot carry arbitrary JSON), the document
-/// itself in JSON.
+/// JSON document kept as text: a string on our wire (bincode cannot carry arbitrary JSON), the document itself in
+/// JSON.
 ///
 /// ```
 /// use ipc_protocol::Json;
@@ -16,27 +16,27 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 pub struct Json(Box<str>);
 
 impl Json {
-    /// The JSON document `null`.
+    /// Returns the JSON document `null`.
     pub fn null() -> Self {
         Self("null".into())
     }
 
-    /// Checks that `text` is one JSON document.
+    /// Creates a document from `text`, which must be one JSON document.
     ///
     /// # Errors
-    /// Where it is not, with the place.
+    /// If `text` is not one, with the place of the fault.
     pub fn new(text: impl Into<Box<str>>) -> Result<Self, serde_json::Error> {
         let text = text.into();
         serde_json::from_str::<serde::de::IgnoredAny>(&text)?;
         Ok(Self(text))
     }
 
-    /// The document as text.
+    /// Returns the document as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The document as a value.
+    /// Parses the document into a value.
     pub fn value(&self) -> serde_json::Value {
         serde_json::from_str(&self.0).unwrap_or(serde_json::Value::Null)
     }

@@ -1,9 +1,9 @@
-//! What host, fork server and proxies say to each other: the vocabulary ([`ProcessInfo`], [`Receipt`],
-//! [`Event`], [`AgentSessionConfig`]), the [`message`]s, and the one [`codec`] that puts them on a wire.
+//! Protocol of host, fork server and proxies: the vocabulary ([`ProcessInfo`], [`Receipt`], [`Event`],
+//! [`AgentSessionConfig`]), the [`message`]s, and the [`codec`] that encodes them for a wire.
 //!
-//! Two encodings exist. Between our own processes everything is length-prefixed bincode with hard limits.
-//! Towards people and other programs the same types are JSON (`serde_json`): camelCase fields, `null` for
-//! what is not known, durations in milliseconds.
+//! Two encodings exist. Our own processes exchange length-prefixed bincode with hard limits. For people and other
+//! programs the same types are JSON (`serde_json`): camelCase fields, `null` for unknown values, durations in
+//! milliseconds.
 
 mod budget;
 pub mod codec;

@@ -1,23 +1,24 @@
-//! How a session lives on when its processes do not: what it is called, when it is suspended, when it is started again.
+//! Lifecycle of a session beyond its processes: name, suspension and restart.
 
 use serde::{Deserialize, Serialize};
 
-/// What becomes of a session beyond one life of its agent.
+/// Lifecycle of a session beyond one incarnation of its agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Lifecycle {
-    /// Names the conversation for the caller (a chat's id): a start with the key of a suspended session goes on with that.
+    /// Caller's name for the conversation (a chat's id): a start with the key of a suspended session continues that
+    /// one.
     pub key: Option<String>,
-    /// A name for people.
+    /// Title for people.
     pub title: Option<String>,
-    /// Labels to find it by.
+    /// Labels for searches.
     pub tags: Vec<String>,
-    /// How long it may be idle before it is suspended, in milliseconds; 0 for never, `null` for the manager's default
-    /// (300 seconds with a state directory).
+    /// Idle time after which the session is suspended, in milliseconds; 0 for never, `null` for the manager's
+    /// default (300 seconds with a state directory).
     pub idle_suspend_ms: Option<u64>,
-    /// Whether a prompt to it resumes it when it is suspended.
+    /// True if a prompt resumes the suspended session.
     pub resume_on_prompt: bool,
-    /// Whether it is started again when its agent or its proxy dies.
+    /// Policy for restarts after its agent or its proxy dies.
     pub restart: Restart,
 }
 
@@ -34,18 +35,18 @@ impl Default for Lifecycle {
     }
 }
 
-/// Whether a session is started again, with its conversation, when its agent or its proxy dies.
+/// Policy for restarting a session, with its conversation, when its agent or its proxy dies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Restart {
-    /// It is not: the session ends.
+    /// Ends the session.
     #[default]
     Never,
-    /// It is, after a pause that doubles with each crash.
+    /// Restarts the session after a pause that doubles with each crash.
     OnCrash {
         /// Crashes within ten minutes beyond which the session ends.
         max: u32,
-        /// The first pause, in milliseconds; the longest is a minute.
+        /// First pause, in milliseconds; the longest is a minute.
         backoff_ms: u64,
     },
 }

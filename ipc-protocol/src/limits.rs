@@ -1,4 +1,4 @@
-//! Limits of a session, and what happens when one is passed.
+//! Limits of a session, and the actions when one is passed.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -6,21 +6,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::{KillOptions, ProcessId};
 
-/// What is done when a limit is passed.
+/// Action when a limit is passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitAction {
-    /// The event only.
+    /// Emits the event only.
     Warn,
-    /// The process that takes most of it is ended. A limit that no process takes (the wall clock) ends the session.
+    /// Ends the process that uses most. A limit that no process uses (the wall clock) ends the session.
     KillProcess,
-    /// The session is ended.
+    /// Ends the session.
     #[default]
     KillSession,
 }
 
 impl LimitAction {
-    /// Every value, with its name.
+    /// All values, each with its name.
     pub const ALL: [(Self, &'static str); 3] =
         [(Self::Warn, "warn"), (Self::KillProcess, "kill_process"), (Self::KillSession, "kill_session")];
 }
@@ -31,7 +31,7 @@ impl fmt::Display for LimitAction {
     }
 }
 
-/// Text that names no [`LimitAction`].
+/// Error for text that names no [`LimitAction`].
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("unknown action {0:?}: use one of warn kill_process kill_session")]
 pub struct UnknownAction(pub String);
@@ -45,41 +45,42 @@ impl FromStr for LimitAction {
     }
 }
 
-/// Limits of a session: none by default, but for core dumps.
+/// Limits of a session: none by default, except that core dumps are off.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Limits {
-    /// Memory of all its processes together, in bytes (what is theirs alone: resident, less shared pages; what a fork has
-    /// in common with its parent counts in both). Where a cgroup enforces it, the kernel counts, page cache included.
+    /// Memory of all its processes together, in bytes (private memory: resident, less shared pages; memory that a
+    /// fork shares with its parent counts in both). If a cgroup enforces it, the kernel counts, page cache
+    /// included.
     pub memory_bytes: Option<u64>,
-    /// Processes alive at once, the agent among them. Threads are none; but where a cgroup enforces it, the kernel counts
-    /// them too.
+    /// Processes alive at once, the agent included. Threads do not count, unless a cgroup enforces the limit: the
+    /// kernel counts them too.
     pub processes: Option<u64>,
     /// CPU time of all its processes together, in milliseconds.
     pub cpu_time_ms: Option<u64>,
-    /// CPU of all its processes together, in percent of one core, over at least a second. Where a cgroup enforces it,
-    /// they are held at the limit, and it counts as passed when they want more for a second.
+    /// CPU of all its processes together, in percent of one core, over at least a second. If a cgroup enforces it,
+    /// they are held at the limit, and the limit counts as passed when they want more for a second.
     pub cpu_percent: Option<u64>,
-    /// Descriptors that one process may have open. The kernel refuses the next (EMFILE), whatever the action is; a process
-    /// that has as many counts as having passed the limit. One that has them for a moment only (less than 50 ms) can be
-    /// missed: then nothing is said and done beyond that.
+    /// Descriptors that one process may have open. The kernel refuses the next one (EMFILE), whatever the action
+    /// is; a process at the limit counts as having passed it. A process that is there only for a moment (less than
+    /// 50 ms) can be missed: then there is neither an event nor an action.
     pub open_files: Option<u64>,
-    /// Bytes that one file may grow to. Unless the action is `warn` the kernel stops the write there, and ends who goes on
-    /// with SIGXFSZ. Without the proc connector that end can be missed where the process has another parent than the proxy
-    /// and lives shorter than two looks apart: then it is stopped all the same, but there is no event. Neither is there one
-    /// for who ignores SIGXFSZ and closes the file between two looks (10 ms while a turn runs, else 250 ms): it is told
-    /// EFBIG, and the file has no byte more than it may.
+    /// Bytes that one file may grow to. Unless the action is `warn` the kernel stops the write there, and ends a
+    /// process that continues with SIGXFSZ. Without the proc connector that end can be missed, if the process has
+    /// another parent than the proxy and lives for less than a polling interval: it is stopped all the same, but
+    /// there is no event. Nor is there one for a process that ignores SIGXFSZ and closes the file between two polls
+    /// (10 ms while a turn runs, else 250 ms): it gets EFBIG, and the file does not exceed the limit.
     pub file_size_bytes: Option<u64>,
     /// Wall clock since the agent's start, in milliseconds.
     pub wall_clock_ms: Option<u64>,
-    /// Whether a crash may leave a core file. Off by default.
+    /// True if a crash may leave a core file. Off by default.
     pub core_dumps: bool,
-    /// What is done when one is passed.
+    /// Action when a limit is passed.
     pub on_limit: LimitAction,
 }
 
 impl Limits {
-    /// Each limit that is set, with its value in the unit of its field.
+    /// Iterates over the limits that are set, each with its value in the unit of its field.
     pub fn set(&self) -> impl Iterator<Item = (LimitKind, u64)> + use<> {
         [
             (LimitKind::Memory, self.memory_bytes),
@@ -95,13 +96,13 @@ impl Limits {
     }
 }
 
-/// What is limited.
+/// Limited resource, with its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum LimitKind {
     /// Bytes.
     Memory,
-    /// Processes.
+    /// Number of processes.
     Processes,
     /// Milliseconds.
     CpuTime,
@@ -109,15 +110,15 @@ pub enum LimitKind {
     CpuPercent,
     /// Descriptors of one process.
     OpenFiles,
-    /// Bytes of one file. What the kernel stops is seen by the end of the writer (SIGXFSZ), or by the file while that is open:
-    /// see [`Limits::file_size_bytes`] for who is stopped without being seen.
+    /// Bytes of one file. A write that the kernel stops is noticed by the end of the writer (SIGXFSZ), or by the
+    /// size of the file while it is open: see [`Limits::file_size_bytes`] for the cases without notice.
     FileSize,
     /// Milliseconds.
     WallClock,
 }
 
 impl LimitKind {
-    /// Every kind, with its name for people and the command line.
+    /// All kinds, each with its name for people and the command line.
     pub const ALL: [(Self, &'static str); 7] = [
         (Self::Memory, "memory"),
         (Self::Processes, "pids"),
@@ -128,8 +129,8 @@ impl LimitKind {
         (Self::WallClock, "wall-clock"),
     ];
 
-    /// The grace of what is ended for passing it: a runaway goes on meanwhile, so only an agent whose time is over has one,
-    /// to put its affairs in order.
+    /// Returns the grace for a process that is ended for passing it. Only the wall clock has one, so that the agent
+    /// can clean up: other runaways would continue during it.
     pub fn grace(self) -> KillOptions {
         match self {
             Self::WallClock => KillOptions::grace(Duration::from_millis(500)),
@@ -144,46 +145,46 @@ impl fmt::Display for LimitKind {
     }
 }
 
-/// What enforces a limit, the strongest first.
+/// Enforcement of a limit, the strongest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum LimitForm {
-    /// A cgroup controller: the kernel, for the whole session.
+    /// Cgroup controller: the kernel, for the whole session.
     Cgroup,
-    /// A resource limit: the kernel, for each process.
+    /// Resource limit: the kernel, for each process.
     Rlimit,
-    /// The proxy's clock.
+    /// Clock of the proxy.
     Clock,
-    /// The proxy samples the whole tree: what is short enough can pass for a moment.
+    /// Sampling of the whole tree by the proxy: a short excess can be missed.
     Watchdog,
 }
 
-/// A limit and what enforces it.
+/// Limit, with its enforcement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LimitInForce {
-    /// What is limited.
+    /// Limited resource.
     pub limit: LimitKind,
-    /// To how much, in the unit of its kind.
+    /// Allowed value, in the unit of its kind.
     pub value: u64,
-    /// By what.
+    /// Enforcement.
     pub form: LimitForm,
 }
 
-/// A limit was passed.
+/// Report of a limit that was passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LimitExceeded {
-    /// Which.
+    /// Limited resource.
     pub limit: LimitKind,
-    /// What was allowed, in the unit of its kind.
+    /// Allowed value, in the unit of its kind.
     pub value: u64,
-    /// What was measured; the allowed value where the kernel stopped it there.
+    /// Measured value; the allowed value where the kernel stopped the process there.
     pub measured: u64,
-    /// What noticed.
+    /// Enforcement that noticed.
     pub form: LimitForm,
-    /// What is done about it.
+    /// Action taken.
     pub action: LimitAction,
-    /// The process that takes most of it, or took one step too many; `null` where that is not known.
+    /// Process that uses most, or went beyond the limit; `null` where unknown.
     pub process: Option<ProcessId>,
 }

@@ -1,11 +1,11 @@
-//! The messages. Every connection begins with a `Hello` in both directions.
+//! Messages between host, fork server and proxies. Every connection begins with a `Hello` in both directions.
 //!
 //! Host ⇄ proxy: a stream socket, [`ToProxy`] and [`FromProxy`]. Host ⇄ fork server: a sequenced-packet socket,
 //! [`ToForkServer`] and [`FromForkServer`], one frame a packet, descriptors beside it.
 //!
-//! What a host says to fork servers and proxies of an earlier one, and they to it, is also the protocol of reattachment, with
-//! the release before this one: see [`crate::reattach`]. There a new field has a default, and a new message is one that the
-//! other side can do without.
+//! Messages between a host and the fork servers and proxies of an earlier host also form the reattachment protocol,
+//! which has to work with the release before this one: see [`crate::reattach`]. A new field there needs a default,
+//! and a new message must be one that the other side can ignore.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,14 +24,14 @@ pub const VERSION: u32 = 6;
 pub struct Hello {
     /// [`VERSION`] of the sender.
     pub version: u32,
-    /// The sender.
+    /// Process of the sender.
     pub process: ProcessId,
 }
 
-/// Pairs an answer with its question. The host mints them.
+/// Number that pairs an answer with its request. The host assigns it.
 pub type RequestId = u64;
 
-/// An agent, resolved from the catalog by the host: all that a proxy needs to run it.
+/// Agent as resolved from the catalog by the host: everything that a proxy needs to run it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentCommand {
     /// Catalog id, for events and errors.
@@ -40,17 +40,17 @@ pub struct AgentCommand {
     pub protocol: String,
     /// Program and arguments; the program is looked up in the PATH of `env`.
     pub argv: Vec<String>,
-    /// The agent's whole environment.
+    /// Complete environment of the agent.
     pub env: EnvVars,
-    /// Where it starts; `None` for the session's working directory.
+    /// Working directory of the agent; `None` for the session's.
     pub cwd: Option<String>,
-    /// What the row says to its protocol's adapter: a JSON object.
+    /// Settings in the catalog row for the protocol's adapter: a JSON object.
     pub protocol_config: Json,
-    /// A fresh UUID, for agents that let the caller name a new conversation.
+    /// Fresh UUID, for agents that let the caller name a new conversation.
     pub fresh_id: String,
-    /// The conversation to go on with.
+    /// Conversation to continue.
     pub resume: Option<NativeResume>,
-    /// The agent's server, if it speaks HTTP.
+    /// Server of the agent, if it speaks HTTP.
     pub endpoint: Option<Endpoint>,
     /// Directories in which it names processes by their pid. In a PID namespace it gets its own, empty.
     #[serde(default)]
@@ -74,211 +74,213 @@ pub struct Asking {
     pub sandbox: Option<String>,
 }
 
-/// Host → proxy.
+/// Message from host to proxy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all_fields = "camelCase")]
 pub enum ToProxy {
-    /// First of all.
+    /// Opens the connection.
     Hello(Hello),
-    /// `session:start`: start the agent. Answered by [`FromProxy::Started`] or [`FromProxy::Failed`].
+    /// Starts the agent: `session:start`. Answered by [`FromProxy::Started`] or [`FromProxy::Failed`].
     Start {
-        /// Names the answer.
+        /// Number of the request.
         request: RequestId,
-        /// The session.
+        /// Configuration of the session.
         config: Box<AgentSessionConfig>,
-        /// The agent.
+        /// Command that starts the agent.
         command: Box<AgentCommand>,
-        /// What holds the session together.
+        /// Containment of the session.
         enclosure: Box<Enclosure>,
     },
-    /// `session:prompt`: begin this turn. Its end is the event `stream:complete` or a [`FromProxy::TurnEnded`].
+    /// Begins this turn: `session:prompt`. The turn ends with the event `stream:complete` or a
+    /// [`FromProxy::TurnEnded`].
     Prompt {
-        /// Names the answer, which comes as soon as the agent was given the prompt.
+        /// Number of the request, which is answered as soon as the agent was given the prompt.
         request: RequestId,
         /// Number of the turn.
         turn: u64,
-        /// What to do.
+        /// Content of the prompt.
         prompt: Prompt,
     },
-    /// Say this to the agent in the running turn.
+    /// Steers the agent in the running turn.
     Steer {
-        /// Names the answer.
+        /// Number of the request.
         request: RequestId,
-        /// What to say.
+        /// Text for the agent.
         prompt: Prompt,
     },
-    /// Ask something else of the agent. Answered by [`FromProxy::Reply`].
+    /// Requests another operation of the agent. Answered by [`FromProxy::Reply`].
     Operate {
-        /// Names the answer.
+        /// Number of the request.
         request: RequestId,
-        /// What.
+        /// Operation to perform.
         operation: Operation,
     },
-    /// Nobody waits for the answer to this operation any more: it makes room where there is none for another.
+    /// Gives up waiting for an operation's answer. The operation then makes way if there is no room for another
+    /// one.
     GiveUp {
-        /// Which; this message itself has no answer.
+        /// Number of the abandoned request; this message itself has no answer.
         request: RequestId,
     },
-    /// `session:abort`: cancel the running turn through the agent's protocol. Where processes are to be ended too it is
-    /// answered by [`FromProxy::Receipt`], else by [`FromProxy::Done`].
+    /// Cancels the running turn through the agent's protocol: `session:abort`. Answered by [`FromProxy::Receipt`]
+    /// if processes are to be ended too, else by [`FromProxy::Done`].
     Abort {
-        /// Names the answer.
+        /// Number of the request.
         request: RequestId,
-        /// What is done to processes.
+        /// Effect on processes.
         policy: AbortPolicy,
-        /// How these are ended.
+        /// Options for ending these.
         options: KillOptions,
     },
-    /// Answer a permission request.
+    /// Answers a permission request.
     Permission {
-        /// Names the answer to this message.
+        /// Number of this message's own request.
         request: RequestId,
-        /// The permission request.
+        /// Id of the permission request.
         id: String,
-        /// The answer to it.
+        /// Answer to the permission request.
         answer: PermissionAnswer,
-        /// Who gives it, where the caller said.
+        /// Name of the user who answers, if the caller gave one.
         by: Option<String>,
     },
-    /// `process:list`.
+    /// Requests a list of processes: `process:list`.
     ListProcesses {
-        /// Names the answer.
+        /// Number of the request.
         request: RequestId,
     },
-    /// `process:kill`: end one process.
+    /// Ends one process: `process:kill`.
     KillProcess {
-        /// Names the answer.
+        /// Number of the request.
         request: RequestId,
-        /// Which.
+        /// Process to end.
         process: ProcessId,
-        /// Whether everything below it is ended too.
+        /// True to end all its descendants too.
         tree: bool,
-        /// How.
+        /// Options of the kill.
         options: KillOptions,
     },
-    /// `process:kill_all`: end everything but the agent.
+    /// Ends everything but the agent: `process:kill_all`.
     KillAll {
-        /// Names the answer.
+        /// Number of the request.
         request: RequestId,
-        /// How.
+        /// Options of the kill.
         options: KillOptions,
     },
-    /// End everything and the session. Answered by [`FromProxy::Ended`].
+    /// Ends all processes and the session. Answered by [`FromProxy::Ended`].
     Shutdown {
-        /// How.
+        /// Options of the kill.
         options: KillOptions,
-        /// What the receipt and the end will say.
+        /// Reason for the receipt and the `session:ended` event.
         reason: EndReason,
     },
-    /// Answered by [`FromProxy::Pong`].
+    /// Checks that the proxy responds. Answered by [`FromProxy::Pong`].
     Ping {
-        /// Names the answer.
+        /// Number of the request.
         request: RequestId,
     },
-    /// What the proxy has said up to this number is the host's to keep: see [`FromProxy::is_numbered`].
+    /// Acknowledges numbered messages, which the host now keeps: see [`FromProxy::is_numbered`].
     Ack {
         /// Number of the last message that the host keeps.
         seq: u64,
     },
 }
 
-/// Proxy → host.
+/// Message from proxy to host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all_fields = "camelCase")]
 pub enum FromProxy {
-    /// First of all.
+    /// Opens the connection.
     Hello(Hello),
-    /// `session:started`: the agent is ready.
+    /// The agent is ready: `session:started`.
     Started {
-        /// Of the `Start`.
+        /// Number of the `Start` request.
         request: RequestId,
-        /// The agent's process.
+        /// Process of the agent.
         process: ProcessId,
-        /// The agent's own id of the session, where its protocol has one.
+        /// Agent's own id of the session, if its protocol has one.
         native_session_id: Option<String>,
-        /// Whether the agent has turns; one that has none is never busy.
+        /// True if the agent has turns; an agent without turns is never busy.
         turns: bool,
-        /// What holds, sees and limits the session.
+        /// Containment, observation and limits of the session.
         measures: Box<Measures>,
     },
-    /// Something happened: the `stream:*`, `process:*`, `permission:*` and `log` events.
+    /// An event occurred: one of the `stream:*`, `process:*`, `permission:*` and `log` events.
     Event {
-        /// The turn it belongs to; 0 for none.
+        /// Turn of the event; 0 for none.
         turn: u64,
-        /// What.
+        /// Event that occurred.
         event: Event,
     },
     /// The turn is over and the agent waits for the next: `session:idle`.
     TurnEnded {
-        /// Which.
+        /// Number of the turn.
         turn: u64,
     },
-    /// The agent is gone. All that it said came before; calls that wait for it wait in vain.
+    /// The agent has exited. All its output came before; pending requests to it get no answer.
     AgentExited {
-        /// How it ended.
+        /// Exit status of the agent.
         exit: ExitStatus,
-        /// Whether the session goes on without it, until it is killed.
+        /// True if the session continues without the agent, until it is killed.
         kept: bool,
     },
-    /// `process:list_response`.
+    /// Answer to a list request: `process:list_response`.
     Processes {
-        /// Of the `ListProcesses`.
+        /// Number of the `ListProcesses` request.
         request: RequestId,
-        /// Every process of the session, running and finished.
+        /// All processes of the session, running and finished.
         processes: Vec<ProcessInfo>,
     },
-    /// What a kill did.
+    /// Result of a kill.
     Receipt {
-        /// Of the kill.
+        /// Number of the kill request.
         request: RequestId,
-        /// The receipt.
+        /// Receipt of the kill.
         receipt: Box<Receipt>,
     },
-    /// What the agent says to an operation.
+    /// Agent's answer to an operation.
     Reply {
-        /// Of the operation.
+        /// Number of the operation's request.
         request: RequestId,
-        /// Its answer.
+        /// Answer of the agent.
         reply: Json,
     },
-    /// The agent's own id of the session is this from now on.
+    /// The agent's own id of the session has changed.
     NativeSession {
-        /// The id.
+        /// New id.
         id: String,
     },
-    /// It was done.
+    /// The request succeeded.
     Done {
-        /// Of the request.
+        /// Number of the request.
         request: RequestId,
     },
-    /// It could not be done.
+    /// The request failed.
     Failed {
-        /// Of the request.
+        /// Number of the request.
         request: RequestId,
-        /// Why.
+        /// Cause of the failure.
         error: WireError,
     },
-    /// To a `Ping`.
+    /// Answer to a `Ping`.
     Pong {
-        /// Of the ping.
+        /// Number of the ping's request.
         request: RequestId,
     },
-    /// The session is over; the proxy exits after this.
+    /// The session has ended; the proxy exits after this.
     Ended {
-        /// Why.
+        /// Reason of the end.
         reason: EndReason,
-        /// What was ended.
+        /// Receipt for the ended processes.
         receipt: Box<Receipt>,
     },
-    /// To a host that took over a detached session, after the `Hello`: what there is. What was said and not acknowledged
-    /// follows, then what is said from now on.
+    /// State of a detached session, for a host that took it over, after the `Hello`. The unacknowledged messages
+    /// follow, then the new ones.
     Attached(Box<Attached>),
 }
 
 impl FromProxy {
-    /// Whether it is told by itself, and is no answer. Such messages are numbered, 1, 2, …, over the whole session: the number
-    /// is not sent, since both sides can count. [`Attached::next_seq`] is what a new host counts from. The proxy of a session
-    /// that is to be detached keeps them until a [`ToProxy::Ack`].
+    /// Returns true for a message that the proxy sends by itself, not as an answer. Such messages are numbered, 1,
+    /// 2, …, over the whole session. The number is not sent, since both sides can count; a new host counts from
+    /// [`Attached::next_seq`]. The proxy of a session that may be detached keeps them until a [`ToProxy::Ack`].
     pub fn is_numbered(&self) -> bool {
         match self {
             Self::Started { .. }
@@ -299,98 +301,99 @@ impl FromProxy {
     }
 }
 
-/// A detached session, as its proxy tells a new host. A release may add fields, and one that knows less leaves them out.
+/// Detached session, as its proxy describes it to a new host. A release may add fields; an older one leaves them
+/// out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Attached {
-    /// How many hosts it has had; this one is the last of them.
+    /// Number of hosts so far, this one included.
     pub epoch: u64,
     /// Number of the first message that follows.
     pub next_seq: u64,
-    /// How many messages waited for this host.
+    /// Number of messages that waited for this host.
     pub waiting: u64,
-    /// For how long it had no host, in milliseconds.
+    /// Time without a host, in milliseconds.
     pub detached_ms: u64,
-    /// The agent's process; none before [`FromProxy::Started`], which may be yet to follow.
+    /// Process of the agent; none before [`FromProxy::Started`], which may still follow.
     pub agent: Option<ProcessId>,
-    /// The agent's own id of the session.
+    /// Agent's own id of the session.
     pub native_session_id: Option<String>,
-    /// Whether the agent has turns.
+    /// True if the agent has turns.
     pub turns: bool,
-    /// What holds, sees and limits the session.
+    /// Containment, observation and limits of the session.
     pub measures: Option<Measures>,
-    /// The turn that runs before what follows.
+    /// Turn that is running before the messages that follow.
     pub turn: Option<u64>,
-    /// Number of the last turn, or prompt where the agent has no turns.
+    /// Number of the last turn, or prompt if the agent has no turns.
     pub turn_count: u64,
-    /// Permission requests that nobody has answered.
+    /// Permission requests without an answer.
     pub permissions: Vec<PermissionRequest>,
-    /// The model it was last told to use by an operation.
+    /// Model last selected by an operation.
     pub model: Option<String>,
-    /// The mode it was last told to work in by an operation.
+    /// Mode last selected by an operation.
     pub mode: Option<String>,
-    /// How hard it was last told to think by an operation.
+    /// Thinking level last selected by an operation.
     pub thinking: Option<String>,
-    /// Why it is being ended, if it is.
+    /// Reason, if the session is being ended.
     pub ending: Option<EndReason>,
 }
 
-/// What a session needs that is to be detached when its host dies.
+/// Settings of a session that is to be detached when its host dies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Detach {
-    /// Absolute path of the directory for sockets and spools. It is there, and only its user can look into it.
+    /// Absolute path of the directory for sockets and spools. The directory exists, and only its user can read it.
     pub directory: String,
-    /// How long it waits for a new host, in milliseconds.
+    /// Longest wait for a new host, in milliseconds.
     pub fetch_within_ms: u64,
-    /// How much is kept for a new host, in bytes.
+    /// Bytes kept for a new host.
     pub spool_bytes: u64,
 }
 
-/// Host → fork server.
+/// Message from host to fork server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all_fields = "camelCase")]
 pub enum ToForkServer {
-    /// First of all.
+    /// Opens the connection.
     Hello(Hello),
-    /// Fork a proxy; its end of the socket comes beside the packet.
+    /// Forks a proxy; its end of the socket comes beside the packet.
     Fork {
-        /// The session it is for.
+        /// Session of the proxy.
         session: SessionId,
-        /// What holds it together: what its guard will need.
+        /// Containment of the session, which the proxy's guard needs.
         enclosure: Enclosure,
-        /// Its limits: looked after by the fork server while its proxy cannot, because somebody stops it.
+        /// Limits of the session: the fork server enforces them while somebody stops the proxy.
         limits: Limits,
-        /// If it is to outlive its host.
+        /// Settings for outliving the host, if the session may.
         detach: Option<Box<Detach>>,
-        /// What the host wants to be told if another one takes the session over: a JSON object, and nothing secret.
+        /// Record for another host that takes the session over: a JSON object without secrets.
         card: Json,
     },
-    /// The proxy does not answer: end its session without it.
+    /// Ends the session of a proxy that does not answer.
     Kill {
-        /// Whose.
+        /// Session to end.
         session: SessionId,
-        /// How.
+        /// Options of the kill.
         options: KillOptions,
     },
-    /// The proxy does not answer: list its processes without it.
+    /// Lists the processes below a proxy that does not answer.
     List {
-        /// Whose.
+        /// Session to list.
         session: SessionId,
     },
-    /// Take over this detached session; the socket for its proxy comes beside the packet.
+    /// Takes over a detached session; the socket for its proxy comes beside the packet.
     Adopt {
-        /// Which.
+        /// Session to take over.
         session: SessionId,
         /// Number of the last message that the new host has; 0 for none.
         #[serde(default)]
         after_seq: u64,
     },
-    /// Try what the machine offers. [`Probed`] comes as one frame on the stream socket beside the packet.
+    /// Tests the machine's features. [`Probed`] comes as one frame on the stream socket beside the packet.
     Probe,
 }
 
-/// What the machine offers to sessions: tried by a process that the fork server forks for it.
+/// Features of the machine for sessions, tested by a process that the fork server forks for that.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probed {
     /// PID and mount namespaces.
@@ -399,99 +402,99 @@ pub struct Probed {
     pub connector: Result<(), Missing>,
 }
 
-/// Why something cannot be had.
+/// Description of a missing feature.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
-    /// What was wanted.
+    /// Name of the feature.
     pub what: String,
-    /// What failed.
+    /// Operation that failed.
     pub why: String,
-    /// What to do to have it.
+    /// Advice on getting the feature.
     pub advice: String,
 }
 
-/// Fork server → proxy, on the socket on which a proxy that was forked ahead waits: both are of one build, whoever the host
-/// is. Packets of one byte are nudges: something came or went below a proxy that looks for itself.
+/// Message from fork server to proxy, on the socket on which a spare proxy waits. Both are of one build, whatever
+/// the host is. A packet of one byte is a nudge: a process came or went below a proxy that polls.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Handover {
-    /// What it is for; the host's socket comes beside it.
+    /// Assigns the proxy a session; the host's socket comes beside it.
     Session {
-        /// The session.
+        /// Session of the proxy.
         session: SessionId,
-        /// Whether the fork server observes its processes; else the proxy has to look for itself.
+        /// True if the fork server observes its processes; else the proxy has to poll.
         observed: bool,
-        /// If it is to outlive its host.
+        /// Settings for outliving the host, if the session may.
         detach: Option<Box<Detach>>,
     },
-    /// The host is gone: the session is detached now, and observed by nobody else.
+    /// The host is gone: the session is now detached, and nobody else observes it.
     HostGone,
-    /// Another host takes over; its socket comes beside this.
+    /// Another host takes the session over; its socket comes beside this.
     Adopt {
         /// Number of the last message that the new host has.
         after_seq: u64,
-        /// Whether messages are sent in the form that describes itself: see [`crate::reattach::Wire`].
+        /// True if messages are sent in the self-describing form: see [`crate::reattach::Wire`].
         described: bool,
     },
 }
 
-/// Fork server → host.
+/// Message from fork server to host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all_fields = "camelCase")]
 pub enum FromForkServer {
-    /// First of all.
+    /// Opens the connection.
     Hello(Hello),
-    /// A proxy runs.
+    /// A proxy is running.
     Forked {
-        /// The session it is for.
+        /// Session of the proxy.
         session: SessionId,
-        /// The proxy.
+        /// Process of the proxy.
         process: ProcessId,
     },
-    /// None could be forked.
+    /// No proxy could be forked.
     ForkFailed {
-        /// The session it was for.
+        /// Session of the request.
         session: SessionId,
-        /// Why.
+        /// Cause of the failure.
         error: WireError,
     },
-    /// Something was seen of a session's processes: `process:spawned`, `process:exited` or `session:lossy`.
+    /// Processes of a session changed: `process:spawned`, `process:exited` or `session:lossy`.
     Observed {
-        /// Whose.
+        /// Session of the event.
         session: SessionId,
-        /// What.
+        /// Event that was observed.
         event: Event,
     },
-    /// What there is below a proxy, as `/proc` says.
+    /// Processes below a proxy, as listed in `/proc`.
     Listed {
-        /// Whose.
+        /// Session that was listed.
         session: SessionId,
-        /// Its living processes.
+        /// Living processes of the session.
         processes: Vec<ProcessInfo>,
     },
-    /// A proxy has ended, and so has whatever it left.
+    /// A proxy has ended, and so have all processes it left.
     ProxyGone {
-        /// Whose.
+        /// Session of the proxy.
         session: SessionId,
-        /// The proxy.
+        /// Process of the proxy.
         process: ProcessId,
-        /// How the proxy ended.
+        /// Exit status of the proxy.
         exit: Option<ExitStatus>,
-        /// What it left, and the proof that this is gone.
+        /// Receipt for the processes it left, with the proof that they are gone.
         receipt: Box<Receipt>,
     },
-    /// To a host that took over, after the `Hello`: the sessions there are.
+    /// Available sessions, for a host that took over, after the `Hello`.
     Detached(Vec<DetachedSession>),
 }
 
-/// A session that waits for a host.
+/// Session that waits for a host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DetachedSession {
-    /// Its name.
+    /// Name of the session.
     pub session: SessionId,
-    /// Its proxy.
+    /// Process of its proxy.
     pub process: ProcessId,
-    /// What its last host wrote down of it.
+    /// Record that its last host wrote.
     #[serde(default = "Json::null")]
     pub card: Json,
 }

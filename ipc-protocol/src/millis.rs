@@ -1,6 +1,6 @@
-//! Serde for times: whole milliseconds, on the wire and in JSON.
+//! Serde formats of times, in whole milliseconds, on the wire and in JSON.
 
-/// A [`std::time::Duration`] as milliseconds.
+/// Format of a [`std::time::Duration`]: milliseconds.
 pub(crate) mod duration {
     use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(crate) mod duration {
     }
 }
 
-/// A [`std::time::SystemTime`] as milliseconds since 1970 on the wire and RFC 3339 text in JSON.
+/// Format of a [`std::time::SystemTime`]: milliseconds since 1970 on the wire, RFC 3339 text in JSON.
 pub(crate) mod time {
     use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

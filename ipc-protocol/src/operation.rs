@@ -1,47 +1,47 @@
-//! What an agent can be asked beside a prompt.
+//! Operations that an agent can perform besides prompts.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Json;
 
-/// Something asked of the agent itself, answered with JSON. What an agent cannot do is
+/// Operation of the agent itself, answered with JSON. An operation that an agent lacks is
 /// [`WireError::Unsupported`](crate::WireError::Unsupported).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Operation {
-    /// Use this model from now on. Answer: `null`.
+    /// Uses this model from now on. Answer: `null`.
     SetModel {
-        /// In the agent's own spelling.
+        /// Model, in the agent's own spelling.
         model: String,
     },
-    /// Work in this mode from now on. Answer: `null`.
+    /// Works in this mode from now on. Answer: `null`.
     SetMode {
         /// `build`, `plan`, or one of the agent's own.
         mode: String,
     },
-    /// Think this hard from now on. Answer: `null`.
+    /// Sets the thinking level from now on. Answer: `null`.
     SetThinking {
         /// `off`, `low`, `medium`, `high`, or one of the agent's own.
         level: String,
     },
-    /// Shorten the conversation that the model sees. Answer: what the agent says to it, when it is done.
+    /// Shortens the conversation that the model sees. Answer: the agent's own, when it is done.
     Compact,
-    /// What the agent says of its own state. Answer: as it says it.
+    /// Returns the agent's own state. Answer: in the agent's form.
     GetState,
-    /// The conversation so far. Answer: as the agent gives it.
+    /// Returns the conversation so far. Answer: in the agent's form.
     GetMessages,
-    /// The agent's conversations of this working directory. Answer: an array of objects that have at least `id`, and where
-    /// the agent tells them `title`, `updatedAt` and `cwd`; newest first.
+    /// Lists the agent's conversations in this working directory. Answer: an array of objects, newest first, that
+    /// have at least `id`, and `title`, `updatedAt` and `cwd` if the agent reports them.
     ListSessions,
-    /// A command of the agent's own protocol, passed on as it stands. Answer: the agent's reply as it stands.
+    /// Sends a command of the agent's own protocol, unchanged. Answer: the agent's reply, unchanged.
     Native {
-        /// The message, without an id of its own where the protocol has ids.
+        /// Message, without an id of its own if the protocol has ids.
         message: Json,
     },
 }
 
 impl Operation {
-    /// What is done, as the end of "agent … cannot".
+    /// Describes the operation, as the end of "agent … cannot".
     pub fn describe(&self) -> String {
         match self {
             Self::SetModel { .. } => "change its model".into(),
@@ -56,71 +56,71 @@ impl Operation {
     }
 }
 
-/// Which conversation of the agent's own a session goes on with.
+/// Conversation of the agent that a session continues.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum ResumeFrom {
-    /// The one with this id of the agent's.
+    /// Conversation with this id of the agent's.
     Native {
-        /// The agent's id of it, or a file where the agent takes one.
+        /// Agent's id of the conversation, or a file if the agent accepts one.
         id: String,
     },
-    /// The one that this session of the manager's had.
+    /// Conversation of this session of the manager's.
     Session {
-        /// The session; it has ended.
+        /// Id of the session, which has ended.
         id: crate::SessionId,
     },
-    /// The most recent one of the working directory.
+    /// Most recent conversation of the working directory.
     MostRecent,
 }
 
-/// What becomes of a session whose conversation cannot be gone on with.
+/// Fallback for a session whose conversation cannot be continued.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum OnMissing {
-    /// It does not start.
+    /// Fails the start.
     #[default]
     Fail,
-    /// It starts a new conversation, and its stream says so.
+    /// Starts a new conversation, and reports that in the stream.
     StartAnew,
-    /// It starts a new conversation, whose first prompt begins with this.
+    /// Starts a new conversation, whose first prompt begins with this.
     Inject {
-        /// The history as text.
+        /// History as text.
         history: String,
     },
 }
 
-/// To go on with a conversation in a new process.
+/// Request to continue a conversation in a new process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Resume {
-    /// Which.
+    /// Conversation to continue.
     pub from: ResumeFrom,
-    /// Whether to go on with a copy and leave the original as it is.
+    /// True to continue a copy and leave the original unchanged.
     #[serde(default)]
     pub fork: bool,
-    /// What if it cannot be had.
+    /// Fallback if the conversation is not available.
     #[serde(default)]
     pub on_missing: OnMissing,
 }
 
-/// A [`Resume`] as an adapter gets it.
+/// Adapter's form of a [`Resume`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NativeResume {
-    /// The agent's own id; `None` for the most recent conversation.
+    /// Agent's own id; `None` for the most recent conversation.
     pub id: Option<String>,
-    /// Whether to go on with a copy.
+    /// True to continue a copy.
     pub fork: bool,
 }
 
-/// A server that an agent speaks HTTP with.
+/// Server of an agent that speaks HTTP.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
-    /// Where it listens: `http://127.0.0.1:PORT`; `None` where the agent will say.
+    /// Address of the server: `http://127.0.0.1:PORT`; `None` if the agent will report it.
     pub url: Option<String>,
-    /// For its HTTP basic authentication.
+    /// User for HTTP basic authentication.
     pub user: String,
-    /// Secret.
+    /// Password for HTTP basic authentication; secret.
     pub password: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Packets with descriptors: the socket between host and fork server.
+//! Packets with descriptors, for the socket between host and fork server.
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -13,7 +13,7 @@ use rustix::net::{
 
 use crate::codec::MAX_FRAME;
 
-/// A connected pair of non-blocking, close-on-exec packet sockets.
+/// Creates a connected pair of non-blocking, close-on-exec packet sockets.
 ///
 /// # Errors
 /// The system's, when out of descriptors.
@@ -21,7 +21,7 @@ pub fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?)
 }
 
-/// A connected pair of non-blocking, close-on-exec stream sockets.
+/// Creates a connected pair of non-blocking, close-on-exec stream sockets.
 ///
 /// # Errors
 /// The system's, when out of descriptors.
@@ -29,7 +29,7 @@ pub fn stream_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?)
 }
 
-/// Sends one packet, with a descriptor beside it.
+/// Sends one packet, with an optional descriptor beside it.
 ///
 /// # Errors
 /// `WouldBlock` when the socket is full; `BrokenPipe` when the other side is gone. Nothing was sent then.
@@ -47,12 +47,13 @@ pub fn send_packet(socket: impl AsFd, packet: &[u8], fd: Option<BorrowedFd<'_>>)
 /// Receives one packet and the descriptor beside it. `None` when the other side has closed.
 ///
 /// # Errors
-/// `WouldBlock` when there is none yet. `InvalidData` when a packet or its descriptor was cut: the kernel drops a
-/// descriptor without a word when the table is full.
+/// `WouldBlock` when there is no packet yet. `InvalidData` when a packet or its descriptor was cut off: the kernel
+/// silently drops a descriptor when the descriptor table is full.
 pub fn recv_packet(socket: impl AsFd, buffer: &mut Vec<u8>) -> io::Result<Option<Option<OwnedFd>>> {
-    // As long as it has to be: a buffer for the longest packet is 16 pages, and after a fork each would be copied.
+    // Grow the buffer as needed only: one for the longest packet is 16 pages, each of which would be copied after a
+    // fork.
     let (_, len) = recv(&socket, &mut [0; 0], RecvFlags::PEEK | RecvFlags::TRUNC)?;
-    // One byte at the least: nothing can be received into nothing.
+    // At least one byte: nothing can be received into an empty buffer.
     buffer.resize(len.clamp(1, MAX_FRAME), 0);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -75,7 +76,8 @@ pub fn recv_packet(socket: impl AsFd, buffer: &mut Vec<u8>) -> io::Result<Option
     Ok((got.bytes > 0).then_some(fd))
 }
 
-/// Receives what there is of a stream, and a descriptor beside it: how many bytes, 0 at its end.
+/// Receives the available bytes of a stream, and a descriptor beside them. Returns the number of bytes, 0 at the
+/// end.
 ///
 /// # Errors
 /// `WouldBlock` when there is nothing yet; the system's.

@@ -1,4 +1,4 @@
-//! Who answers an agent's permission requests, and when its silence is too long.
+//! Policies for permission requests and for timeouts.
 
 use std::fmt;
 
@@ -10,18 +10,18 @@ use crate::ResolvedBy;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum PermissionMode {
-    /// Each becomes an event; `respond_permission` answers it.
+    /// Emits each as an event; `respond_permission` answers it.
     #[default]
     Ask,
-    /// Each is allowed, once.
+    /// Allows each, once.
     Allow,
-    /// Each is rejected.
+    /// Rejects each.
     Deny,
-    /// What only reads is allowed, once; anything else is rejected.
+    /// Allows read-only actions, once; rejects all others.
     ReadOnly,
 }
 
-/// What a rule says.
+/// Decision of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[expect(missing_docs, reason = "the names say it")]
@@ -31,8 +31,9 @@ pub enum Decision {
     Deny,
 }
 
-/// A rule: what is given has to match, all of it. The first rule that matches decides. Of a request that asks for several things
-/// (`fetch+other`) each is decided: it is denied where one of them is, and allowed where all are.
+/// Permission rule: all of its given patterns must match. The first rule that matches decides. If a request asks
+/// for several things (`fetch+other`), each is decided: the request is denied if one of them is, and allowed if all
+/// are.
 ///
 /// `*` matches anything within a tool's name or a command; in a path `*` stays within a directory and `**` does not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,26 +42,26 @@ pub struct PermissionRule {
     /// Glob on the tool's machine name, or on its kind (`execute`, `edit`, `read`, …).
     #[serde(default)]
     pub tool: Option<String>,
-    /// Glob on the whole command line. A rule that allows never matches a command that a shell would take apart (`;`, `&&`,
-    /// `$(`, …), unless the glob has the same.
+    /// Glob on the whole command line. A rule that allows never matches a command that a shell would split (`;`,
+    /// `&&`, `$(`, …), unless the glob has the same.
     #[serde(default)]
     pub command: Option<String>,
-    /// Glob on the paths, made absolute. A rule that allows has to match all of them, one that does not any.
+    /// Glob on the paths, made absolute. A rule that allows must match all of them, any other rule at least one.
     #[serde(default)]
     pub path: Option<String>,
-    /// What then.
+    /// Decision if the rule matches.
     pub decision: Decision,
 }
 
-/// How a session's permission requests are answered.
+/// Answers to a session's permission requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct PermissionPolicy {
-    /// The first that matches decides; where none does, the session's [`PermissionMode`].
+    /// Rules, of which the first that matches decides; if none does, the session's [`PermissionMode`].
     pub rules: Vec<PermissionRule>,
-    /// How long a request may wait for an answer, in milliseconds; `null` for as long as it likes.
+    /// Longest wait of a request for an answer, in milliseconds; `null` for no bound.
     pub deadline_ms: Option<u64>,
-    /// Whether it is allowed then; else it is rejected.
+    /// True to allow the request at the deadline; else it is rejected.
     pub allow_at_deadline: bool,
 }
 
@@ -119,15 +120,15 @@ pub struct PermissionBypassed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TimeoutKind {
-    /// From the start to the agent's being ready.
+    /// Time from the start until the agent is ready.
     Start,
-    /// From the prompt to the first sign of an answer.
+    /// Time from the prompt to the first sign of an answer.
     FirstResponse,
-    /// From one sign of life to the next.
+    /// Time from one sign of life to the next.
     Inactivity,
-    /// From the beginning of the turn to its end.
+    /// Time from the beginning of the turn to its end.
     Turn,
-    /// From one sign of life to the next while a tool call is in flight.
+    /// Time from one sign of life to the next while a tool call is in flight.
     Tool,
 }
 
@@ -143,40 +144,41 @@ impl fmt::Display for TimeoutKind {
     }
 }
 
-/// What is done when a clock runs out.
+/// Action when a clock runs out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TimeoutAction {
-    /// Only the event.
+    /// Emits the event only.
     Warn,
-    /// The turn is aborted; an agent that does not end it then is killed with its session. A start that is not over is ended.
+    /// Aborts the turn; an agent that does not end it then is killed with its session. Ends a start in progress.
     #[default]
     AbortTurn,
-    /// The session is killed. One that was being resumed is suspended again.
+    /// Kills the session. Suspends a session again that was being resumed.
     KillSession,
 }
 
-/// A session's clocks, in milliseconds; `null` stops one (of the start: 0). While a tool runs or a permission request is open those of a turn
-/// stand still.
+/// Clocks of a session, in milliseconds; `null` stops one (of the start: 0). The clocks of a turn stand still while
+/// a tool runs or a permission request is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Timeouts {
-    /// To the agent's being ready; `null` for the manager's own, 0 for none. When it runs out the start fails and is ended, unless
-    /// the action is [`TimeoutAction::Warn`]: then it goes on for as long as somebody waits for it.
+    /// Time until the agent is ready; `null` for the manager's own, 0 for none. When it runs out the start fails
+    /// and is ended, unless the action is [`TimeoutAction::Warn`]: then it continues for as long as somebody waits
+    /// for it.
     pub start_ms: Option<u64>,
-    /// 30 s by default.
+    /// Time to the first sign of an answer. 30 s by default.
     pub first_response_ms: Option<u64>,
-    /// 120 s by default.
+    /// Time between two signs of life. 120 s by default.
     pub inactivity_ms: Option<u64>,
-    /// 300 s by default.
+    /// Time for the whole turn. 300 s by default.
     pub turn_ms: Option<u64>,
-    /// While a tool call is in flight, of which nothing is heard. 30 min by default.
+    /// Time without a sign of life while a tool call is in flight. 30 min by default.
     pub tool_ms: Option<u64>,
-    /// What then.
+    /// Action when one runs out.
     pub action: TimeoutAction,
-    /// Silence of this length in a turn is a `session:silent` event. 3 s by default.
+    /// Length of silence in a turn that causes a `session:silent` event. 3 s by default.
     pub silence_ms: Option<u64>,
-    /// And again each time after this long. 5 s by default.
+    /// Interval at which that event is repeated. 5 s by default.
     pub silence_repeat_ms: Option<u64>,
 }
 
@@ -196,7 +198,7 @@ impl Default for Timeouts {
 }
 
 impl Timeouts {
-    /// No clock at all.
+    /// No clocks at all.
     pub const NONE: Self = Self {
         start_ms: Some(0),
         first_response_ms: None,

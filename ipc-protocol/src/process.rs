@@ -1,4 +1,4 @@
-//! What is known of one process of a session.
+//! State of one process of a session.
 
 use std::{fmt, time::SystemTime};
 
@@ -6,18 +6,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Pid, ProcessId, SessionId};
 
-/// How a process ended.
+/// End of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ExitStatus {
-    /// It exited with this code.
+    /// The process exited with this code.
     Code(i32),
-    /// This signal ended it.
+    /// A signal of this number ended the process.
     Signal(i32),
 }
 
 impl ExitStatus {
-    /// Whether it exited with code 0.
+    /// Returns true for exit code 0.
     pub fn success(self) -> bool {
         self == Self::Code(0)
     }
@@ -35,22 +35,22 @@ impl fmt::Display for ExitStatus {
     }
 }
 
-/// Where a process is in its life.
+/// Lifecycle state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ProcessStatus {
-    /// It is alive (a zombie that nobody has reaped counts as completed).
+    /// The process is alive (a zombie that nobody has reaped counts as completed).
     Running,
-    /// It ended by itself with code 0, or nobody could see how it ended.
+    /// The process ended by itself with code 0, or its exit status is unknown.
     Completed,
-    /// A signal ended it.
+    /// A signal ended the process.
     Killed,
-    /// It ended with a code other than 0.
+    /// The process ended with a code other than 0.
     Error,
 }
 
 impl ProcessStatus {
-    /// The status that an exit leads to; `None` where its parent reaped it and the status is not known.
+    /// Returns the status for an exit; `None` where the parent reaped the process and the exit status is unknown.
     pub fn of_exit(exit: Option<ExitStatus>) -> Self {
         match exit {
             None | Some(ExitStatus::Code(0)) => Self::Completed,
@@ -60,46 +60,48 @@ impl ProcessStatus {
     }
 }
 
-/// One process of a session, as read from `/proc` at the moment of asking.
+/// Process of a session, as read from `/proc` at the time of the request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProcessInfo {
-    /// Which process.
+    /// Identity of the process.
     pub id: ProcessId,
-    /// Its parent's pid; 0 where the parent is outside the PID namespace or gone.
+    /// Pid of the parent; 0 where the parent is outside the PID namespace or gone.
     pub ppid: Pid,
-    /// Its process group.
+    /// Process group.
     pub pgid: Pid,
-    /// Its session in the POSIX sense (`setsid`), not the agent session.
+    /// Session in the POSIX sense (`setsid`), not the agent session.
     pub sid: Pid,
-    /// The agent session that started it.
+    /// Agent session that started the process.
     pub session_id: SessionId,
-    /// First word of its command line, of which at most [`ProcessInfo::MAX_COMMAND_LINE`] bytes are kept; `null` where it could not be read (it was gone, or a kernel thread).
+    /// First word of the command line, of which at most [`ProcessInfo::MAX_COMMAND_LINE`] bytes are kept; `null`
+    /// where it could not be read (the process was gone, or is a kernel thread).
     pub command: Option<String>,
-    /// The other words of its command line.
+    /// Other words of the command line.
     pub args: Vec<String>,
-    /// Its working directory; `null` where it could not be read.
+    /// Working directory; `null` where it could not be read.
     pub cwd: Option<String>,
-    /// When it started, to the clock tick (10 ms).
+    /// Start time, to the clock tick (10 ms).
     #[serde(with = "crate::millis::time")]
     pub started_at: SystemTime,
-    /// Running, or how it ended.
+    /// Running, or the way it ended.
     pub status: ProcessStatus,
-    /// How it ended, where that is known.
+    /// Exit status, where known.
     pub exit: Option<ExitStatus>,
-    /// CPU in percent of one core since the last listing; since its start in the first one. `null` where not sampled.
+    /// CPU in percent of one core since the last listing; since the process's start in the first one. `null` where
+    /// not sampled.
     pub cpu_percent: Option<f32>,
     /// Resident memory in bytes; `null` where not sampled.
     pub rss_bytes: Option<u64>,
-    /// Whether the registry started it itself; else it is a descendant that was found.
+    /// True if the registry started the process itself; false for a discovered descendant.
     pub tracked: bool,
 }
 
 impl ProcessInfo {
-    /// Bytes of a command line that are kept; `…` stands for the rest.
+    /// Bytes of a command line that are kept; `…` replaces the rest.
     pub const MAX_COMMAND_LINE: usize = 4096;
 
-    /// The command line in one line, for people.
+    /// Formats the command line as one line, for people.
     pub fn command_line(&self) -> String {
         let Some(command) = &self.command else { return "[unreadable]".to_owned() };
         let mut line = command.clone();

@@ -1,41 +1,41 @@
-//! What is said to an agent.
+//! Prompts for an agent.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A piece of a prompt.
+/// Part of a prompt.
 ///
 /// In JSON `{"text":"…"}`, `{"image":{"mimeType":"image/png","data":"…"}}`, `{"file":{"path":"/…"}}`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum PromptPart {
-    /// Words.
+    /// Text.
     Text(String),
-    /// A picture.
+    /// Image.
     Image {
-        /// Such as `image/png`.
+        /// MIME type, such as `image/png`.
         mime_type: String,
-        /// The picture, in base64.
+        /// Content of the image, in base64.
         data: String,
     },
-    /// A file that the agent is pointed at; it is not read here.
+    /// Reference to a file for the agent; its content is not read here.
     File {
-        /// Its path, absolute or relative to the session's working directory.
+        /// Path, absolute or relative to the session's working directory.
         path: String,
     },
 }
 
-/// Everything that is said at once: at least one part.
+/// Prompt of at least one part.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Prompt {
-    /// In order.
+    /// Parts, in order.
     pub parts: Vec<PromptPart>,
 }
 
 impl Prompt {
-    /// Only its words: the texts, joined by newlines.
+    /// Returns the text parts, joined by newlines.
     pub fn text(&self) -> String {
         let texts = self.parts.iter().filter_map(|part| match part {
             PromptPart::Text(text) => Some(text.as_str()),
@@ -44,7 +44,7 @@ impl Prompt {
         texts.collect::<Vec<_>>().join("\n")
     }
 
-    /// What it holds beside its words, one line each: `image/png (1234 bytes)`, a path.
+    /// Describes the parts other than text, one line each: `image/png (1234 bytes)`, a path.
     pub fn attachments(&self) -> Vec<String> {
         let names = self.parts.iter().filter_map(|part| match part {
             PromptPart::Text(_) => None,
@@ -54,7 +54,7 @@ impl Prompt {
         names.collect()
     }
 
-    /// Bytes of all parts.
+    /// Returns the bytes of all parts.
     pub fn len(&self) -> usize {
         let lens = self.parts.iter().map(|part| match part {
             PromptPart::Text(text) => text.len(),
@@ -64,7 +64,7 @@ impl Prompt {
         lens.sum()
     }
 
-    /// Whether it says nothing at all.
+    /// Returns true if the prompt has no content.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -95,7 +95,7 @@ impl From<Vec<PromptPart>> for Prompt {
 }
 
 impl fmt::Debug for PromptPart {
-    /// Without the words and the picture: they may hold secrets, or megabytes.
+    /// Hides texts and images: they may contain secrets, or megabytes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text(text) => write!(f, "Text({} bytes)", text.len()),

@@ -1,12 +1,13 @@
-//! How a host takes over the sessions of a dead one.
+//! Takeover of a dead host's sessions by a new host.
 //!
-//! The fork server of a detached session listens on a local socket. Who connects sends one line of JSON, a [`Claim`], and
-//! beside its first byte one end of a fresh pair of packet sockets; it gets one line back, a [`Verdict`]. If that says that it
-//! is the owner now, the pair is the connection to the fork server, as [`crate::message`] says.
+//! The fork server of a detached session listens on a local socket. A host connects and sends a [`Claim`], one line
+//! of JSON, with one end of a fresh pair of packet sockets beside its first byte. It gets back one line, a
+//! [`Verdict`]. If that makes the host the owner, the pair is the connection to the fork server, as described in
+//! [`crate::message`].
 //!
-//! Host and fork server may be of two releases, one of which is the one after the other. Bincode does not describe itself, so
-//! they then talk in JSON: each message is a string in the codec's own frames, and that string is the JSON form of the
-//! message. What one side does not know it passes over.
+//! Host and fork server may be of two consecutive releases. Bincode does not describe itself, so they then exchange
+//! JSON: each message is a string in the codec's own frames, which has the JSON form of the message. Each side
+//! ignores what it does not know.
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -22,56 +23,56 @@ pub const UNDERSTOOD: [u32; 2] = [VERSION - 1, VERSION];
 /// Longest line that either side sends, its end included.
 pub const MAX_LINE: usize = 4096;
 
-/// What a host says first. Fields that are not known are passed over; new ones have defaults.
+/// First line of a host. Unknown fields are ignored; new fields have defaults.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Claim {
-    /// The sender's [`VERSION`].
+    /// [`VERSION`] of the sender.
     pub version: u32,
-    /// The versions that it can talk with.
+    /// Versions that the sender can communicate with.
     #[serde(default)]
     pub understood: Vec<u32>,
-    /// The sender, for people.
+    /// Process of the sender, for people.
     pub process: ProcessId,
 }
 
-/// What it gets back.
+/// Answer of the fork server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Verdict {
-    /// It is the owner now.
+    /// The host is now the owner.
     Owner {
-        /// The fork server's [`VERSION`].
+        /// [`VERSION`] of the fork server.
         version: u32,
-        /// The fork server.
+        /// Process of the fork server.
         process: ProcessId,
-        /// Whether the two talk in the form that describes itself.
+        /// True if the two use the self-describing form.
         #[serde(default)]
         described: bool,
     },
-    /// Another host has the sessions.
+    /// Another host owns the sessions.
     Busy {
-        /// Which, for people.
+        /// Process of that host, for people.
         #[serde(default)]
         owner: Option<ProcessId>,
     },
-    /// It cannot be the owner.
+    /// The host cannot become the owner.
     Refused {
-        /// Why.
+        /// Cause of the refusal.
         reason: String,
     },
 }
 
 impl Claim {
-    /// Of this build.
+    /// Creates the claim of this build.
     pub fn new(process: ProcessId) -> Self {
         Self { version: VERSION, understood: UNDERSTOOD.to_vec(), process }
     }
 
-    /// How this build talks with the sender.
+    /// Chooses the wire between this build and the sender.
     ///
     /// # Errors
-    /// Why it cannot.
+    /// The reason why there is none.
     pub fn wire(&self) -> Result<Wire, String> {
         if self.version == VERSION {
             return Ok(Wire::Plain);
@@ -86,42 +87,42 @@ impl Claim {
     }
 }
 
-/// What a proxy says, in the form that describes itself: with its number, so that one that is not understood still counts.
+/// Message of a proxy in the self-describing form, with its number, so that an unknown message still counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Said<T> {
-    /// Its number; 0 for an answer, which has none.
+    /// Number of the message; 0 for an answer, which has none.
     #[serde(default)]
     pub seq: u64,
-    /// It.
+    /// Message itself.
     pub say: T,
 }
 
-/// How two sides of a connection write their messages.
+/// Encoding of the messages on a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wire {
-    /// Bincode: both are of one build.
+    /// Bincode: both sides are of one build.
     #[default]
     Plain,
-    /// JSON.
+    /// JSON, which describes itself.
     Described,
 }
 
-/// A message that was read.
+/// Message that was read.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Heard<T> {
-    /// It was understood.
+    /// Known message.
     Known(T),
-    /// It is of another release, and means nothing to this one: its JSON form.
+    /// JSON form of a message of another release, which this one does not know.
     Unknown(String),
 }
 
 impl Wire {
-    /// From whether it describes itself.
+    /// Chooses the wire; `true` for the self-describing one.
     pub fn described(described: bool) -> Self {
         if described { Self::Described } else { Self::Plain }
     }
 
-    /// Whether it describes itself.
+    /// Returns true for the self-describing wire.
     pub fn is_described(self) -> bool {
         self == Self::Described
     }
@@ -135,10 +136,10 @@ impl Wire {
         serde_json::from_str(&text).map_or(Heard::Unknown(text), Heard::Known)
     }
 
-    /// As [`encode`].
+    /// Encodes a message like [`encode`].
     ///
     /// # Errors
-    /// As [`encode`].
+    /// Same as [`encode`].
     pub fn encode<T: Serialize>(self, message: &T, out: &mut Vec<u8>) -> Result<(), CodecError> {
         match self {
             Self::Plain => encode(message, out),
@@ -146,10 +147,10 @@ impl Wire {
         }
     }
 
-    /// As [`encode_packets`].
+    /// Encodes a message like [`encode_packets`].
     ///
     /// # Errors
-    /// As [`encode`].
+    /// Same as [`encode`].
     pub fn encode_packets<T: Serialize>(self, message: &T) -> Result<Vec<Vec<u8>>, CodecError> {
         match self {
             Self::Plain => encode_packets(message),
@@ -157,10 +158,10 @@ impl Wire {
         }
     }
 
-    /// As [`Outbox::push`].
+    /// Queues a message like [`Outbox::push`].
     ///
     /// # Errors
-    /// As [`encode`].
+    /// Same as [`encode`].
     pub fn push<T: Serialize>(self, outbox: &mut Outbox, message: &T) -> Result<(), CodecError> {
         match self {
             Self::Plain => outbox.push(message),
@@ -168,10 +169,10 @@ impl Wire {
         }
     }
 
-    /// As [`Outbox::push_control`].
+    /// Queues a message like [`Outbox::push_control`].
     ///
     /// # Errors
-    /// As [`encode`].
+    /// Same as [`encode`].
     pub fn push_control<T: Serialize>(self, outbox: &mut Outbox, message: &T) -> Result<(), CodecError> {
         match self {
             Self::Plain => outbox.push_control(message),
@@ -179,7 +180,7 @@ impl Wire {
         }
     }
 
-    /// As [`Inbox::next_message`].
+    /// Reads a message like [`Inbox::next_message`].
     ///
     /// # Errors
     /// Any [`CodecError`].
@@ -190,7 +191,7 @@ impl Wire {
         }
     }
 
-    /// As [`Assembler::frame`].
+    /// Reads a frame like [`Assembler::frame`].
     ///
     /// # Errors
     /// Any [`CodecError`].

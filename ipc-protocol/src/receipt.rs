@@ -1,4 +1,4 @@
-//! Receipts: what a kill ended, and the proof that nothing is left.
+//! Receipts: the processes that a kill ended, and the proof that nothing is left.
 
 use std::{fmt, time::Duration};
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{EndReason, ExitStatus, Pid, ProcessId, SessionId};
 
-/// How a kill proceeds.
+/// Options of a kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KillOptions {
@@ -19,7 +19,7 @@ impl KillOptions {
     /// SIGKILL at once.
     pub const NOW: Self = Self { grace: Duration::ZERO };
 
-    /// SIGTERM, and SIGKILL after `grace`.
+    /// Creates options for SIGTERM, and SIGKILL after `grace`.
     pub const fn grace(grace: Duration) -> Self {
         Self { grace }
     }
@@ -31,19 +31,19 @@ impl Default for KillOptions {
     }
 }
 
-/// Why processes were ended.
+/// Cause of a kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum KillCause {
-    /// `kill_session`: all of it, and the session.
+    /// `kill_session`: all processes, and the session.
     KillSession,
-    /// `kill_all`: all but the agent.
+    /// `kill_all`: all processes but the agent.
     KillAll,
-    /// `kill_process`: one.
+    /// `kill_process`: one process.
     KillProcess,
-    /// The agent exited; what it left was ended.
+    /// The agent exited; the processes it left were ended.
     AgentExit,
-    /// The session could not start, or its agent spoke nonsense.
+    /// The session could not start, its agent broke its protocol, or its proxy did not respond.
     Failed,
     /// The manager was shut down or dropped.
     Shutdown,
@@ -51,20 +51,20 @@ pub enum KillCause {
     Suspend,
     /// The host died.
     HostDied,
-    /// The proxy died; the fork server ended what it left.
+    /// The proxy died; the fork server ended the remaining processes.
     ProxyDied,
     /// The fork server died; the proxy ended its session.
     ForkServerDied,
-    /// A turn was aborted, and what it started was ended.
+    /// A turn was aborted, and the processes it started were ended.
     AbortTurn,
-    /// A limit was passed.
+    /// A limit, clock or budget ran out.
     Limit,
     /// All supervisors of the session had died, or all but the host; it or a later manager ended what they left.
     Recovery,
 }
 
 impl KillCause {
-    /// Why the processes of a session are ended that ends for `reason`.
+    /// Returns the cause for the kill of a session that ends for `reason`.
     pub fn of(reason: &EndReason) -> Self {
         match reason {
             EndReason::Killed => Self::KillSession,
@@ -81,19 +81,19 @@ impl KillCause {
     }
 }
 
-/// What contains a session's processes.
+/// Layer that contains a session's processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Layer {
     /// Process group, subreaper, kill loop to a proof, fork-server guard.
     Baseline,
-    /// A cgroup (version 2) of the session's own.
+    /// Cgroup (version 2) for the session alone.
     Cgroup,
-    /// A PID and mount namespace of the session's own: the kernel ends it with the proxy.
+    /// PID and mount namespace for the session alone: the kernel ends it with the proxy.
     Strict,
 }
 
-/// Who collected a process's status.
+/// Process that collected the exit status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ReapedBy {
@@ -101,86 +101,88 @@ pub enum ReapedBy {
     Proxy,
     /// The fork server, after the proxy's death.
     ForkServer,
-    /// Its own parent (or the init of its PID namespace), before it came to us.
+    /// Own parent of the process (or the init of its PID namespace), before it was reparented to us.
     Parent,
-    /// The system's own reaper: its supervisors were dead.
+    /// The system's own reaper: the supervisors were dead.
     System,
 }
 
-/// How a process that was alive when the kill began came to its end.
+/// End of a process that was alive when the kill began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Outcome {
-    /// It ended with this status: reaped by us, or as the kernel told.
+    /// The process ended with this status: reaped by us, or as reported by the kernel.
     Ended(ExitStatus),
-    /// It ended; its own parent took the status, and nobody told.
+    /// The process ended; its own parent took the status, and nobody reported it.
     Gone,
-    /// It is still alive.
+    /// The process is still alive.
     Survived,
 }
 
-/// One line of a receipt.
+/// Process in a receipt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReceiptEntry {
-    /// Which process.
+    /// Identity of the process.
     pub id: ProcessId,
-    /// Its parent when it was first seen.
+    /// Parent when the process was first seen.
     pub ppid: Pid,
-    /// Its process group when it was first seen.
+    /// Process group when the process was first seen.
     pub pgid: Pid,
-    /// Its POSIX session when it was first seen.
+    /// POSIX session when the process was first seen.
     pub sid: Pid,
-    /// Its command line; `null` where it was gone before it could be read, or the receipt would be too long with it.
+    /// Command line; `null` where the process was gone before it could be read, or to keep the receipt short
+    /// enough.
     pub command: Option<String>,
-    /// How it ended.
+    /// End of the process.
     pub outcome: Outcome,
-    /// Who reaped it; `null` for a survivor.
+    /// Process that reaped it; `null` for a survivor.
     pub reaped_by: Option<ReapedBy>,
 }
 
-/// Why we say that nothing is left.
+/// Proof that nothing is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Proof {
-    /// The kernel told the subreaper, asked with `waitpid(-1, __WALL)`, that it has no child (ECHILD): whatever the
-    /// session started is a descendant, and the last descendant is always a child.
+    /// The kernel answered the subreaper's `waitpid(-1, __WALL)` with ECHILD: it has no child. Every process that
+    /// the session started is a descendant, and the last descendant is always a child.
     NoChildren,
-    /// The fork server, which has other children, saw this many rounds with no unknown child and nothing unknown reaped.
+    /// The fork server, which has other children, saw this many rounds with no unknown child and nothing unknown
+    /// reaped.
     QuietRounds(u32),
-    /// The processes asked for are gone: their pidfds say so, and three rounds found nothing new below them.
+    /// The requested processes are gone, as their pidfds show, and three rounds found nothing new below them.
     ProcessGone,
     /// None: something survived, the kill ran out of time, or all supervisors had died and a process may be the session's
     /// ([`Receipt::unattributed`]).
     None,
 }
 
-/// What a kill did. It is proven when [`Receipt::is_empty`] says so.
+/// Result of a kill. [`Receipt::is_empty`] is true if it is proven.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Receipt {
-    /// Whose processes.
+    /// Session of the processes.
     pub session_id: SessionId,
-    /// Why.
+    /// Cause of the kill.
     pub cause: KillCause,
-    /// Every process seen alive from the start of the kill, in the order seen, survivors included.
+    /// All processes seen alive from the start of the kill, in the order seen, survivors included.
     pub processes: Vec<ReceiptEntry>,
-    /// The containment layers used.
+    /// Containment layers used.
     pub layers: Vec<Layer>,
-    /// Rounds of the kill loop.
+    /// Number of rounds of the kill loop.
     pub rounds: u32,
-    /// From the first signal to the proof, in microseconds.
+    /// Time from the first signal to the proof, in microseconds.
     pub duration_us: u64,
     /// Processes that may belong to another session whose proxy died at the same moment. Those that live ([`Outcome::Survived`]) may
     /// be strangers: all supervisors of the session had died, nobody saw where they come from, and they were left alone.
     pub unattributed: Vec<ReceiptEntry>,
-    /// What is still alive. Empty unless the kill failed.
+    /// Processes that are still alive. Empty unless the kill failed.
     pub survivors: Vec<ProcessId>,
-    /// Deaths that are not in `processes`, because there were too many.
+    /// Number of deaths left out of `processes`, because there were too many.
     pub omitted: u64,
-    /// On what the claim rests.
+    /// Proof of the result.
     pub proof: Proof,
-    /// Whether the session's cgroup has no member left; `null` where it has none, or the kill was not of all.
+    /// True if the session's cgroup is empty; `null` where it has no cgroup, or the kill was not of everything.
     pub cgroup_empty: Option<bool>,
     /// Whether no process has the session's marker in its environment; `null` where the kill was not of all, or of a proxy's
     /// receipt, whose session's fork server looks after it.
@@ -188,7 +190,7 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// A receipt before the first signal.
+    /// Creates a receipt before the first signal.
     pub fn begin(session_id: SessionId, cause: KillCause) -> Self {
         Self {
             session_id,
@@ -206,7 +208,7 @@ impl Receipt {
         }
     }
 
-    /// Whether nothing is left, and that is proven.
+    /// Returns true if nothing is left, and that is proven.
     pub fn is_empty(&self) -> bool {
         self.survivors.is_empty()
             && self.proof != Proof::None
@@ -231,7 +233,7 @@ impl Receipt {
         Duration::from_micros(self.duration_us)
     }
 
-    /// The same without command lines, where it would be too long for a message.
+    /// Removes the command lines, to fit a long receipt into a message.
     #[must_use]
     pub fn without_commands(mut self) -> Self {
         for entry in self.processes.iter_mut().chain(&mut self.unattributed) {
@@ -240,11 +242,11 @@ impl Receipt {
         self
     }
 
-    /// Adds what a later party (the fork server, after the proxy) ended of the same session.
+    /// Adds the receipt of a later party (the fork server, after the proxy) for the same session.
     pub fn merge(&mut self, later: Receipt) {
         self.rounds += later.rounds;
         self.duration_us += later.duration_us;
-        // Where the later party found nothing more, the earlier proof is the better one.
+        // If the later party found nothing more, the earlier proof is the better one.
         if self.proof == Proof::None || !later.processes.is_empty() || later.proof == Proof::None {
             self.proof = later.proof;
         }
@@ -268,7 +270,7 @@ impl Receipt {
 }
 
 impl fmt::Display for Receipt {
-    /// One line for people: how many ended, in what time, on what proof.
+    /// Writes one line for people: the number of ended processes, the time and the proof.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ended = self.processes.len() - self.survivors.len().min(self.processes.len());
         write!(f, "{ended} ended in {:.1} ms, ", self.duration_us as f64 / 1000.0)?;

@@ -1,4 +1,4 @@
-//! What a session says explicitly, although it is the default.
+//! Settings that a session states explicitly, although they may equal the default.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{AgentSessionConfig, LimitAction, PermissionMode, Timeouts};
 
-/// Something in an [`AgentSessionConfig`] that has a default other than nothing, and that a profile may say.
+/// Setting of an [`AgentSessionConfig`] with a default other than nothing, which a profile may set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[expect(missing_docs, reason = "each is the field of that name")]
@@ -24,7 +24,7 @@ pub enum Setting {
 }
 
 impl Setting {
-    /// All of them.
+    /// All settings.
     pub const ALL: [Self; 10] = [
         Self::PermissionMode,
         Self::OnLimit,
@@ -39,7 +39,7 @@ impl Setting {
     ];
 }
 
-/// What a configuration said explicitly before something else was applied to it.
+/// Explicit settings of a configuration, saved before something else is applied to it.
 #[derive(Clone, Debug)]
 pub struct Said {
     settings: BTreeSet<Setting>,
@@ -49,7 +49,7 @@ pub struct Said {
 }
 
 impl AgentSessionConfig {
-    /// What is said explicitly.
+    /// Saves the explicit settings.
     pub fn said(&self) -> Said {
         Said {
             settings: self.explicit.clone(),
@@ -59,7 +59,7 @@ impl AgentSessionConfig {
         }
     }
 
-    /// Says it again.
+    /// Restores the explicit settings.
     pub fn say(&mut self, said: &Said) {
         let Said { settings, permission_mode, on_limit, timeouts } = said;
         for setting in settings {

@@ -1,16 +1,16 @@
-//! Bytes as somebody else wrote them.
+//! Bytes exactly as another program wrote them.
 
 use std::{fmt, str};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-/// Bytes of somebody else's, exactly as they came. In JSON `{"line": "…"}` where they are UTF-8, else `{"base64": "…"}`.
+/// Unchanged bytes of another program. In JSON `{"line": "…"}` if they are UTF-8, else `{"base64": "…"}`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Verbatim(Box<[u8]>);
 
 impl Verbatim {
-    /// The bytes.
+    /// Returns the bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

@@ -1,7 +1,7 @@
-//! The child binary's side: the fork server, and the proxy that it forks for each session.
+//! Child binary: the fork server, and the proxy that it forks for each session.
 //!
-//! A program that embeds a manager calls [`run_if_child`] first in `main`; the manager starts that program (or a thin one
-//! that does nothing else, such as this crate's tests use) again as its fork server.
+//! A program that embeds a manager calls [`run_if_child`] first in `main`. The manager starts that program again as its fork server,
+//! or a thin one that does nothing else, such as this crate's tests use.
 
 mod fork_server;
 mod own_limits;
@@ -15,45 +15,45 @@ use agents::Adapters;
 #[derive(Clone, Copy, Debug)]
 pub struct ChildToken(());
 
-/// `argv[1]` of a fork server. `argv[0]` is a title, `argv[2]` how many descriptors it holds, and the arguments behind it are
-/// padding, room for the titles of the proxies forked from it.
+/// `argv[1]` of a fork server. `argv[0]` is a title, `argv[2]` the number of descriptors that it holds. The arguments after it are
+/// padding: room for the titles of the proxies forked from it.
 pub const FORK_SERVER_ARG: &str = "--agent-proxy-fork-server";
 /// `argv[1]` of a proxy that had to be started by exec.
 pub(crate) const PROXY_ARG: &str = "--agent-proxy-session";
-/// `argv[1]` of a process that tries what the machine offers and had to be started by exec.
+/// `argv[1]` of a process that checks what the machine offers and had to be started by exec.
 pub(crate) const PROBE_ARG: &str = "--agent-proxy-probe";
 /// Descriptor under which a fork server gets its control socket (`ipc_protocol::packet`).
 pub const CONTROL_FD: i32 = 3;
 /// Descriptor under which a fork server gets a pidfd of its host.
 pub const HOST_PIDFD: i32 = 4;
 
-/// `argv` of a fork server. It gets `held` descriptors of directories behind [`HOST_PIDFD`] and keeps them open as long as it
-/// lives: locks that say that somebody still looks after its sessions. It removes those that are empty then. No proxy has
-/// them.
+/// Returns the `argv` of a fork server. The fork server gets `held` descriptors of directories after [`HOST_PIDFD`] and keeps them
+/// open as long as it lives: locks that show that its sessions are still guarded. At its end it removes those directories that are
+/// empty. No proxy inherits the descriptors.
 pub fn fork_server_argv(held: usize) -> Vec<OsString> {
     padded_argv("agent-proxy: fork server", &[FORK_SERVER_ARG, &held.to_string()])
 }
 
-/// A title, arguments, and as much room as the longest title needs.
+/// Makes an argv of a title, arguments, and as much padding as the longest title needs.
 pub(crate) fn padded_argv(title: &str, args: &[&str]) -> Vec<OsString> {
     [title].iter().chain(args).chain([&" ".repeat(128).as_str()]).map(OsString::from).collect()
 }
 
-/// Lets go of the standard error of a host that has died: who reads it waits for its end.
+/// Replaces the standard error of a host that has died: its reader waits for the end of the stream.
 pub(crate) fn leave_stderr() {
-    // Without it nothing is lost but that.
+    // If this fails nothing else is lost.
     let _ = std::fs::File::options().write(true).open("/dev/null").map(rustix::stdio::dup2_stderr);
 }
 
-/// Call this first in `main`. In a process that a manager started as a fork server it never returns; in any other it
-/// returns the token for `Child::Current`.
+/// Turns the process into a fork server if a manager started it as one, and then never returns. In any other process it returns the
+/// token for `Child::Current`.
 ///
-/// It must come before any thread is started and any random number is drawn: what exists then is copied into every proxy.
+/// Call it first in `main`, before any thread is started and any random number is drawn: both would be copied into every proxy.
 pub fn run_if_child() -> ChildToken {
     run_if_child_with(&Adapters::default())
 }
 
-/// As [`run_if_child`], with protocols of your own.
+/// Same as [`run_if_child`], with protocols of the caller's own.
 pub fn run_if_child_with(adapters: &Adapters) -> ChildToken {
     let mut args = std::env::args_os().skip(1);
     let code = match args.next() {

@@ -1,4 +1,4 @@
-//! Work that blocks, off the runtime.
+//! Blocking work, off the runtime.
 
 use std::{io, thread};
 
@@ -6,11 +6,11 @@ use tokio::sync::oneshot;
 
 use crate::{Error, Result};
 
-/// Does it in a thread of its own. (The runtime's own pool panics where no thread can be had.) It is done to the end even if
-/// nobody waits for it any more.
+/// Runs `work` in a thread of its own. (The runtime's own pool panics where no thread can be had.) The work finishes
+/// even if the caller stops waiting.
 ///
 /// # Errors
-/// [`Error::System`] where no thread can be had, or it panicked.
+/// [`Error::System`] where no thread can be had, or the work panicked.
 pub(crate) async fn blocking<T: Send + 'static>(
     operation: &str,
     work: impl FnOnce() -> T + Send + 'static,
@@ -18,7 +18,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
     begun(operation, work)?.await.map_err(|_| panicked(operation))
 }
 
-/// As [`blocking`]; it is being done when this returns.
+/// Starts `work` like [`blocking`], and returns once its thread runs.
 ///
 /// # Errors
 /// [`Error::System`] where no thread can be had.
@@ -30,7 +30,7 @@ pub(crate) fn begun<T: Send + 'static>(
     let span = tracing::Span::current();
     let run = move || {
         let _entered = span.enter();
-        // Whoever waited may be gone.
+        // The caller may have stopped waiting.
         let _ = done.send(work());
     };
     thread::Builder::new()
@@ -40,7 +40,7 @@ pub(crate) fn begun<T: Send + 'static>(
     Ok(result)
 }
 
-/// Why there is no result.
+/// Error for work that ended without a result.
 pub(crate) fn panicked(operation: &str) -> Error {
     Error::system(operation, &io::Error::other("its thread panicked"))
 }

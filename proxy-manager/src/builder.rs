@@ -1,4 +1,4 @@
-//! How a manager is made.
+//! Configuration of a manager before it is built.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -18,12 +18,12 @@ const DESCRIPTOR_RESERVE: u64 = 32;
 /// How long sessions may be idle where they are kept.
 const IDLE_SUSPEND: Duration = Duration::from_secs(300);
 
-/// Which program is started as the fork server. It must call `proxy_child::run_if_child` first in `main`.
+/// Program that runs as the fork server. It must call `proxy_child::run_if_child` first in `main`.
 #[derive(Clone, Debug)]
 pub enum Child {
-    /// This file.
+    /// A path to the program.
     Path(PathBuf),
-    /// This very executable. The token proves that it can be one.
+    /// The executable that runs now. The token proves that it can be a fork server.
     Current(ChildToken),
 }
 
@@ -31,28 +31,28 @@ impl Child {
     /// The path to start.
     pub(crate) fn program(&self) -> PathBuf {
         match self {
-            // A bare name is a file here, not something to be looked up in a PATH.
+            // A bare name is a file in the working directory; no PATH is searched.
             Self::Path(path) => std::path::absolute(path).unwrap_or_else(|_| path.clone()),
-            // Works even if the file was replaced or removed since.
+            // Works even if the file has been replaced or removed.
             Self::Current(_) => PathBuf::from("/proc/self/exe"),
         }
     }
 }
 
-/// What a [`ProxyManager`] is made from.
+/// Configuration from which a [`ProxyManager`] is built.
 #[derive(Clone, Debug)]
 pub struct Builder {
     pub(crate) child: Child,
     pub(crate) kit: Kit,
     pub(crate) deadlines: Deadlines,
-    /// `None`: what suits, with an event log or without.
+    /// `None`: the default, which depends on whether there is an event log.
     pub(crate) history: Option<HistoryLimits>,
     pub(crate) ended_sessions: usize,
     pub(crate) containment: Containment,
     pub(crate) cgroup_parent: Option<PathBuf>,
     pub(crate) state_dir: Option<PathBuf>,
     pub(crate) bounds: SessionBounds,
-    /// `None`: what suits, with a state directory or without.
+    /// `None`: the default, which depends on whether there is a state directory.
     pub(crate) idle_suspend: Option<Duration>,
     pub(crate) log_failure: LogFailure,
     pub(crate) retention: Retention,
@@ -80,96 +80,97 @@ impl Builder {
         }
     }
 
-    /// Environment of every agent (PATH, HOME, …), beneath the catalog's and the session's. Empty by default: nothing is
-    /// inherited.
+    /// Sets the environment of every agent (PATH, HOME, …); the catalog's and the session's variables override it.
+    /// Empty by default: agents inherit nothing.
     #[must_use]
     pub fn base_env(mut self, env: EnvVars) -> Self {
         self.kit.base_env = env;
         self
     }
 
-    /// Adds an agent to the catalog, or replaces the one of that id.
+    /// Adds an agent to the catalog, or replaces the one with that id.
     #[must_use]
     pub fn agent(mut self, spec: AgentSpec) -> Self {
         self.kit.catalog.add(spec);
         self
     }
 
-    /// The agents there are, in place of the built-in ones.
+    /// Replaces the built-in agents.
     #[must_use]
     pub fn catalog(mut self, catalog: Catalog) -> Self {
         self.kit.catalog = catalog;
         self
     }
 
-    /// The profiles that sessions may name (`AgentSessionConfig::profile`). None by default.
+    /// Sets the profiles that sessions may name (`AgentSessionConfig::profile`). None by default.
     #[must_use]
     pub fn profiles(mut self, profiles: Profiles) -> Self {
         self.kit.profiles = profiles;
         self
     }
 
-    /// The model configurations that sessions may name (`AgentSessionConfig::model_config`): where a model is, and the key to
-    /// it. None by default.
+    /// Sets the model configurations that sessions may name (`AgentSessionConfig::model_config`): a model's address and
+    /// key. None by default.
     #[must_use]
     pub fn models(mut self, models: impl IntoIterator<Item = ModelConfig>) -> Self {
         self.kit.models = models.into_iter().map(|model| (model.name.clone(), model)).collect();
         self
     }
 
-    /// How many sessions deep a session may be, where agents start sessions themselves
-    /// (`AgentSessionConfig::depth` + 1). 3 by default.
+    /// Sets the maximum nesting of sessions, where agents start sessions themselves (`AgentSessionConfig::depth` + 1).
+    /// 3 by default.
     #[must_use]
     pub fn max_depth(mut self, sessions: u32) -> Self {
         self.kit.max_depth = sessions;
         self
     }
 
-    /// How long a session may be idle before it is suspended: its processes end, and its conversation is kept, for
-    /// [`ProxyManager::resume_session`] or the next prompt. Only sessions with a conversation that can be gone on with are.
-    /// Zero is never. By default 300 seconds with a [`Builder::state_dir`], and never without one, where a suspended session
-    /// would go with the manager; a session may say it for itself (`Lifecycle::idle_suspend_ms`).
+    /// Sets the idle time after which a session is suspended: its processes end, and its conversation is retained for
+    /// [`ProxyManager::resume_session`] or the next prompt. Only sessions whose conversation can be resumed are
+    /// suspended. Zero means never. Default: 300 seconds with a [`Builder::state_dir`], and never without one, since a
+    /// suspended session would be lost with the manager. A session may override it (`Lifecycle::idle_suspend_ms`).
     #[must_use]
     pub fn idle_suspend(mut self, after: Duration) -> Self {
         self.idle_suspend = Some(after);
         self
     }
 
-    /// The same for a session that does not say it, in milliseconds; 0 for never.
+    /// Idle time in milliseconds for a session that sets none; 0 for never.
     pub(crate) fn idle_suspend_ms(&self) -> u64 {
         let usual = if self.state_dir.is_some() { IDLE_SUSPEND } else { Duration::ZERO };
         self.idle_suspend.unwrap_or(usual).as_millis().try_into().unwrap_or(u64::MAX)
     }
 
-    /// What becomes of a session whose events cannot be written to the event log. It goes on by default.
+    /// Sets the policy for a session whose events cannot be written to the event log. By default the session continues.
     #[must_use]
     pub fn log_failure(mut self, failure: LogFailure) -> Self {
         self.log_failure = failure;
         self
     }
 
-    /// What of the event log is kept. Everything by default, until its session is deleted.
+    /// Sets the retention of the event log. By default all events are retained until their session is deleted.
     #[must_use]
     pub fn retention(mut self, retention: Retention) -> Self {
         self.retention = retention;
         self
     }
 
-    /// Rules by which events that others append become actions. None by default. One that fails its check fails the build.
+    /// Sets the rules that turn events appended by others into actions. None by default. An invalid rule fails the
+    /// build.
     #[must_use]
     pub fn rules(mut self, rules: impl IntoIterator<Item = ActionRule>) -> Self {
         self.rules = rules.into_iter().collect();
         self
     }
 
-    /// How long calls may take.
+    /// Sets the deadlines of calls.
     #[must_use]
     pub fn deadlines(mut self, deadlines: Deadlines) -> Self {
         self.deadlines = deadlines;
         self
     }
 
-    /// How much of each session's events is kept in memory. [`HistoryLimits::default`] without a state directory,
+    /// Bounds the events of each session that are kept in memory. [`HistoryLimits::default`] without a state directory,
     /// [`HistoryLimits::BESIDE_LOG`] with one.
     #[must_use]
     pub fn history(mut self, limits: HistoryLimits) -> Self {
@@ -177,38 +178,40 @@ impl Builder {
         self
     }
 
-    /// How many ended sessions are remembered with their events and receipts; the one that ended longest ago is
-    /// forgotten first. 100 by default.
+    /// Sets the number of ended sessions that are remembered with their events and receipts. The session that ended
+    /// longest ago is forgotten first. 100 by default.
     #[must_use]
     pub fn ended_sessions(mut self, keep: usize) -> Self {
         self.ended_sessions = keep;
         self
     }
 
-    /// How many sessions there may be at once, those that start among them. Without bound by default. A start beyond it waits
-    /// in the [`Builder::queue`], or is refused ([`Error::TooManySessions`]).
+    /// Bounds the number of concurrent sessions, starting ones included. Unbounded by default. A start beyond the bound
+    /// waits in the [`Builder::queue`], or is refused ([`Error::TooManySessions`]).
     #[must_use]
     pub fn max_sessions(mut self, sessions: usize) -> Self {
         self.bounds.total = Some(sessions);
         self
     }
 
-    /// How many of them may be of one user (`AgentSessionConfig::user_id`). Those that name none are not counted.
+    /// Bounds the concurrent sessions of one user (`AgentSessionConfig::user_id`). Sessions that name no user are not
+    /// counted.
     #[must_use]
     pub fn max_sessions_per_user(mut self, sessions: usize) -> Self {
         self.bounds.per_user = Some(sessions);
         self
     }
 
-    /// How many of them may be of one agent.
+    /// Bounds the concurrent sessions of one agent.
     #[must_use]
     pub fn max_sessions_per_agent(mut self, sessions: usize) -> Self {
         self.bounds.per_agent = Some(sessions);
         self
     }
 
-    /// How many starts may wait for a place, and for how long each. None by default. Users take turns, each one's starts keep
-    /// their order, and a start that waits for a bound of its user or agent holds up no other.
+    /// Sets the number of starts that may wait for a place, and the longest wait of each. None by default. Users take
+    /// turns, and each user's starts keep their order. A start held back by the bound of its user or agent delays no
+    /// other.
     #[must_use]
     pub fn queue(mut self, starts: usize, longest_wait: Duration) -> Self {
         self.bounds.queue = starts;
@@ -216,30 +219,31 @@ impl Builder {
         self
     }
 
-    /// Which layers hold sessions that do not say it themselves (`AgentSessionConfig::containment`). By default a cgroup
-    /// where one can be had, else the baseline.
+    /// Sets the containment of sessions that name none (`AgentSessionConfig::containment`). By default a cgroup where
+    /// one can be had, else the baseline.
     #[must_use]
     pub fn containment(mut self, containment: Containment) -> Self {
         self.containment = containment;
         self
     }
 
-    /// Where the manager makes its cgroups: a directory of a cgroup v2 tree that this user may write to, absolute. By
-    /// default it looks for one: its own cgroup first, then those above.
+    /// Sets the directory for the manager's cgroups: absolute, in a cgroup v2 tree, writable by this user. By default
+    /// the manager tries its own cgroup first, then those above.
     #[must_use]
     pub fn cgroup_parent(mut self, directory: PathBuf) -> Self {
         self.cgroup_parent = Some(directory);
         self
     }
 
-    /// A directory in which the manager writes down which processes its sessions have. If host, fork server and proxies
-    /// are all killed at once, the next manager with the same directory ends what they left, in [`Builder::build`], and
-    /// tells in [`ProxyManager::recovered`]. It is made (for this user only) where there is none; one manager at a time has
-    /// it. Without one, only what is in a cgroup is found again.
+    /// Sets the directory in which the manager records the processes of its sessions. If host, fork server and proxies
+    /// are all killed at once, the next manager with the same directory ends the processes they left, in
+    /// [`Builder::build`], and reports them in [`ProxyManager::recovered`]. A missing directory is created for this
+    /// user only. One manager at a time owns it. Without a state directory, only processes in a cgroup are found again.
     ///
-    /// The sessions' own homes are there too, with what keys were written to them, until the sessions are deleted
-    /// ([`ProxyManager::delete_session`]). Without a state directory they are in a temporary one (`TMPDIR` of the base
-    /// environment, else `/tmp`), for this user only, and go with the manager: unless it is killed.
+    /// The directory also has the sessions' own homes, with the keys written to them, until the sessions are deleted
+    /// ([`ProxyManager::delete_session`]). Without a state directory the homes are in a temporary directory (`TMPDIR`
+    /// of the base environment, else `/tmp`), for this user only. They are removed with the manager, unless it is
+    /// killed.
     #[must_use]
     pub fn state_dir(mut self, directory: PathBuf) -> Self {
         self.state_dir = Some(directory);
@@ -261,8 +265,8 @@ impl Builder {
 
     /// Tries what sessions can be held by, ends what dead managers left, starts the fork server and checks that it is one. The directory that the host is in now is the sessions' default.
     ///
-    /// Usually some milliseconds; up to some ten seconds where there are processes to be ended that do not want to.
-    /// Must be called in a tokio runtime with I/O and time enabled; the manager's tasks live in it.
+    /// Usually takes some milliseconds; up to some ten seconds where processes resist being killed. Call it in a tokio
+    /// runtime with I/O and time enabled; the manager's tasks run there.
     ///
     /// # Errors
     /// [`Error::ChildUnusable`] if the child binary is missing or does not answer as one, [`Error::VersionMismatch`] if

@@ -1,8 +1,9 @@
-//! Which conversations are open in sessions of all managers of this user: a file for each, in a directory that they all know.
+//! Open conversations of all managers of this user: a file for each, in a directory known to all of them.
 //!
-//! A file names the session, and processes one of which lives as long as the conversation may be open. Who looks at it, and puts
-//! another in its place, has the directory locked (`flock`) meanwhile; nobody keeps a descriptor. It is removed when the session is over.
-//! What a killed manager leaves means nothing once the processes are gone, and the next manager removes it.
+//! A file names the session, and a few processes; the conversation may be open for as long as one of them lives.
+//! Whoever reads or replaces a file locks the directory (`flock`) meanwhile; nobody keeps a descriptor. The manager
+//! removes the file when the session is over. A killed manager's file means nothing once its processes are gone; the
+//! next manager removes it.
 
 use std::{
     fs::{self, File},
@@ -22,10 +23,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{homes::files, leases::Conversation};
 
-/// The lock is held for some system calls. One who is stopped in between holds up nobody for longer than so many tries.
+/// Attempts to take the lock. It is held for a few system calls only, so a holder that is stopped in between delays
+/// others no longer than this.
 const TRIES: usize = 1000;
 
-/// The directory, and who this manager is.
+/// The directory of claims, and the processes of this manager.
 #[derive(Debug)]
 pub(crate) struct Claims {
     directory: PathBuf,
@@ -34,36 +36,36 @@ pub(crate) struct Claims {
     fork_server: Mutex<ProcessId>,
 }
 
-/// Who has a conversation open.
+/// Session that has a conversation open.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Holder {
     pub(crate) session: SessionId,
-    /// It is open as long as one of them lives.
+    /// Processes that keep the conversation open for as long as one of them lives.
     pub(crate) processes: Vec<ProcessId>,
 }
 
-/// What keeps a session's agent alive, once that is ready.
+/// Proxy that keeps a session's agent alive, once the agent is ready.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keeper {
     pub(crate) proxy: ProcessId,
-    /// Whether it may outlive its host.
+    /// True if the session may outlive its host.
     pub(crate) outlives: bool,
 }
 
 impl Claims {
-    /// Those of the managers of this user's that see each other's processes: the same directory, whatever their environment.
-    /// What dead ones left there is removed meanwhile.
+    /// Opens the claims of this user's managers that see each other's processes: they share one directory, whatever
+    /// their environment. A thread removes the files of dead managers meanwhile.
     pub(crate) fn new(host: ProcessId, fork_server: ProcessId) -> Option<Self> {
         let uid = rustix::process::geteuid().as_raw();
         let namespace = fs::read_link("/proc/self/ns/pid");
-        let namespace = namespace.inspect_err(|error| tracing::warn!(%error, "conversations of others are not seen"));
+        let namespace = namespace.inspect_err(|error| tracing::warn!(%error, "failed to read the PID namespace"));
         let number: String = namespace.ok()?.to_str()?.chars().filter(char::is_ascii_digit).collect();
         let claims = Self::within(format!("/tmp/agent-proxy-conversations-{uid}-{number}").into(), host, fork_server);
         let swept = thread::Builder::new().name("agent-proxy".to_owned()).spawn({
             let directory = claims.directory.clone();
             move || sweep(&directory)
         });
-        let _ = swept.inspect_err(|error| tracing::warn!(%error, "what dead managers had open stays written down"));
+        let _ = swept.inspect_err(|error| tracing::warn!(%error, "failed to sweep dead managers' conversations"));
         Some(claims)
     }
 
@@ -80,10 +82,11 @@ impl Claims {
         *self.fork_server() = fork_server;
     }
 
-    /// `session` has the conversation open, unless another has: that one. `by_force` if it is known to have it. Blocks for some system calls.
+    /// Records that `session` has the conversation open, or returns the other session that has. With `by_force` the
+    /// session is known to have it, and the file is replaced. Blocks for some system calls.
     ///
     /// # Errors
-    /// Any error of a file. Nothing is known then, and nothing written down.
+    /// Any error of a file. No holder is known then, and nothing is recorded.
     pub(crate) fn take(
         &self,
         conversation: &Conversation,
@@ -111,14 +114,14 @@ impl Claims {
             Some(Keeper { proxy, outlives: true }) => vec![proxy],
         };
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // What cleans up /tmp by age leaves files alone that are sticky.
+        // Programs that clean up /tmp by age spare sticky files.
         let file = openat(&directory, &name, flags, Mode::RUSR | Mode::WUSR | Mode::SVTX)?;
         File::from(file).write_all(&serde_json::to_vec(&Holder { session: session.clone(), processes })?)?;
         Ok(None)
     }
 
-    /// `session`, the last of this manager that had it open, is over. Where its file named a proxy alone, which is dead now, another
-    /// manager may have put one of its own in the place: that stays.
+    /// Releases the claim of `session`, the last of this manager that had the conversation open. A file that named only
+    /// a proxy, dead by now, may have been replaced by another manager; that manager's file stays.
     pub(crate) fn leave(&self, conversation: &Conversation, session: &SessionId) {
         let name = name(conversation);
         let left = locked(&self.directory).and_then(|directory| match holder(&directory, &name)? {
@@ -126,12 +129,12 @@ impl Claims {
             _ => Ok(unlinkat(&directory, &name, AtFlags::empty())?),
         });
         if let Err(error) = left {
-            tracing::debug!(directory = ?self.directory, name, %error, "a conversation that was closed stays written down");
+            tracing::debug!(directory = ?self.directory, name, %error, "failed to remove the file of a closed conversation");
         }
     }
 }
 
-/// The directory, which is ours alone, locked until this is dropped.
+/// Opens and locks the directory, which must be this user's alone. The lock lasts until the result is dropped.
 fn locked(directory: &Path) -> io::Result<OwnedFd> {
     let opened = files::open(directory)?;
     let found = fstat(&opened)?;
@@ -147,7 +150,7 @@ fn locked(directory: &Path) -> io::Result<OwnedFd> {
     Err(io::Error::new(ErrorKind::WouldBlock, format!("somebody has {directory:?} locked")))
 }
 
-/// The name of a conversation's file: FNV-1a, which is the same in each release.
+/// Name of a conversation's file: its FNV-1a hash, the same in each release.
 fn name(Conversation { family, store, id, .. }: &Conversation) -> String {
     let store = store.as_deref().unwrap_or(Path::new("")).as_os_str().as_bytes();
     let bytes = [family.as_bytes(), store, id.as_bytes()].join(&0);
@@ -155,7 +158,7 @@ fn name(Conversation { family, store, id, .. }: &Conversation) -> String {
     format!("{:032x}", bytes.iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, step))
 }
 
-/// Who has the conversation open that is in this file, if anybody has.
+/// Reads the holder of a conversation from its file; `None` if no process of it lives.
 fn holder(directory: &OwnedFd, name: &str) -> io::Result<Option<Holder>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut text = Vec::new();
@@ -163,7 +166,7 @@ fn holder(directory: &OwnedFd, name: &str) -> io::Result<Option<Holder>> {
         Err(Errno::NOENT) => return Ok(None),
         opened => _ = File::from(opened?).read_to_end(&mut text)?,
     }
-    // One that is not whole is of a manager that was killed.
+    // A killed manager leaves an incomplete file.
     let Ok(mut holder) = serde_json::from_slice::<Holder>(&text) else { return Ok(None) };
     let mut living = Vec::new();
     for process in std::mem::take(&mut holder.processes) {
@@ -177,17 +180,17 @@ fn holder(directory: &OwnedFd, name: &str) -> io::Result<Option<Holder>> {
     Ok((!living.is_empty()).then_some(Holder { processes: living, ..holder }))
 }
 
-/// Removes the files that name nobody who lives.
+/// Removes the files that name no living process.
 fn sweep(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let Ok(name) = entry.file_name().into_string() else { continue };
-        // One after the other: nobody waits for all of it.
+        // Locks for each file anew, so that nobody waits for the whole sweep.
         let removed = locked(directory).and_then(|locked| match holder(&locked, &name)? {
             Some(_) => Ok(()),
             None => Ok(unlinkat(&locked, &name, AtFlags::empty())?),
         });
         if let Err(error) = removed {
-            tracing::debug!(?directory, name, %error, "what a dead manager had open may stay written down");
+            tracing::debug!(?directory, name, %error, "failed to remove a dead manager's conversation file");
         }
     }
 }

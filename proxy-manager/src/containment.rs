@@ -1,4 +1,4 @@
-//! Which layers sessions are held by: what was asked for against what the machine offers.
+//! Containment of sessions: the layers asked for against the layers that the machine offers.
 
 use std::{
     path::{Path, PathBuf},
@@ -14,27 +14,27 @@ use tokio::sync::OnceCell;
 
 use crate::{Error, Recovered, Recovery, Result, fork_server::ForkServer};
 
-/// What this machine offers to sessions, as tried by the manager; each thing that cannot be had with the reason.
+/// Containment that this machine offers to sessions, as tried by the manager; each missing layer has its reason.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// What a session gets that asks for nothing.
+    /// Containment of a session that asks for none.
     pub default: Containment,
     /// The directory of this manager's session groups.
     pub cgroup: Result<PathBuf, Unavailable>,
     /// The controllers that session groups have; none where there are no groups.
     pub controllers: Controllers,
-    /// Why these are not all, where there are groups.
+    /// Reason why controllers are missing, where there are groups.
     pub lacking: Option<String>,
     /// PID and mount namespaces.
     pub strict: Result<(), Unavailable>,
-    /// The proc connector, by which every process of a session is seen; without it the proxies look every now and then.
+    /// The proc connector, which shows every process of a session; without it the proxies scan `/proc` periodically.
     pub connector: Result<(), Unavailable>,
-    /// A landlock scope, by which a session can neither signal nor ptrace what is outside.
+    /// A landlock scope, which keeps a session from signalling or ptracing processes outside.
     pub landlock: Result<(), Unavailable>,
 }
 
-/// What resolves a session's wish.
+/// Resolves the containment that a session asks for.
 #[derive(Debug)]
 pub(crate) struct Containing {
     default: Containment,
@@ -43,18 +43,18 @@ pub(crate) struct Containing {
     cgroup: Result<PathBuf, Unavailable>,
     controllers: Controllers,
     lacking: Option<String>,
-    /// Tried when it is first asked for: it takes processes.
+    /// Tried when first asked for, since the attempt takes processes.
     tried: OnceCell<Tried>,
 }
 
-/// What was tried by a process of the fork server's: the host gets no child by it.
+/// Results of attempts made in a process of the fork server's, so that the host gets no child.
 #[derive(Clone, Debug)]
 struct Tried {
     strict: Result<(), Unavailable>,
     connector: Result<(), Unavailable>,
 }
 
-/// What a session is held by, no choice left.
+/// Containment of one session, fully resolved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) cgroup: Option<String>,
@@ -62,7 +62,7 @@ pub(crate) struct Held {
 }
 
 impl Containing {
-    /// Tries what there is. Blocks for some milliseconds.
+    /// Tries the cgroups. Blocks for some milliseconds.
     ///
     /// # Errors
     /// [`Error::ContainmentUnavailable`] if the default is a cgroup and cannot be had.
@@ -96,7 +96,7 @@ impl Containing {
         Ok(containing)
     }
 
-    /// Tries the rest of the default.
+    /// Tries the layers of the default that need the fork server.
     ///
     /// # Errors
     /// [`Error::ContainmentUnavailable`] if it cannot be had; those of [`ForkServer::probe`].
@@ -107,12 +107,12 @@ impl Containing {
         }
     }
 
-    /// The groups, for who keeps their lock.
+    /// The groups, for a caller that keeps their lock.
     pub(crate) fn groups(&self) -> Option<Arc<Groups>> {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Lets go of the groups: their directory is removed with the last who holds them.
+    /// Releases the groups; the last owner to release them removes their directory.
     pub(crate) fn close(&self) {
         let groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(groups);
@@ -126,7 +126,7 @@ impl Containing {
         self.tried(server).await?.strict.as_ref().map_err(|missing| unavailable(Containment::Strict, missing)).copied()
     }
 
-    /// What takes some milliseconds to try, the first time.
+    /// Tries the slow layers once, which takes some milliseconds.
     async fn tried(&self, server: &ForkServer) -> Result<&Tried> {
         let missing = |Missing { what, why, advice }: Missing| Unavailable { what, why, advice };
         let tried = async || {
@@ -136,7 +136,7 @@ impl Containing {
         self.tried.get_or_try_init(tried).await
     }
 
-    /// What holds `session`, which asks for `wanted` or takes the default.
+    /// Resolves the containment of `session`, which asks for `wanted` or takes the default.
     ///
     /// # Errors
     /// [`Error::ContainmentUnavailable`]; [`Error::ShutDown`]; those of [`ForkServer::probe`].
@@ -170,10 +170,10 @@ impl Containing {
         Ok(groups.session(session).to_str().map(str::to_owned))
     }
 
-    /// Ends what is in the groups of dead managers.
+    /// Ends the processes in the groups of dead managers.
     pub(crate) fn sweep(&self) -> Vec<Recovered> {
         let Some(groups) = self.groups() else { return Vec::new() };
-        // An empty directory that a manager did not come to remove is not worth a word.
+        // An empty directory that a manager failed to remove is not worth reporting.
         let swept = groups.sweep_stale().into_iter().filter(|swept| !swept.ended.is_empty() || swept.failure.is_some());
         let recovered = swept.map(|Swept { path, ended, left, failure }| Recovered {
             session_id: None,
@@ -185,7 +185,7 @@ impl Containing {
         recovered.collect()
     }
 
-    /// What there is. Takes some milliseconds the first time.
+    /// All capabilities of the machine. Takes some milliseconds the first time.
     ///
     /// # Errors
     /// Those of [`ForkServer::probe`].

@@ -1,8 +1,8 @@
-//! How long a call may take.
+//! Deadlines of the manager's calls.
 
 use std::time::Duration;
 
-/// How long a manager waits for what. Every call ends, at the latest, with [`Error::Deadline`](crate::Error::Deadline).
+/// Deadlines of a manager. Every call ends, at the latest, with [`Error::Deadline`](crate::Error::Deadline).
 ///
 /// ```
 /// use std::time::Duration;
@@ -12,24 +12,24 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadlines {
-    /// For the fork server to say hello in `build`. 5 s.
+    /// Wait for the fork server's hello in `build`. 5 s.
     pub hello: Duration,
-    /// For an agent to be ready in `start_session`. 30 s.
+    /// Wait for an agent to be ready in `start_session`. 30 s.
     pub start: Duration,
-    /// For a proxy to answer a call. Kills of processes get their grace on top. 10 s; what outlives a kill is named 6 s after its
-    /// grace, so with less than that nobody hears it.
+    /// Wait for a proxy to answer a call. Kills of processes get their grace on top. 10 s. Processes that survive a
+    /// kill are reported 6 s after its grace; a shorter deadline misses that report.
     pub control: Duration,
-    /// For an agent to answer an [`Operation`](crate::Operation). 30 s.
+    /// Wait for an agent to answer an [`Operation`](crate::Operation). 30 s.
     pub operation: Duration,
-    /// For an agent to compact its conversation, which takes a request to its model. 5 min.
+    /// Wait for an agent to compact its conversation, which takes a request to its model. 5 min.
     pub compact: Duration,
-    /// How long after its grace a proxy may go on with a kill before it counts as wedged and the fork server is asked to
-    /// end its session without it. 2 s.
+    /// Time after its grace that a proxy may take for a kill. Later it counts as wedged, and the fork server is asked
+    /// to end its session without it. 2 s.
     pub wedged: Duration,
-    /// For the fork server to end a session or to report a proxy's death, after all graces. 10 s; with less than 7 s nobody hears
-    /// what has survived.
+    /// Wait for the fork server to end a session or to report a proxy's death, after all graces. 10 s. A deadline below
+    /// 7 s misses the report of survivors.
     pub kill: Duration,
-    /// For the fork server to exit in `shutdown`, after the last session has ended. 10 s.
+    /// Wait for the fork server to exit in `shutdown`, after the last session has ended. 10 s.
     pub shutdown: Duration,
     /// How long the fork server may stand still: stopped again whenever it is continued (which is done within 0.25 s), or silent without
     /// running. Then it is killed, the host ends its sessions, and another one takes its place. `None` for not watched at all. 1 s.
@@ -38,7 +38,7 @@ pub struct Deadlines {
     pub health: Option<Health>,
 }
 
-/// How it is seen that a session's proxy does not answer any more: one that was silent is sent a ping.
+/// Health check of a session's proxy: a silent proxy is sent a ping.
 ///
 /// ```
 /// use std::time::Duration;
@@ -48,11 +48,11 @@ pub struct Deadlines {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// How long it may be silent before it is asked, and then before an answer counts as missed. 30 s.
+    /// Silence before a ping is sent, and then before its answer counts as missed. 30 s.
     pub interval: Duration,
-    /// After so many missed answers in a row the session is unresponsive: a `session:status` says so. 3.
+    /// Number of missed answers in a row after which the session is unresponsive, shown by a `session:status`. 3.
     pub misses: u32,
-    /// Whether the fork server then ends the session without the proxy. It does not by default.
+    /// True if the fork server then ends the session without the proxy. False by default.
     pub ends: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Which sessions there are.
+//! Table of the manager's sessions.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
@@ -13,12 +13,12 @@ use crate::{
     session::Session,
 };
 
-/// All sessions of a manager, alive and ended, in the order of their start.
+/// All sessions of a manager, alive and ended, in starting order.
 #[derive(Debug)]
 pub(crate) struct Directory {
     entries: Mutex<Entries>,
     everyone: Everyone,
-    /// How many ended sessions are remembered.
+    /// Number of ended sessions that are remembered.
     keep: usize,
 }
 
@@ -28,13 +28,13 @@ struct Entries {
     last: u64,
     sessions: BTreeMap<u64, Arc<Session>>,
     by_id: HashMap<Arc<SessionId>, u64>,
-    /// Ids of sessions that are about to be added, or are being deleted.
+    /// Ids of sessions about to be added or being deleted.
     reserved: HashSet<SessionId>,
     ended: VecDeque<u64>,
     forgotten: VecDeque<Forgotten>,
 }
 
-/// What is left of a session that is no longer remembered: enough to say that its events are not to be had.
+/// Remains of a session that is no longer remembered: enough to report that its events are gone.
 #[derive(Clone, Debug)]
 pub(crate) struct Forgotten {
     serial: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Forgotten {
     pub(crate) last_offset: u64,
 }
 
-/// An id that nobody else starts or deletes a session of, as long as this lives.
+/// Reservation of an id: nobody else starts or deletes a session with it while this lives.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     directory: Arc<Directory>,
@@ -55,10 +55,10 @@ impl Drop for Reservation {
     }
 }
 
-/// How many forgotten sessions are known to have been.
+/// Maximum number of forgotten sessions that are remembered by id.
 const FORGOTTEN: usize = 10_000;
 
-/// What was added to the directory.
+/// Sessions added to the directory.
 #[derive(Default)]
 pub(crate) struct Added {
     pub(crate) histories: Vec<Arc<History>>,
@@ -88,15 +88,15 @@ impl Directory {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes who reads all sessions.
+    /// Notifies readers of all sessions.
     pub(crate) fn everyone(&self) -> &Everyone {
         &self.everyone
     }
 
-    /// Keeps an id for a session that is about to be added.
+    /// Reserves an id for a session that is about to be added.
     ///
     /// # Errors
-    /// [`Error::DuplicateSession`] if there is one of that id, unless that never got ready; [`Error::ShutDown`].
+    /// [`Error::DuplicateSession`] if a session with that id exists, unless it never became ready; [`Error::ShutDown`].
     pub(crate) fn reserve(self: &Arc<Self>, id: &SessionId) -> Result<Reservation> {
         let mut entries = self.entries();
         if entries.closed {
@@ -109,10 +109,10 @@ impl Directory {
         Ok(Reservation { directory: self.clone(), id: id.clone() })
     }
 
-    /// Keeps an id while what is left of its session is deleted. That session, if it is remembered.
+    /// Reserves an id while the remains of its session are deleted. Also returns that session, if it is remembered.
     ///
     /// # Errors
-    /// [`Error::NotEnded`] if it has not ended, or one of that id is about to start.
+    /// [`Error::NotEnded`] if the session has not ended, or one with that id is about to start.
     pub(crate) fn reserve_ended(self: &Arc<Self>, id: &SessionId) -> Result<(Reservation, Option<Arc<Session>>)> {
         let mut entries = self.entries();
         let known = entries.by_id.get(id).and_then(|serial| entries.sessions.get(serial)).cloned();
@@ -123,10 +123,11 @@ impl Directory {
         Ok((Reservation { directory: self.clone(), id: id.clone() }, known))
     }
 
-    /// Keeps the id of a suspended session that is about to be resumed, or ended.
+    /// Reserves the id of a suspended session that is about to be resumed or ended.
     ///
     /// # Errors
-    /// [`Error::UnknownSession`]; [`Error::NotSuspended`] if it lives, has ended, or somebody else is at it; [`Error::ShutDown`].
+    /// [`Error::UnknownSession`]; [`Error::NotSuspended`] if the session lives, has ended, or another caller has
+    /// reserved it; [`Error::ShutDown`].
     pub(crate) fn reserve_suspended(self: &Arc<Self>, id: &SessionId) -> Result<(Reservation, Arc<Session>)> {
         let mut entries = self.entries();
         if entries.closed {
@@ -140,7 +141,7 @@ impl Directory {
         Ok((Reservation { directory: self.clone(), id: id.clone() }, known))
     }
 
-    /// Puts a session that goes on in the place of what it was before.
+    /// Replaces a suspended session by its resumed one.
     ///
     /// # Errors
     /// [`Error::UnknownSession`], [`Error::ShutDown`].
@@ -156,7 +157,7 @@ impl Directory {
         Ok(serial)
     }
 
-    /// Adds a session and says its serial number. One of that id that never got ready gives way.
+    /// Adds a session and returns its serial number. Replaces a session with that id that never became ready.
     pub(crate) fn insert(self: &Arc<Self>, session: &Arc<Session>) -> Result<u64> {
         let mut entries = self.entries();
         if entries.closed {
@@ -178,7 +179,7 @@ impl Directory {
         Ok(serial)
     }
 
-    /// Notes that a session has ended, and forgets the ones that ended longest ago. One that is suspended stays.
+    /// Records that a session has ended, and forgets the sessions that ended longest ago. A suspended session stays.
     pub(crate) fn ended(&self, serial: u64) {
         let mut entries = self.entries();
         if entries.sessions.get(&serial).is_some_and(|session| session.is_suspended()) {
@@ -207,12 +208,12 @@ impl Directory {
         session.cloned().ok_or_else(|| Error::UnknownSession { session: id.clone() })
     }
 
-    /// Every session, in the order of their start.
+    /// All sessions, in starting order.
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {
         self.entries().sessions.values().cloned().collect()
     }
 
-    /// The sessions added since the one with serial number `seen`, which is moved on.
+    /// Returns the sessions added after the serial number `seen`, and advances it.
     pub(crate) fn added_since(&self, seen: &mut u64) -> Added {
         let entries = self.entries();
         if *seen == entries.last {
@@ -225,7 +226,7 @@ impl Directory {
         Added { histories, forgotten }
     }
 
-    /// No session is added from now on.
+    /// Refuses new sessions from now on.
     pub(crate) fn close(&self) {
         self.entries().closed = true;
         self.everyone.send_replace(());

@@ -1,27 +1,27 @@
-//! What can go wrong, as the embedder sees it.
+//! Errors of this crate, for the embedder.
 
 use std::{io, path::PathBuf, time::Duration};
 
 use crate::{Answer, SessionBound};
 use ipc_protocol::{BudgetExceeded, Containment, InvalidId, Pid, ProcessId, Receipt, SessionId, WireError};
 
-/// What a manager's calls return.
+/// Result of a manager's calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a call failed. Each says what was tried, on what, and what to do.
+/// Failure of a call. Each message names what was tried, on what, and what to do.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A session of that id is there already.
+    /// A session with that id exists already.
     #[error("session {session} exists already: choose another id, or leave it out for a fresh one")]
     DuplicateSession {
-        /// The id.
+        /// The id in use.
         session: SessionId,
     },
-    /// No session of that id.
+    /// No session has that id.
     #[error("no session {session}: list the sessions to see which there are")]
     UnknownSession {
-        /// The id.
+        /// The unknown id.
         session: SessionId,
     },
     /// The session has not ended.
@@ -36,13 +36,13 @@ pub enum Error {
         /// The session.
         session: SessionId,
     },
-    /// The session is not suspended, or is being resumed by somebody else.
+    /// The session is not suspended, or another caller resumes it now.
     #[error("session {session} is not suspended: there is nothing to resume")]
     NotSuspended {
         /// The session.
         session: SessionId,
     },
-    /// The session was started with secrets, which are in no record, and they were not given again.
+    /// The session was started with secrets, which no record keeps, and the resume did not give them again.
     #[error(
         "session {session} was started with {}, which is kept nowhere: resume it with the same again (variables by `env`, MCP \
          servers by `mcpServers`, an address by `endpoint`; a model configuration needs its key), empty to do without",
@@ -51,11 +51,12 @@ pub enum Error {
     SecretsMissing {
         /// The session.
         session: SessionId,
-        /// What is missing, as [`AgentSessionConfig::secrets`](ipc_protocol::AgentSessionConfig::secrets) calls it;
-        /// `modelConfig.key` for the key of its model configuration.
+        /// Names of the missing secrets, as in
+        /// [`AgentSessionConfig::secrets`](ipc_protocol::AgentSessionConfig::secrets); `modelConfig.key` for the key of
+        /// its model configuration.
         names: Vec<String>,
     },
-    /// Its conversation is somebody else's for now.
+    /// The session's conversation is handed over for now.
     #[error("session {session} was handed over: whoever has it uses the agent itself; take it back first")]
     HandedOver {
         /// The session.
@@ -72,109 +73,109 @@ pub enum Error {
     /// No such agent in the catalog.
     #[error("no agent is called {agent:?}: there are {}", known.join(", "))]
     UnknownAgent {
-        /// As asked for.
+        /// Name that was asked for.
         agent: String,
-        /// What there is.
+        /// Agents in the catalog.
         known: Vec<String>,
     },
     /// No such profile.
     #[error("no profile is called {profile:?}: {}", known_as(known))]
     UnknownProfile {
-        /// As asked for.
+        /// Name that was asked for.
         profile: String,
-        /// What there is.
+        /// Existing profiles.
         known: Vec<String>,
     },
     /// No such model configuration.
     #[error("no model configuration is called {model:?}: {}", known_as(known))]
     UnknownModel {
-        /// As asked for.
+        /// Name that was asked for.
         model: String,
-        /// What there is.
+        /// Existing model configurations.
         known: Vec<String>,
     },
-    /// No such permission request is open, or it has no such option.
+    /// No such permission request is open, or the request has no such option.
     #[error("permission request {id:?} of session {session}: {reason}")]
     UnknownPermission {
         /// The session.
         session: SessionId,
         /// The request.
         id: String,
-        /// What is wrong with the answer.
+        /// Fault of the answer.
         reason: String,
     },
-    /// The configuration makes no sense.
+    /// The configuration is invalid.
     #[error("invalid {field}: {reason}")]
     InvalidConfig {
-        /// Which part.
+        /// Field that is invalid.
         field: &'static str,
-        /// What is wrong with it, and what would be right.
+        /// Fault of the value, and what would be right.
         reason: String,
     },
     /// The state directory is another manager's.
     #[error("state directory {directory:?} is in use by {owner}: stop that manager, or name another directory")]
     StateDirInUse {
-        /// Which.
+        /// The state directory.
         directory: PathBuf,
-        /// Who has it, for people.
+        /// Description of the owner, for people.
         owner: String,
     },
-    /// The agent's program is not there.
+    /// The agent's program was not found.
     #[error("program {program:?} was not found in {searched}: install it, or give its full path")]
     ProgramNotFound {
-        /// As it was asked for.
+        /// Program as it was asked for.
         program: String,
-        /// Where it was looked for.
+        /// Places that were searched.
         searched: String,
     },
-    /// The working directory is not there.
+    /// The working directory cannot be used.
     #[error("working directory {cwd:?} cannot be used ({reason}): create it, or name another")]
     CwdMissing {
-        /// As it was asked for.
+        /// Directory as it was asked for.
         cwd: String,
-        /// The system's word for it.
+        /// Reason given by the system.
         reason: String,
     },
-    /// The child binary does not answer as one.
+    /// The child binary does not answer the handshake.
     #[error(
         "{child:?} is not usable as child binary: {reason}; it must call proxy_child::run_if_child() first in main"
     )]
     ChildUnusable {
-        /// Its path.
+        /// Path of the binary.
         child: String,
-        /// What happened.
+        /// Description of the failure.
         reason: String,
     },
-    /// No descriptor was left.
+    /// The process has no file descriptor left.
     #[error("out of file descriptors while {operation}: raise the limit (ulimit -n) or run fewer sessions")]
     FdsExhausted {
-        /// What was going on.
+        /// Operation that failed.
         operation: String,
     },
-    /// A turn is running, the queue of prompts is full, or too much that was asked for on the stream waits to be done.
+    /// A turn is running, the queue of prompts is full, or too many actions appended to the stream wait.
     #[error("session {session} is busy: wait for its turn to end, queue the prompt, or steer it")]
     Busy {
         /// The session.
         session: SessionId,
     },
-    /// The session has had its turns.
+    /// The session has used up its turns.
     #[error("session {session} has had its {max_turns} turns: start another one")]
     MaxTurns {
         /// The session.
         session: SessionId,
-        /// The limit it was started with.
+        /// Limit given at the start.
         max_turns: u32,
     },
-    /// There are as many sessions as there may be.
+    /// The number of sessions has reached a bound.
     #[error("the limit of {limit} running sessions {bound} is reached, and {}: end one, or try again later", queue_like(*waiting, *waited))]
     TooManySessions {
-        /// Which bound.
+        /// Bound that was reached.
         bound: SessionBound,
-        /// What it is set to.
+        /// Value of the bound.
         limit: usize,
         /// Starts that wait for a place.
         waiting: usize,
-        /// How long this one has waited; `None` where it was refused at once.
+        /// Time that this start waited; `None` where it was refused at once.
         waited: Option<Duration>,
     },
     /// The session has used up a budget.
@@ -182,55 +183,55 @@ pub enum Error {
     BudgetExceeded {
         /// The session.
         session: SessionId,
-        /// Which, and how much was taken.
+        /// Budget that was exceeded, and the amount used.
         exceeded: BudgetExceeded,
     },
-    /// The manager lets running turns end, and begins nothing new.
+    /// The manager is draining: running turns may end, and nothing new begins.
     #[error("the manager is draining: what runs may end, nothing new begins; ask another one")]
     Draining,
-    /// The turn did not end well.
+    /// The turn failed.
     #[error("the turn of session {session} failed: {reason}")]
     TurnFailed {
         /// The session.
         session: SessionId,
-        /// Why.
+        /// Reason for the failure.
         reason: String,
-        /// What was answered up to then.
+        /// Answer up to the failure.
         answer: Box<Answer>,
     },
-    /// The agent cannot do that.
+    /// The agent does not support the operation.
     #[error("agent {agent:?} cannot {operation}")]
     Unsupported {
-        /// Its catalog id.
+        /// Catalog id of the agent.
         agent: String,
-        /// What was asked.
+        /// Operation that was asked for.
         operation: String,
     },
-    /// The conversation to go on with is not there, or broken.
+    /// The conversation to resume is missing or broken.
     #[error(
         "agent {agent:?} cannot go on with conversation {id:?}: {reason}; start anew, or give it the history (on_missing)"
     )]
     NativeSessionMissing {
-        /// Its catalog id.
+        /// Catalog id of the agent.
         agent: String,
         /// The agent's id of the conversation; `the most recent` where none was named.
         id: String,
-        /// What the agent said.
+        /// Reason given by the agent.
         reason: String,
     },
-    /// Another session has that conversation open, of this manager or of another one of this user's.
+    /// Another session, of this manager or of another one of this user, has that conversation open.
     #[error(
         "conversation {id:?} of agent {agent:?} is open in session {session}{}: end that first, or fork it",
         manager.map_or_else(String::new, |pid| format!(" of another manager (process {pid})"))
     )]
     NativeSessionBusy {
-        /// Its catalog id.
+        /// Catalog id of the agent.
         agent: String,
         /// The agent's id of the conversation.
         id: String,
-        /// Who has it.
+        /// Session that has it open.
         session: SessionId,
-        /// The process of that manager, where it is another one; of the session's proxy, if it is dead.
+        /// Process of that manager, where it is another one; the session's proxy, if that manager is dead.
         manager: Option<Pid>,
     },
     /// A copy is wanted of the conversation of a session that runs in a home of its own.
@@ -245,74 +246,74 @@ pub enum Error {
     /// The agent refused what was asked.
     #[error("agent {agent:?} refused: {reason}")]
     AgentRefused {
-        /// Its catalog id.
+        /// Catalog id of the agent.
         agent: String,
-        /// What it said.
+        /// Reason given by the agent.
         reason: String,
     },
-    /// Sessions inside sessions inside sessions.
+    /// Sessions are nested too deep.
     #[error("a session {depth} deep was asked for and {max} is allowed: an agent may be starting itself again")]
     TooDeep {
-        /// How deep it would be.
+        /// Depth that was asked for.
         depth: u32,
-        /// How deep it may be.
+        /// Maximum depth.
         max: u32,
     },
-    /// The layer asked for cannot be had on this machine.
+    /// This machine cannot provide the containment that was asked for.
     #[error("containment {containment} was asked for and cannot be had: {reason}")]
     ContainmentUnavailable {
-        /// As it was asked for.
+        /// Containment that was asked for.
         containment: Containment,
-        /// What is missing, and what to do about it.
+        /// Missing feature, and what to do about it.
         reason: String,
     },
-    /// It took too long.
+    /// The call exceeded its deadline.
     #[error("{operation} took longer than {}", humantime_like(*after))]
     Deadline {
-        /// What was going on.
+        /// Operation that was running.
         operation: String,
         /// The deadline.
         after: Duration,
     },
-    /// The agent is gone.
+    /// The agent has died.
     #[error("the agent of session {session} has died: {reason}")]
     AgentDied {
         /// The session.
         session: SessionId,
-        /// How.
+        /// Description of its death.
         reason: String,
     },
-    /// The proxy is gone.
+    /// The proxy has died.
     #[error("the proxy of session {session} has died: {reason}; what it ran was ended")]
     ProxyDied {
         /// The session.
         session: SessionId,
-        /// How.
+        /// Description of its death.
         reason: String,
     },
-    /// The fork server is gone.
+    /// The fork server has died.
     #[error("the fork server has died: its sessions were ended; build another manager (a daemon: restart it)")]
     ForkServerDied,
-    /// The session is over.
+    /// The session has ended.
     #[error("session {session} has ended: {reason}")]
     Ended {
         /// The session.
         session: SessionId,
-        /// Why.
+        /// Reason for its end.
         reason: String,
     },
-    /// Host and child binary are of different builds.
+    /// Host and child binary have different protocol versions.
     #[error("protocol version {ours} here, {theirs} in the child binary: build both together")]
     VersionMismatch {
-        /// The host's.
+        /// Version of the host.
         ours: u32,
-        /// The child's.
+        /// Version of the child.
         theirs: u32,
     },
-    /// The other side, or the agent, said what its protocol does not allow.
+    /// The other side, or the agent, violated its protocol.
     #[error("protocol error: {reason}")]
     Protocol {
-        /// What happened.
+        /// Description of the violation.
         reason: String,
     },
     /// Something outlived the kill.
@@ -324,15 +325,15 @@ pub enum Error {
     /// The manager was shut down.
     #[error("the manager was shut down")]
     ShutDown,
-    /// The event log cannot do what it has to.
+    /// The event log failed.
     #[error(transparent)]
     Log(#[from] event_log::LogError),
-    /// The system refused something that it should not.
+    /// An unexpected failure of a system call.
     #[error("{operation} failed: {reason}")]
     System {
-        /// What was tried.
+        /// Operation that was tried.
         operation: String,
-        /// The system's word for it.
+        /// Reason given by the system.
         reason: String,
     },
 }
@@ -360,7 +361,7 @@ fn known_as(known: &[String]) -> String {
 }
 
 impl Error {
-    /// An error of a system call.
+    /// Converts the error of a system call.
     pub(crate) fn system(operation: &str, error: &io::Error) -> Self {
         match error.raw_os_error() {
             Some(23 | 24) => Self::FdsExhausted { operation: operation.to_owned() },
@@ -368,7 +369,7 @@ impl Error {
         }
     }
 
-    /// What a proxy or the fork server answered about `session`.
+    /// Converts an error that a proxy or the fork server answered about `session`.
     pub(crate) fn from_wire(session: &SessionId, error: WireError) -> Self {
         let session = session.clone();
         match error {

@@ -1,4 +1,4 @@
-//! Which conversations of agents are open: each has one living process.
+//! Leases on agents' conversations: each conversation has one living process.
 
 use std::{
     collections::HashMap,
@@ -13,42 +13,42 @@ use crate::{
     claims::{Claims, Holder, Keeper},
 };
 
-/// A conversation: whose files it is in, where these are, and the agent's id of it.
+/// Identity of a conversation: the agent family, the directory of its files, and the agent's id.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Conversation {
-    /// Agents that read each other's conversations have the same.
+    /// Family of agents that read each other's conversations.
     pub(crate) family: String,
-    /// The directory that they are in, spelled in one way, if it is known.
+    /// Directory of the conversation in canonical spelling, if known.
     pub(crate) store: Option<PathBuf>,
-    /// Whether other managers can come to it.
+    /// True if other managers can open the conversation.
     pub(crate) is_shared: bool,
     pub(crate) id: String,
 }
 
-/// Who has which conversation open.
+/// Open conversations and the sessions that hold them.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
     open: Mutex<HashMap<Conversation, Holders>>,
-    /// Of this user's other managers.
+    /// Claims shared with this user's other managers.
     claims: Option<Claims>,
 }
 
 /// This manager's sessions that have a conversation open.
 #[derive(Debug, Default)]
 struct Holders {
-    /// More than one for those that agents begin: there are agents that give each of them the same id.
+    /// More than one only for conversations that agents begin, since some agents give all of them the same id.
     sessions: Vec<SessionId>,
-    /// Whether other managers know of it.
+    /// True if other managers know of it.
     is_claimed: bool,
 }
 
-/// A conversation of a session's, open until this is dropped.
+/// Lease of a session on a conversation, held until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Lease {
     leases: Arc<Leases>,
     conversation: Conversation,
     session: SessionId,
-    /// Whether other managers are told still that it is open when this is dropped: its session may outlive this manager.
+    /// True if the claim outlives this lease: the session may outlive this manager.
     stays: bool,
 }
 
@@ -66,20 +66,21 @@ impl Leases {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A session other than `session` that has a conversation of `family` in `store` open.
+    /// Returns a session other than `session` that has a conversation of `family` in `store` open.
     pub(crate) fn other(&self, family: &str, store: Option<&Path>, session: &SessionId) -> Option<SessionId> {
         let holders = self.open();
         let there = holders.iter().filter(|(one, _)| one.family == family && one.store.as_deref() == store);
         there.flat_map(|(_, holders)| &holders.sessions).find(|holder| *holder != session).cloned()
     }
 
-    /// Notes that `session` begins a conversation. Other managers do not know of it until [`Lease::is_kept_by`].
+    /// Records that `session` begins a conversation. Other managers learn of it in [`Lease::is_kept_by`].
     pub(crate) fn begin(self: &Arc<Self>, conversation: Conversation, session: &SessionId) -> Lease {
         self.open().entry(conversation.clone()).or_default().sessions.push(session.clone());
         Lease { leases: self.clone(), conversation, session: session.clone(), stays: false }
     }
 
-    /// Notes that `session`, of `agent`, goes on with a conversation. `by_force` if it does already, with another manager before.
+    /// Records that `session`, of `agent`, resumes a conversation. `by_force` if the session had it open already, under
+    /// an earlier manager.
     ///
     /// # Errors
     /// [`Error::NativeSessionBusy`] if another session has it open.
@@ -111,7 +112,8 @@ impl Leases {
         Ok(Lease { leases: self.clone(), conversation, session: session.clone(), stays: false })
     }
 
-    /// Tells other managers that `session` has a conversation open, unless a session of theirs has. Whether they are told.
+    /// Claims a conversation for `session` among all managers, unless another session holds it. Returns true if the
+    /// claim was recorded.
     fn claim(
         &self,
         conversation: &Conversation,
@@ -119,7 +121,7 @@ impl Leases {
         keeper: Option<Keeper>,
         by_force: bool,
     ) -> std::result::Result<bool, Holder> {
-        // An id alone may be anything's.
+        // Without a store the id alone could be another agent's.
         let (Some(claims), Some(_), true) = (&self.claims, &conversation.store, conversation.is_shared) else {
             return Ok(false);
         };
@@ -127,7 +129,7 @@ impl Leases {
             Ok(None) => Ok(true),
             Ok(Some(other)) => Err(other),
             Err(error) => {
-                tracing::warn!(%session, %error, "other managers do not know that a conversation is open, nor this one of theirs");
+                tracing::warn!(%session, %error, "failed to claim a conversation: other managers can open it too");
                 Ok(false)
             }
         }
@@ -140,18 +142,18 @@ impl Lease {
         &self.conversation.id
     }
 
-    /// From now on it is open as long as `keeper` lives. Other managers are told.
+    /// Ties the lease to the life of `keeper`, and updates the claim for other managers.
     pub(crate) fn is_kept_by(&mut self, keeper: Keeper) {
         self.stays = keeper.outlives;
         let mut open = self.leases.open();
         let Some(known) = open.get_mut(&self.conversation) else { return };
-        // Agents that give all conversations the same id begin one that another manager has open.
+        // Agents that give all conversations the same id can begin one that another manager has open.
         if let Ok(true) = self.leases.claim(&self.conversation, &self.session, Some(keeper), known.is_claimed) {
             known.is_claimed = true;
         }
     }
 
-    /// The session is over.
+    /// Ends the lease because the session is over.
     pub(crate) fn end(mut self) {
         self.stays = false;
     }

@@ -1,11 +1,11 @@
-//! Which conversation each session had: what a later manager needs to go on with it.
+//! Records of sessions' conversations, from which a later manager resumes them.
 //!
 //! ```text
 //! STATE/conversations/ID.json    from the agent's being ready until the session is deleted
 //! ```
 //!
-//! The log's roster says it too, but a log that is lost or cannot be read must take neither a conversation with it, nor the
-//! knowledge of which homes hold keys. Without a state directory there are none.
+//! The log's roster has the same, but losing the log must lose neither a conversation nor the knowledge of which homes
+//! hold keys. Without a state directory there are no records.
 
 use std::{
     fs::{self, File},
@@ -30,36 +30,36 @@ use crate::{
     session::Session,
 };
 
-/// Records without a home of their own that are kept; the oldest go first. (Homes go only with their sessions.)
+/// Records without a home of their own that are retained; the oldest go first. (Homes go only with their sessions.)
 const KEEP: usize = 1000;
 /// Ending of a record's name.
 const ENDING: &str = ".json";
-/// Far beyond what a record is long, in bytes.
+/// Upper bound of a record, in bytes; records are far shorter.
 const LONGEST: u64 = 64 * 1024;
 
-/// What is known of a session's conversation.
+/// Record of a session's conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Record {
     pub(crate) agent: String,
     pub(crate) native_session_id: String,
     pub(crate) cwd: String,
-    /// The session's own home, if it has one.
+    /// The session's own home, if any.
     pub(crate) home: Option<PathBuf>,
     /// The model configuration that was named.
     #[serde(default)]
     pub(crate) model_config: Option<String>,
-    /// Files in that home that hold its key; none when the session is over.
+    /// Files in that home that hold its key; empty when the session is over.
     #[serde(default)]
     pub(crate) keys: Vec<PathBuf>,
 }
 
-/// The directory of the records, if there is one.
+/// The directory of the records, if any.
 #[derive(Debug, Default)]
 pub(crate) struct Records(Option<(PathBuf, OwnedFd)>);
 
 impl Records {
-    /// The records in this directory, which is there and ours alone. Blocks.
+    /// Opens the records in this directory, which exists and is this user's alone. Blocks.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -72,18 +72,18 @@ impl Records {
         Ok(Self(Some((path, directory))))
     }
 
-    /// Writes down what is known of a session. Blocks. It is worth no failure of the session's.
+    /// Writes the record of a session. Blocks. A failure is logged, and does not fail the session.
     pub(crate) fn write(&self, session: &SessionId, record: &Record) {
         let Some((_, directory)) = &self.0 else { return };
         let written = serde_json::to_vec(record)
             .map_err(io::Error::from)
             .and_then(|text| files::write(directory, Path::new(&name(session)), &text));
         if let Err(error) = written {
-            tracing::warn!(%session, %error, "which conversation a session has cannot be written down");
+            tracing::warn!(%session, %error, "failed to write the record of a session's conversation");
         }
     }
 
-    /// Writes down what a session shows of its conversation, if it has one, and which files in its home hold a key.
+    /// Records a session's conversation, if it has one, and the files in its home that hold a key.
     pub(crate) async fn note(self: &Arc<Self>, session: &Session, keys: &[PathBuf]) {
         let info = session.info();
         let (Some(native_session_id), true) = (info.native_session_id, self.0.is_some()) else { return };
@@ -92,11 +92,11 @@ impl Records {
         let record = Record { agent: info.agent, native_session_id, cwd: info.cwd, home, model_config, keys };
         let (records, id) = (self.clone(), info.session_id);
         if let Err(error) = blocking("writing down a conversation", move || records.write(&id, &record)).await {
-            tracing::warn!(session = %session.id(), %error, "which conversation a session has is not written down");
+            tracing::warn!(session = %session.id(), %error, "failed to start writing the record of a session's conversation");
         }
     }
 
-    /// What is known of a session; `None` also where it makes no sense.
+    /// Reads the record of a session; `None` also where it cannot be parsed.
     pub(crate) fn read(&self, session: &SessionId) -> Option<Record> {
         let (_, directory) = self.0.as_ref()?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -106,7 +106,7 @@ impl Records {
         serde_json::from_slice(&text).ok()
     }
 
-    /// The sessions with a home of their own, with that home and the files with keys that may be left in it. Blocks.
+    /// Sessions with a home of their own, with that home and the files with keys that may be left in it. Blocks.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -126,7 +126,7 @@ impl Records {
         Ok(homes)
     }
 
-    /// Forgets a session; says whether there was something to forget.
+    /// Removes a session's record; returns true if there was one.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -146,7 +146,7 @@ fn name(session: &SessionId) -> String {
     format!("{session}{ENDING}")
 }
 
-/// Removes the oldest records that stand for nothing on disk.
+/// Removes the oldest records beyond the bound, except those of sessions with a home on disk.
 fn prune(directory: &Path) -> io::Result<()> {
     let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
     for entry in fs::read_dir(directory)? {

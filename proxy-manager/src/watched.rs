@@ -8,15 +8,15 @@ use std::{
 use registry::PidFd;
 use tokio::io::{Interest, unix::AsyncFd};
 
-/// Types whose descriptor is theirs for as long as they live, and always the same: what [`AsyncFd`] needs.
+/// Types that own one descriptor, the same for as long as they live, as [`AsyncFd`] needs.
 pub(crate) trait Steady: AsFd + AsRawFd {}
 impl Steady for OwnedFd {}
 impl Steady for PidFd {}
 
-/// Has the runtime watch `fd`.
+/// Registers `fd` with the runtime.
 ///
 /// # Errors
-/// The system's.
+/// An error of the system call.
 #[expect(deprecated, reason = "the replacement is unsafe; `Steady` admits only types that keep its contract")]
 pub(crate) fn watch<T: Steady>(fd: T, interest: Interest) -> io::Result<AsyncFd<T>> {
     AsyncFd::with_interest(fd, interest)

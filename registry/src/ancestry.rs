@@ -1,4 +1,4 @@
-//! Whether a process belongs to somebody's sessions, by its parents.
+//! Checks by its ancestors whether a process belongs to given sessions.
 
 use std::io;
 
@@ -6,16 +6,16 @@ use ipc_protocol::{Pid, ProcessId};
 
 use crate::table::{self, Seen};
 
-/// Walks from a process to its top that may be spoilt by a parent that dies meanwhile.
+/// Attempts to walk from a process to its top; a parent that dies meanwhile spoils one.
 const ATTEMPTS: usize = 8;
 
-/// More parents than any process has that has nothing to hide: whoever asks must not keep us walking.
+/// Upper bound of ancestors, more than any honest process has: a caller must not keep us walking.
 const MAX_DEPTH: usize = 1000;
 
-/// Whether `pid` is one of `tops`, or below one of them.
+/// Returns true if `pid` is one of `tops`, or below one of them.
 ///
 /// # Errors
-/// Why that cannot be told, for who runs `pid`.
+/// The reason why that is unknown, for the user who runs `pid`.
 pub fn is_below(pid: Pid, tops: &[ProcessId]) -> Result<bool, String> {
     walk(pid, tops, |pid| table::look(pid)?.ok_or_else(|| io::ErrorKind::NotFound.into()))
 }
@@ -39,7 +39,7 @@ fn walk(pid: Pid, tops: &[ProcessId], look: impl Fn(Pid) -> io::Result<Seen>) ->
                 }
             };
             if above.id.start_time > seen.id.start_time {
-                // No parent is younger than its child: it died, and its pid is another's now.
+                // A parent cannot be younger than its child: the parent died, and its pid was reused.
                 failure = format!("the parents of your process {pid} change while they are looked at");
                 continue 'attempt;
             }

@@ -1,8 +1,8 @@
-//! The kernel's proc connector: a netlink socket that tells of every fork, exec and exit on the machine.
+//! The kernel's proc connector: a netlink socket that reports every fork, exec and exit on the machine.
 //!
-//! It speaks to the first PID and user namespace only: elsewhere a subscription is taken without an error and nothing
-//! is ever delivered, and in another network namespace there is no such socket. So nothing but a look at a real fork and
-//! a real exit shows whether it works.
+//! It works in the first PID and user namespace only. Elsewhere a subscription succeeds and nothing is ever delivered,
+//! and in another network namespace there is no such socket. So only the sight of a real fork and a real exit shows
+//! that it works.
 
 use std::{
     fs,
@@ -26,99 +26,99 @@ use socket2::{SockFilter, SockRef};
 
 use crate::{PidFd, Spawn, Unavailable, fork_child, is_single_threaded, proc, spawn};
 
-/// Of `linux/connector.h`: index and value of the proc connector, and its multicast group.
+/// Constants of `linux/connector.h`: index and value of the proc connector, and its multicast group.
 const CN_IDX_PROC: u32 = 1;
 const CN_VAL_PROC: u32 = 1;
-/// Of `linux/cn_proc.h`.
+/// Constants of `linux/cn_proc.h`.
 const LISTEN: u32 = 1;
 const IGNORE: u32 = 2;
 const EVENT_FORK: u32 = 0x0000_0001;
 const EVENT_EXEC: u32 = 0x0000_0002;
 const EVENT_EXIT: u32 = 0x8000_0000;
-/// Of `linux/netlink.h`.
+/// Constant of `linux/netlink.h`.
 const NLMSG_DONE: u16 = 3;
-/// A netlink header and the connector's.
+/// Length of a netlink header and the connector's.
 const HEADERS: usize = 16 + 20;
-/// What, cpu and time of an event, before its own fields.
+/// Length of an event's header (kind, cpu and time), before its own fields.
 const EVENT_HEADER: usize = 16;
-/// Takes the whole of an exec's datagram, and nothing of others: loads the event's kind, as if it were big-endian, and compares.
+/// Filter that passes the whole datagram of an exec, and nothing else: loads the event's kind as if it were big-endian,
+/// and compares.
 const ONLY_EXECS: [SockFilter; 4] = [
     SockFilter::new((libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, 0, 0, HEADERS as u32),
     SockFilter::new((libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16, 0, 1, EVENT_EXEC.to_be()),
     SockFilter::new((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, u32::MAX),
     SockFilter::new((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, 0),
 ];
-/// Longer than any event.
+/// Receive buffer for a datagram, longer than any event.
 const DATAGRAM: usize = 128;
-/// Events taken by one call.
+/// Maximum number of events taken by one call.
 const BATCH: usize = 64;
-/// Execs skipped by one call: mostly there is one.
+/// Maximum number of execs skipped by one call; mostly there is one.
 const EXECS: usize = 8;
-/// What the kernel is asked to keep for a slow reader: some 20,000 events.
+/// Receive buffer requested from the kernel for a slow reader: some 20,000 events.
 const BUFFER: usize = 16 * 1024 * 1024;
-/// The inodes that the kernel gives to the first PID and user namespace (`PROC_PID_INIT_INO`, `PROC_USER_INIT_INO`).
+/// Inodes that the kernel gives to the first PID and user namespace (`PROC_PID_INIT_INO`, `PROC_USER_INIT_INO`).
 const FIRST_NAMESPACES: [(&str, &str, u64); 2] = [("pid", "PID", 0xEFFF_FFFC), ("user", "user", 0xEFFF_FFFD)];
-/// For the self-test's child to end. Some 0.5 ms do on a quiet machine; on a busy one it waits for its turn, which says nothing
-/// about the connector.
+/// Wait for the self-test's child to end. It takes some 0.5 ms on a quiet machine; on a busy one it waits for its turn,
+/// which says nothing about the connector.
 const CHILD_DEADLINE: Duration = Duration::from_secs(10);
-/// For its fork and exit to be told once it has ended.
+/// Wait for the events of its fork and exit once it has ended.
 const PROOF_DEADLINE: Duration = Duration::from_millis(500);
-/// Exit code of the self-test's child: one that nothing returns by accident.
+/// Exit code of the self-test's child, unlikely by accident.
 const PROOF_CODE: u8 = 107;
 
-/// Something that happened to a process or a thread, anywhere on the machine. `at` is the monotonic clock's, in
-/// nanoseconds.
+/// Event of a process or a thread, anywhere on the machine. `at` is monotonic time in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcEvent {
     /// A process was forked.
     Fork {
-        /// Its parent: with `CLONE_PARENT` that of the process that forked it.
+        /// Parent of the process: with `CLONE_PARENT` the parent of the process that forked it.
         parent: Pid,
         /// The process.
         child: Pid,
-        /// When.
+        /// Time of the fork.
         at: u64,
     },
-    /// A thread began, beside the first of its process.
+    /// A thread started that is not the first of its process.
     ThreadStarted {
-        /// Of this process.
+        /// Process of the thread.
         process: Pid,
-        /// Its id.
+        /// Id of the thread.
         thread: Pid,
-        /// When.
+        /// Time of its start.
         at: u64,
     },
-    /// A process executed a program. It has one thread now, which has the process's pid.
+    /// A process executed a program. It has one thread now, whose id is the process's pid.
     Exec {
         /// The process.
         pid: Pid,
-        /// When.
+        /// Time of the exec.
         at: u64,
     },
-    /// The first thread of a process ended. With it the process, unless other threads live on.
+    /// The first thread of a process ended. The process ended too, unless other threads live on.
     LeaderExited {
         /// The process.
         pid: Pid,
-        /// How.
+        /// Exit status of the thread.
         exit: ExitStatus,
-        /// When.
+        /// Time of its end.
         at: u64,
     },
     /// A thread ended that is not the first of its process.
     ThreadExited {
-        /// Of this process.
+        /// Process of the thread.
         process: Pid,
-        /// Its id.
+        /// Id of the thread.
         thread: Pid,
-        /// How.
+        /// Exit status of the thread.
         exit: ExitStatus,
-        /// When.
+        /// Time of its end.
         at: u64,
     },
 }
 
 impl ProcEvent {
-    /// When it happened: monotonic clock, nanoseconds.
+    /// Time of the event: monotonic, in nanoseconds.
     pub fn at(&self) -> u64 {
         match *self {
             Self::Fork { at, .. }
@@ -129,7 +129,7 @@ impl ProcEvent {
         }
     }
 
-    /// Reads one datagram; `None` for what is none of these.
+    /// Parses one datagram; `None` for any other message.
     fn parse(datagram: &[u8]) -> Option<Self> {
         let event = datagram.get(HEADERS..)?;
         let word = |at: usize| Some(u32::from_ne_bytes(event.get(at..at + 4)?.try_into().ok()?));
@@ -159,14 +159,14 @@ impl ProcEvent {
     }
 }
 
-/// What a read came to.
+/// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drained {
-    /// There was nothing more.
+    /// All pending events were read.
     All,
-    /// There may be more.
+    /// More events may be pending.
     More,
-    /// The reader was too slow, and events are lost.
+    /// The reader was too slow, and events were lost.
     Overrun,
 }
 
@@ -174,7 +174,7 @@ pub enum Drained {
 #[derive(Debug)]
 pub struct Connector {
     socket: OwnedFd,
-    /// Gets the execs too, and nothing else.
+    /// Socket that receives only execs, in addition to `socket`.
     execs: OwnedFd,
     headers: MultiHeaders<NetlinkAddr>,
     buffers: Box<[[u8; DATAGRAM]]>,
@@ -183,16 +183,16 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// Subscribes, and proves by a child's fork and exit that events come. The subscription is paused then.
+    /// Subscribes, and proves by a child's fork and exit that events arrive. Returns with the subscription paused.
     ///
-    /// It takes as long as a child does to fork and end, and 500 ms more where the connector is silent. The child is reaped here,
-    /// by its pid.
+    /// Takes as long as a child's fork and end, plus 500 ms if the connector is silent. The child is reaped here, by
+    /// its pid.
     ///
     /// # Errors
     /// [`Unavailable`] with what failed.
     pub fn open() -> Result<Self, Unavailable> {
         for (file, name, first) in FIRST_NAMESPACES {
-            // Where this cannot be read, the proof tells.
+            // If this cannot be read, the self-test decides.
             if fs::metadata(format!("/proc/self/ns/{file}")).is_ok_and(|found| found.st_ino() != first) {
                 return Err(unavailable(format!(
                     "this process is in a {name} namespace of its own, where the kernel delivers no events"
@@ -211,7 +211,7 @@ impl Connector {
         }
     }
 
-    /// Whether it works here: [`Connector::open`], and nothing kept.
+    /// Checks that the connector works here: calls [`Connector::open`] and drops the result.
     ///
     /// # Errors
     /// [`Unavailable`] with what failed.
@@ -221,7 +221,8 @@ impl Connector {
 
     fn subscribe() -> io::Result<Self> {
         let execs = member(Some(&ONLY_EXECS))?;
-        // The kernel delivers to the newest member first: what `execs` tells of is there to be read.
+        // The kernel delivers to the newest member first: an exec that `execs` signals can already be read from
+        // `socket`.
         let socket = member(None)?;
         let headers = MultiHeaders::preallocate(BATCH, None);
         let buffers = vec![[0; DATAGRAM]; BATCH].into_boxed_slice();
@@ -230,9 +231,9 @@ impl Connector {
         Ok(connector)
     }
 
-    /// Sends one order.
+    /// Sends one command to the kernel.
     fn order(&self, order: u32) -> io::Result<()> {
-        // An older kernel drops a message of the length that has a mask.
+        // An older kernel drops a message whose length includes a mask.
         let words = [order, EVENT_FORK | EVENT_EXEC | EVENT_EXIT];
         let data = if self.has_mask { words.as_slice() } else { &words[..1] };
         let length = 4 * data.len();
@@ -248,10 +249,10 @@ impl Connector {
         Ok(())
     }
 
-    /// Has the kernel send nothing more; what it has sent stays to be read.
+    /// Stops the kernel's messages; those already sent can still be read.
     ///
     /// # Errors
-    /// The system's.
+    /// An error of the system call.
     pub fn pause(&mut self) -> io::Result<()> {
         if std::mem::replace(&mut self.is_listening, false) {
             self.order(IGNORE)?;
@@ -259,13 +260,13 @@ impl Connector {
         Ok(())
     }
 
-    /// Forgets what is unread and has the kernel send again.
+    /// Discards unread messages and makes the kernel send again.
     ///
     /// # Errors
-    /// The system's.
+    /// An error of the system call.
     pub fn resume(&mut self) -> io::Result<()> {
         if !self.is_listening {
-            // Nothing comes while it is paused, so this ends.
+            // Terminates: nothing arrives while the subscription is paused.
             while self.read(|_| ())? != Drained::All {}
             self.order(LISTEN)?;
             self.is_listening = true;
@@ -273,17 +274,17 @@ impl Connector {
         Ok(())
     }
 
-    /// Whether the kernel sends.
+    /// Returns true while the kernel sends.
     pub fn is_listening(&self) -> bool {
         self.is_listening
     }
 
-    /// Takes what there is, up to a bound, oldest first.
+    /// Reads pending events up to a bound, oldest first.
     ///
     /// # Errors
-    /// The system's.
+    /// An error of the system call.
     pub fn read(&mut self, mut sink: impl FnMut(ProcEvent)) -> io::Result<Drained> {
-        // First: what is told of after that makes it readable again.
+        // Done first: a later exec makes the other socket readable again.
         self.skip_execs();
         let mut slices: Vec<_> = self.buffers.iter_mut().map(|buffer| [IoSliceMut::new(buffer)]).collect();
         let received =
@@ -293,7 +294,7 @@ impl Connector {
             Ok(received) => {
                 for message in received {
                     count += 1;
-                    // Root could send here too: only port 0 is the kernel.
+                    // Root could send here too; only port 0 is the kernel.
                     if message.address.is_some_and(|from| from.pid() != 0) {
                         continue;
                     }
@@ -310,22 +311,22 @@ impl Connector {
         Ok(if count < BATCH { Drained::All } else { Drained::More })
     }
 
-    /// Readable when a process has executed a program since the last [`Connector::read`]. All other events can be left to
-    /// gather; what a process runs has to be looked up before it ends.
+    /// Socket that is readable when a process has executed a program since the last [`Connector::read`]. Other events
+    /// may gather; the program of a process must be looked up before the process ends.
     pub fn execs(&self) -> BorrowedFd<'_> {
         self.execs.as_fd()
     }
 
-    /// Takes what there is of the execs, up to a bound.
+    /// Discards pending execs, up to a bound.
     fn skip_execs(&mut self) {
         let buffers = self.buffers.iter_mut().take(EXECS);
         let mut slices: Vec<_> = buffers.map(|buffer| [IoSliceMut::new(buffer)]).collect();
         let flags = MsgFlags::MSG_DONTWAIT;
-        // There is nothing, or there was too much of what only wakes, or the other socket has the error too.
+        // Either nothing is pending, or wake-ups were lost, or the other socket reports the error too.
         let _ = recvmmsg(self.execs.as_raw_fd(), &mut self.headers, slices.iter_mut(), flags, None);
     }
 
-    /// Whether the fork of a child and its exit, with its code, are told.
+    /// Returns true if the fork of a child and its exit, with its code, are reported.
     fn prove(&mut self) -> io::Result<bool> {
         let child = if is_single_threaded() {
             PidFd::of_child(fork_child(Vec::new(), |_| PROOF_CODE)?)?
@@ -346,7 +347,7 @@ impl Connector {
                 }
                 _ => {}
             });
-            // Of more than there was room for: the connector is not silent.
+            // An overrun proves that the connector is not silent.
             let is_overrun = matches!(read, Ok(Drained::Overrun));
             (forked, exited) = (forked || is_overrun, exited || is_overrun);
             result = read.map(drop);
@@ -356,13 +357,13 @@ impl Connector {
     }
 }
 
-/// A member of the connector's multicast group that gets what passes the filter.
+/// Opens a member of the connector's multicast group that receives messages passing the filter.
 fn member(filter: Option<&[SockFilter]>) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, Some(netlink::CONNECTOR))?;
     match filter {
         Some(filter) => SockRef::from(&socket).attach_filter(filter)?,
-        // Beyond the system's bound for those who may, else up to it.
+        // May exceed the system's bound with the privilege, else stays within it.
         None => sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER)
             .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, BUFFER))?,
     }
@@ -370,7 +371,7 @@ fn member(filter: Option<&[SockFilter]>) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Whether the kernel takes a mask of events, as it does since 6.6.
+/// Returns true if the kernel accepts a mask of events, as it does since 6.6.
 fn has_mask() -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = release.split(['.', '-']).map_while(|number| number.trim().parse::<u32>().ok());
@@ -379,7 +380,7 @@ fn has_mask() -> bool {
 
 impl Drop for Connector {
     fn drop(&mut self) {
-        // The kernel goes on counting a listener that only closes its socket, and then makes events for nobody.
+        // The kernel keeps counting a listener that only closes its socket, and produces events for nobody.
         let _ = self.pause();
     }
 }
@@ -407,10 +408,10 @@ fn wait_readable(fd: &impl AsFd, deadline: Instant) -> bool {
     matches!(poll(&mut fds, left), Ok(1..) | Err(nix::errno::Errno::EINTR)) && left > 0
 }
 
-/// Takes the self-test's child, which has ended or is about to.
+/// Reaps the self-test's child, which has ended or is about to.
 fn reap(child: &PidFd) {
     if !wait_readable(child, Instant::now() + PROOF_DEADLINE) {
-        // Fails only if it is dead after all.
+        // Fails only if the child is dead after all.
         let _ = child.signal(Signal::Kill);
         wait_readable(child, Instant::now() + PROOF_DEADLINE);
     }

@@ -1,4 +1,4 @@
-//! What holds a session's processes together besides the tree.
+//! Containment of a session's processes besides the process tree.
 
 use std::io;
 
@@ -6,23 +6,23 @@ use ipc_protocol::{Layer, Pid, ProcessId, Signal};
 
 use crate::{Group, PidFd, ProcessRegistry, RegistryEvent, cgroup, proc, table};
 
-/// What holds a session's processes together besides the tree.
+/// Containment of a session's processes besides the process tree.
 #[derive(Debug, Default)]
 pub struct Hold {
     /// Value of [`ipc_protocol::MARKER`] in the environment of every process of the session; empty for none.
     pub marker: String,
-    /// Only processes that started no earlier (clock ticks since boot) can carry the marker.
+    /// Lower bound of start times (clock ticks since boot): older processes cannot carry the marker.
     pub since: u64,
     /// The session's cgroup.
     pub group: Option<Group>,
-    /// Whether the processes are in namespaces of their own.
+    /// True if the processes are in namespaces of their own.
     pub strict: bool,
-    /// The init of their PID namespace, where it is a child of this process: ours, and none of the session's processes.
+    /// Init of their PID namespace, if it is a child of this process: it is ours, and not counted as the session's.
     pub init: Option<PidFd>,
 }
 
 impl Hold {
-    /// The layers of containment that this makes.
+    /// Layers of containment that this provides.
     pub fn layers(&self) -> Vec<Layer> {
         let further = [(self.group.is_some(), Layer::Cgroup), (self.strict, Layer::Strict)];
         let further = further.into_iter().filter_map(|(there, layer)| there.then_some(layer));
@@ -31,7 +31,7 @@ impl Hold {
 }
 
 impl ProcessRegistry {
-    /// Says what holds the processes together besides the tree.
+    /// Sets the containment besides the process tree.
     pub fn hold(&mut self, hold: Hold) {
         if hold.group.is_some() {
             cgroup::remember_own_group();
@@ -73,8 +73,8 @@ impl ProcessRegistry {
         &self.hold
     }
 
-    /// Looks for processes of the session outside the tree: by its marker, on the whole machine. They are on the walk from
-    /// now on, with all below them. Says whether there are none; an error says that this cannot be told.
+    /// Searches the whole machine for processes with the session's marker outside the tree. Passes include them from
+    /// now on, with everything below them. Returns true if there are none; an error means that this is unknown.
     pub(crate) fn look_for_strays(&mut self) -> io::Result<bool> {
         self.strays.clear();
         let marked = table::marked(&self.hold.marker, self.hold.since)?;
@@ -89,23 +89,23 @@ impl ProcessRegistry {
         self.strays.is_empty()
     }
 
-    /// Whether the session's cgroup is empty; `None` where it has none.
+    /// Returns true if the session's cgroup is empty; `None` if it has none.
     pub(crate) fn is_group_empty(&self) -> Option<bool> {
-        // What cannot be read is not known to be empty.
+        // A group that cannot be read is not known to be empty.
         self.hold.group.as_ref().map(|group| group.is_populated().is_ok_and(|populated| !populated))
     }
 
-    /// Whether a child is left as long as it is not killed, though nothing is alive in the session.
+    /// Returns true if an init exists: a child that stays until it is killed, though nothing is alive in the session.
     pub(crate) fn has_init(&self) -> bool {
         self.hold.init.is_some()
     }
 
-    /// Whether the session has a cgroup.
+    /// Returns true if the session has a cgroup.
     pub(crate) fn has_group(&self) -> bool {
         self.hold.group.is_some()
     }
 
-    /// Removes the session's cgroup: it is empty, and the session over.
+    /// Removes the session's cgroup, which is empty since the session is over.
     pub(crate) fn remove_group(&mut self) {
         let Some(group) = &self.hold.group else { return };
         if let Err(error) = group.remove() {
@@ -115,15 +115,16 @@ impl ProcessRegistry {
         }
     }
 
-    /// Whether everything can be sent SIGKILL at once.
+    /// Returns true if SIGKILL can be sent to everything at once.
     pub(crate) fn strikes(&self) -> bool {
         self.hold.group.is_some() || self.hold.init.is_some()
     }
 
-    /// Sends SIGKILL to everything at once, by the init and by the group. `false` where there is neither (any more).
+    /// Sends SIGKILL to everything at once, through the init and the group. Returns `false` if there is neither (any
+    /// more).
     ///
     /// # Errors
-    /// The group's, or else the init's, where neither could be done.
+    /// The group's error, or else the init's, if neither signal succeeded.
     pub(crate) fn strike(&self) -> io::Result<bool> {
         let by_init = self.hold.init.as_ref().map(|init| init.signal(Signal::Kill));
         let by_group = self.hold.group.as_ref().map(|group| self.release_foreign(group).and_then(|()| group.kill()));
@@ -135,7 +136,7 @@ impl ProcessRegistry {
         }
     }
 
-    /// Whether this is the init of the session's namespace.
+    /// Returns true if this is the init of the session's namespace.
     pub(crate) fn is_init(&self, pid: Pid) -> bool {
         self.hold.init.as_ref().is_some_and(|init| init.id().pid == pid)
     }

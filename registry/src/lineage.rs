@@ -1,23 +1,25 @@
-//! Whose process is it: from the kernel's events on all processes to `process:spawned` and `process:exited` of sessions.
+//! Attribution of processes: turns the kernel's events on all processes into `process:spawned` and `process:exited` of
+//! sessions.
 //!
-//! A pure state machine. A process belongs to the session of the process that forked it, whatever became of that one, so
-//! daemons and orphans stay with their session. The rules:
+//! A pure state machine. A process belongs to the session of the process that forked it, whatever happens to that
+//! parent later, so daemons and orphans stay with their session. The rules:
 //!
-//! * **Spawned** is told when a process first executes a program; or when it ends without having done so; or when it has
-//!   had its time without ([`Sight::has_had_its_time`]): told of before, it would have its parent's command line. Always
-//!   after its parent's. What `/proc` says no more stays out (`command` is `None`), and the start time is taken from the
-//!   event.
-//! * **Exited** is told when the first thread *and* all others have ended. A first thread may end long before: what counts
-//!   is the set of threads, which the events tell exactly. The status is that of the thread that ended last, which is the
-//!   one the kernel gives the process (since Linux 6.0; before, that of a first thread which ended early by itself). A
-//!   program executed by another thread is an end of the first thread, and then an exec of the same pid: it lives.
-//! * **Before the first exec** of a session all that exists is the proxy's own work: the init of a namespace, a go-between
-//!   on the way to the agent, an attempt that failed. Such a process is told of only once it executes a program. From the
-//!   first exec on everything new is the session's, also a child of the proxy itself: by `CLONE_PARENT` the agent can make
-//!   one.
-//! * **A pid's reuse** is told by the events, which come in order: a fork of a known pid means that its end was missed.
-//!   What happened before a process was born is an earlier one's. What `/proc` says counts only if the process there is
-//!   not younger than the one meant.
+//! * **Spawned** is emitted when a process first executes a program; or when it ends without having done so; or when
+//!   its time for that is over ([`Sight::has_had_its_time`]): emitted earlier, it would carry its parent's command
+//!   line. It always follows its parent's. Facts that `/proc` no longer has are left out (`command` is `None`), and the
+//!   start time is then taken from the event.
+//! * **Exited** is emitted when the first thread *and* all others have ended. A first thread may end long before the
+//!   others: the set of threads decides, and the events report it exactly. The status is that of the thread that ended
+//!   last, which is also the one the kernel gives the process (since Linux 6.0; before, that of a first thread which
+//!   ended early by itself). A program executed by another thread looks like an end of the first thread, followed by an
+//!   exec of the same pid: the process lives.
+//! * **Before the first exec** of a session all its processes are the proxy's own: the init of a namespace, an
+//!   intermediate process on the way to the agent, a failed attempt. Such a process is emitted only once it executes a
+//!   program. From the first exec on every new process is the session's, even a child of the proxy itself: the agent
+//!   can make one by `CLONE_PARENT`.
+//! * **Reuse of a pid** shows in the events, which come in order: a fork of a known pid means that its end was missed.
+//!   Events before a process's birth belong to an earlier one. Data from `/proc` count only if the process there is not
+//!   younger than the one meant.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -29,25 +31,25 @@ use ipc_protocol::{Event, ExitStatus, Pid, ProcessId, ProcessInfo, ProcessStatus
 
 use crate::{Look, ProcEvent, Sight, proc, sight::QUIET};
 
-/// [`QUIET`] as the events count.
+/// [`QUIET`] in nanoseconds, the unit of event times.
 const QUIET_NANOS: u64 = QUIET.as_nanos() as u64;
 
-/// One session's tree: minted when its proxy is added, never used again.
+/// Identifies one session's tree: minted when its proxy is added, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Root(u64);
 
-/// What is to be told, of which session, in order.
+/// Events to emit with their sessions, in order.
 pub type Told = Vec<(Root, Event)>;
 
 #[derive(Debug)]
 struct Session {
     id: SessionId,
     proxy: Pid,
-    /// What happened before is none of its.
+    /// Time before which events are not the session's.
     since: u64,
-    /// Whether anything has been executed in it.
+    /// True after the first exec in the session.
     has_started: bool,
-    /// Whether a newer session has its name: nothing can be told under it any more.
+    /// True if a newer session has the same id: nothing can be emitted under it any more.
     is_superseded: bool,
 }
 
@@ -55,21 +57,21 @@ struct Session {
 struct Process {
     root: Root,
     parent: Pid,
-    /// When it was forked: monotonic nanoseconds.
+    /// Time of its fork: monotonic, in nanoseconds.
     born: u64,
-    /// The same in ticks since the boot: its start time is not later.
+    /// Time of its fork in ticks since boot: its start time is not later.
     start: u64,
     executed: u64,
     threads: BTreeSet<Pid>,
-    /// How its first thread ended.
+    /// Exit status of its first thread.
     leader_exit: Option<ExitStatus>,
-    /// The proxy's own, as long as it does not execute anything.
+    /// True for the proxy's own process, as long as that executes nothing.
     is_helper: bool,
-    /// Who it is and what it runs, once that was told.
+    /// Identity and command, once its start was emitted.
     told: Option<(ProcessId, Option<String>)>,
 }
 
-/// A process that may not have been told of, and when to look at it: monotonic nanoseconds.
+/// A process that may not have been emitted, and when to look at it: monotonic nanoseconds.
 #[derive(Debug)]
 struct Quiet {
     pid: Pid,
@@ -77,7 +79,7 @@ struct Quiet {
     due: u64,
 }
 
-/// The living processes of all sessions.
+/// The live processes of all sessions.
 #[derive(Debug)]
 pub struct Lineage {
     sessions: BTreeMap<Root, Session>,
@@ -85,10 +87,10 @@ pub struct Lineage {
     names: BTreeMap<SessionId, Root>,
     proxies: BTreeMap<Pid, Root>,
     processes: BTreeMap<Pid, Process>,
-    /// Forked and not told of when they were put here.
+    /// Forked processes whose start was not emitted when they were queued here.
     quiet: VecDeque<Quiet>,
     minted: u64,
-    /// From the monotonic clock to the one that counts from the boot, in nanoseconds: a machine that slept has one.
+    /// Difference in nanoseconds between the boot clock and the monotonic clock: the time that the machine slept.
     slept: u64,
     ticks_per_second: u64,
 }
@@ -109,13 +111,13 @@ impl Default for Lineage {
 }
 
 impl Lineage {
-    /// Says by how much the clock that counts from the boot is ahead of the monotonic one, in nanoseconds.
+    /// Sets the difference between the boot clock and the monotonic clock, in nanoseconds.
     pub fn set_slept(&mut self, nanoseconds: u64) {
         self.slept = nanoseconds;
     }
 
-    /// A session begins, whose processes will be `proxy`'s descendants. `since` is a time after the proxy's fork and before
-    /// its first of the session. To be called before any event of these is applied.
+    /// Adds a session, whose processes will be descendants of `proxy`. `since` is a time after the proxy's fork and
+    /// before its first fork for the session. Call it before applying any event of these.
     pub fn add(&mut self, id: SessionId, proxy: Pid, since: u64) -> Root {
         self.minted += 1;
         let root = Root(self.minted);
@@ -128,22 +130,22 @@ impl Lineage {
         root
     }
 
-    /// Every session, and whether it may be told of.
+    /// Lists every session.
     pub fn roots(&self) -> impl Iterator<Item = Root> + use<'_> {
         self.sessions.keys().copied()
     }
 
-    /// The name of a session; `None` for one that has none of its own any more.
+    /// Returns the id of a session; `None` if a newer session has it.
     pub fn session(&self, root: Root) -> Option<&SessionId> {
         self.sessions.get(&root).filter(|session| !session.is_superseded).map(|session| &session.id)
     }
 
-    /// Whether a session has no process, as far as is known. Its proxy does not count.
+    /// Returns true if a session has no known process. Its proxy does not count.
     pub fn is_empty(&self, root: Root) -> bool {
         !self.processes.values().any(|process| process.root == root)
     }
 
-    /// Applies what has happened.
+    /// Applies an event of the kernel.
     pub fn apply(&mut self, event: ProcEvent, look: &mut impl Look, told: &mut Told) {
         match event {
             ProcEvent::Fork { parent, child, at } => self.forked(parent, child, at, look, told),
@@ -156,7 +158,8 @@ impl Lineage {
             ProcEvent::LeaderExited { pid, exit, at } => {
                 self.proxy_gone(pid, at);
                 let Some(process) = self.alive_at(pid, at) else { return };
-                // A program that another thread executed takes over the pid; the thread that had it may report late.
+                // A program executed by another thread takes over the pid; the thread that had it may report its end
+                // later.
                 if at < process.executed {
                     return;
                 }
@@ -192,7 +195,7 @@ impl Lineage {
             let start = known.start;
             let is_the_same =
                 self.ticks(at) <= start + 1 || look.see(child).is_ok_and(|seen| seen.start_time <= start + 1);
-            // Found by a resynchronization before its fork was read.
+            // A resynchronization found the process before its fork was read.
             if is_the_same {
                 return;
             }
@@ -223,7 +226,7 @@ impl Lineage {
         self.tell_started(pid, root, look, told);
     }
 
-    /// Tells of a process that has executed something: with the first one its session has started.
+    /// Emits the start of a process that executed a program. The first one marks its session as started.
     fn tell_started(&mut self, pid: Pid, root: Root, look: &mut impl Look, told: &mut Told) {
         self.tell(pid, look, told);
         if let Some(session) = self.sessions.get_mut(&root) {
@@ -231,7 +234,7 @@ impl Lineage {
         }
     }
 
-    /// Tells of a process that was not told of yet, and before it of those it descends from.
+    /// Emits the start of a process if that is due, after those of its ancestors.
     fn tell(&mut self, pid: Pid, look: &mut impl Look, told: &mut Told) {
         let mut line = Vec::new();
         let mut next = Some(pid);
@@ -240,7 +243,7 @@ impl Lineage {
             && process.told.is_none()
         {
             line.push(pid);
-            // A parent is older; one that is younger only has the pid that the parent had.
+            // A parent is older than its child; a younger process merely reused the parent's pid.
             let parent = self.processes.get(&process.parent);
             next = parent.filter(|p| p.root == process.root && p.born <= process.born).map(|_| process.parent);
         }
@@ -284,13 +287,13 @@ impl Lineage {
             exit: None,
             cpu_percent: None,
             rss_bytes: None,
-            // The agent: what the session executes first.
+            // The agent is the first program that the session executes.
             tracked: !session.has_started,
         };
         told.push((process.root, Event::ProcessSpawned(Box::new(info))));
     }
 
-    /// Tells of a process's end, and before that of its start if need be.
+    /// Emits the end of a process, after its start if that was not emitted yet.
     fn ended(&mut self, pid: Pid, exit: Option<ExitStatus>, look: &mut impl Look, told: &mut Told) {
         self.tell(pid, look, told);
         let Some(process) = self.processes.remove(&pid) else { return };
@@ -301,7 +304,7 @@ impl Lineage {
         }
     }
 
-    /// When [`Lineage::tick`] is due, in monotonic nanoseconds.
+    /// Time at which [`Lineage::tick`] is due, in monotonic nanoseconds.
     pub fn due(&mut self) -> Option<u64> {
         while let Some(quiet) = self.quiet.front() {
             let waits = |process: &Process| process.born == quiet.born && process.told.is_none();
@@ -313,7 +316,7 @@ impl Lineage {
         None
     }
 
-    /// Time has passed: tells of what has had its time without an exec.
+    /// Advances the time: emits the starts of processes whose time without an exec is over.
     pub fn tick(&mut self, now: u64, look: &mut impl Look, told: &mut Told) {
         while self.due().is_some_and(|due| due <= now)
             && let Some(quiet) = self.quiet.pop_front()
@@ -323,13 +326,13 @@ impl Lineage {
                 self.quiet.push_back(Quiet { due: now + QUIET_NANOS, ..quiet });
                 continue;
             }
-            // Not of a helper: that stays quiet until it executes something.
+            // Emits nothing for a helper, which stays hidden until it executes a program.
             self.tell(quiet.pid, look, told);
         }
     }
 
-    /// Events of this session were lost: finds out from `/proc` what there is below its proxy, and below what is known of
-    /// it. What is gone has ended, nobody saw how. One session at a time, since it may take some milliseconds.
+    /// Rebuilds a session from `/proc` after events were lost: looks below its proxy and below its known processes.
+    /// Missing processes have ended with unknown status. One session per call, since it may take some milliseconds.
     pub fn resynchronize(&mut self, root: Root, look: &mut impl Look, told: &mut Told) {
         let known: Vec<Pid> =
             self.processes.iter().filter(|(_, process)| process.root == root).map(|(pid, _)| *pid).collect();
@@ -342,7 +345,7 @@ impl Lineage {
                         self.tell_started(pid, root, look, told);
                     }
                 }
-                // Nothing is known of it, so nothing has changed.
+                // The look failed, so nothing is known to have changed.
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {}
                 _ => self.ended(pid, None, look, told),
             }
@@ -366,7 +369,7 @@ impl Lineage {
         }
     }
 
-    /// A process was found in the tree.
+    /// Adds a process that was found in the tree.
     fn found(&mut self, root: Root, parent: Pid, pid: Pid, seen: Sight, look: &mut impl Look, told: &mut Told) {
         if let Some(known) = self.processes.get(&pid) {
             if seen.start_time <= known.start + 1 {
@@ -375,7 +378,7 @@ impl Lineage {
             self.ended(pid, None, look, told);
         }
         if seen.is_dead {
-            // The rest of it is still to come, as an event, or has been lost.
+            // Its remaining events are still to come, or were lost.
             return;
         }
         let Some(session) = self.sessions.get_mut(&root) else { return };
@@ -389,7 +392,7 @@ impl Lineage {
         }
     }
 
-    /// A session is over, proven so: what is not known to have ended has.
+    /// Removes a session that is proven over: processes not known to have ended have ended.
     pub fn remove(&mut self, root: Root, look: &mut impl Look, told: &mut Told) {
         let left: Vec<Pid> =
             self.processes.iter().filter(|(_, process)| process.root == root).map(|(pid, _)| *pid).collect();
@@ -405,13 +408,13 @@ impl Lineage {
         }
     }
 
-    /// Start time of a process that was forked at `at`, to the tick.
+    /// Converts a fork's time to the process's start time in ticks.
     fn ticks(&self, at: u64) -> u64 {
         let since_boot = u128::from(at) + u128::from(self.slept);
         u64::try_from(since_boot * u128::from(self.ticks_per_second) / 1_000_000_000).unwrap_or(u64::MAX)
     }
 
-    /// The monotonic time at which a tick began.
+    /// Converts ticks to the monotonic time at which the tick began.
     fn monotonic(&self, ticks: u64) -> u64 {
         let since_boot = u128::from(ticks) * 1_000_000_000 / u128::from(self.ticks_per_second);
         u64::try_from(since_boot).unwrap_or(u64::MAX).saturating_sub(self.slept)
@@ -433,10 +436,10 @@ impl Process {
         }
     }
 
-    /// Takes from `/proc` what events would have told.
+    /// Takes from `/proc` the state that events would have reported.
     fn take_in(&mut self, pid: Pid, seen: Sight, look: &mut impl Look) {
         self.threads = look.threads(pid).into_iter().collect();
-        // How it ended is lost with its event. It counts only if no other thread ends after it.
+        // The status was lost with its event. It counts only if no other thread ends later.
         self.leader_exit = seen.leader_is_dead.then(|| self.leader_exit.unwrap_or(ExitStatus::Code(0)));
         self.is_helper &= !seen.has_execed;
     }

@@ -1,4 +1,4 @@
-//! A process that cannot be mistaken for another.
+//! Handle of a process that cannot be mistaken for another.
 
 use std::{
     io,
@@ -10,8 +10,8 @@ use rustix::process::{PidfdFlags, WaitIdOptions};
 
 use crate::proc::identify;
 
-/// A process, held by a pidfd that was opened and then checked against the start time. Signals through it reach that
-/// process or nobody. Readable (as poll has it) once the process is dead.
+/// A process, held by a pidfd that was opened and then checked against the start time. Signals reach that process or
+/// none. The pidfd is readable (for poll) once the process is dead.
 #[derive(Debug)]
 pub struct PidFd {
     fd: OwnedFd,
@@ -33,20 +33,20 @@ impl PidFd {
         Err(io::Error::new(io::ErrorKind::NotFound, format!("process {id} is gone")))
     }
 
-    /// Opens the child `pid` of this process, which must not have been reaped: until then its pid is its own.
+    /// Opens the child `pid` of this process, which must not have been reaped: until then its pid cannot be reused.
     ///
     /// # Errors
-    /// `NotFound` when there is none.
+    /// `NotFound` when there is no such child.
     pub fn of_child(pid: Pid) -> io::Result<Self> {
         Ok(Self { fd: open_raw(pid)?, id: identify(pid)? })
     }
 
-    /// A pidfd that another process of ours opened for `id` and sent here.
+    /// Wraps a pidfd that another process of ours opened for `id` and sent here.
     pub fn from_parts(fd: OwnedFd, id: ProcessId) -> Self {
         Self { fd, id }
     }
 
-    /// Which process.
+    /// Identity of the process.
     pub fn id(&self) -> ProcessId {
         self.id
     }
@@ -54,16 +54,16 @@ impl PidFd {
     /// Sends a signal.
     ///
     /// # Errors
-    /// `NotFound` when it is gone; `PermissionDenied` when it is another user's.
+    /// `NotFound` when the process is gone; `PermissionDenied` when it is another user's.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         let number = rustix_signal(signal);
         rustix::process::pidfd_send_signal(&self.fd, number).map_err(gone_is_not_found)
     }
 
-    /// Reaps it, if it is a child of this process and dead. `Ok(None)` while it lives.
+    /// Reaps the process, if it is a child of this process and dead. `Ok(None)` while it lives.
     ///
     /// # Errors
-    /// The system's; `ECHILD` when it is no child, or was reaped.
+    /// An error of the system call; `ECHILD` when it is no child, or was reaped.
     pub fn try_reap(&self) -> io::Result<Option<ExitStatus>> {
         let status = rustix::process::waitid(
             rustix::process::WaitId::PidFd(self.fd.as_fd()),
@@ -75,10 +75,10 @@ impl PidFd {
         }))
     }
 
-    /// Another descriptor of the same.
+    /// Duplicates the descriptor.
     ///
     /// # Errors
-    /// The system's, when out of descriptors.
+    /// An error of the system call, when out of descriptors.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { fd: self.fd.try_clone()?, id: self.id })
     }

@@ -1,4 +1,4 @@
-//! What `/proc` says of processes. Everything read here can be out of date by the time it is used.
+//! Reads processes from `/proc`. Everything read here can be out of date by the time it is used.
 
 use std::{
     fs,
@@ -32,16 +32,16 @@ fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }
 
-/// `/proc/PID/stat`.
+/// Reads `/proc/PID/stat`.
 ///
 /// # Errors
-/// `NotFound` when there is no such process. Any other says that it could not be looked at (no descriptor left, say), and
-/// nothing about the process.
+/// `NotFound` when there is no such process. Any other error means that the look failed (no descriptor left, say), and
+/// says nothing about the process.
 pub(crate) fn stat(pid: Pid) -> io::Result<Stat> {
     procfs::open_proc_file(&format!("{pid}/stat")).and_then(Stat::read).map_err(|error| unseen(pid, error))
 }
 
-/// `/proc/PID/status`, of a process or a thread. The name in it is what the program calls itself, and need not be UTF-8.
+/// Reads `/proc/PID/status` of a process or a thread. The name in it is chosen by the program, and need not be UTF-8.
 ///
 /// # Errors
 /// As [`stat`].
@@ -76,32 +76,32 @@ pub(crate) fn is_shortage(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
 }
 
-/// The identity of the process that has `pid` now.
+/// Reads the identity of the process that has `pid` now.
 ///
 /// # Errors
-/// `NotFound` when there is none.
+/// `NotFound` when there is no such process.
 pub fn identify(pid: Pid) -> io::Result<ProcessId> {
     stat(pid).map(|stat| ProcessId { pid, start_time: stat.starttime })
 }
 
-/// The pid of the process behind a pidfd, as this process and its `/proc` count.
+/// Reads the pid of the process behind a pidfd, in the PID namespace of this process and its `/proc`.
 ///
 /// # Errors
-/// `NotFound` when it is gone and reaped.
+/// `NotFound` when the process is gone and reaped.
 pub fn pid_of_pidfd(pidfd: BorrowedFd<'_>) -> io::Result<Pid> {
     let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd()))?;
     let pid = info.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());
     pid.filter(|pid| *pid > 0).ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the process is gone"))
 }
 
-/// Whether the process is dead, though not reaped. A dead leader with living threads is alive.
+/// Returns true if the process is dead, though not reaped. A dead leader with live threads is alive.
 pub(crate) fn is_dead(stat: &Stat) -> bool {
     matches!(stat.state, 'Z' | 'X' | 'x') && stat.num_threads <= 1
 }
 
-/// Whether the process is on its way out or gone: what it leaves may have been re-parented already.
+/// Returns true if the process is exiting or gone: its children may have been re-parented already.
 pub fn is_exiting(id: ProcessId) -> bool {
-    /// PF_EXITING of the kernel, set before a dying process gives its children away.
+    /// The kernel's PF_EXITING, set before a dying process gives its children away.
     const EXITING: u32 = 4;
     stat(id.pid).map_or(true, |stat| stat.starttime != id.start_time || stat.flags & EXITING != 0 || is_dead(&stat))
 }
@@ -124,7 +124,7 @@ pub(crate) fn exit_of(stat: &Stat) -> Option<ExitStatus> {
     Some(exit_of_wait_status(stat.exit_code))
 }
 
-/// An exit from the encoding that `wait` uses.
+/// Decodes an exit status as `wait` encodes it.
 pub(crate) fn exit_of_wait_status(status: i32) -> ExitStatus {
     match status & 0x7f {
         0 => ExitStatus::Code((status >> 8) & 0xff),
@@ -132,8 +132,8 @@ pub(crate) fn exit_of_wait_status(status: i32) -> ExitStatus {
     }
 }
 
-/// The command line, word by word; `None` for a process that is gone, dead or has none. It may be megabytes long: what
-/// is beyond [`ProcessInfo::MAX_COMMAND_LINE`] is cut, and `…` stands for it.
+/// Reads the command line, word by word; `None` for a process that is gone, dead or has none. It may be megabytes long:
+/// the part beyond [`ProcessInfo::MAX_COMMAND_LINE`] is replaced by `…`.
 pub fn command_line(pid: Pid) -> Option<Vec<String>> {
     const MAX: usize = ProcessInfo::MAX_COMMAND_LINE;
     let mut bytes = Vec::new();
@@ -151,12 +151,12 @@ pub fn command_line(pid: Pid) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// The working directory; `None` where it cannot be read.
+/// Reads the working directory; `None` if it cannot be read.
 pub(crate) fn cwd(pid: Pid) -> Option<String> {
     procfs::read_link(&format!("{pid}/cwd")).ok().map(|path| path.to_string_lossy().into_owned())
 }
 
-/// Whether the kernel has the children lists (CONFIG_PROC_CHILDREN).
+/// Returns true if the kernel has the children lists (CONFIG_PROC_CHILDREN).
 pub fn has_children_lists() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
     *HAS.get_or_init(|| fs::exists(format!("/proc/self/task/{}/children", std::process::id())).unwrap_or(false))
@@ -173,7 +173,7 @@ pub(crate) fn threads(pid: Pid) -> io::Result<Vec<Pid>> {
 /// Appends the children of every thread of `pid`. A process that is gone has none.
 ///
 /// # Errors
-/// When it could not be looked at, which says nothing about its children.
+/// An error if the look failed, which says nothing about its children.
 pub(crate) fn children(pid: Pid, out: &mut Vec<Pid>) -> io::Result<()> {
     if !has_children_lists() {
         return children_by_scan(pid, out);
@@ -192,7 +192,8 @@ pub(crate) fn children(pid: Pid, out: &mut Vec<Pid>) -> io::Result<()> {
     Ok(())
 }
 
-/// As [`children`], of a process that had one thread only at the last look: the list of its threads need not be read.
+/// Appends children like [`children`], for a process with a single thread at the last look: saves reading the list of
+/// its threads.
 pub(crate) fn children_of_single(pid: Pid, out: &mut Vec<Pid>) -> io::Result<()> {
     if !has_children_lists() {
         return children_by_scan(pid, out);
@@ -204,17 +205,17 @@ pub(crate) fn children_of_single(pid: Pid, out: &mut Vec<Pid>) -> io::Result<()>
     Ok(())
 }
 
-/// The children of this process.
+/// Lists the children of this process.
 ///
 /// # Errors
-/// When `/proc` could not be looked at, which says nothing about them.
+/// An error if `/proc` could not be read, which says nothing about them.
 pub fn own_children() -> io::Result<Vec<Pid>> {
     let mut pids = Vec::new();
     children(std::process::id(), &mut pids)?;
     Ok(pids)
 }
 
-/// The slow way: every process there is, and who its parent is.
+/// Finds children the slow way: by the parent of every process.
 fn children_by_scan(parent: Pid, out: &mut Vec<Pid>) -> io::Result<()> {
     for pid in procfs::numbers_in_proc(".", usize::MAX)? {
         match stat(pid) {
@@ -231,17 +232,17 @@ pub(crate) fn cpu_time(stat: &Stat) -> Duration {
     of_ticks(stat.utime + stat.stime)
 }
 
-/// How long so many clock ticks are.
+/// Converts clock ticks to a duration.
 pub(crate) fn of_ticks(ticks: u64) -> Duration {
     Duration::from_millis(ticks.saturating_mul(1000) / ticks_per_second())
 }
 
-/// Clock ticks a second, as start times count.
+/// Number of clock ticks per second, as start times count.
 pub(crate) fn ticks_per_second() -> u64 {
     rustix::param::clock_ticks_per_second()
 }
 
-/// The start time that a process started now would have: clock ticks since boot.
+/// Start time that a process started now would have: clock ticks since boot.
 pub fn now_in_ticks() -> u64 {
     let uptime = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let nanoseconds = uptime.tv_sec.unsigned_abs() * 1_000_000_000 + uptime.tv_nsec.unsigned_abs();

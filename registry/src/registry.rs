@@ -1,4 +1,4 @@
-//! The table of a session's processes.
+//! Registry of a session's processes.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -17,87 +17,87 @@ use crate::{
     usage::Reading,
 };
 
-/// Finished processes that are remembered at most; the oldest are forgotten first.
+/// Maximum number of finished processes that are remembered; the oldest are forgotten first.
 const MAX_FINISHED: usize = 4096;
-/// How long a pass may take that has to be whole. Tens of thousands of processes that stand still are seen in that time.
+/// Maximum time of a pass that has to be complete. Tens of thousands of stopped processes are seen in that time.
 const SCAN: Duration = Duration::from_millis(500);
-/// Such a pass stops this often to reap.
+/// Interval at which such a pass stops to reap.
 const SCAN_SLICE: Duration = Duration::from_millis(10);
-/// Dead children reaped then.
+/// Maximum number of dead children reaped then.
 const SCAN_REAPS: usize = 1024;
-/// Events that wait to be taken at most; then [`RegistryEvent::Lost`] counts.
+/// Maximum number of pending events; beyond it [`RegistryEvent::Lost`] counts.
 const MAX_EVENTS: usize = 8192;
 
-/// What a registry has seen happen.
+/// Event of a registry.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RegistryEvent {
     /// A process was seen for the first time.
     Spawned(Box<ProcessInfo>),
-    /// A process ended by itself, or in a way nobody could see.
+    /// A process ended by itself, or with unknown status.
     Exited {
-        /// Which.
+        /// The process.
         process: ProcessId,
-        /// First word of its command line, where it was read.
+        /// First word of its command line, if it was read.
         command: Option<String>,
-        /// Its code, where that is known.
+        /// Exit status, if known.
         exit: Option<ExitStatus>,
     },
     /// A signal ended a process.
     Killed {
-        /// Which.
+        /// The process.
         process: ProcessId,
-        /// First word of its command line, where it was read.
+        /// First word of its command line, if it was read.
         command: Option<String>,
         /// The signal's number.
         signal: i32,
     },
-    /// Something could not be done.
+    /// An operation failed.
     Error {
-        /// What.
+        /// Operation that failed.
         operation: String,
-        /// Why.
+        /// Reason for the failure.
         error: String,
     },
-    /// So many events were not taken in time and are gone.
+    /// This number of events was not taken in time and is lost.
     Lost(u64),
 }
 
 /// A dead process that was reaped.
 #[derive(Clone, Debug)]
 pub struct Reaped {
-    /// Which.
+    /// Identity of the process. The start time is 0 if `stat` is `None`.
     pub id: ProcessId,
-    /// How it ended.
+    /// Exit status.
     pub exit: ExitStatus,
-    /// What `/proc` said of it; `None` where that could not be read, and the start time in `id` is 0.
+    /// Data from `/proc`; `None` if they could not be read.
     stat: Option<Box<Stat>>,
 }
 
-/// What reaping came to.
+/// Result of reaping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Children {
-    /// There is no child left: ECHILD. Whatever was ever started below this subreaper is gone.
+    /// No child is left: ECHILD. Everything ever started below this subreaper is gone.
     None,
     /// There are children, none of them dead.
     Alive,
-    /// The bound was reached and more dead ones may wait.
+    /// The bound was reached and more dead children may wait.
     MoreDead,
 }
 
-/// Reaps up to `limit` dead children of this process, of any kind, and says who they were.
+/// Reaps up to `limit` dead children of this process, of any kind, and passes each to `reaped`.
 ///
-/// Only the one reaper of a process may call it: it takes statuses from whoever else waits.
+/// Only the one reaper of a process may call it: it takes statuses that other waiters expect.
 ///
 /// # Errors
-/// The system's, which on Linux has none left for these calls.
+/// An error of the system call; Linux has none left for these calls.
 pub fn reap_children(limit: usize, mut reaped: impl FnMut(Reaped)) -> io::Result<Children> {
     for _ in 0..limit {
         match sys::peek_dead_child()? {
             Dead::NoChildren => return Ok(Children::None),
             Dead::NoneYet => return Ok(Children::Alive),
             Dead::Child(pid) => {
-                // Unreaped, so its pid is still its own and /proc still tells who it was.
-                // It is reaped even if nothing can be read (no descriptor left): else it would be peeked for ever.
+                // The child is unreaped, so its pid is still its own and /proc still has its data. It is reaped even if
+                // nothing can be read (no descriptor left): otherwise it would be peeked for ever.
                 let stat = proc::stat(pid).ok().map(Box::new);
                 let Some(exit) = sys::reap(pid)? else { continue };
                 let id = ProcessId { pid, start_time: stat.as_ref().map_or(0, |stat| stat.starttime) };
@@ -108,11 +108,11 @@ pub fn reap_children(limit: usize, mut reaped: impl FnMut(Reaped)) -> io::Result
     Ok(Children::MoreDead)
 }
 
-/// Up to `limit` children of this process that somebody has stopped since this was asked last. SIGCHLD tells that there may
+/// Returns up to `limit` children of this process that were stopped since the last call. SIGCHLD signals that there may
 /// be some. Nothing is reaped.
 ///
 /// # Errors
-/// The system's, which on Linux has none left for this call.
+/// An error of the system call; Linux has none left for this call.
 pub fn stopped_children(limit: usize) -> io::Result<Vec<Pid>> {
     let mut stopped = Vec::new();
     while stopped.len() < limit
@@ -123,12 +123,12 @@ pub fn stopped_children(limit: usize) -> io::Result<Vec<Pid>> {
     Ok(stopped)
 }
 
-/// Where a registry's processes hang in the tree.
+/// Position of a registry's processes in the tree.
 #[derive(Debug)]
 enum Roots {
     /// Below this process, which is their subreaper and reaps them.
     Own,
-    /// Below these, of a process that this one guards; `None` where they could not be looked up.
+    /// Below these, for a process that this one guards; `None` if they could not be looked up.
     Given(Option<Vec<Pid>>),
 }
 
@@ -139,26 +139,27 @@ pub(crate) struct Entry {
     pub(crate) ended_at: Option<Instant>,
 }
 
-/// One pass over the tree, which may take several calls.
+/// A pass over the tree, which may take several calls.
 #[derive(Debug, Default)]
 pub(crate) struct Walk {
-    /// Of the registry, when it began.
+    /// Generation of the registry when the pass began.
     generation: u64,
-    /// Pids to visit, each with the parent whose children list it was in; `None` for a root.
+    /// Pids to visit, each with the parent whose children list has it; `None` for a root.
     todo: Vec<(Pid, Option<Pid>)>,
     /// Those of them that are listed for the session's group alone.
     members: BTreeSet<Pid>,
     /// When the roots were listed, in clock ticks since boot.
     began: u64,
     visited: BTreeSet<Pid>,
-    /// Something could not be looked at.
+    /// True if a look failed.
     blind: bool,
 }
 
 /// Every process of one session: those it started itself, and all of their descendants.
 ///
-/// It does its work when called and has no thread of its own: [`ProcessRegistry::reap`] on SIGCHLD,
-/// [`ProcessRegistry::scan`] as often as spawns and exits shall be noticed, [`crate::Kill::step`] while a kill runs.
+/// It works only when called and has no thread of its own: call [`ProcessRegistry::reap`] on SIGCHLD,
+/// [`ProcessRegistry::scan`] as often as spawns and exits are to be noticed, and [`crate::Kill::step`] while a kill
+/// runs.
 ///
 /// ```no_run
 /// use registry::{KillScope, ProcessRegistry, Spawn};
@@ -173,27 +174,27 @@ pub struct ProcessRegistry {
     session: SessionId,
     roots: Roots,
     entries: BTreeMap<ProcessId, Entry>,
-    /// The living, by pid.
+    /// Live processes by pid.
     live: BTreeMap<Pid, ProcessId>,
     events: VecDeque<RegistryEvent>,
     lost: u64,
     walk: Option<Walk>,
-    /// Counts the passes that were given up.
+    /// Number of passes that were given up.
     generation: u64,
-    /// What a pass reads on the way, while somebody wants it.
+    /// Readings of a pass, while a caller wants them.
     readings: Option<Vec<Reading>>,
-    /// The last whole pass could not see everything.
+    /// True if the last complete pass could not see everything.
     blind: bool,
-    /// What holds the processes together besides the tree.
+    /// Containment besides the process tree.
     pub(crate) hold: Hold,
-    /// Processes found outside the tree that are the session's all the same.
+    /// Processes of the session found outside the tree.
     pub(crate) strays: Vec<ProcessId>,
-    /// Ended processes that were forgotten because there were too many.
+    /// Number of ended processes that were forgotten because there were too many.
     pub(crate) forgotten: u64,
-    /// Counts processes never seen before: two equal readings mean that nothing new turned up in between.
+    /// Number of processes seen for the first time: two equal values mean that nothing new turned up in between.
     pub(crate) discoveries: u64,
-    /// A pass looks at the members of the cgroup only, not below them: all of it is about to be killed at once, and what has
-    /// left the group is seen by the next one.
+    /// True if a pass looks only at the members of the cgroup, not below them: all of it is about to be killed at once,
+    /// and the next pass sees processes that left the group.
     pub(crate) members_only: bool,
     /// The process that is being visited, if it was seen for the first time just now.
     newest: Option<ProcessId>,
@@ -201,18 +202,18 @@ pub struct ProcessRegistry {
 }
 
 impl ProcessRegistry {
-    /// The registry of everything below this process, which becomes a subreaper: whatever its descendants leave behind
-    /// becomes its child. There can be one in a process: it reaps all children.
+    /// Creates the registry of everything below this process, which becomes a subreaper: orphaned descendants become
+    /// its children. A process can have one such registry only: it reaps all children.
     ///
     /// # Errors
-    /// The system's, where it has no subreapers.
+    /// An error of the system call, if the system has no subreapers.
     pub fn new(session: SessionId) -> io::Result<Self> {
         nix::sys::prctl::set_child_subreaper(true)?;
         Ok(Self::with_roots(session, Roots::Own))
     }
 
-    /// The registry of a session whose proxy cannot keep its own: the caller says where its processes hang
-    /// ([`ProcessRegistry::set_roots`]) and which it reaped ([`ProcessRegistry::note_reaped`]).
+    /// Creates the registry of a session whose proxy cannot keep its own. The caller provides the roots of its
+    /// processes ([`ProcessRegistry::set_roots`]) and the processes it reaped ([`ProcessRegistry::note_reaped`]).
     pub fn guard(session: SessionId) -> Self {
         Self::with_roots(session, Roots::Given(None))
     }
@@ -239,31 +240,31 @@ impl ProcessRegistry {
         }
     }
 
-    /// Whose processes.
+    /// Id of the session.
     pub fn session(&self) -> &SessionId {
         &self.session
     }
 
-    /// Says which processes the next pass starts from; `None` where they could not be looked up: such a pass sees nothing,
-    /// and proves nothing.
+    /// Sets the processes from which the next pass starts; `None` if they could not be looked up: such a pass sees
+    /// nothing, and proves nothing.
     pub fn set_roots(&mut self, roots: Option<Vec<Pid>>) {
         self.roots = Roots::Given(roots);
     }
 
-    /// Gives up a pass that is under way. To be called when a process was forked that is none of this session's: it may
-    /// have a pid that is still on the list.
+    /// Gives up a pass that is under way. Call it when a process was forked that is not this session's: it may have a
+    /// pid that is still on the list.
     pub fn restart_pass(&mut self) {
         self.walk = None;
         self.generation += 1;
     }
 
-    /// Changes the pass under way for another: each kill has its own. One that has been given up is not taken.
+    /// Exchanges the pass under way for another one: each kill has its own. A pass that was given up is dropped.
     pub(crate) fn swap_pass(&mut self, pass: &mut Option<Walk>) {
         std::mem::swap(&mut self.walk, pass);
         self.walk.take_if(|walk| walk.generation != self.generation);
     }
 
-    /// Whether the last whole pass could not see everything.
+    /// Returns true if the last complete pass could not see everything.
     pub(crate) fn was_blind(&self) -> bool {
         self.blind
     }
@@ -275,12 +276,12 @@ impl ProcessRegistry {
         self.set_roots(looked.is_ok().then_some(roots));
     }
 
-    /// Whether this registry reaps its processes itself.
+    /// Returns true if this registry reaps its processes itself.
     pub(crate) fn is_own(&self) -> bool {
         matches!(self.roots, Roots::Own)
     }
 
-    /// Starts a program, tracked.
+    /// Starts a program and tracks it.
     ///
     /// # Errors
     /// As [`spawn`].
@@ -296,7 +297,7 @@ impl ProcessRegistry {
         let cwd = program.cwd.as_ref().map(|cwd| cwd.to_string_lossy().into_owned());
         let spawned = spawn::spawn(program)?;
         let id = spawned.id();
-        // All this is known without looking: it was started so.
+        // These facts need no look: the program was started with them.
         let info = ProcessInfo {
             id,
             ppid: std::process::id(),
@@ -317,27 +318,27 @@ impl ProcessRegistry {
         Ok(spawned)
     }
 
-    /// Whether this registry has ever seen `id`.
+    /// Returns true if this registry has ever seen `id`.
     pub fn knows(&self, id: ProcessId) -> bool {
         self.entries.contains_key(&id)
     }
 
-    /// The living process with this pid, as last seen.
+    /// Returns the live process with this pid, as last seen.
     pub fn live(&self, pid: Pid) -> Option<ProcessId> {
         self.live.get(&pid).copied()
     }
 
-    /// The parent of a living process, as last seen; `None` where that is none of this session's.
+    /// Returns the parent of a live process, as last seen; `None` if that is not this session's.
     pub(crate) fn parent_of(&self, id: ProcessId) -> Option<ProcessId> {
         self.live(self.entries.get(&id)?.info.ppid)
     }
 
-    /// Every process alive, as last seen.
+    /// Lists every live process, as last seen.
     pub fn living(&self) -> impl ExactSizeIterator<Item = ProcessId> + use<'_> {
         self.live.values().copied()
     }
 
-    /// How `id` ended; `None` while it lives, or is unknown, or nobody could see how.
+    /// Exit status of `id`; `None` while it lives, if it is unknown, or if nobody saw the status.
     pub fn exit_of(&self, id: ProcessId) -> Option<ExitStatus> {
         self.entries.get(&id)?.info.exit
     }
@@ -355,7 +356,7 @@ impl ProcessRegistry {
         Ok(children)
     }
 
-    /// Takes note of a process of this session that was reaped.
+    /// Records a process of this session that was reaped.
     pub fn note_reaped(&mut self, reaped: &Reaped, by: ReapedBy) {
         if self.is_init(reaped.id.pid) {
             return;
@@ -363,7 +364,7 @@ impl ProcessRegistry {
         let id = match &reaped.stat {
             Some(stat) => {
                 if !self.knows(reaped.id) {
-                    // It lived between two looks. Its command line went with its memory.
+                    // The process lived between two looks. Its command line is gone with its memory.
                     let info = self.describe(reaped.id, stat);
                     self.insert(reaped.id, info);
                 }
@@ -378,13 +379,13 @@ impl ProcessRegistry {
         self.ended(id, Some(reaped.exit), Some(by));
     }
 
-    /// Looks for new and vanished processes. A storm of forks can be followed for ever: such a pass is given up, and has
-    /// seen what it has seen.
+    /// Looks for new and vanished processes. A storm of forks could be followed for ever: such a pass is given up, and
+    /// has seen only a part.
     pub fn scan(&mut self) {
         let began = Instant::now();
         while !self.scan_slice(SCAN_SLICE, |_, _| ()) {
             if self.is_own() {
-                // The dead of a storm would take every pid there is. An error is met again where the dead are waited for.
+                // The dead of a storm would take every pid there is. Waiting for the dead meets an error again.
                 let _ = self.reap(SCAN_REAPS);
             }
             if began.elapsed() > SCAN {
@@ -395,8 +396,8 @@ impl ProcessRegistry {
         }
     }
 
-    /// As [`ProcessRegistry::scan`], with a reading of each process met, the dead that wait to be reaped among them. A pass
-    /// that is under way goes on where it was.
+    /// Scans like [`ProcessRegistry::scan`], and returns a reading of each process met, including dead ones that wait
+    /// to be reaped. A pass that is under way continues afterwards.
     pub(crate) fn scan_with_readings(&mut self) -> Vec<Reading> {
         let under_way = self.walk.take();
         self.readings = Some(Vec::new());
@@ -405,8 +406,8 @@ impl ProcessRegistry {
         self.readings.take().unwrap_or_default()
     }
 
-    /// As [`ProcessRegistry::scan`], for about `budget` at a time, calling `visit` for each living process. Returns whether
-    /// the pass is complete; if not, the next call goes on.
+    /// Scans like [`ProcessRegistry::scan`], for about `budget` at a time, and calls `visit` for each live process.
+    /// Returns true if the pass is complete; otherwise the next call continues it.
     pub(crate) fn scan_slice(&mut self, budget: Duration, mut visit: impl FnMut(&mut Self, ProcessId)) -> bool {
         let began = Instant::now();
         let own = std::process::id();
@@ -428,12 +429,12 @@ impl ProcessRegistry {
                     continue;
                 }
             };
-            // Between the reading of the list and now the pid may have become a stranger's. A member's parent is the one
-            // it was listed under, this subreaper, or another member.
+            // The pid may have been reused since the list was read. A member's parent is the one it was listed under,
+            // this subreaper, or another member.
             let ppid = stat.ppid.unsigned_abs();
             let is_ours = match parent {
                 Some(parent) => ppid == parent || ppid == own || walk.visited.contains(&ppid),
-                // What has got a root's pid since is younger than the list.
+                // A process that reused a root's pid since is younger than the list.
                 None => stat.starttime <= walk.began,
             };
             if !is_ours {
@@ -466,7 +467,7 @@ impl ProcessRegistry {
 
     fn begin_walk(&mut self, own: Pid) -> Walk {
         let mut roots = Vec::new();
-        // Before the roots are listed: what has got the number of one since is younger.
+        // Read before the roots are listed: a process that reuses the pid of one is younger.
         let began = proc::now_in_ticks();
         let mut blind = match &self.roots {
             Roots::Own => proc::children(own, &mut roots).is_err(),
@@ -529,8 +530,8 @@ impl ProcessRegistry {
         !dead
     }
 
-    /// Ends what was alive and is no longer there. A process that a pass missed, because it changed parents meanwhile,
-    /// is still there.
+    /// Ends entries whose processes are gone. A process that a pass missed, because it changed parents meanwhile, is
+    /// still there.
     fn bury(&mut self, visited: &BTreeSet<Pid>) {
         let missing: Vec<_> = self.live.values().filter(|id| !visited.contains(&id.pid)).copied().collect();
         for id in missing {
@@ -554,7 +555,7 @@ impl ProcessRegistry {
             session_id: self.session.clone(),
             command: words.next(),
             args: words.collect(),
-            // It costs a look of its own; whoever shows a process to somebody reads it then.
+            // Costs a look of its own; callers that show a process read it then.
             cwd: None,
             started_at: proc::started_at(id.start_time),
             status: ProcessStatus::Running,
@@ -568,7 +569,7 @@ impl ProcessRegistry {
     fn insert(&mut self, id: ProcessId, info: ProcessInfo) {
         self.discoveries += 1;
         self.newest = Some(id);
-        // Another process with this pid can only be there if we missed its end.
+        // Another process can have this pid only if its end was missed.
         if let Some(before) = self.live.insert(id.pid, id) {
             self.ended(before, None, Some(ReapedBy::Parent));
             self.live.insert(id.pid, id);
@@ -582,7 +583,7 @@ impl ProcessRegistry {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         entry.reaped_by = entry.reaped_by.or(by);
         if entry.ended_at.is_some() {
-            // Seen dead before it was reaped: reaping tells more surely how it ended.
+            // Seen dead before it was reaped: reaping is surer about the status.
             entry.info.exit = exit.or(entry.info.exit);
             return;
         }
@@ -608,7 +609,7 @@ impl ProcessRegistry {
         self.events.push_back(event);
     }
 
-    /// The next event; `None` when all were taken.
+    /// Takes the next event; `None` when all were taken.
     pub fn next_event(&mut self) -> Option<RegistryEvent> {
         if let Some(event) = self.events.pop_front() {
             return Some(event);
@@ -616,8 +617,7 @@ impl ProcessRegistry {
         (self.lost > 0).then(|| RegistryEvent::Lost(std::mem::take(&mut self.lost)))
     }
 
-    /// Every process, as it is now: the living first, each by the time it started, then the finished that are still
-    /// remembered.
+    /// Lists every process as it is now: live ones first, by start time, then finished ones that are still remembered.
     pub fn list(&mut self) -> Vec<ProcessInfo> {
         self.scan();
         let live: Vec<_> = self.live.values().copied().collect();
@@ -625,7 +625,7 @@ impl ProcessRegistry {
         self.list_with(&samples)
     }
 
-    /// As [`ProcessRegistry::list`], without CPU and memory: cheaper, and nothing is remembered for the next one.
+    /// Lists like [`ProcessRegistry::list`], without CPU and memory: cheaper, and leaves the sampler's state alone.
     pub fn list_unmeasured(&mut self) -> Vec<ProcessInfo> {
         self.scan();
         self.list_with(&BTreeMap::new())
@@ -651,7 +651,7 @@ impl ProcessRegistry {
         all
     }
 
-    /// Forgets finished processes that ended longer ago than `max_age`; says how many.
+    /// Forgets finished processes that ended longer ago than `max_age`. Returns their number.
     pub fn cleanup(&mut self, max_age: Duration) -> usize {
         let before = self.entries.len();
         self.entries.retain(|_, entry| entry.ended_at.is_none_or(|ended| ended.elapsed() <= max_age));
@@ -673,12 +673,12 @@ impl ProcessRegistry {
         }
     }
 
-    /// The entries, for receipts.
+    /// Entries for receipts.
     pub(crate) fn entries(&self) -> &BTreeMap<ProcessId, Entry> {
         &self.entries
     }
 
-    /// Reads the command line of a living process again, unless it was read a moment ago.
+    /// Reads the command line of a live process again, unless it was read a moment ago.
     pub(crate) fn refresh_command(&mut self, id: ProcessId) {
         if self.newest == Some(id) {
             return;
@@ -688,7 +688,7 @@ impl ProcessRegistry {
         (entry.info.command, entry.info.args) = (words.next(), words.collect());
     }
 
-    /// Whether nothing is alive, as last seen.
+    /// Returns true if nothing is alive, as last seen.
     pub fn is_empty(&self) -> bool {
         self.live.is_empty()
     }

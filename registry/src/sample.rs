@@ -8,16 +8,16 @@ use std::{
 use ipc_protocol::ProcessId;
 use sysinfo::{Pid, ProcessRefreshKind, ProcessesToUpdate, System};
 
-/// One process at one moment.
+/// CPU and memory of one process at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
-    /// Percent of one core.
+    /// CPU use in percent of one core.
     pub(crate) cpu_percent: f32,
     pub(crate) rss_bytes: u64,
 }
 
-/// Remembers the last sample, so that the next one can say how much CPU was used since. Made on first use: an idle proxy
-/// shall not pay for it.
+/// Remembers the last sample, from which the next one computes the CPU used since. Created on first use: an idle proxy
+/// should not pay for it.
 #[derive(Default)]
 pub(crate) struct Sampler {
     system: Option<System>,
@@ -32,7 +32,7 @@ impl std::fmt::Debug for Sampler {
 }
 
 impl Sampler {
-    /// Two samples closer than this say nothing: CPU time counts in ticks of 10 ms.
+    /// Minimum interval between two samples; CPU time counts in ticks of 10 ms.
     const LEAST_INTERVAL: Duration = sysinfo::MINIMUM_CPU_UPDATE_INTERVAL;
 
     pub(crate) fn sample(&mut self, processes: &[ProcessId]) -> BTreeMap<ProcessId, Sample> {

@@ -1,5 +1,4 @@
-//! What an observer has to look up about a process: a few questions to `/proc`, behind a trait so that who asks can be
-//! tested without processes.
+//! Questions of an observer to `/proc` about a process, behind a trait so that callers can be tested without processes.
 
 use std::{io, time::Duration};
 
@@ -7,58 +6,60 @@ use ipc_protocol::Pid;
 
 use crate::proc;
 
-/// How long a process may have had without an exec before it is told of as it is. Most that will execute something have within
-/// a millisecond.
+/// Time that a process may have without an exec before its start is emitted as it is. Most processes that execute
+/// something do so within a millisecond.
 pub(crate) const QUIET: Duration = Duration::from_millis(50);
-/// How long after its fork a process is told of in any case: one that hangs in the kernel shall not stay hidden.
+/// Time after its fork at which a process's start is emitted in any case: a process that hangs in the kernel must not
+/// stay hidden.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// A process, as it is at the moment of looking. Dead or alive, but not reaped.
+/// Snapshot of a process that is dead or alive, but not reaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sight {
-    /// Its parent.
+    /// Pid of its parent.
     pub parent: Pid,
-    /// Its process group.
+    /// Process group.
     pub pgid: Pid,
-    /// Its session in the POSIX sense.
+    /// Session in the POSIX sense.
     pub sid: Pid,
-    /// When it started: clock ticks since the boot.
+    /// Start time: clock ticks since boot.
     pub start_time: u64,
-    /// Whether it has executed a program since it was forked.
+    /// True if it has executed a program since it was forked.
     pub has_execed: bool,
-    /// Whether its first thread runs, waits for a processor, or is in the kernel and cannot be interrupted (mostly for the disk
-    /// that a program is read from). Others sleep, or are dead.
+    /// True if its first thread runs, waits for a processor, or is in the kernel and cannot be interrupted (mostly for
+    /// the disk that a program is read from). Other threads sleep, or are dead.
     pub is_runnable: bool,
-    /// Processor time that it has used since it was forked, in steps of a clock tick.
+    /// Processor time used since its fork, in steps of a clock tick.
     pub cpu_time: Duration,
-    /// Whether its first thread is dead; with `is_dead` false others live on.
+    /// True if its first thread is dead; with `is_dead` false others live on.
     pub leader_is_dead: bool,
-    /// Whether all of it is dead.
+    /// True if all of it is dead.
     pub is_dead: bool,
 }
 
 impl Sight {
-    /// Whether a process that was forked `age` ago has had its time to execute a program: 50 ms. For one that sleeps this is its
-    /// age. For one that wants to run it is the time for which it ran, up to 5 s: on a busy machine it may not have run at all.
+    /// Returns true if a process that was forked `age` ago has had its time to execute a program: 50 ms. For a sleeping
+    /// process this is its age. For a runnable one it is the processor time it used, up to an age of 5 s: on a busy
+    /// machine it may not have run at all.
     pub fn has_had_its_time(&self, age: Duration) -> bool {
         age >= LONGEST || (if self.is_runnable { self.cpu_time } else { age }) >= QUIET
     }
 }
 
-/// Questions to `/proc`. What cannot be read is absent.
+/// Questions to `/proc`. Facts that cannot be read are absent.
 pub trait Look {
-    /// The process that has this pid now.
+    /// Looks at the process that has this pid now.
     ///
     /// # Errors
-    /// `NotFound` when there is none. Any other says nothing about it.
+    /// `NotFound` when there is none. Any other error says nothing about it.
     fn see(&mut self, pid: Pid) -> io::Result<Sight>;
-    /// Its command line, word by word; empty where it cannot be read.
+    /// Reads the command line, word by word; empty if it cannot be read.
     fn command_line(&mut self, pid: Pid) -> Vec<String>;
-    /// Its working directory.
+    /// Reads the working directory.
     fn cwd(&mut self, pid: Pid) -> Option<String>;
-    /// Its children.
+    /// Lists the children.
     fn children(&mut self, pid: Pid) -> Vec<Pid>;
-    /// Its threads, without the first.
+    /// Lists the threads, without the first.
     fn threads(&mut self, pid: Pid) -> Vec<Pid>;
 }
 
@@ -66,11 +67,11 @@ pub trait Look {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProcFs;
 
-/// Times that an empty command line is read: it takes about as many times 10 microseconds, and longer only where others wait
+/// Number of attempts to read an empty command line: each takes about 10 microseconds, and longer only if others wait
 /// for the processor.
 const MID_EXEC: usize = 20;
 
-/// Of the kernel: the process was forked and has not executed anything since.
+/// The kernel's flag of a process that has executed nothing since its fork.
 const PF_FORKNOEXEC: u32 = 0x40;
 
 impl Look for ProcFs {
@@ -90,7 +91,7 @@ impl Look for ProcFs {
     }
 
     fn command_line(&mut self, pid: Pid) -> Vec<String> {
-        // In the middle of an exec there is none: the process gets some turns to come to its end.
+        // A process in the middle of an exec has no command line: it gets some turns to finish the exec.
         for _ in 0..MID_EXEC {
             if let Some(words) = proc::command_line(pid) {
                 return words;
@@ -106,7 +107,7 @@ impl Look for ProcFs {
 
     fn children(&mut self, pid: Pid) -> Vec<Pid> {
         let mut found = Vec::new();
-        // What could not be looked at is not seen; nobody takes this for a proof.
+        // Children that could not be read are missing; nobody takes this for a proof.
         let _ = proc::children(pid, &mut found);
         found
     }

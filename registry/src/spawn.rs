@@ -25,10 +25,10 @@ use crate::{
     sys::{self, Exec, Started, Step},
 };
 
-/// Where a program's standard input comes from.
+/// Source of a program's standard input.
 #[derive(Debug, Default)]
 pub enum Input {
-    /// `/dev/null`.
+    /// The device `/dev/null`.
     #[default]
     Null,
     /// A pipe; the other end is [`Spawned::stdin`].
@@ -37,17 +37,17 @@ pub enum Input {
     Fd(OwnedFd),
 }
 
-/// Where a program's standard output or error goes.
+/// Destination of a program's standard output or error.
 #[derive(Debug, Default)]
 pub enum Output {
-    /// `/dev/null`.
+    /// The device `/dev/null`.
     #[default]
     Null,
     /// A pipe; the other end is [`Spawned::stdout`] or [`Spawned::stderr`].
     Pipe,
     /// This descriptor.
     Fd(OwnedFd),
-    /// Where this process's own goes.
+    /// Destination of this process's own stream.
     Inherit,
 }
 
@@ -72,11 +72,12 @@ pub struct Spawn {
     pub stderr: Output,
     /// Further descriptors; the program gets them as 3, 4, …
     pub fds: Vec<OwnedFd>,
-    /// Directory of a cgroup (version 2) that it is a member of from the start.
+    /// Directory of a cgroup (version 2) that the program joins from the start.
     pub group: Option<OwnedFd>,
-    /// Namespaces that it is in. It is a child of this process all the same, and [`Spawned::id`] says its pid out here.
+    /// Namespaces of the program. It is still a child of this process, and [`Spawned::id`] has its pid in this
+    /// process's namespace.
     pub namespace: Option<Namespace>,
-    /// Limits, hard and soft; a value above this process's own hard limit stands for that.
+    /// Resource limits, hard and soft; a value above this process's own hard limit is lowered to it.
     pub rlimits: Vec<(Resource, u64)>,
     /// The cgroup files that it sees, in a mount namespace of its own; see [`Spawned::view_failure`]. With
     /// [`Spawn::namespace`] that has the view.
@@ -88,7 +89,7 @@ pub struct Spawn {
     pub oom_score_adj: Option<i16>,
 }
 
-/// A program that was started: its exec is confirmed.
+/// A started program, whose exec is confirmed.
 #[derive(Debug)]
 pub struct Spawned {
     /// The process.
@@ -104,17 +105,17 @@ pub struct Spawned {
 }
 
 impl Spawned {
-    /// Which process.
+    /// Identity of the process.
     pub fn id(&self) -> ProcessId {
         self.process.id()
     }
 }
 
-/// Why a program was not started. Crosses the wire as it is.
+/// Reason why a program was not started. Sent over the wire unchanged.
 pub type SpawnError = WireError;
 
 impl Spawn {
-    /// `argv[0]` is the program; nothing else is set.
+    /// Creates a spawn with `argv[0]` set to the program; nothing else is set.
     pub fn new(program: impl Into<OsString>) -> Self {
         let program = program.into();
         Self {
@@ -136,12 +137,12 @@ impl Spawn {
     }
 }
 
-/// Starts a program and waits for its exec. The calling thread stands still for that time (some 0.2 ms; longer on a slow
-/// file system).
+/// Starts a program and waits for its exec. The calling thread is suspended for that time (some 0.2 ms; longer on a
+/// slow file system).
 ///
 /// # Errors
 /// [`WireError::ProgramNotFound`], [`WireError::CwdMissing`], [`WireError::Spawn`], [`WireError::FdsExhausted`]. No
-/// process is left then, but for the init of [`Spawn::namespace`].
+/// process is left then, except the init of [`Spawn::namespace`].
 pub fn spawn(spawn: Spawn) -> Result<Spawned, SpawnError> {
     let program = spawn.program.to_string_lossy().into_owned();
     let failed =
@@ -186,7 +187,7 @@ pub fn spawn(spawn: Spawn) -> Result<Spawned, SpawnError> {
     };
     let (child_out, stdout) = output(spawn.stdout, rustix::stdio::stdout()).map_err(io_failed)?;
     let (child_err, stderr) = output(spawn.stderr, rustix::stdio::stderr()).map_err(io_failed)?;
-    // Only our ends: the program expects blocking streams.
+    // Only our ends are non-blocking: the program expects blocking streams.
     for ours in [&stdin, &stdout, &stderr].into_iter().flatten() {
         rustix::io::ioctl_fionbio(ours, true).map_err(|e| io_failed(e.into()))?;
     }
@@ -196,7 +197,7 @@ pub fn spawn(spawn: Spawn) -> Result<Spawned, SpawnError> {
         name.push(value);
         env.push(cstring(name)?);
     }
-    // Who enters a mount namespace is at its root.
+    // A process that enters a mount namespace starts at its root.
     let cwd = match (spawn.cwd.clone(), &spawn.namespace) {
         (None, Some(_)) => std::env::current_dir().ok(),
         (cwd, _) => cwd,
@@ -246,7 +247,7 @@ pub fn spawn(spawn: Spawn) -> Result<Spawned, SpawnError> {
     Ok(Spawned { process: PidFd::from_parts(pidfd, id), stdin, stdout, stderr, view_failure: unmounted })
 }
 
-/// Where `program` may be: itself if it has a slash, else each directory of `path`.
+/// Candidate files for `program`: the path itself if it has a slash, else one in each directory of `path`.
 fn candidates(program: &OsStr, path: Option<&OsStr>) -> Vec<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return vec![PathBuf::from(program)];
@@ -259,12 +260,12 @@ fn is_executable(file: &PathBuf) -> bool {
     file.is_file() && rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok()
 }
 
-/// Read and write end.
+/// Creates a pipe: read and write end.
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?)
 }
 
-/// The error for a full table of descriptors, or else `other`.
+/// Returns the error for a full table of descriptors, or else `other`.
 fn fds_or(error: &io::Error, operation: &str, other: WireError) -> WireError {
     match error.raw_os_error() {
         Some(libc::EMFILE | libc::ENFILE) => WireError::FdsExhausted { operation: operation.to_owned() },

@@ -1,14 +1,14 @@
-//! `/proc/PID/stat`, read on the hot path: once for each process of a walk, and once for each that is reaped.
+//! Parser of `/proc/PID/stat`, on the hot path: runs once for each process of a pass, and once for each that is reaped.
 
 use std::{
     fs::File,
     io::{self, Read},
 };
 
-/// Longest line that is read: 52 numbers and a name of at most 64 bytes.
+/// Maximum length of a line: 52 numbers and a name of at most 64 bytes.
 const LONGEST: usize = 2048;
 
-/// What is used of `/proc/PID/stat`, under the names of proc(5).
+/// Fields of `/proc/PID/stat` in use, under the names of proc(5).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stat {
     pub(crate) state: char,
@@ -22,10 +22,10 @@ pub(crate) struct Stat {
     pub(crate) cstime: i64,
     pub(crate) num_threads: i64,
     pub(crate) starttime: u64,
-    /// 0 where it may not be seen.
+    /// 0 if it may not be seen.
     pub(crate) arg_start: u64,
     pub(crate) arg_end: u64,
-    /// As `wait` encodes it.
+    /// Exit status in the encoding of `wait`.
     pub(crate) exit_code: i32,
 }
 
@@ -33,14 +33,14 @@ impl Stat {
     /// Reads an open `stat` file.
     ///
     /// # Errors
-    /// The system's: `ESRCH` when the process is gone meanwhile; `InvalidData` for what is no such file.
+    /// An error of the system call: `ESRCH` when the process is gone meanwhile; `InvalidData` for any other file.
     pub(crate) fn read(mut file: File) -> io::Result<Self> {
         let mut line = [0; LONGEST];
         let mut length = 0;
         loop {
             match file.read(&mut line[length..])? {
                 0 => break,
-                // The kernel gives it whole.
+                // The kernel delivers the line whole.
                 read => length += read,
             }
             if line[..length].ends_with(b"\n") {
@@ -51,7 +51,7 @@ impl Stat {
     }
 
     fn parse(line: &[u8]) -> Option<Self> {
-        // The name may hold anything, parentheses too.
+        // The name may contain anything, parentheses too.
         let name_end = line.iter().rposition(|byte| *byte == b')')?;
         let mut words = std::str::from_utf8(line.get(name_end + 1..)?).ok()?.split_ascii_whitespace();
         let mut stat = Self { state: words.next()?.chars().next()?, ..Self::default() };

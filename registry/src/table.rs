@@ -1,4 +1,4 @@
-//! All processes of the machine, and which of them carry a session's marker.
+//! All processes of the machine, and the sessions' markers they carry.
 
 use std::io::{self, Read};
 
@@ -10,18 +10,18 @@ use crate::{
     stat::Stat,
 };
 
-/// One process, as one look at `/proc` found it.
+/// Snapshot of one process from `/proc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Which process.
+    /// Identity of the process.
     pub id: ProcessId,
-    /// Its parent's pid.
+    /// Pid of its parent.
     pub ppid: Pid,
-    /// Its process group.
+    /// Process group.
     pub pgid: Pid,
-    /// Its POSIX session.
+    /// POSIX session.
     pub sid: Pid,
-    /// Whether a signal has stopped it.
+    /// True if a signal has stopped it.
     pub is_stopped: bool,
 }
 
@@ -37,10 +37,10 @@ impl From<(Pid, &Stat)> for Seen {
     }
 }
 
-/// The living process that has `pid` now; `None` where it is dead or there is none.
+/// Looks at the live process that has `pid` now; `None` if it is dead or there is none.
 ///
 /// # Errors
-/// When it could not be looked at, which says nothing about it.
+/// An error if the look failed, which says nothing about the process.
 pub fn look(pid: Pid) -> io::Result<Option<Seen>> {
     match proc::stat(pid) {
         Ok(stat) => Ok((!proc::is_dead(&stat)).then(|| Seen::from((pid, &stat)))),
@@ -49,16 +49,18 @@ pub fn look(pid: Pid) -> io::Result<Option<Seen>> {
     }
 }
 
-/// Every living process on the machine, and the marker ([`MARKER`]) in the environment of those that started not before
-/// `not_before` (in clock ticks since boot): what an older process has in its environment says nothing of a later session.
+/// Lists every live process on the machine, with the marker ([`MARKER`]) in its environment if it started no earlier
+/// than `not_before` (in clock ticks since boot): the environment of an older process says nothing about a later
+/// session.
 ///
-/// One look is no proof. It is not of one moment: what is forked while it lasts may be missed, and a process in the middle of
-/// an exec shows no environment. Callers look until several looks find nothing. What this process may not read (another
-/// user's, or not dumpable, such as proxies) is taken for unmarked, and so is what has emptied its environment: the marker
-/// finds what left tree and cgroup, it does not replace them.
+/// One look is no proof. It does not show a single moment: a process forked meanwhile may be missed, and a process in
+/// the middle of an exec shows no environment. Callers look until several looks find nothing. Environments that this
+/// process may not read (another user's, or not dumpable, such as proxies') count as unmarked, and so do emptied ones.
+/// The marker finds processes that left tree and cgroup; it does not replace these.
 ///
 /// # Errors
-/// When the look was not whole (for want of descriptors or memory, say): what could not be looked at proves nothing.
+/// An error if the look was incomplete (for lack of descriptors or memory, say): processes that could not be looked at
+/// prove nothing.
 pub fn all_processes(not_before: u64) -> io::Result<Vec<(Seen, Option<String>)>> {
     let mut all = Vec::new();
     for pid in procfs::numbers_in_proc(".", usize::MAX)? {
@@ -110,7 +112,7 @@ pub fn pids_are_unique_since(forks: u64) -> bool {
     matches!((forked, greatest), (Some(forked), Some(greatest)) if forked < greatest / 2)
 }
 
-/// The living process that has `pid` now, and the marker in its environment.
+/// Looks at the live process that has `pid` now, and the marker in its environment.
 ///
 /// # Errors
 /// As [`look`].
@@ -119,10 +121,10 @@ pub fn look_for_marker(pid: Pid) -> io::Result<Option<(Seen, Option<String>)>> {
     Ok(Some((seen, marker_in(&format!("{pid}/environ"))?)))
 }
 
-/// Every living process that carries the marker of one run of one session, and is not older than `not_before`.
+/// Lists every live process that carries the marker of one run of one session, and is not older than `not_before`.
 ///
 /// # Errors
-/// As [`all_processes`], whose words on what it does not see hold here too.
+/// As [`all_processes`], whose remarks on what it does not see apply here too.
 pub fn marked(marker: &str, not_before: u64) -> io::Result<Vec<ProcessId>> {
     let all = all_processes(not_before)?;
     Ok(all.into_iter().filter_map(|(seen, value)| (value? == marker).then_some(seen.id)).collect())
@@ -131,10 +133,10 @@ pub fn marked(marker: &str, not_before: u64) -> io::Result<Vec<ProcessId>> {
 /// The marker in an `environ`, a path below `/proc`. Where several are, the first is what the process itself would find.
 ///
 /// # Errors
-/// A shortage of ours. What cannot be read for any other reason holds none.
+/// A shortage of resources in this process. A file unreadable for any other reason has no marker.
 fn marker_in(environ: &str) -> io::Result<Option<String>> {
-    /// The marker is placed near the front. A process can move the bounds of its environment (PR_SET_MM_MAP) and have
-    /// gigabytes shown for nothing: nobody shall be made to read them.
+    /// Maximum number of bytes read; the marker is placed near the front. A process can move the bounds of its
+    /// environment (PR_SET_MM_MAP) and show gigabytes at no cost: it must not make us read them.
     const MAX: u64 = 256 << 10;
     let mut bytes = Vec::new();
     match procfs::open_proc_file(environ).and_then(|file| file.take(MAX).read_to_end(&mut bytes)) {

@@ -1,13 +1,13 @@
-//! Why something that the system may offer cannot be had here.
+//! Error for a system feature that is not available here.
 
-/// What was tried, why it failed, and what would help.
+/// Feature that is not available, with the reason and advice.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} is not available: {why}; {advice}")]
 pub struct Unavailable {
-    /// What was wanted: `a cgroup`, `a PID namespace`, …
+    /// Name of the feature: `a cgroup`, `a PID namespace`, …
     pub what: String,
-    /// What failed, and the system's word for it.
+    /// Operation that failed, and the system's reason.
     pub why: String,
-    /// What to do to have it.
+    /// Advice on how to get the feature.
     pub advice: String,
 }

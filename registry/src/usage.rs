@@ -1,7 +1,7 @@
-//! What a session's processes use, all together and each.
+//! Resource usage of a session's processes, in total and for each.
 //!
-//! Rests on the registry's own pass over the tree, which has read each process's `stat`; only where memory is wanted one
-//! more file per process is read.
+//! Based on the registry's own pass over the tree, which has read each process's `stat`; only memory takes one more
+//! file per process.
 
 use std::{
     io::Read,
@@ -13,82 +13,84 @@ use rustix::fs::{AtFlags, StatxFlags};
 
 use crate::{GroupUsage, ProcessRegistry, proc, procfs, stat::Stat};
 
-/// Descriptors looked at in one process, and large files taken note of in all: more would let a session slow its proxy.
+/// Maximum number of descriptors looked at in one process. Together with [`MAX_FILES`], the maximum number of large
+/// files recorded in all, it keeps a session from slowing its proxy.
 const MAX_FDS: usize = 1024;
-/// Descriptors counted in one process, one by one, where the kernel does not say how many there are.
+/// Maximum number of descriptors counted one at a time in a process, if the kernel does not provide their number.
 const MAX_COUNTED_FDS: usize = 65536;
 const MAX_FILES: usize = 256;
 
-/// What a reading is to hold.
+/// Contents of a reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// The processes and their CPU time.
+    /// Includes the processes and their CPU time.
     pub tree: bool,
-    /// The memory of each.
+    /// Includes the memory of each process.
     pub memory: bool,
-    /// The files of at least so many bytes that they write to.
+    /// Includes files of at least this many bytes that the processes write to.
     pub file_size: Option<u64>,
-    /// How many descriptors each has open.
+    /// Includes the number of open descriptors of each process.
     pub open_files: bool,
-    /// What the session's cgroup says of itself.
+    /// Includes the numbers of the session's cgroup.
     pub group: bool,
 }
 
-/// What one process uses.
+/// Resource usage of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessUsage {
-    /// Which.
+    /// Identity of the process.
     pub id: ProcessId,
-    /// Bytes of its own: resident, less what it shares with a file or by agreement. A page that a fork has in common with
-    /// its parent counts in both. 0 where it was not asked for.
+    /// Private memory in bytes: resident, less file-backed and shared memory. A page that a fork shares with its parent
+    /// counts in both. 0 if it was not requested.
     pub memory_bytes: u64,
-    /// CPU time of its own and of the children that it has waited for.
+    /// CPU time of the process and of the children that it has waited for.
     pub cpu_time: Duration,
-    /// Descriptors that it has open. 0 where it was not asked for.
+    /// Number of open descriptors. 0 if it was not requested.
     pub open_files: u64,
 }
 
-/// A file that a process has open for writing.
+/// A large file that a process has open for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LargeFile {
-    /// Who writes; where several have it open, the one farthest from the agent.
+    /// The writing process; if several have the file open, the one farthest from the agent.
     pub process: ProcessId,
-    /// Its device and inode.
+    /// Device and inode of the file.
     pub file: (u64, u64),
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Whether it was made since the meter was: then all of it was written since.
+    /// True if the file was created after the meter: then all of it was written since.
     pub is_new: bool,
 }
 
-/// One reading of a session.
+/// A reading of one session's usage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Its living processes (threads are none, and neither are the dead that wait to be reaped).
+    /// Live processes (neither threads nor dead processes that wait to be reaped).
     pub processes: Vec<ProcessUsage>,
-    /// CPU time of all it ever had, the dead included. Never falls. Its cgroup knows it exactly. Where it has none, what
-    /// processes used is missed that lived between two readings only, under a parent that waits for nobody.
+    /// CPU time of all processes ever, including dead ones. Never falls. Exact if the session has a cgroup. Without
+    /// one, the usage of processes is missed that lived between two readings only, under a parent that waits for
+    /// nobody.
     pub cpu_time: Duration,
     /// Large files that are written to; at most 256.
     pub large_files: Vec<LargeFile>,
-    /// What its cgroup says; empty where it has none, or nobody asked.
+    /// Numbers of its cgroup; empty if it has none, or nobody requested them.
     pub group: GroupUsage,
     /// CPU time that the reading took.
     pub cost: Duration,
 }
 
-/// What a pass of the registry has read of one process.
+/// Reading of one process in a pass of the registry.
 #[derive(Debug)]
 pub(crate) struct Reading {
     id: ProcessId,
-    /// Alive, and the session's own.
+    /// True if it is alive, and the session's own.
     counts: bool,
     has_dead_leader: bool,
     cpu_time: Duration,
 }
 
 impl Reading {
-    /// `is_init`: of a namespace, ours and none of the session's.
+    /// Creates a reading. `is_init` marks the init of a namespace, which is ours and not the session's.
     pub(crate) fn new(id: ProcessId, stat: &Stat, is_init: bool) -> Self {
         Self {
             id,
@@ -104,30 +106,30 @@ fn waited_for(stat: &Stat) -> Duration {
     proc::of_ticks(stat.cutime.unsigned_abs() + stat.cstime.unsigned_abs())
 }
 
-/// Reads what a session uses.
+/// Meter of a session's usage.
 #[derive(Debug)]
 pub struct Meter {
     made: SystemTime,
     cpu: CpuTotal,
-    /// The process that reaps the session's dead, where it is not this one.
+    /// The process that reaps the session's dead, if it is not this one.
     reaper: Option<Pid>,
 }
 
 impl Default for Meter {
     fn default() -> Self {
-        /// The clock of file systems ticks more slowly than ours: up to so far behind.
+        /// Maximum lag of the file systems' clock, which ticks more slowly than ours.
         const COARSE: Duration = Duration::from_millis(10);
         Self { made: SystemTime::now() - COARSE, cpu: CpuTotal::default(), reaper: None }
     }
 }
 
 impl Meter {
-    /// For a session whose dead another process reaps: its proxy, as its guard sees it.
+    /// Creates a meter for a session whose dead another process reaps: its proxy, as its guard sees it.
     pub fn of_reaper(pid: Pid) -> Self {
         Self { reaper: Some(pid), ..Self::default() }
     }
 
-    /// Reads what everything in the registry uses; what has died in the meantime is noticed on the way.
+    /// Reads the usage of everything in the registry, which also notices processes that have died meanwhile.
     pub fn read(&mut self, registry: &mut ProcessRegistry, wanted: Wanted) -> Usage {
         let began = thread_time();
         let mut usage = Usage::default();
@@ -137,7 +139,7 @@ impl Meter {
             usage.group = group.usage();
         }
         if wanted.tree {
-            // Before the pass: what dies during it is in neither, rather than in both.
+            // Read before the pass: a process that dies during it is missing from both, rather than counted twice.
             let reaped = self.reaper.map_or_else(reaped_cpu_time, reaped_cpu_time_of);
             let readings = registry.scan_with_readings();
             let raw = reaped + readings.iter().map(|reading| reading.cpu_time).sum::<Duration>();
@@ -161,8 +163,8 @@ impl Meter {
         usage
     }
 
-    /// Adds the regular files of at least `least` bytes that the process has open for writing. Where we may not look (the
-    /// process is another user's) there are none.
+    /// Adds the regular files of at least `least` bytes that the process has open for writing. There are none if we may
+    /// not look (the process is another user's).
     fn large_files(&self, process: ProcessId, least: u64, out: &mut Vec<LargeFile>) {
         let fds = format!("{}/fd", process.pid);
         for fd in procfs::numbers_in_proc(&fds, MAX_FDS).unwrap_or_default() {
@@ -180,7 +182,7 @@ impl Meter {
                 continue;
             }
             match out.iter_mut().find(|known| known.file == file) {
-                // Parents come first: of those that share it, the child is more likely to be the one that writes.
+                // Parents come first: among processes that share the file, the child is more likely to be the writer.
                 Some(known) => known.process = process,
                 None => {
                     let is_new = born.is_some_and(|born| born >= self.made);
@@ -191,7 +193,7 @@ impl Meter {
     }
 }
 
-/// How many descriptors a process has open. Where we may not look there are none.
+/// Number of open descriptors of a process; 0 if we may not look.
 fn open_files(pid: Pid) -> u64 {
     let path = format!("{pid}/fd");
     // Linux 6.2 says it as the size of the directory.
@@ -216,11 +218,11 @@ fn open_file(path: &str) -> Option<((u64, u64), u64, Option<SystemTime>)> {
     Some(((device, stat.stx_ino), stat.stx_size, has_birth.then(|| UNIX_EPOCH + since_epoch)))
 }
 
-/// Resident less shared memory, in bytes.
+/// Resident memory less shared memory, in bytes.
 fn own_memory(reading: &Reading) -> u64 {
     let pid = reading.id.pid;
     let pages = if reading.has_dead_leader {
-        // The leader's own file says 0: it has given up the memory that its threads live in.
+        // The leader's own file says 0: the leader has released the memory in which its threads live.
         own_pages_of_a_thread(pid)
     } else {
         own_pages(&format!("{pid}/statm"))
@@ -254,22 +256,22 @@ fn reaped_cpu_time() -> Duration {
     Duration::from_micros(time.num_microseconds().unsigned_abs())
 }
 
-/// The same of another process; what cannot be read is taken for nothing.
+/// CPU time of the children of another process; 0 if it cannot be read.
 fn reaped_cpu_time_of(pid: Pid) -> Duration {
     proc::stat(pid).map_or(Duration::ZERO, |stat| waited_for(&stat))
 }
 
-/// Processor time that the calling thread has had.
+/// Processor time used by the calling thread.
 pub fn thread_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Makes a sum that never falls from readings that may.
+/// Computes a sum that never falls from readings that may.
 ///
-/// A reading is the time of the living, with what they have waited for, and of what was reaped here. It falls when a
-/// process dies between the visits to it and to its parent (the next reading has it again), or when a parent waits for
-/// nobody (then it is lost from all readings to come, and is remembered here).
+/// A reading is the time of live processes, including the children they waited for, and of processes reaped here. It
+/// falls when a process dies between the visits to it and to its parent (the next reading has it again), or when its
+/// parent waits for nobody (later readings lack it for good, so it is remembered here).
 #[derive(Debug, Default)]
 struct CpuTotal {
     highest: Duration,

@@ -1,5 +1,5 @@
-//! Whether a limit is passed, and what is to be done about it: decisions only. Readings and the time go in; verdicts and
-//! the time of the next reading come out.
+//! Decides when a limit is exceeded, and what follows. No I/O: readings and times go in; verdicts and the time of the
+//! next reading come out.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -10,78 +10,78 @@ use ipc_protocol::{ExitStatus, LimitAction, LimitExceeded, LimitForm, LimitInFor
 
 use crate::usage::{LargeFile, ProcessUsage, Usage, Wanted};
 
-/// Between readings at the least: a runaway of 1 GiB/s takes 10 MiB in that time.
+/// Minimum interval between readings: a runaway of 1 GiB/s takes 10 MiB in that time.
 const SHORTEST: Duration = Duration::from_millis(10);
-/// Between readings at the most.
+/// Maximum interval between readings.
 const LONGEST: Duration = Duration::from_millis(250);
-/// Between looks at descriptors: who has run out of them seldom gets any back.
+/// Interval between looks at descriptors: a process that has run out of them seldom gets any back.
 const LEAK: Duration = Duration::from_millis(50);
-/// After a kill, if the limit is still passed.
+/// Interval after a kill, if the limit is still exceeded.
 const AT_ONCE: Duration = Duration::from_millis(1);
-/// Bytes a second that a session is taken to be able to allocate at any moment while it works.
+/// Bytes per second that a working session is assumed to be able to allocate at any moment.
 const FASTEST_GROWTH: f64 = (1 << 30) as f64;
 /// Growth between two readings below this is noise.
 const NOISE: u64 = 1 << 20;
-/// What a cgroup may hold beyond its limit for a moment.
+/// Memory in bytes that a cgroup may have beyond its limit for a moment.
 const SLACK: u64 = 4 << 20;
-/// The time in which a fork bomb is taken to double.
+/// Time in which a fork bomb is assumed to double.
 const DOUBLING: Duration = Duration::from_millis(5);
-/// A reading may take this part of the time of one core.
+/// Divisor of one core's time that readings may take: a tenth.
 const COST_SHARE: u32 = 10;
-/// CPU percent are of at least this long.
+/// Minimum time over which CPU percent are measured.
 const WINDOW: Duration = Duration::from_secs(1);
-/// Between the readings that are kept for it.
+/// Interval between the readings that are retained for it.
 const WINDOW_STEP: Duration = Duration::from_millis(100);
-/// Between two warnings about one limit.
+/// Interval between two warnings about one limit.
 const WARN_INTERVAL: Duration = Duration::from_secs(1);
-/// What was killed counts as gone for this long, even if it is still there: a large process takes its time to die.
+/// Time for which a killed process counts as gone, even if it is still there: a large process takes time to die.
 const DYING: Duration = Duration::from_secs(2);
 
-/// A limit that is passed.
+/// A limit that is exceeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// Which, and by how much. Its action is what is to be done: `KillSession`, too, where the process to be killed cannot
-    /// be named; `Warn` where there is nothing left to do.
+    /// The limit, with the measured value. Its action is the one to take: also `KillSession` where the process to be
+    /// killed is unknown, and `Warn` where nothing is left to do.
     pub exceeded: LimitExceeded,
-    /// Whether an event is due: once each time the limit is passed, however many processes have to be killed.
+    /// True if an event is due: once each time the limit is exceeded, however many processes have to be killed.
     pub announce: bool,
-    /// What is to be killed now; empty unless the action is `KillProcess`.
+    /// Processes to be killed now; empty unless the action is `KillProcess`.
     pub victims: Vec<ProcessId>,
 }
 
-/// One limit that is looked after.
+/// State of one watched limit.
 #[derive(Debug)]
 struct Watched {
     limit: LimitInForce,
-    /// Passed, and not yet below again.
+    /// True from exceeding the limit until falling below it again.
     above: bool,
-    /// Passed, and not said yet.
+    /// True if the limit was exceeded and that was not announced yet.
     owed: bool,
     said: Option<Instant>,
-    /// What cannot fall again (CPU time) is passed again here.
+    /// Value at which a limit whose measure never falls (CPU time) is exceeded again.
     again_at: u64,
-    /// Reading of the cgroup's counter.
+    /// Last value of the cgroup's counter.
     counter: u64,
 }
 
-/// A reading that CPU percent are counted from.
+/// A reading from which CPU percent are computed.
 #[derive(Debug)]
 struct Moment {
     at: Instant,
     total: Duration,
-    /// Periods in which the kernel made the session wait.
+    /// Number of periods in which the kernel throttled the session.
     throttled: u64,
     each: BTreeMap<ProcessId, Duration>,
 }
 
-/// What the last reading said, for the time of the next.
+/// Values of the last reading, which determine the time of the next.
 #[derive(Debug)]
 struct Last {
     at: Instant,
     memory: u64,
     processes: u64,
     cpu_time: Duration,
-    /// Bytes a second.
+    /// Growth in bytes per second.
     memory_growth: f64,
     more_memory: bool,
     more_processes: bool,
@@ -98,18 +98,18 @@ pub struct Watchdog {
     started: Instant,
     cores: u32,
     last: Last,
-    /// Killed, and when.
+    /// Killed processes, and when they were killed.
     doomed: BTreeMap<ProcessId, Instant>,
     window: VecDeque<Moment>,
-    /// Files over their limit, and how large each was: known by device and inode.
+    /// Files over their limit by device and inode, with the size of each.
     files: BTreeMap<(u64, u64), u64>,
     /// Processes that have as many descriptors open as they may.
     full: BTreeSet<ProcessId>,
-    /// Who wrote the file that was reported last.
+    /// Writer of the file that was reported last.
     writer: Option<ProcessId>,
-    /// Something was killed just now: it is to be seen at once whether that was enough.
+    /// True if something was killed just now: the next reading checks at once that this was enough.
     in_haste: bool,
-    /// The session is being ended.
+    /// True if the session is being ended.
     over: bool,
 }
 
@@ -151,12 +151,12 @@ impl Watchdog {
         }
     }
 
-    /// What a reading has to hold.
+    /// Contents that a reading must have.
     pub fn wanted(&self) -> Wanted {
         let has = |kind: LimitKind| self.watched.iter().find(|watched| watched.limit.limit == kind);
         let sampled = |kind| has(kind).is_some_and(|watched| watched.limit.form != LimitForm::Cgroup);
         let cpu = has(LimitKind::CpuTime).is_some() || has(LimitKind::CpuPercent).is_some();
-        // Should the kernel let too much pass, who has it is to be known.
+        // Should the kernel let too much pass, the processes responsible must be known.
         let by_group = |kind| has(kind).is_some() && self.action == LimitAction::KillProcess;
         let memory = sampled(LimitKind::Memory) || by_group(LimitKind::Memory);
         let open_files = has(LimitKind::OpenFiles).is_some();
@@ -174,7 +174,7 @@ impl Watchdog {
         }
     }
 
-    /// When the next reading is due; `working`: a turn runs, or something has just begun. `None`: never.
+    /// Instant of the next reading, `None` for never. `working` is true if a turn runs, or something has just begun.
     pub fn next(&self, working: bool) -> Option<Instant> {
         if self.over {
             return None;
@@ -188,7 +188,7 @@ impl Watchdog {
         clock.chain(reading).min()
     }
 
-    /// How long one limit can do without a reading.
+    /// Longest time that one limit can go without a reading.
     fn interval(&self, watched: &Watched, working: bool) -> Option<Duration> {
         let LimitInForce { limit: kind, value, form } = watched.limit;
         let last = &self.last;
@@ -216,14 +216,14 @@ impl Watchdog {
                 let headroom = Duration::from_millis(value).saturating_sub(last.cpu_time);
                 (headroom / self.cores).clamp(SHORTEST, LONGEST)
             }
-            // Who writes too much may not keep the file open for long.
+            // A process that writes too much may not keep the file open for long.
             LimitKind::FileSize if working => SHORTEST,
             LimitKind::OpenFiles if working => LEAK,
             _ => LONGEST,
         })
     }
 
-    /// Takes a reading, and says which limits are passed.
+    /// Applies a reading, and returns a verdict for each exceeded limit.
     pub fn look(&mut self, now: Instant, usage: &Usage) -> Vec<Verdict> {
         if self.over {
             return Vec::new();
@@ -307,7 +307,7 @@ impl Watchdog {
         };
         let announce = watched.pass(measured, now, self.action)?;
         let mut order: Vec<_> = living.iter().map(|process| (taken(process), process.id)).collect();
-        // The one that takes most comes first; of those that take the same, the youngest.
+        // The largest consumer comes first; among equal ones, the youngest.
         order.sort_unstable_by_key(|(taken, id)| std::cmp::Reverse((*taken, id.start_time, id.pid)));
         let order: Vec<_> = order.into_iter().map(|(_, id)| id).collect();
         let excess = match kind {
@@ -317,7 +317,7 @@ impl Watchdog {
             _ => Some(1),
         };
         if kind == LimitKind::CpuTime && self.action == LimitAction::KillProcess {
-            // It never falls again. Who goes on is ended when another tenth is used.
+            // CPU time never falls again. A process that continues is ended when another tenth is used.
             let excess = excess?;
             watched.again_at = measured.saturating_add((value / 10).max(100));
             return self.verdict(watched, measured, true, &order, Some(excess));
@@ -325,8 +325,8 @@ impl Watchdog {
         self.verdict(watched, measured, announce, &order, excess)
     }
 
-    /// What is to be done; `order`: who takes most comes first; `excess`: how many of them are too many, `None` where it is
-    /// no process's doing.
+    /// Builds the verdict. `order` has the largest consumers first. `excess` is the number of processes over the limit,
+    /// `None` if no process is responsible.
     fn verdict(
         &self,
         watched: &Watched,
@@ -361,16 +361,16 @@ impl Watchdog {
         })
     }
 
-    /// The kernel let nobody pass: it killed for memory, or refused a fork.
+    /// Handles a limit that the kernel enforced: it killed for memory, or refused a fork.
     fn stopped_by_kernel(&self, watched: &mut Watched, now: Instant, living: &[ProcessUsage]) -> Option<Verdict> {
         let LimitInForce { limit: kind, value, .. } = watched.limit;
         let announce = watched.happened(now, self.action);
         let mut order: Vec<_> = living.iter().map(|process| process.id).collect();
         order.sort_unstable_by_key(|id| std::cmp::Reverse((id.start_time, id.pid)));
         match kind {
-            // Who asked for one too many is not known; the youngest are of its kind.
+            // The process that asked for one too many is unknown; the youngest are the likely ones.
             LimitKind::Processes => self.verdict(watched, value, announce, &order, Some(1)),
-            // One is dead already, and nobody says which.
+            // One process is dead already, and its identity is unknown.
             _ if self.action == LimitAction::KillProcess => Some(Verdict {
                 exceeded: LimitExceeded {
                     limit: kind,
@@ -387,7 +387,8 @@ impl Watchdog {
         }
     }
 
-    /// What the kernel enforces is passed all the same: somebody has lifted its limit, as root can for its own cgroup.
+    /// Handles a kernel-enforced limit that is exceeded all the same: somebody has lifted it, as root can for its own
+    /// cgroup.
     fn let_through_by_kernel(
         &self,
         watched: &mut Watched,
@@ -413,7 +414,7 @@ impl Watchdog {
         Some(verdict)
     }
 
-    /// Processes that can open no more: said when they come to it, each time.
+    /// Handles processes that can open no more files: reported each time one reaches its limit.
     fn judge_open_files(&mut self, watched: &mut Watched, now: Instant, living: &[ProcessUsage]) -> Option<Verdict> {
         let value = watched.limit.value;
         let full: BTreeSet<_> =
@@ -425,7 +426,7 @@ impl Watchdog {
         }
         let announce = watched.happened(now, self.action);
         new.sort_by_key(|id| *id == self.agent);
-        // Nobody else's end would give the agent descriptors, but it is spared while there are others.
+        // Nobody else's end would give the agent descriptors, but the agent is spared while there are others.
         let is_alone = living.iter().all(|process| process.id == self.agent);
         let excess = new.iter().filter(|id| **id != self.agent || is_alone).count() as u64;
         let measured = living.iter().map(|process| process.open_files).max().unwrap_or(value);
@@ -439,7 +440,7 @@ impl Watchdog {
         usage: &Usage,
         living: &[ProcessUsage],
     ) -> Option<Verdict> {
-        // The first is the youngest of those that are old enough.
+        // The first entry becomes the youngest of those that are old enough.
         while self.window.get(1).is_some_and(|moment| now.duration_since(moment.at) >= WINDOW) {
             self.window.pop_front();
         }
@@ -450,7 +451,7 @@ impl Watchdog {
             let mut percent = (100.0 * used / now.duration_since(since.at).as_secs_f64()) as u64;
             let LimitInForce { value, form, .. } = watched.limit;
             if form == LimitForm::Cgroup && throttled > since.throttled && percent >= value.saturating_mul(95) / 100 {
-                // The kernel holds it at the limit, for a whole second by now: it would take more.
+                // The kernel has throttled it at the limit for a whole second: it would take more.
                 percent = percent.max(value.saturating_add(1));
             }
             let mut order: Vec<_> = living
@@ -471,13 +472,13 @@ impl Watchdog {
         let announce = watched.pass(percent, now, self.action)?;
         let verdict = self.verdict(watched, percent, announce, &order, Some(1));
         if verdict.as_ref().is_some_and(|verdict| !verdict.victims.is_empty()) {
-            // What the dead one used would count for a second more.
+            // The usage of the dead process would count for a second more.
             self.window.clear();
         }
         verdict
     }
 
-    /// A file that was stopped at its limit, or has grown beyond it where nothing stops it.
+    /// Handles a file that was stopped at its limit, or has grown beyond it where nothing stops it.
     fn judge_files(
         &mut self,
         watched: &mut Watched,
@@ -492,7 +493,8 @@ impl Watchdog {
         for file in files {
             let known = before.get(&file.file).copied();
             self.files.insert(file.file, file.size);
-            // One that was there before the session is passed by growing; one of its own by being too large at all.
+            // A file older than the session exceeds the limit by growing; one of the session's own by being too large
+            // at all.
             let grown = match known {
                 None => file.is_new,
                 Some(known) => known < file.size && (known <= value || !file.is_new),
@@ -510,7 +512,7 @@ impl Watchdog {
         self.verdict(watched, file.size, announce, &[file.process], Some(excess))
     }
 
-    /// A process was ended by SIGXFSZ: the kernel stopped it from passing the limit on a file's size.
+    /// Handles a process that was ended by SIGXFSZ: the kernel stopped it from exceeding the limit on a file's size.
     pub fn note_exit(
         &mut self,
         limits: &Limits,
@@ -531,12 +533,12 @@ impl Watchdog {
 }
 
 impl Watched {
-    /// Takes a measure. `None` while the limit is not passed; else whether that is to be said now.
+    /// Applies a measured value. `None` while the limit holds; else true if the event is due now.
     fn pass(&mut self, measured: u64, now: Instant, action: LimitAction) -> Option<bool> {
         let value = self.limit.value;
         if measured <= value {
             self.owed = false;
-            // Below 90 %; or, where one more is more than a tenth, at the limit.
+            // Below 90 %; or, if one unit is more than a tenth, at the limit.
             self.above &= measured >= value.saturating_mul(9).div_ceil(10) && value >= 10;
             return None;
         }
@@ -544,7 +546,7 @@ impl Watched {
         Some(self.owed && self.may_say(now, action))
     }
 
-    /// The limit was hit; says whether that is to be said.
+    /// Records that the limit was hit. Returns true if the event is due now.
     fn happened(&mut self, now: Instant, action: LimitAction) -> bool {
         self.may_say(now, action)
     }
@@ -560,12 +562,12 @@ impl Watched {
     }
 }
 
-/// What the end of a process says about a session's limit on the size of files: SIGXFSZ is how the kernel ends who writes
-/// beyond it. `None` for any other end, and for a session without that limit.
+/// Interprets the end of a process under a session's limit on file sizes: the kernel ends a process that writes beyond
+/// it by SIGXFSZ. `None` for any other end, and for a session without that limit.
 ///
-/// For whoever sees the session's processes end: the proxy where it looks itself, else the host, which sees every end that
-/// the fork server observes. It is to become a `limit:exceeded` event, and the session is to be ended if `action` says so;
-/// the process is dead already.
+/// Used by the observer of the session's processes: the proxy if it looks itself, else the host, which sees every end
+/// that the fork server observes. The caller emits a `limit:exceeded` event, and ends the session if `action` requires
+/// it; the process is dead already.
 pub fn file_size_exceeded(limits: &Limits, process: ProcessId, exit: ExitStatus) -> Option<LimitExceeded> {
     let value = limits.file_size_bytes?;
     (exit == ExitStatus::Signal(libc::SIGXFSZ)).then_some(LimitExceeded {
@@ -578,7 +580,7 @@ pub fn file_size_exceeded(limits: &Limits, process: ProcessId, exit: ExitStatus)
     })
 }
 
-/// Seconds, as a time between readings.
+/// Converts seconds to an interval between readings.
 fn time_for(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds.clamp(SHORTEST.as_secs_f64(), LONGEST.as_secs_f64()))
 }

@@ -1,4 +1,4 @@
-//! `ask`, on the command line.
+//! Arguments of `ask`.
 
 use clap::{ArgMatches, Args, Command, parser::ValueSource};
 
@@ -39,7 +39,7 @@ pub(crate) struct AskArgs {
 }
 
 impl AskArgs {
-    /// The session of the daemon that is asked, if it is one of its.
+    /// Returns the daemon's session that is asked, if one is named.
     pub(crate) fn session(&self) -> Option<&str> {
         match self.question.as_slice() {
             [session, _] => Some(session),
@@ -47,16 +47,16 @@ impl AskArgs {
         }
     }
 
-    /// What is asked.
+    /// Returns the question.
     pub(crate) fn prompt(&self) -> &str {
         self.question.last().map_or("", String::as_str)
     }
 }
 
-/// Refuses what says how a session is started where one is asked that runs.
+/// Refuses options for starting a session if a running one is asked.
 ///
 /// # Errors
-/// What was given, and what to do.
+/// The given option, and advice.
 pub(super) fn check(given: &ArgMatches) -> Result<(), String> {
     let question: Vec<&String> = given.get_many("question").into_iter().flatten().collect();
     let [session, _] = question.as_slice() else { return Ok(()) };

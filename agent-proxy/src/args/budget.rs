@@ -1,4 +1,4 @@
-//! What a session may take of its model, on the command line.
+//! Arguments for a session's budget.
 
 use clap::{
     Args,

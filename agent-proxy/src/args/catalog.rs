@@ -1,4 +1,4 @@
-//! Agents, profiles and model configurations, on the command line.
+//! Arguments for agents, profiles and model configurations.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! A session's clocks, on the command line.
+//! Arguments for a session's clocks.
 
 use std::{str::FromStr, time::Duration};
 
@@ -7,7 +7,7 @@ use proxy_manager::TimeoutAction;
 
 use super::measures::milliseconds;
 
-/// `--timeout first=30s,inactivity=off,action=warn`.
+/// Value of `--timeout`: `first=30s,inactivity=off,action=warn`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TimeoutArg(pub(crate) ProfileTimeouts);
 
@@ -61,12 +61,12 @@ fn usage() -> &'static str {
     "there are start, first, inactivity, turn, tool, silence and repeat, each a duration or `off`, and action=warn|abort|kill"
 }
 
-/// `--permission-timeout 60s` or `60s,allow`.
+/// Value of `--permission-timeout`: `60s` or `60s,allow`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PermissionTimeout {
-    /// How long a request may wait.
+    /// Longest wait of a request.
     pub(crate) after: Duration,
-    /// Whether it is allowed then.
+    /// True to allow the request then.
     pub(crate) allow: bool,
 }
 

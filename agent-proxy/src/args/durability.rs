@@ -1,4 +1,4 @@
-//! What of the daemon's sessions lasts, on the command line.
+//! Arguments for the durability of the daemon's sessions.
 
 use std::{fs, path::Path, path::PathBuf, time::Duration};
 
@@ -45,10 +45,10 @@ pub(crate) struct DurabilityArgs {
 }
 
 impl DurabilityArgs {
-    /// Sets it in a manager's builder.
+    /// Applies the arguments to a manager's builder.
     ///
     /// # Errors
-    /// `invalid-config` for a file of rules that is none, with the rule.
+    /// `invalid-config` for an invalid file of rules, with the rule.
     pub(crate) fn onto(&self, mut builder: Builder) -> Result<Builder, Problem> {
         if let Some(IdleSuspend(after)) = self.idle_suspend {
             builder = builder.idle_suspend(after.unwrap_or(Duration::ZERO));
@@ -85,7 +85,7 @@ impl From<OnLogFailure> for LogFailure {
     }
 }
 
-/// The rules in a file.
+/// Reads the rules of a file.
 fn rules(path: &Path) -> Result<Vec<ActionRule>, Problem> {
     let invalid = |what: String| Problem::new("invalid-config", format!("--rules {}: {what}", path.display()));
     let text = fs::read_to_string(path).map_err(|error| invalid(format!("reading it failed: {error}")))?;

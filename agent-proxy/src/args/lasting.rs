@@ -1,4 +1,4 @@
-//! Commands about sessions that outlive their processes.
+//! Arguments of commands for sessions that outlive their processes.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -179,7 +179,7 @@ pub(crate) struct SessionsArgs {
 }
 
 impl SessionsArgs {
-    /// Which records are asked for; `None` for the sessions that the daemon remembers.
+    /// Returns the filter on records; `None` for the sessions that the daemon remembers.
     pub(crate) fn filter(self) -> Option<SessionFilter> {
         let filter = SessionFilter {
             status: self.status,

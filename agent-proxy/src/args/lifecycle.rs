@@ -1,13 +1,13 @@
-//! How a session lives on when its processes do not, on the command line.
+//! Arguments for the lifecycle of a session beyond its processes.
 
 use std::{str::FromStr, time::Duration};
 
 use clap::Args;
 use proxy_manager::{Lifecycle, Restart};
 
-/// The first pause before a session that crashed is started again, in milliseconds. It doubles.
+/// First pause before a crashed session is restarted, in milliseconds. The pause doubles.
 const FIRST_PAUSE_MS: u64 = 1_000;
-/// Crashes within ten minutes that a session may have, where that is not said.
+/// Crashes allowed within ten minutes, if not given.
 const MOST_CRASHES: u32 = 5;
 
 /// What becomes of a session beyond one life of its agent.
@@ -36,7 +36,7 @@ pub(crate) struct LifecycleArgs {
 }
 
 impl LifecycleArgs {
-    /// The library's form.
+    /// Converts to the library's form.
     pub(crate) fn lifecycle(self) -> Lifecycle {
         Lifecycle {
             key: self.key,
@@ -49,12 +49,12 @@ impl LifecycleArgs {
     }
 }
 
-/// `5m` or `never`.
+/// Value of `--idle-suspend`: `5m` or `never`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IdleSuspend(pub(crate) Option<Duration>);
 
 impl IdleSuspend {
-    /// As the library has it: 0 for never.
+    /// Converts to the library's form: 0 for never.
     fn milliseconds(self) -> u64 {
         self.0.map_or(0, |after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX))
     }
@@ -74,7 +74,7 @@ impl FromStr for IdleSuspend {
     }
 }
 
-/// `never`, `on-crash` or `on-crash:3`.
+/// Value of `--restart`: `never`, `on-crash` or `on-crash:3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RestartArg(Restart);
 

@@ -1,4 +1,4 @@
-//! MCP servers from a file, in the form that most clients have them in.
+//! MCP servers from a file, in the form that most clients use.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -7,7 +7,8 @@ use serde::Deserialize;
 
 use crate::problem::Problem;
 
-/// `{"mcpServers": {"NAME": {"command": …, "args": […], "env": {…}}, "OTHER": {"url": …, "headers": {…}}}}`.
+/// File of MCP servers: `{"mcpServers": {"NAME": {"command": …, "args": […], "env": {…}}, "OTHER": {"url": …,
+/// "headers": {…}}}}`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct McpFile {
@@ -17,7 +18,7 @@ struct McpFile {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Server {
-    /// `stdio`, `http`: said by the other fields too.
+    /// Transport, `stdio` or `http`, which the other fields show too.
     #[serde(default, rename = "type")]
     kind: Option<String>,
     #[serde(default)]
@@ -32,10 +33,10 @@ struct Server {
     headers: EnvVars,
 }
 
-/// The servers of a file.
+/// Reads the servers of a file.
 ///
 /// # Errors
-/// `usage` with the file, and the server that makes no sense.
+/// `usage` with the file, and the server that is invalid.
 pub(crate) fn read(path: &Path) -> Result<Vec<McpServer>, Problem> {
     let text = fs::read_to_string(path);
     let text = text.map_err(|error| Problem::usage(format!("reading {} failed: {error}", path.display())))?;

@@ -1,4 +1,4 @@
-//! What holds, limits and hardens a session, on the command line.
+//! Arguments for containment, limits and hardening of a session.
 
 use std::{str::FromStr, time::Duration};
 
@@ -66,7 +66,7 @@ pub(crate) struct LimitArgs {
 }
 
 impl LimitArgs {
-    /// Sets in `limits` what was given.
+    /// Sets the given limits in `limits`.
     ///
     /// # Errors
     /// `usage` for a limit that is given twice.
@@ -112,7 +112,7 @@ pub(crate) struct MeasureArgs {
 }
 
 impl MeasureArgs {
-    /// Sets them in a session's configuration.
+    /// Applies the arguments to a session's configuration.
     pub(crate) fn apply(self, config: &mut AgentSessionConfig) {
         config.containment = self.containment.containment;
         config.hardening = Hardening { undumpable: !self.dumpable, landlock: self.landlock.into() };
@@ -140,7 +140,7 @@ impl From<Landlock> for Option<bool> {
     }
 }
 
-/// One `--limit`, in the unit of its kind.
+/// Value of `--limit`, in the unit of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limit {
     kind: LimitKind,
@@ -171,7 +171,7 @@ impl FromStr for Limit {
     }
 }
 
-/// The limits there are, each with an example.
+/// Lists the limits, each with an example.
 fn kinds() -> String {
     let example = |kind| match kind {
         LimitKind::Memory => "2GiB",
@@ -196,7 +196,7 @@ pub(super) fn milliseconds(text: &str) -> Result<u64, String> {
     u64::try_from(duration.as_millis()).map_err(|_| format!("{text} is longer than can be counted"))
 }
 
-/// Bytes from a whole number and one of the units.
+/// Parses a size in bytes from a whole number and one of the units.
 pub(super) fn size(text: &str) -> Result<u64, String> {
     let at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(at);

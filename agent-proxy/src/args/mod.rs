@@ -1,4 +1,4 @@
-//! The command line.
+//! Command line.
 
 mod ask;
 mod budget;
@@ -367,7 +367,7 @@ pub(crate) struct AttachmentArgs {
 }
 
 impl AttachmentArgs {
-    /// Whether there is nothing.
+    /// Returns true if there are no attachments.
     pub(crate) fn is_empty(&self) -> bool {
         self.images.is_empty() && self.files.is_empty()
     }
@@ -412,7 +412,7 @@ pub(crate) struct KillArgs {
 }
 
 impl KillArgs {
-    /// The library's form.
+    /// Converts to the library's form.
     pub(crate) fn options(&self) -> KillOptions {
         match self.signal {
             KillSignal::Term => KillOptions::grace(self.grace),
@@ -448,7 +448,7 @@ pub(crate) struct CompletionsArgs {
     pub(crate) shell: Shell,
 }
 
-/// The first signal of a kill.
+/// First signal of a kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KillSignal {
     /// SIGTERM, and SIGKILL after the grace.
@@ -493,7 +493,7 @@ pub(crate) enum OnHostDeath {
 }
 
 impl OnHostDeath {
-    /// The library's form.
+    /// Converts to the library's form.
     pub(crate) fn config(self, fetch_within: Duration) -> HostDeath {
         match (self, HostDeath::DETACH) {
             (Self::Detach, HostDeath::Detach { spool_bytes, .. }) => HostDeath::Detach {
@@ -505,7 +505,7 @@ impl OnHostDeath {
     }
 }
 
-/// The whole command line, with the exit codes in its help.
+/// Builds the complete command line, with the exit codes in its help.
 pub(crate) fn command() -> clap::Command {
     let command = Cli::command();
     let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
@@ -515,7 +515,7 @@ pub(crate) fn command() -> clap::Command {
 /// Parses the command line.
 ///
 /// # Errors
-/// clap's: help and version are among them.
+/// clap's, which include help and version.
 pub(crate) fn parse<I, T>(args: I) -> Result<Cli, clap::Error>
 where
     I: IntoIterator<Item = T>,

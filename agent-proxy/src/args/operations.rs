@@ -1,4 +1,4 @@
-//! Commands that ask something else of an agent than a prompt.
+//! Arguments of commands for operations of an agent other than prompts.
 
 use clap::{ArgGroup, Args};
 use proxy_manager::{Operation, SessionId};
@@ -34,7 +34,7 @@ pub(crate) struct SetArgs {
 }
 
 impl SetArgs {
-    /// What is to be done, in this order.
+    /// Returns the operations, in this order.
     pub(crate) fn operations(self) -> Vec<Operation> {
         let model = self.model.map(|model| Operation::SetModel { model });
         let mode = self.mode.map(|mode| Operation::SetMode { mode });

@@ -1,15 +1,16 @@
-//! Rules about permissions, on the command line.
+//! Arguments for rules on permissions.
 
 use std::str::FromStr;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, error::ErrorKind};
 use proxy_manager::{Decision, PermissionRule};
 
-/// `--allow`, `--deny` and `--ask`, in the order in which they were given: the first rule that matches decides.
+/// Values of `--allow`, `--deny` and `--ask`, in the order in which they were given: the first rule that matches
+/// decides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RuleArgs(pub(crate) Vec<PermissionRule>);
 
-/// The flags: decision, name, help.
+/// Flags: decision, name, help.
 const FLAGS: [(Decision, &str, &str); 3] = [
     (Decision::Allow, "allow", "Allow what matches, as in bash or \"tool=bash,command='git *'\"; repeatable"),
     (Decision::Deny, "deny", "Reject what matches; repeatable"),
@@ -55,7 +56,7 @@ impl FromArgMatches for RuleArgs {
     }
 }
 
-/// What a rule matches.
+/// Patterns of a rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Pattern {
     tool: Option<String>,
@@ -108,7 +109,7 @@ impl FromStr for Pattern {
     }
 }
 
-/// A value, perhaps in quotes, and what follows it.
+/// Splits off a value, perhaps in quotes, from the text after it.
 fn value(text: &str) -> Result<(&str, &str), String> {
     let Some(quote) = text.chars().next().filter(|c| matches!(c, '"' | '\'')) else {
         return Ok(text.split_at(text.find(',').unwrap_or(text.len())));

@@ -1,4 +1,4 @@
-//! What a session is started with, on the command line.
+//! Arguments for the start of a session.
 
 use std::path::PathBuf;
 
@@ -91,7 +91,7 @@ pub(crate) struct ChoiceArgs {
 }
 
 impl ChoiceArgs {
-    /// Sets in `profile` what was given.
+    /// Sets the given values in `profile`.
     ///
     /// # Errors
     /// `usage` for a limit that is given twice.
@@ -182,10 +182,10 @@ pub(crate) struct ResumeArgs {
 }
 
 impl ResumeArgs {
-    /// The library's form.
+    /// Converts to the library's form.
     ///
     /// # Errors
-    /// `usage` where there is nothing to go on with, or the file cannot be read.
+    /// `usage` if there is nothing to continue, or the file cannot be read.
     pub(crate) fn resume(self) -> Result<Option<Resume>, Problem> {
         let from = match (self.resume, self.most_recent) {
             (Some(id), _) => match id.strip_prefix("session:") {

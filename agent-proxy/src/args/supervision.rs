@@ -1,4 +1,4 @@
-//! How many sessions a daemon has, on the command line.
+//! Arguments for the number of sessions of a daemon.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ pub(crate) struct SupervisionArgs {
 }
 
 impl SupervisionArgs {
-    /// Sets them in a manager's builder.
+    /// Applies the arguments to a manager's builder.
     pub(crate) fn onto(&self, mut builder: Builder) -> Builder {
         if let Some(sessions) = self.max_sessions {
             builder = builder.max_sessions(sessions);

@@ -1,4 +1,4 @@
-//! `abort`.
+//! Command `abort`.
 
 use proxy_manager::{AbortPolicy, Receipt};
 use serde_json::json;
@@ -12,7 +12,7 @@ use crate::{
     term,
 };
 
-/// Cancels the running turn; with `--kill-turn` ends what it has started, and prints the receipt.
+/// Cancels the running turn. With `--kill-turn` also ends the processes it started, and prints the receipt.
 pub(super) async fn run(client: &Client, args: &AbortArgs, as_json: bool) -> Result<(), Failure> {
     let path = format!("/v1/sessions/{}/abort", args.id);
     if args.kill_turn {

@@ -1,4 +1,4 @@
-//! `agents`.
+//! Command `agents`.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! `ask`: a question and its answer.
+//! Command `ask`: a question and its answer.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ use crate::{
     term::{self, printable},
 };
 
-/// Asks in a session of its own, and ends that.
+/// Asks in a session started for the question, and ends it afterwards.
 pub(super) async fn alone(child: Child, args: AskArgs, directory: Option<&Path>, as_json: bool) -> Result<(), Failure> {
     let configuration = Configuration::read(directory)?;
     let prompt = saying::prompt(args.prompt(), &args.attachments)?;
@@ -44,14 +44,14 @@ pub(super) async fn alone(child: Child, args: AskArgs, directory: Option<&Path>,
     done
 }
 
-/// Asks a session of the daemon's.
+/// Asks a session of the daemon.
 pub(super) async fn daemon(client: &Client, args: AskArgs, as_json: bool) -> Result<(), Failure> {
     let (id, request) = question(&args)?;
     let answer: Value = client.post(&path(&id), &request).await?;
     tell_of(&answer, as_json)
 }
 
-/// The same, with a handler: it runs here, and what it is told comes from the daemon.
+/// Asks a session of the daemon, with a handler that runs here and gets its calls from the daemon.
 pub(super) async fn told(child: Child, client: &Client, args: AskArgs, as_json: bool) -> Result<(), Failure> {
     let (id, request) = question(&args)?;
     let request = PromptRequest { stream: true, ..request };
@@ -92,7 +92,7 @@ fn path(session: &SessionId) -> String {
     format!("/v1/sessions/{session}/ask")
 }
 
-/// Tells the handler what the daemon says, up to the answer.
+/// Passes the daemon's lines on to the handler, up to the answer.
 async fn pass_on(
     client: &Client,
     session: &SessionId,
@@ -120,7 +120,7 @@ async fn pass_on(
     ))
 }
 
-/// What the daemon has of an answer.
+/// Prints the daemon's form of an answer.
 fn tell_of(answer: &Value, as_json: bool) -> Result<(), Failure> {
     if as_json {
         term::json(answer)?;
@@ -141,7 +141,7 @@ fn tell(asked: proxy_manager::Result<Answer>, as_json: bool) -> Result<(), Failu
     let answer = match asked {
         Ok(answer) => answer,
         Err(Error::TurnFailed { session, reason, answer }) => {
-            // What there is of it may be of use.
+            // A partial reply may still be useful.
             if !as_json {
                 reply(&answer.reply)?;
             }
@@ -161,7 +161,7 @@ fn tell(asked: proxy_manager::Result<Answer>, as_json: bool) -> Result<(), Failu
     judge(answer.handler_stopped.as_deref(), answer.stop_reason.as_ref())
 }
 
-/// Whether the answer is what was asked for.
+/// Fails unless the answer is complete.
 fn judge(handler_stopped: Option<&str>, stop_reason: Option<&StopReason>) -> Result<(), Failure> {
     if let Some(why) = handler_stopped {
         return Err(Problem::failed(format!("the handler was not told all: {why}")).into());
@@ -173,7 +173,7 @@ fn judge(handler_stopped: Option<&str>, stop_reason: Option<&StopReason>) -> Res
     }
 }
 
-/// Says that not all is there.
+/// Warns about missing parts of the answer.
 fn warn(missed: u64, cut: u64) {
     if missed > 0 {
         term::note(format_args!("! {missed} events were lost: the reply may not be whole"));
@@ -183,7 +183,7 @@ fn warn(missed: u64, cut: u64) {
     }
 }
 
-/// The reply, with a newline at its end.
+/// Prints the reply, with a newline at its end.
 fn reply(text: &str) -> Result<(), Failure> {
     let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     term::out(format_args!("{}{end}", term::for_stdout(text)))

@@ -1,4 +1,4 @@
-//! `completions`.
+//! Command `completions`.
 
 use crate::{
     args::{self, CompletionsArgs},

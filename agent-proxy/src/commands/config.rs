@@ -1,4 +1,4 @@
-//! A session's configuration from the command line.
+//! Configuration of a session from the command line.
 
 use std::collections::BTreeSet;
 
@@ -15,13 +15,13 @@ use crate::{
     problem::Problem,
 };
 
-/// Variable that says to a process of a session how many sessions deep it is.
+/// Variable with the nesting depth of sessions around a process.
 const DEPTH: &str = "AGENT_PROXY_DEPTH";
 
-/// A session of `agent`, or of the profile's where that is `None`, started as `args` say.
+/// Builds the configuration of a session of `agent` (`None` for the profile's) from `args`.
 ///
 /// # Errors
-/// `usage` for values that make no sense.
+/// `usage` for invalid values.
 pub(super) fn session(agent: Option<&str>, args: AgentArgs) -> Result<AgentSessionConfig, Problem> {
     let agent = agent.unwrap_or_default();
     let mut config = AgentSessionConfig {
@@ -53,10 +53,11 @@ pub(super) fn session(agent: Option<&str>, args: AgentArgs) -> Result<AgentSessi
     Ok(config)
 }
 
-/// A session in the foreground: of `agent`, else of the profile's, else of the first that is found.
+/// Builds the configuration of a foreground session: of `agent`, else of the profile's, else of the first that is
+/// found.
 ///
 /// # Errors
-/// `usage` for values that make no sense; `unknown-agent`, `unknown-profile` and `unknown-model`.
+/// `usage` for invalid values; `unknown-agent`, `unknown-profile` and `unknown-model`.
 pub(super) fn foreground(
     configuration: &Configuration,
     agent: Option<String>,
@@ -69,13 +70,13 @@ pub(super) fn foreground(
     };
     let config = session(agent.as_deref(), args)?;
     if let Some(name) = &configuration.with_profile(&config)?.model_config {
-        // Here it is an error that its key cannot be had; a daemon goes on without it.
+        // A key that cannot be read is an error here; a daemon continues without it.
         configuration.model(name)?;
     }
     Ok(config)
 }
 
-/// What the flags say that has a default: a profile would change it where they say just that.
+/// Collects the given flags that have a default: a profile would override a value that equals it.
 fn explicit(flags: &Profile) -> BTreeSet<Setting> {
     let Profile { permissions, limits, timeouts, .. } = flags;
     let given = [
@@ -93,15 +94,15 @@ fn explicit(flags: &Profile) -> BTreeSet<Setting> {
     given.into_iter().filter_map(|(setting, is_given)| is_given.then_some(setting)).collect()
 }
 
-/// What a process of a session was told; 0 outside any, and as deep as can be where it makes no sense.
+/// Parses the variable's value; 0 without one, and the greatest depth for an invalid one.
 fn depth(told: Option<&str>) -> u32 {
     told.map_or(0, |text| text.parse().unwrap_or(u32::MAX))
 }
 
-/// The first agent of the catalog that is found.
+/// Returns the first agent of the catalog that is found.
 ///
 /// # Errors
-/// `unknown-agent` when there is none, with how to name one.
+/// `unknown-agent` when there is none, with advice on naming one.
 fn default_agent(configuration: &Configuration) -> Result<String, Problem> {
     first_agent(configuration, &places())
 }
@@ -130,7 +131,7 @@ mod tests {
     #[test]
     fn the_first_agent_there_is() {
         let configuration = Configuration::read(Some(Path::new("/proc/none"))).expect("the built-in agents");
-        // A file that every system has stands for an agent: only that it is found counts.
+        // A file that every system has plays an agent: all that counts is that it is found.
         let shell = |id: &str| agents::AgentSpec::new(id, "acp", &["/bin/sh"]);
         let mut with = configuration;
         let problem = first_agent(&with, &Places::default()).expect_err("none");
@@ -182,7 +183,7 @@ mod tests {
         assert_eq!((clocks.turn_ms, clocks.inactivity_ms), (Some(300_000), Some(1)));
     }
 
-    /// What each flag comes to in the configuration, where it is said and where it is not.
+    /// Checks the effect of each flag on the configuration, with and without the flag.
     #[test]
     fn flags_come_to_what_they_say() {
         let dir = tempfile::tempdir().expect("a directory");

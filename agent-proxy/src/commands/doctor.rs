@@ -1,4 +1,4 @@
-//! `doctor`.
+//! Command `doctor`.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::{
     term::{self, Style},
 };
 
-/// Tries everything, and says what is missing and what to do about it.
+/// Runs all checks, and reports what is missing, with advice.
 pub(super) async fn run(
     child: Child,
     socket: &SocketPath,
@@ -42,7 +42,7 @@ fn text(checks: &[Check], style: Style) -> String {
         })
         .collect();
     let mut text = render::table(style, &["WHAT", "", "FOUND"], &[], rows);
-    // What helps several things is said once.
+    // Advice for several checks is printed once.
     let mut advice: Vec<(&str, Vec<&str>)> = Vec::new();
     for check in checks {
         let Some(what) = check.advice.as_deref() else { continue };

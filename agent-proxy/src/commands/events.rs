@@ -1,4 +1,4 @@
-//! `events`.
+//! Command `events`.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use proxy_manager::Envelope;
 
 use crate::{args::EventsArgs, client::Client, problem::Failure, render, term};
 
-/// Prints a session's events, or those of all of them.
+/// Prints the events of a session, or of all sessions.
 pub(super) async fn run(client: &Client, args: &EventsArgs, as_json: bool) -> Result<(), Failure> {
     let path = match &args.id {
         Some(id) => format!("/v1/sessions/{id}/events?from={}&follow={}", args.from, args.follow),
@@ -32,7 +32,7 @@ pub(super) async fn run(client: &Client, args: &EventsArgs, as_json: bool) -> Re
                             None => writeln!(text, "{line}"),
                         }
                     }
-                    // One that a newer daemon knows.
+                    // An event that only a newer daemon knows.
                     Err(_) => writeln!(text, "{value}"),
                 }
             };

@@ -1,6 +1,6 @@
-//! A stream handler that is a command: it gets a line of JSON for each call on its standard input.
+//! Stream handler that runs a command: it gets a line of JSON for each call on its standard input.
 //!
-//! It runs as a session of its own, so that nothing it starts outlives it.
+//! The command runs in a session of its own, so that nothing it starts outlives it.
 
 use std::time::Duration;
 
@@ -25,29 +25,29 @@ const WIDTH: usize = 400;
 /// How long it may take to come to its end after the last line.
 const LAST: Duration = Duration::from_secs(30);
 
-/// The command, or none.
+/// Command of the handler, or none.
 #[derive(Debug)]
 pub(super) struct Handler(Option<Running>);
 
 #[derive(Debug)]
 struct Running {
     session: SessionHandle,
-    /// Passes on what it prints.
+    /// Task that prints the command's output.
     output: JoinHandle<()>,
-    /// It has left, and is not told any more.
+    /// Set once the command has ended; it gets no further lines.
     has_left: bool,
-    /// Why it was not told of what it should have heard.
+    /// Error of a required line that was not delivered.
     missed: Option<String>,
 }
 
-/// Why a line was not heard.
+/// Reason why a line was not delivered.
 #[derive(Debug, PartialEq, Eq)]
 enum Unheard {
-    /// One that has heard enough may leave.
+    /// The command has ended, which it may do early.
     Left,
-    /// It reads more slowly than the answer grows. The next chunk has this one in it.
+    /// The command reads more slowly than the answer grows. The next chunk includes this one.
     Later,
-    /// It should have heard that.
+    /// The line was required.
     Missed,
 }
 
@@ -63,7 +63,7 @@ impl Handler {
     /// Starts a shell with `command`.
     ///
     /// # Errors
-    /// When that cannot be started.
+    /// When the shell cannot be started.
     pub(super) async fn start(manager: &ProxyManager, command: Option<&str>) -> Result<Self, Failure> {
         let Some(command) = command else { return Ok(Self(None)) };
         let config = AgentSessionConfig {
@@ -77,7 +77,7 @@ impl Handler {
         Ok(Self(Some(Running { session, output, has_left: false, missed: None })))
     }
 
-    /// Tells it of a call. One that does not listen any more hears nothing.
+    /// Sends the line of a call to the command, unless it has ended.
     pub(super) async fn line(&mut self, line: &Value) {
         let Some(Running { session, has_left: has_left @ false, missed, .. }) = &mut self.0 else { return };
         let Err(error) = session.prompt(line.to_string(), PromptMode::Refuse).await else { return };
@@ -88,13 +88,13 @@ impl Handler {
         }
     }
 
-    /// Ends its input, waits for its end, and tells how that was.
+    /// Closes the command's input, waits for its end, and reports its result.
     ///
     /// # Errors
-    /// `failed` if it did not exit with 0, took too long, or was not told all that it should have heard.
+    /// `failed` if the command did not exit with 0, took too long, or did not get all required lines.
     pub(super) async fn finish(self) -> Result<(), Failure> {
         let Some(Running { session, mut output, missed, .. }) = self.0 else { return Ok(()) };
-        // It fails for one that has ended by itself.
+        // Fails for a command that has ended by itself.
         let _ = session.native(proxy_manager::Json::from(&json!({ "closeInput": true }))).await;
         let in_time = tokio::time::timeout(LAST, &mut output).await.is_ok();
         session.kill(KillOptions::default()).await?;
@@ -142,7 +142,7 @@ impl StreamHandler for Handler {
     }
 }
 
-/// What the command prints, to its end.
+/// Prints the command's output, to its end.
 async fn pass_on(mut events: Subscription) {
     while let Some(envelope) = events.next().await {
         match &envelope.event {

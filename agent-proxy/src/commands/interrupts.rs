@@ -1,10 +1,10 @@
-//! Ctrl-C and SIGTERM, for commands that have something to end.
+//! Handling of Ctrl-C and SIGTERM, for commands that have something to end.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::problem::Problem;
 
-/// Wishes to stop, as they come.
+/// Stream of interrupts.
 #[derive(Debug)]
 pub(super) struct Interrupts {
     interrupt: Signal,
@@ -12,24 +12,24 @@ pub(super) struct Interrupts {
     seen: bool,
 }
 
-/// How urgent one is.
+/// Urgency of an interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Urgency {
-    /// The first Ctrl-C: stop what is going on.
+    /// First Ctrl-C: stop the current work.
     Stop,
-    /// Another one, or SIGTERM: end everything.
+    /// Further Ctrl-C, or SIGTERM: end everything.
     End,
 }
 
 impl Interrupts {
-    /// From here on Ctrl-C no longer ends the process by itself.
+    /// Installs the handlers: Ctrl-C no longer ends the process by itself.
     pub(super) fn new() -> Result<Self, Problem> {
         let handle = |kind| signal(kind).map_err(|error| Problem::failed(format!("handling signals failed: {error}")));
         let (interrupt, terminate) = (handle(SignalKind::interrupt())?, handle(SignalKind::terminate())?);
         Ok(Self { interrupt, terminate, seen: false })
     }
 
-    /// The next one. May be dropped while it waits.
+    /// Waits for the next interrupt. May be dropped while it waits.
     pub(super) async fn next(&mut self) -> Urgency {
         tokio::select! {
             _ = self.interrupt.recv() => {
@@ -42,12 +42,12 @@ impl Interrupts {
         }
     }
 
-    /// What was is over: the next one is the first again.
+    /// Resets the count: the next interrupt is the first again.
     pub(super) fn forget(&mut self) {
         self.seen = false;
     }
 
-    /// Whether there was one.
+    /// Returns true if there was an interrupt.
     pub(super) fn seen(&self) -> bool {
         self.seen
     }

@@ -1,4 +1,4 @@
-//! `kill`.
+//! Command `kill`.
 
 use proxy_manager::Receipt;
 
@@ -11,7 +11,7 @@ use crate::{
     term::{self, Style},
 };
 
-/// Ends a session, or one process of it, alone or with all below it, and prints the receipt.
+/// Ends a session, or one process of it, with or without its descendants, and prints the receipt.
 pub(super) async fn run(client: &Client, args: &KillArgs, as_json: bool) -> Result<(), Failure> {
     let grace = args.options().grace;
     let request = KillRequest {
@@ -25,21 +25,21 @@ pub(super) async fn run(client: &Client, args: &KillArgs, as_json: bool) -> Resu
     tell(killed, as_json)
 }
 
-/// Prints the receipt of a kill, whether or not it succeeded.
+/// Prints the receipt of a kill, successful or not.
 ///
 /// # Errors
-/// The kill's; `survivors` where the receipt is not empty.
+/// The kill's; `survivors` if the receipt is not empty.
 pub(super) fn tell(killed: Result<Receipt, Problem>, as_json: bool) -> Result<(), Failure> {
     match killed {
         Ok(receipt) if receipt.is_empty() => print(&receipt, as_json),
-        // The daemon says that as a problem; a receipt is believed before a status.
+        // The daemon reports survivors as a problem; but the receipt counts more than the status.
         Ok(receipt) => {
             print(&receipt, as_json)?;
             Err(proxy_manager::Error::Survivors(Box::new(receipt)).into())
         }
         Err(problem) => {
             if let Some(receipt) = &problem.receipt {
-                // What matters is the problem, whether or not the receipt could be printed.
+                // The problem matters more than a failure to print the receipt.
                 let _ = print(receipt, as_json);
             }
             Err(problem.into())

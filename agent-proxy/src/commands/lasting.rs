@@ -1,4 +1,4 @@
-//! `suspend`, `resume`, `attach-command`, `take-back`, `append`.
+//! Commands `suspend`, `resume`, `attach-command`, `take-back` and `append`.
 
 use std::{path::Path, time::Duration};
 
@@ -23,7 +23,7 @@ fn grace(grace: Duration) -> SuspendRequest {
     SuspendRequest { grace_ms: Some(u64::try_from(grace.as_millis()).unwrap_or(u64::MAX)) }
 }
 
-/// Ends a session's processes, and prints what is needed to go on with it.
+/// Ends a session's processes, and prints a snapshot for its resume.
 pub(super) async fn suspend(client: &Client, args: &SuspendArgs, as_json: bool) -> Result<(), Failure> {
     let path = format!("/v1/sessions/{}/suspend", args.id);
     let snapshot: Value = client.post(&path, &grace(args.grace)).await?;
@@ -51,7 +51,7 @@ fn summary(id: &SessionId, snapshot: &Snapshot, style: Style) -> String {
     text
 }
 
-/// Goes on with a suspended session, of this daemon or of another one; prints its id.
+/// Resumes a suspended session, of this daemon or of another one; prints its id.
 pub(super) async fn resume(client: &Client, args: ResumeArgs, as_json: bool) -> Result<(), Failure> {
     let ResumeArgs { id, snapshot, given } = args;
     let options = options(given)?;
@@ -65,7 +65,7 @@ pub(super) async fn resume(client: &Client, args: ResumeArgs, as_json: bool) -> 
     gone_on(&session, as_json)
 }
 
-/// Goes on with a session that was handed over; prints its id.
+/// Resumes a session that was handed over; prints its id.
 pub(super) async fn take_back(client: &Client, args: TakeBackArgs, as_json: bool) -> Result<(), Failure> {
     let TakeBackArgs { id, given } = args;
     let session: Value = client.post(&format!("/v1/sessions/{id}/take-back"), &options(given)?).await?;
@@ -106,10 +106,10 @@ pub(super) async fn attach_command(client: &Client, args: &AttachArgs, as_json: 
     term::line(shell_line(&attach)?)
 }
 
-/// One line for a shell: directory, home, command.
+/// Formats one line for a shell: directory, home, command.
 fn shell_line(Attach { command, cwd, home }: &Attach) -> Result<String, Problem> {
     let quote = |text: &str| {
-        // What a shell has no way to say is no file's name either.
+        // Text with a NUL cannot be quoted, but is no file name either.
         let quoted = shlex::try_quote(text).map_err(|_| Problem::failed(format!("{text:?} has a NUL in it")))?;
         Ok::<_, Problem>(quoted.into_owned())
     };
@@ -136,7 +136,7 @@ pub(super) async fn append(client: &Client, args: AppendArgs, as_json: bool) -> 
     if as_json {
         return term::json(&appended);
     }
-    // As `events` shows it, and as --from takes it.
+    // Printed in the form that `events` shows and --from accepts.
     term::line(appended.offset.trim_start_matches('0'))
 }
 

@@ -1,4 +1,4 @@
-//! Lines that the user types, one at a time, each when it is asked for: who reads ahead takes what is for another.
+//! Lines that the user types, each read only on request: reading ahead would take input meant for something else.
 
 use std::io::{self, BufRead, IsTerminal, Read};
 
@@ -8,44 +8,44 @@ use tokio::sync::mpsc;
 
 use crate::term;
 
-/// A longer line is taken for several, in bytes: a prompt has to fit into a message.
+/// Longest line in bytes, beyond which it is split: a prompt has to fit into a message.
 const LONGEST: u64 = 1 << 20;
 
-/// What was typed.
+/// Input of the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Typed {
-    /// A line, without its end.
+    /// Line, without its end.
     Line(String),
-    /// Ctrl-C, where the line editor has the terminal: there is no signal then.
+    /// Ctrl-C while the line editor has the terminal: there is no signal then.
     Interrupted,
-    /// Nothing will come any more.
+    /// End of input.
     End,
 }
 
-/// Standard input, read by a thread of its own: reading a terminal blocks.
+/// Standard input, read by a separate thread: reading a terminal blocks.
 #[derive(Debug)]
 pub(super) struct Lines {
     asks: std::sync::mpsc::Sender<String>,
     typed: mpsc::Receiver<Typed>,
-    /// What the thread asks for now.
+    /// Prompt of the thread's current request.
     asked: Option<String>,
-    /// How the terminal was before an editor had it.
+    /// Terminal settings from before the editor.
     before: Option<Termios>,
 }
 
 impl Lines {
-    /// With a line editor, where `edits` and standard input and output are a terminal.
+    /// Starts the thread; with a line editor, if `edits` and standard input and output are a terminal.
     pub(super) fn new(edits: bool) -> Self {
         let before = if edits { tcgetattr(io::stdin()).ok() } else { None };
         let (asks, asked) = std::sync::mpsc::channel();
         let (sender, typed) = mpsc::channel(1);
-        // It ends with us: blocked in a read it holds up nobody's exit.
+        // The thread ends with the process: a blocked read delays no exit.
         std::thread::spawn(move || read(edits, &asked, &sender));
         Self { asks, typed, asked: None, before }
     }
 
-    /// The next line; `prompt` is shown on a terminal. May be dropped while it waits: the line is then for the next call with
-    /// the same prompt. One that was typed at another prompt is passed over.
+    /// Reads the next line; `prompt` is shown on a terminal. May be dropped while it waits: the line is then for
+    /// the next call with the same prompt. A line typed at another prompt is discarded.
     pub(super) async fn next(&mut self, prompt: &str) -> Typed {
         loop {
             if self.asked.is_none() {
@@ -66,7 +66,7 @@ impl Lines {
 }
 
 impl Drop for Lines {
-    /// The thread may be in the middle of a line, with a terminal that echoes nothing.
+    /// Restores the terminal: the thread may be within a line, with echo off.
     fn drop(&mut self) {
         if let Some(before) = &self.before {
             let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
@@ -102,7 +102,7 @@ fn editor() -> Option<Editor<(), MemHistory>> {
 fn edited(editor: &mut Editor<(), MemHistory>, prompt: &str) -> Typed {
     match editor.readline(prompt) {
         Ok(line) => {
-            // It is for convenience only.
+            // The history is for convenience only.
             let _ = editor.add_history_entry(line.as_str());
             Typed::Line(line)
         }
@@ -115,7 +115,7 @@ fn plain() -> Typed {
     line_of(&mut io::stdin().lock())
 }
 
-/// A line; what of it is no UTF-8 is replaced. One that is too long goes on in the next.
+/// Reads a line; invalid UTF-8 is replaced. The rest of a line that is too long comes as the next one.
 fn line_of(input: &mut impl BufRead) -> Typed {
     let mut line = Vec::new();
     match input.take(LONGEST).read_until(b'\n', &mut line) {

@@ -1,4 +1,4 @@
-//! One module a command.
+//! Commands of the program, one module each.
 
 mod abort;
 mod agents;
@@ -44,7 +44,7 @@ use crate::{
 /// Runs a command to its end.
 ///
 /// # Errors
-/// What is to be told, or the exit code that is left.
+/// The problem to report, or the exit code that is left.
 pub(crate) async fn run(cli: Cli, token: ChildToken) -> Result<(), Failure> {
     let Cli { command, global } = cli;
     let child = Child::Current(token);
@@ -75,7 +75,7 @@ pub(crate) async fn run(cli: Cli, token: ChildToken) -> Result<(), Failure> {
                 Command::Prompt(args) => Some(goes_on(args.id.as_str())),
                 _ => None,
             };
-            // Nothing is half done here when we leave: the daemon goes on with what it was asked.
+            // Leaving here interrupts nothing: the daemon continues with the request.
             tokio::select! {
                 done = run_client(other, &client, global.json) => done,
                 _ = tokio::signal::ctrl_c() => {
@@ -134,7 +134,7 @@ async fn run_client(command: Command, client: &Client, as_json: bool) -> Result<
     }
 }
 
-/// What is left behind by who does not wait for a turn.
+/// Notes that the turn continues without the client.
 fn goes_on(session: &str) -> String {
     format!("the turn goes on: `agent-proxy abort {session}` cancels it")
 }

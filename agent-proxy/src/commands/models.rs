@@ -1,4 +1,4 @@
-//! `models`.
+//! Command `models`.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::{
     render, term,
 };
 
-/// Lists, shows, makes or deletes model configurations. No key is ever printed.
+/// Lists, shows, creates or deletes model configurations. Never prints a key.
 pub(super) fn run(args: ModelsArgs, directory: Option<&Path>, as_json: bool) -> Result<(), Failure> {
     let configuration = Configuration::read(directory)?;
     match args.command.unwrap_or(ModelsCommand::List) {
@@ -56,7 +56,7 @@ fn api(stored: &StoredModel) -> ModelApi {
     stored.api.unwrap_or(ModelApi::of_provider(&stored.provider))
 }
 
-/// Where the key is.
+/// Describes the location of the key.
 fn key(stored: &StoredModel) -> String {
     match stored.key_source() {
         KeySource::None => "none".to_owned(),

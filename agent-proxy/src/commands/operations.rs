@@ -1,4 +1,4 @@
-//! `set`, `compact`, `state`, `messages`, `conversations`, `native`, `steer`, `transcript` and `delete`.
+//! Commands `set`, `compact`, `state`, `messages`, `conversations`, `native`, `steer`, `transcript` and `delete`.
 
 use proxy_manager::{Json, Operation, SessionId};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::{
     saying, term,
 };
 
-/// Has the agent change its model, its mode, or how hard it thinks.
+/// Changes the agent's model, mode, or thinking level.
 pub(super) async fn set(client: &Client, args: SetArgs, as_json: bool) -> Result<(), Failure> {
     let id = args.id.clone();
     for operation in args.operations() {
@@ -20,7 +20,7 @@ pub(super) async fn set(client: &Client, args: SetArgs, as_json: bool) -> Result
     if as_json { term::json(&json!({ "sessionId": id })) } else { Ok(()) }
 }
 
-/// Asks one thing of the agent, and prints what it says.
+/// Performs one operation of the agent, and prints its answer.
 pub(super) async fn ask(
     client: &Client,
     args: SessionArgs,
@@ -31,7 +31,7 @@ pub(super) async fn ask(
     print(&reply, as_json)
 }
 
-/// Passes a command of the agent's own protocol on.
+/// Sends a command of the agent's own protocol.
 pub(super) async fn native(client: &Client, args: NativeArgs, as_json: bool) -> Result<(), Failure> {
     let text = if args.message == "-" { saying::from_stdin("the command")? } else { args.message };
     let message = Json::new(text).map_err(|error| Problem::usage(format!("the command is no JSON: {error}")))?;
@@ -39,7 +39,7 @@ pub(super) async fn native(client: &Client, args: NativeArgs, as_json: bool) -> 
     print(&reply, as_json)
 }
 
-/// Says something in the running turn.
+/// Steers the running turn.
 pub(super) async fn steer(client: &Client, args: SteerArgs, as_json: bool) -> Result<(), Failure> {
     let parts = saying::prompt(&args.text, &args.attachments)?.parts;
     let request = SteerRequest { text: String::new(), parts };
@@ -53,7 +53,7 @@ pub(super) async fn transcript(client: &Client, args: SessionArgs, as_json: bool
     if as_json { term::json(&transcript) } else { term::line(term::printable(&transcript.transcript, true)) }
 }
 
-/// Forgets a session that has ended, and removes its home.
+/// Deletes a session that has ended, and its home.
 pub(super) async fn delete(client: &Client, args: SessionArgs, as_json: bool) -> Result<(), Failure> {
     client.delete(&format!("/v1/sessions/{}", args.id)).await?;
     if as_json { term::json(&json!({ "sessionId": args.id })) } else { Ok(()) }
@@ -63,7 +63,7 @@ async fn operate(client: &Client, id: &SessionId, operation: &Operation) -> Resu
     client.post(&format!("/v1/sessions/{id}/operations"), operation).await
 }
 
-/// A reply is JSON either way: indented for people.
+/// Prints a reply as JSON: indented for people.
 fn print(reply: &Value, as_json: bool) -> Result<(), Failure> {
     if as_json {
         return term::json(reply);

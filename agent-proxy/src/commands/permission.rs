@@ -1,4 +1,4 @@
-//! Permission requests, put to whoever sits at the terminal.
+//! Permission requests for the user at the terminal.
 
 use std::{
     collections::VecDeque,
@@ -13,25 +13,26 @@ use crate::{
 use agents::permission::{Policy, Verdict};
 use proxy_manager::{AgentSessionConfig, PermissionAnswer, PermissionOption, PermissionOptionKind, PermissionRequest};
 
-/// Asks one request after the other, of those that the session's policy leaves to the user.
+/// Dialog for the requests that the session's policy leaves to the user, one after the other.
 #[derive(Debug)]
 pub(super) struct Asker {
     policy: Policy,
     open: VecDeque<PermissionRequest>,
-    /// Lines typed; `None` until the first is asked for.
+    /// Typed lines; `None` until the first is needed.
     lines: Option<Lines>,
-    /// Whether prompts are typed too: then somebody is there, terminal or not.
+    /// True if prompts are typed too: then a user is present, terminal or not.
     talks: bool,
 }
 
-/// What a request is answered with.
+/// Prompt for the answer to a request.
 const CHOICE: &str = "  y = allow once, n = deny, or a number: ";
 
 impl Asker {
-    /// For a session of this configuration, its profile applied. Nothing is read before the first request.
+    /// Creates the dialog for a session of this configuration, with its profile applied. Reads nothing before the
+    /// first request.
     ///
     /// # Errors
-    /// Where one of its rules cannot be followed.
+    /// If one of its rules is invalid.
     pub(super) fn of(config: &AgentSessionConfig, talks: bool) -> Result<Self, Problem> {
         let cwd = config.cwd.as_deref().unwrap_or("/");
         let policy = Policy::new(&config.permissions, config.permission_mode, cwd);
@@ -39,12 +40,12 @@ impl Asker {
         Ok(Self { policy, open: VecDeque::new(), lines: None, talks })
     }
 
-    /// Whether a request is left to the user.
+    /// Returns true if a request is left to the user.
     pub(super) fn is_for(&self, request: &PermissionRequest) -> bool {
         self.policy.decide(request) == Verdict::Ask
     }
 
-    /// Puts a request to the user; `Some` where nobody can be asked.
+    /// Shows a request to the user; returns the answer if nobody can be asked.
     pub(super) fn ask(&mut self, request: &PermissionRequest) -> Option<PermissionAnswer> {
         if !self.talks && (!io::stdin().is_terminal() || !io::stderr().is_terminal()) {
             term::note("? denied: standard input is no terminal, so nobody can be asked; see --permission");
@@ -57,18 +58,18 @@ impl Asker {
         None
     }
 
-    /// A request was answered otherwise, or its turn is over.
+    /// Removes a request that was answered otherwise, or whose turn has ended.
     pub(super) fn forget(&mut self, id: &str) {
         self.open.retain(|request| request.id != id);
     }
 
-    /// The next line typed that is no answer to a request. May be dropped while it waits.
+    /// Reads the next line that is no answer to a request. May be dropped while it waits.
     pub(super) async fn line(&mut self, prompt: &str) -> Typed {
         self.lines.get_or_insert_with(|| Lines::new(self.talks)).next(prompt).await
     }
 
-    /// The next answer typed; `None` for Ctrl-C where that is no signal. Pends for ever while nothing is open. May be dropped
-    /// while it waits.
+    /// Reads the next answer; `None` for Ctrl-C where that is no signal. Pends forever while no request is open.
+    /// May be dropped while it waits.
     pub(super) async fn answer(&mut self) -> Option<(String, PermissionAnswer)> {
         loop {
             let Some(request) = self.open.front() else { return std::future::pending().await };
@@ -107,7 +108,7 @@ fn parse(line: &str, options: &[PermissionOption]) -> Option<PermissionAnswer> {
         "n" | "no" if has([PermissionOptionKind::RejectOnce, PermissionOptionKind::RejectAlways]) => {
             Some(PermissionAnswer::Deny)
         }
-        // Without a way to say no, no answer is one.
+        // Without an option to reject, cancel the request.
         "n" | "no" => Some(PermissionAnswer::Cancelled),
         number => {
             let option = options.get(number.parse::<usize>().ok()?.checked_sub(1)?)?;

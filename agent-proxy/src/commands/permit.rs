@@ -1,4 +1,4 @@
-//! `permit`.
+//! Command `permit`.
 
 use proxy_manager::{Json, PermissionAnswer};
 use serde_json::json;

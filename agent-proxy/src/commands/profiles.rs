@@ -1,4 +1,4 @@
-//! `profiles`.
+//! Command `profiles`.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::{
     render, term,
 };
 
-/// Lists, shows, makes, changes or deletes profiles.
+/// Lists, shows, creates, changes or deletes profiles.
 pub(super) fn run(args: ProfilesArgs, directory: Option<&Path>, as_json: bool) -> Result<(), Failure> {
     let configuration = Configuration::read(directory)?;
     match args.command.unwrap_or(ProfilesCommand::List) {
@@ -49,7 +49,7 @@ fn list(configuration: &Configuration, as_json: bool) -> Result<(), Failure> {
     term::out(render::table(term::Style::stdout(), &["PROFILE", "AGENT", "MODEL", "MODE", "WHAT FOR"], &[], rows))
 }
 
-/// As a file has it, with its name.
+/// Converts a profile to its form in a file, with its name.
 fn view(profile: &Profile) -> Value {
     let mut value = serde_json::to_value(profile).unwrap_or_default();
     value["name"] = json!(profile.name);
@@ -86,7 +86,7 @@ fn change(configuration: &Configuration, args: ChangeProfileArgs, as_json: bool)
     save(configuration, &profile, Save::Changed, as_json)
 }
 
-/// The profile of that name, if it is in a file.
+/// Returns the profile of that name, if it is in a file.
 fn stored<'a>(configuration: &'a Configuration, name: &str) -> Result<&'a Profile, Problem> {
     let profile = configuration.profiles.get(name)?;
     if profile.computed {
@@ -114,7 +114,7 @@ fn unset(profile: &mut Profile, field: ProfileField) {
     }
 }
 
-/// Saves what names an agent and a model configuration that there are, and rules that can be followed.
+/// Saves a profile after checking that its agent and model configuration exist, and that its rules are valid.
 fn save(configuration: &Configuration, profile: &Profile, save: Save, as_json: bool) -> Result<(), Failure> {
     if !configuration.catalog.rows().iter().any(|row| row.id == profile.agent) {
         let known: Vec<&str> = configuration.catalog.rows().iter().map(|row| row.id.as_str()).collect();

@@ -1,4 +1,4 @@
-//! `prompt`.
+//! Command `prompt`.
 
 use proxy_manager::{
     BudgetAction, BudgetExceeded, BypassAction, EndReason, Envelope, Event, LimitKind, PromptMode, StopReason,
@@ -15,7 +15,7 @@ use crate::{
     saying, term,
 };
 
-/// Sends a prompt and, unless told otherwise, follows its turn to the end.
+/// Sends a prompt and, unless `--no-wait` is given, follows its turn to the end.
 pub(super) async fn run(client: &Client, args: PromptArgs, as_json: bool) -> Result<(), Failure> {
     let mode = match (args.queue, args.steer) {
         (true, _) => PromptMode::Queue,
@@ -50,7 +50,7 @@ pub(super) async fn run(client: &Client, args: PromptArgs, as_json: bool) -> Res
             if as_json {
                 term::json(&value)?;
             }
-            // An event that a newer daemon knows and we do not is none of the few that matter here.
+            // An event that only a newer daemon knows is none of the few that matter here.
             let Ok(envelope) = Envelope::from_json(value) else { continue };
             outcome.note(&envelope.event);
             if !as_json {
@@ -62,15 +62,15 @@ pub(super) async fn run(client: &Client, args: PromptArgs, as_json: bool) -> Res
     outcome.verdict()
 }
 
-/// How a turn went, from its events.
+/// Outcome of a turn, from its events.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     stop: Option<StopReason>,
-    /// Code and message.
+    /// Code and message of the last error.
     error: Option<(String, String)>,
-    /// The limit that ended the session.
+    /// Limit that ended the session.
     limit: Option<LimitKind>,
-    /// The clock that ran out, if that ended the turn.
+    /// Clock that ran out, if that ended the turn.
     late: Option<TimeoutKind>,
     /// What went wrong last before that.
     last_words: Option<String>,
@@ -81,7 +81,7 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// Takes note of what says how the turn ended.
+    /// Records events that show how the turn ended.
     pub(super) fn note(&mut self, event: &Event) {
         match event {
             Event::Complete { stop_reason, .. } => (self.stop, self.error) = (Some(stop_reason.clone()), None),
@@ -103,7 +103,7 @@ impl Outcome {
         }
     }
 
-    /// Takes note of why the session ended.
+    /// Records the reason for the session's end.
     pub(super) fn ended(&mut self, reason: &EndReason) {
         match reason {
             EndReason::LimitExceeded(limit) => self.limit = Some(*limit),
@@ -112,13 +112,13 @@ impl Outcome {
         }
     }
 
-    /// Done, interrupted, refused by a limit, or failed.
+    /// Returns the result: done, interrupted, refused by a limit, or failed.
     ///
     /// # Errors
-    /// Unless the agent was done, or there was no turn.
+    /// Unless the agent finished, or there was no turn.
     pub(super) fn verdict(self) -> Result<(), Failure> {
         if let Some(limit) = self.limit {
-            // Whatever else went wrong: that is why.
+            // The limit is the cause of any other error.
             return Err(Problem::new("ended", format!("the session ended: it passed its limit on {limit}")).into());
         }
         if let Some(call) = self.bypassed {

@@ -1,4 +1,4 @@
-//! `ps`.
+//! Command `ps`.
 
 use proxy_manager::{ProcessInfo, ProcessStatus, SessionId};
 use serde_json::Value;
@@ -27,7 +27,7 @@ pub(super) async fn run(client: &Client, args: &PsArgs, as_json: bool) -> Result
         }
         match Listing::fetch(client, &session.session_id, args.all).await {
             Ok(listing) => listings.push((session, listing)),
-            // It ended and was forgotten since the list was made.
+            // The session ended and was deleted since the list was made.
             Err(Failure::Problem(problem)) if !named && problem.kind == "unknown-session" => {}
             Err(failure) => return Err(failure),
         }
@@ -56,17 +56,17 @@ pub(super) async fn run(client: &Client, args: &PsArgs, as_json: bool) -> Result
 /// Processes of a session.
 struct Listing {
     processes: Vec<ProcessInfo>,
-    /// The same as the daemon sent them, each with `marks`.
+    /// JSON of the same processes as the daemon sent it, each with `marks`.
     json: Vec<Value>,
     marks: Marks,
 }
 
 impl Listing {
-    /// The live processes, and with `all` the ended ones that are known.
+    /// Fetches the live processes, and with `all` the known ended ones.
     async fn fetch(client: &Client, id: &SessionId, all: bool) -> Result<Self, Failure> {
         let mut json: Vec<Value> = client.get(&format!("/v1/sessions/{id}/processes")).await?;
         let mut processes: Vec<ProcessInfo> = parse(Value::Array(json.clone()))?;
-        // Of all: the agent may have ended.
+        // Computed from all processes: the agent may have ended.
         let marks = Marks::of(&processes);
         for (value, process) in json.iter_mut().zip(&processes) {
             if let Value::Object(fields) = value {

@@ -1,4 +1,4 @@
-//! What is kept of sessions: `sessions --all`, `rename`, `tag`, `archive`.
+//! Session records: `sessions --all`, `rename`, `tag`, `archive`.
 
 use proxy_manager::{SessionFilter, SessionId, SessionRecord};
 use serde_json::Value;
@@ -12,7 +12,7 @@ use crate::{
     render, term,
 };
 
-/// Lists what is kept of the sessions that a filter fits.
+/// Lists the records of the sessions that match a filter.
 pub(super) async fn list(client: &Client, filter: &SessionFilter, as_json: bool) -> Result<(), Failure> {
     let records: Value = client.get(&format!("/v1/records{}", query(filter)?)).await?;
     if as_json {
@@ -27,7 +27,7 @@ pub(super) async fn list(client: &Client, filter: &SessionFilter, as_json: bool)
     term::out(render::records::render(&records, term::Style::stdout(), term::columns()))
 }
 
-/// `?status=suspended&tag=red`; nothing for all.
+/// Formats the filter as a query: `?status=suspended&tag=red`; empty for all.
 fn query(filter: &SessionFilter) -> Result<String, Problem> {
     let fields = serde_json::to_value(filter).map_err(|error| Problem::failed(format!("JSON: {error}")))?;
     let mut query = String::new();
@@ -43,19 +43,19 @@ fn query(filter: &SessionFilter) -> Result<String, Problem> {
     Ok(query)
 }
 
-/// Gives a session a name for people, or takes it away.
+/// Sets or removes a session's title.
 pub(super) async fn rename(client: &Client, args: RenameArgs, as_json: bool) -> Result<(), Failure> {
     let change = RecordChange { title: Some(args.title), ..RecordChange::default() };
     self::change(client, &args.id, &change, as_json).await
 }
 
-/// Gives a session labels, and takes some from it.
+/// Adds and removes labels of a session.
 pub(super) async fn tag(client: &Client, args: TagArgs, as_json: bool) -> Result<(), Failure> {
     let change = RecordChange { add_tags: args.add, remove_tags: args.remove, ..RecordChange::default() };
     self::change(client, &args.id, &change, as_json).await
 }
 
-/// Puts a session aside, or takes it out again.
+/// Archives a session, or restores it.
 pub(super) async fn archive(client: &Client, args: &ArchiveArgs, as_json: bool) -> Result<(), Failure> {
     let change = RecordChange { archived: Some(!args.undo), ..RecordChange::default() };
     self::change(client, &args.id, &change, as_json).await

@@ -1,4 +1,4 @@
-//! `run`: one turn of an agent in this terminal, or one after the other.
+//! Command `run`: one turn of an agent in this terminal, or several in sequence.
 
 mod chat;
 
@@ -77,49 +77,49 @@ pub(super) async fn run(child: Child, args: RunArgs, directory: Option<&Path>, a
     done
 }
 
-/// The session in this terminal.
+/// Session in this terminal.
 struct Foreground {
     manager: ProxyManager,
-    /// Its latest life that is known.
+    /// Handle of the latest known incarnation.
     session: SessionHandle,
     events: Subscription,
     /// Offset of the last event printed.
     seen: u64,
-    /// It has no processes any more, as the events say.
+    /// Set while the session has no processes, according to its events.
     rest: Option<Rest>,
-    /// It has used up a budget, or a time, that ends it.
+    /// Set once a budget or a time is used up that ends the session.
     ends: bool,
-    /// Whether its agent has turns.
+    /// True if the agent has turns.
     has_turns: bool,
-    /// Whether a prompt resumes it.
+    /// True if a prompt resumes the session.
     resumes: bool,
-    /// Whether it is resumed by itself after a crash.
+    /// True if the session is resumed by itself after a crash.
     restarts: bool,
     interrupts: Interrupts,
-    /// For the permission requests that nobody else answers.
+    /// Dialog for the permission requests that nobody else answers.
     asker: Asker,
     live: Option<Live>,
     outcome: Outcome,
 }
 
-/// How a session came to have no processes.
+/// Reason why a session has no processes.
 struct Rest {
     reason: EndReason,
-    /// Whether it is over; else it is suspended.
+    /// True if the session has ended; else it is suspended.
     is_end: bool,
 }
 
-/// Why there is nothing to wait for any more.
+/// Reason to stop waiting.
 enum Over {
     /// The turn, or the agent, is done.
     Done,
-    /// So the user says.
+    /// The user interrupted.
     Interrupted,
 }
 
 impl Foreground {
     async fn run(mut self, prompt: Prompt) -> Result<(), Failure> {
-        // One that was idle for too long by then is resumed.
+        // A session that was idle for too long by now is resumed.
         let turn = match self.manager.send_prompt(self.session.id(), prompt, PromptMode::Refuse).await {
             Ok(turn) => self.follow(turn).await,
             Err(error) if self.is_done(&error) => {
@@ -155,7 +155,7 @@ impl Foreground {
         }
     }
 
-    /// Prints events to the end of the turn, or of the session where the agent has no turns.
+    /// Prints events to the end of the turn, or of the session if the agent has no turns.
     async fn follow(&mut self, turn: Turn) -> Result<Over, Failure> {
         let has_turns = turn.number().is_some();
         let end = turn.wait();
@@ -191,20 +191,21 @@ impl Foreground {
         }
     }
 
-    /// Whether a call failed because a command was done before: what it said, and how it exited, count all the same.
+    /// Returns true if a call failed because a command ended before: its output and exit status count all the same.
     fn is_done(&self, error: &Error) -> bool {
         !self.has_turns && matches!(error, Error::Ended { .. } | Error::AgentDied { .. })
     }
 
-    /// The session ended by itself: well, if its agent exited with 0.
+    /// Judges a session that ended by itself: done, if its agent exited with 0.
     fn session_over(&self) -> Result<Over, Failure> {
         match &self.rest {
             Some(Rest { reason: EndReason::AgentExited(Some(ExitStatus::Code(0))), is_end: true }) => Ok(Over::Done),
-            // The first Ctrl-C is a SIGINT to an agent without turns: what it ends was interrupted, not broken.
+            // The first Ctrl-C is a SIGINT to an agent without turns: an end from that is an interruption, not a
+            // failure.
             Some(Rest { is_end: true, .. }) if self.interrupts.seen() => Ok(Over::Interrupted),
             Some(Rest { reason, is_end: true }) => {
                 let info = self.session.info();
-                // A home of its own goes with us.
+                // A home for the session alone is removed with it.
                 let conversation = info.native_session_id.filter(|_| info.home.is_none());
                 Err(over(reason, conversation.as_deref()).into())
             }
@@ -220,7 +221,7 @@ impl Foreground {
 
     async fn abort(&mut self) {
         let aborted = self.session.abort(AbortPolicy::LeaveProcesses).await;
-        // Who asked for JSON reads the events.
+        // With --json the events report this.
         let Some(live) = &mut self.live else { return };
         live.line_start();
         match aborted {
@@ -231,7 +232,7 @@ impl Foreground {
         }
     }
 
-    /// Prints what there is up to an offset, or to the end of the session.
+    /// Prints events up to an offset, or to the end of the session.
     async fn print_up_to(&mut self, last: u64) -> Result<(), Failure> {
         while self.seen < last {
             let mut batch = Vec::new();
@@ -243,7 +244,7 @@ impl Foreground {
         Ok(())
     }
 
-    /// Prints what there is up to the end of the session, if it has one: none was seen where the kill was not done in time.
+    /// Prints events up to the end of the session, if it has one: a kill that was not done in time leaves none.
     async fn print_rest(&mut self, killed: &proxy_manager::Result<Receipt>) -> Result<(), Failure> {
         match killed {
             Ok(_) | Err(Error::Survivors(_) | Error::Ended { .. }) => self.print_up_to(u64::MAX).await,
@@ -288,12 +289,12 @@ impl Foreground {
 
     fn suspended(&mut self, reason: &EndReason) {
         self.rest = Some(Rest { reason: reason.clone(), is_end: false });
-        // Who asked for JSON reads the events.
+        // With --json the events report this.
         let Some(live) = &mut self.live else { return };
         live.line_start();
         let why = if *reason == EndReason::Suspended { "it was idle".to_owned() } else { reason.to_string() };
         let next = match reason {
-            // As it was being resumed.
+            // Suspended while it was being resumed.
             EndReason::Failed(_) if self.resumes => "; the next prompt tries again",
             _ if self.resumes => "; the next prompt resumes it",
             EndReason::Suspended => "",
@@ -303,7 +304,7 @@ impl Foreground {
         term::note(Style::stderr().dim(format_args!("- suspended: {why}{next}")));
     }
 
-    /// Ends the session. One more Ctrl-C meanwhile ends the grace.
+    /// Ends the session. Another Ctrl-C meanwhile ends the grace.
     async fn kill(&mut self) -> proxy_manager::Result<Receipt> {
         let session = self.session.clone();
         let polite = session.kill(KillOptions::default());
@@ -314,7 +315,7 @@ impl Foreground {
         }
     }
 
-    /// The receipt: in full where the user asked for the kill, else in a line.
+    /// Reports the receipt: in full if the user requested the kill, else in a line.
     fn tell(&self, receipt: &Receipt, in_full: bool) {
         if self.live.is_none() {
             return;
@@ -328,7 +329,7 @@ impl Foreground {
     }
 }
 
-/// Why a session is over that nobody has ended, and what to do about it.
+/// Creates the problem for a session that ended without a request, with advice.
 fn over(reason: &EndReason, conversation: Option<&str>) -> Problem {
     let (kind, flags) = match reason {
         EndReason::LimitExceeded(_) => ("ended", "; see --limit and --on-limit"),

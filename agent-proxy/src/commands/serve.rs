@@ -1,4 +1,4 @@
-//! `serve`.
+//! Command `serve`.
 
 use proxy_manager::Child;
 

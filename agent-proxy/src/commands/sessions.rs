@@ -1,4 +1,4 @@
-//! `sessions`.
+//! Command `sessions`.
 
 use serde_json::Value;
 

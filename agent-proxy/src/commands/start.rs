@@ -1,4 +1,4 @@
-//! `start`.
+//! Command `start`.
 
 use proxy_manager::AgentSessionConfig;
 use serde_json::Value;

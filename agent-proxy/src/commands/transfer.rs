@@ -1,4 +1,4 @@
-//! `export` and `import`: a session's events as JSON lines.
+//! Commands `export` and `import`: a session's events as JSON lines.
 
 use std::{
     fs::File,
@@ -14,10 +14,10 @@ use crate::{
     term,
 };
 
-/// Writes what is kept of a session's events up to now.
+/// Writes a session's retained events up to now.
 pub(super) async fn export(client: &Client, args: &ExportArgs) -> Result<(), Failure> {
     let mut lines = client.get_lines(&format!("/v1/sessions/{}/events", args.id)).await?;
-    // Made only once there is something to write into it.
+    // Created only once there is something to write.
     let mut file = args.file.as_deref().map(create).transpose()?;
     while let Some(batch) = lines.next_batch().await? {
         match (&mut file, args.file.as_deref()) {
@@ -41,7 +41,7 @@ fn failed(path: &Path, error: &io::Error) -> Problem {
     Problem::failed(format!("writing {} failed: {error}", path.display()))
 }
 
-/// Has the daemon take in what an export wrote, and prints the session's id.
+/// Imports an exported file into the daemon, and prints the session's id.
 pub(super) async fn import(client: &Client, args: &ImportArgs, as_json: bool) -> Result<(), Failure> {
     let absolute = std::path::absolute(&args.file);
     let path = absolute.map_err(|error| Problem::usage(format!("{} is no path: {error}", args.file.display())))?;

@@ -1,4 +1,4 @@
-//! What is configured while the daemon runs.
+//! Configuration while the daemon runs.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,7 +6,7 @@ use proxy_manager::ProxyManager;
 
 use crate::{configuration::Configuration, problem::Problem};
 
-/// The configuration that the manager has.
+/// Configuration that the manager uses.
 #[derive(Clone, Debug)]
 pub(super) struct Configured(Arc<Mutex<Configuration>>);
 
@@ -15,10 +15,11 @@ impl Configured {
         Self(Arc::new(Mutex::new(configuration)))
     }
 
-    /// Gives the manager what was changed since it was read. Blocks for some looks at files.
+    /// Passes changes of the configuration files to the manager. Blocks for a few file accesses.
     ///
     /// # Errors
-    /// As [`Configuration::read`]: the manager keeps what it has, and this fails until the files make sense.
+    /// Same as [`Configuration::read`]: the manager keeps its configuration, and this fails until the files are
+    /// valid.
     pub(super) fn refresh(&self, manager: &ProxyManager) -> Result<(), Problem> {
         let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !current.has_changed() {
@@ -30,7 +31,7 @@ impl Configured {
         })?;
         let models = changed.usable_models();
         manager.configure(changed.catalog.clone(), changed.profiles.clone(), models);
-        tracing::info!("the configuration was changed: read again");
+        tracing::info!("reloaded the changed configuration");
         *current = changed;
         Ok(())
     }

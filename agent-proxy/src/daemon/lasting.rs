@@ -23,7 +23,7 @@ use crate::{
     problem::Problem,
 };
 
-/// They are part of the daemon's.
+/// Returns these routes, for the daemon's router.
 pub(super) fn routes() -> Router<Daemon> {
     Router::new()
         .route("/v1/sessions/{id}/suspend", post(suspend))
@@ -129,7 +129,7 @@ async fn import(
     Ok(Json(ImportAnswer { session_id: session, first: offset(first), last: offset(last) }))
 }
 
-/// A file; what could keep its reader waiting is none.
+/// Opens a regular file; refuses anything that could block its reader.
 fn open(path: &std::path::Path) -> Answer<File> {
     let failed = |what: String| Problem::usage(format!("opening {} failed: {what}", path.display()));
     let found = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! The daemon: a manager behind HTTP + JSON on a local socket.
+//! Daemon: a manager behind HTTP + JSON on a local socket.
 
 mod bounds;
 mod configured;
@@ -33,10 +33,11 @@ const SIGXFSZ: i32 = nix::sys::signal::Signal::SIGXFSZ as i32;
 /// How long connections may finish after the last session has ended.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Runs the daemon until SIGTERM (running turns may finish) or SIGINT, then ends every session and prints how.
+/// Runs the daemon until SIGTERM (running turns may finish) or SIGINT, then ends all sessions and prints the
+/// results.
 ///
 /// # Errors
-/// When the socket cannot be had, the manager does not start, or something survived the end.
+/// When the socket is not available, the manager does not start, or a process survived the end.
 pub(crate) async fn serve(
     child: Child,
     args: ServeArgs,
@@ -45,7 +46,7 @@ pub(crate) async fn serve(
     as_json: bool,
 ) -> Result<(), Failure> {
     let (listener, names) = socket::bind(socket)?;
-    // Before anyone is told that we are there: a signal must find its handler.
+    // Install the handlers before the daemon is announced: a signal must find its handler.
     let mut terminate = handler(SignalKind::terminate())?;
     let mut interrupt = handler(SignalKind::interrupt())?;
     // Of limits that a process of the same user has lowered (prlimit): a write that fails is an error, and no death.
@@ -88,14 +89,14 @@ pub(crate) async fn serve(
             manager.shutdown().await
         }
     };
-    // The streams of all sessions have ended with them; what still talks gets a moment.
+    // The streams of all sessions have ended with them; other connections get a moment to finish.
     stop.send_replace(());
     let _ = tokio::time::timeout(LINGER, server).await;
     drop(names);
     report(&receipts, as_json)
 }
 
-/// Says what is still waited for.
+/// Reports the turns that are still running.
 fn tell(progress: DrainProgress, longest: Duration, as_json: bool) {
     let DrainProgress { turns, .. } = progress;
     if turns > 0 && !as_json {
@@ -114,7 +115,7 @@ fn absolute(directory: PathBuf) -> Result<PathBuf, Problem> {
         .map_err(|error| Problem::usage(format!("{} is no path: {error}", directory.display())))
 }
 
-/// Says where we listen, what was found of sessions whose supervisors had all died, and which outlived an earlier daemon.
+/// Announces the socket, the sessions recovered after the death of all their supervisors, and the reattached ones.
 fn announce(socket: &crate::socket_path::SocketPath, manager: &ProxyManager, as_json: bool) -> Result<(), Failure> {
     let (recovered, reattached) = (manager.recovered(), manager.reattached());
     let said = if as_json {
@@ -132,13 +133,13 @@ fn announce(socket: &crate::socket_path::SocketPath, manager: &ProxyManager, as_
         term::line(format_args!("listening on {}", socket.path.display()))
     };
     match said {
-        // Nobody listens to us; the daemon serves others.
+        // Nobody reads our output; the daemon serves clients all the same.
         Err(Failure::Closed) => Ok(()),
         said => said,
     }
 }
 
-/// Prints one line a session, and fails if something survived.
+/// Prints one line for each session, and fails if a process survived.
 fn report(receipts: &[Receipt], as_json: bool) -> Result<(), Failure> {
     let said = if as_json { term::json(&receipts) } else { term::out(render::receipt::summaries(receipts)) };
     if let Some(survivors) = receipts.iter().find(|receipt| !receipt.is_empty()) {

@@ -1,8 +1,9 @@
-//! Who may talk to the daemon: whoever reaches its socket, except the processes of its own sessions. An agent that
-//! could would be its own manager.
+//! Admission of clients: everybody who reaches the daemon's socket, except the processes of its own sessions. An
+//! agent with access would be its own manager.
 //!
-//! A connection carries the pid of the process that made it. Whatever a session starts stays below the fork server, so
-//! the parents of that process tell. One that is gone, or whose parents cannot be read, is refused too.
+//! A connection has the pid of the process that made it. Everything that a session starts stays below the fork
+//! server, so the ancestors of that process decide. A process that is gone, or whose ancestors cannot be read, is
+//! refused too.
 
 use std::{
     fmt, io,
@@ -25,13 +26,14 @@ use tokio::{
 
 use crate::problem::Problem;
 
-/// Refused clients that are told so at once. More are cut off without a word: a session must not use up descriptors.
+/// Number of refused clients that get an answer concurrently. Others are disconnected silently: a session must not
+/// use up descriptors.
 const MAX_TOLD: usize = 16;
 
-/// How long a refused client may take to listen.
+/// Longest time to send a refused client its answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Longest head of a request from a client that is refused.
+/// Longest request head read from a refused client.
 const MAX_HEAD: usize = 16 * 1024;
 
 /// The fork servers of now: one that dies is replaced.
@@ -56,13 +58,13 @@ impl Guard {
         Self { fork_servers: Arc::new(fork_servers), told: refusals() }
     }
 
-    /// Hands the connection back if whoever made it may talk to us; else tells it why not, and closes it.
+    /// Returns the connection if its client is admitted; else answers with the reason, and closes it.
     pub(super) fn admit(&self, stream: Stream) -> Option<Stream> {
         let judged = peer(&stream).and_then(|peer| {
             if registry::is_below(peer.pid, &(self.fork_servers)())? {
                 return Err(format!("your process {} belongs to one of this daemon's own sessions", peer.pid));
             }
-            // As long as it was there its number was nobody else's.
+            // The pid cannot have been recycled while the process existed.
             peer.is_still_there()
         });
         let why = match judged {
@@ -107,7 +109,7 @@ pub(super) fn refuse(refusals: &Arc<Semaphore>, stream: Stream, problem: Problem
 /// Who made a connection.
 struct Peer {
     pid: Pid,
-    /// The process itself, where the kernel hands it out (Linux 6.5).
+    /// Pidfd of the process, if the kernel provides it (Linux 6.5).
     process: Option<OwnedFd>,
 }
 
@@ -123,13 +125,13 @@ impl Peer {
 
 fn peer(stream: &Stream) -> Result<Peer, String> {
     let pid = stream.peer_creds().map(|peer| peer.pid().and_then(|pid| Pid::try_from(pid).ok()));
-    // 0 is a process of another PID namespace.
+    // Pid 0 is a process of another PID namespace.
     let pid = pid.ok().flatten().filter(|pid| *pid != 0);
     let pid = pid.ok_or_else(|| "the kernel does not say which process you are".to_owned())?;
     let Stream::UdSocket(socket) = stream;
     match getsockopt(socket, sockopt::PeerPidfd) {
         Ok(process) => Ok(Peer { pid, process: Some(process) }),
-        // Of kernels before that.
+        // Older kernels.
         Err(Errno::ENOPROTOOPT) => Ok(Peer { pid, process: None }),
         Err(error) => Err(format!("your process {pid} is gone, or cannot be seen ({error})")),
     }
@@ -154,7 +156,7 @@ async fn tell(mut stream: Stream, problem: &Problem) -> io::Result<()> {
     stream.write_all(answer.as_bytes()).await?;
     let Stream::UdSocket(socket) = &stream;
     rustix::net::shutdown(socket, rustix::net::Shutdown::Write)?;
-    // A close with something unread would be a reset, which can overtake the answer.
+    // A close with unread data would be a reset, which can overtake the answer.
     while stream.read(&mut [0; 4096]).await? > 0 {}
     Ok(())
 }
@@ -169,7 +171,7 @@ mod tests {
 
     use super::*;
 
-    /// A listener whose clients are all refused: the tests' own process stands for the fork server.
+    /// Listener that refuses all clients: the tests' own process plays the fork server.
     struct Refusing {
         path: std::path::PathBuf,
         listener: Listener,
@@ -185,7 +187,7 @@ mod tests {
             Self { path, listener, guard: Guard::new(move || vec![ourselves]) }
         }
 
-        /// A client's end of a connection that was refused.
+        /// Returns a client's end of a refused connection.
         async fn connect(&self) -> Stream {
             let name = self.path.as_path().to_fs_name::<GenericFilePath>().expect("a name");
             let (client, server) = tokio::join!(Stream::connect(name), self.listener.accept());
@@ -223,7 +225,7 @@ mod tests {
         let (_client, server) = tokio::join!(Stream::connect(name), refusing.listener.accept());
         let mut peer = peer(&server.expect("accepted")).expect("this process");
         assert_eq!((peer.pid, peer.is_still_there()), (std::process::id(), Ok(())));
-        // As if its number had become another's meanwhile.
+        // Simulates that the pid was recycled meanwhile.
         peer.pid += 1;
         assert_eq!(peer.is_still_there().is_err(), peer.process.is_some());
     }

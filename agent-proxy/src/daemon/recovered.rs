@@ -1,4 +1,4 @@
-//! What a daemon found of sessions whose supervisors had all died before them.
+//! Report on sessions whose supervisors had all died before this daemon.
 
 use proxy_manager::{Recovered, Recovery};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::{
     term::{Style, printable},
 };
 
-/// One line for people.
+/// Formats one line for people.
 pub(super) fn line(found: &Recovered, style: Style) -> String {
     let what = match &found.session_id {
         Some(id) => format!("session {id}"),
@@ -36,7 +36,7 @@ pub(super) fn line(found: &Recovered, style: Style) -> String {
     format!("recovered {what}: {outcome}{supervisors}")
 }
 
-/// The same as JSON: `{"sessionId","found","empty","receipt","ended","left","failure","supervisors"}`.
+/// Formats the same as JSON: `{"sessionId","found","empty","receipt","ended","left","failure","supervisors"}`.
 pub(super) fn json(found: &Recovered) -> Value {
     let mut value = json!({
         "sessionId": found.session_id,

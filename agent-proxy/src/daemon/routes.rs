@@ -1,4 +1,4 @@
-//! The routes, all under `/v1`. Every error is a problem object (RFC 9457).
+//! Routes of the daemon, all under `/v1`. Every error is a problem object (RFC 9457).
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ impl IntoResponse for Problem {
     }
 }
 
-/// What the routes are about.
+/// State of the routes.
 #[derive(Clone, Debug)]
 pub(super) struct Daemon {
     pub(super) manager: ProxyManager,
@@ -58,7 +58,7 @@ impl FromRef<Daemon> for ProxyManager {
     }
 }
 
-/// Every route.
+/// Builds the router of all routes.
 pub(super) fn router(daemon: Daemon) -> Router {
     Router::new()
         .route("/v1/health", get(health))
@@ -90,7 +90,7 @@ pub(super) fn session_id(id: &str) -> Answer<SessionId> {
     id.parse().map_err(|error: ipc_protocol::InvalidId| Problem::usage(error.to_string()))
 }
 
-/// A request's body as JSON; an empty one counts as `{}`.
+/// Parses a request's body as JSON; an empty one counts as `{}`.
 pub(super) fn parse<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Answer<T> {
     let body = body.map_err(|error| {
         let kind = if error.status() == StatusCode::PAYLOAD_TOO_LARGE { "body-too-large" } else { "usage" };
@@ -122,7 +122,7 @@ fn is_ended(session: &SessionInfo) -> bool {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 struct Listing {
-    /// Whether to say what the processes of each take now.
+    /// True to report what the processes of each session use now.
     process_use: bool,
 }
 
@@ -151,7 +151,7 @@ async fn delete(State(manager): State<ProxyManager>, Path(id): Path<String>) -> 
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The body is an [`Operation`]: `"compact"`, `{"setModel":{"model":"M"}}`; the answer is the agent's.
+/// Performs the [`Operation`] in the body: `"compact"`, `{"setModel":{"model":"M"}}`. The answer is the agent's.
 async fn operate(
     State(manager): State<ProxyManager>,
     Path(id): Path<String>,
@@ -173,9 +173,9 @@ async fn processes(State(manager): State<ProxyManager>, Path(id): Path<String>) 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Range {
-    /// Only events after this offset.
+    /// Offset after which events are sent.
     from: u64,
-    /// Go on to the end of the session; else end with the last event there is.
+    /// True to continue to the end of the session; else the response ends with the last existing event.
     follow: bool,
 }
 
@@ -188,7 +188,7 @@ async fn events(
     let id = session_id(&id)?;
     let until = match manager.session(&id) {
         Ok(session) => (!follow).then(|| session.info().last_offset),
-        // One of an earlier daemon has an end, or is nobody's.
+        // A session of an earlier daemon has an end, or does not exist.
         Err(_) => None,
     };
     Ok(stream::events(manager.subscribe_from(&id, from)?, until, from))
@@ -198,7 +198,7 @@ async fn events(
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Positions {
-    /// Only events after this position.
+    /// Position after which events are sent.
     from: u64,
 }
 
@@ -218,7 +218,7 @@ async fn prompt(
     let request: PromptRequest = parse(body)?;
     let id = session_id(&id)?;
     let (mode, wait, prompt) = (request.mode, request.wait, request.prompt());
-    // It may resume the session, which is not to be left half-way.
+    // The prompt may resume the session, which must not be left half done.
     if wait {
         let turn = to_the_end(async move { TurnStream::resuming(&manager, &id, prompt, mode).await }).await?;
         return Ok(stream::turn(turn));
@@ -227,8 +227,8 @@ async fn prompt(
     Ok((StatusCode::ACCEPTED, Json(Accepted { turn: turn.number() })).into_response())
 }
 
-/// Waits for the answer, or tells of it as it grows. The turn goes on if the client leaves. Of the body's fields `wait` means
-/// nothing here.
+/// Waits for the answer, or streams it as it grows. The turn continues if the client leaves. The body's field
+/// `wait` is ignored here.
 async fn ask(
     State(manager): State<ProxyManager>,
     Path(id): Path<String>,
@@ -266,7 +266,7 @@ async fn abort(
     })
 }
 
-/// Runs a kill, or whatever else a client that leaves must not stop half-way, in a task of its own.
+/// Runs a kill, or other work that must not stop half-way when its client leaves, in a task of its own.
 pub(super) async fn to_the_end<T: Send + 'static>(
     work: impl Future<Output = proxy_manager::Result<T>> + Send + 'static,
 ) -> Answer<T> {

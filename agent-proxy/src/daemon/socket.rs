@@ -1,7 +1,7 @@
-//! The daemon's socket: a name that only its owner can reach, and that no second daemon can take.
+//! Socket of the daemon, with a name that only its owner can reach and no second daemon can take.
 //!
-//! The directory is ours and 0700, the socket 0600 from its first moment. A lock file beside it is held for as long as
-//! the daemon lives, so whoever has the lock may remove a socket that a killed daemon left behind.
+//! The directory is ours and 0700, the socket 0600 from its first moment. A lock file beside it is held as long as
+//! the daemon lives, so the holder of the lock may remove a socket that a killed daemon left behind.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, Permissions},
@@ -24,22 +24,22 @@ use nix::fcntl::{Flock, FlockArg};
 use super::peers::Guard;
 use crate::{problem::Problem, socket_path::SocketPath, term};
 
-/// The listening end.
+/// Listening end of the socket.
 #[derive(Debug)]
 pub(crate) struct Bound {
     listener: Listener,
-    /// Turns processes of our own sessions away.
+    /// Guard that refuses processes of our own sessions.
     guard: Option<Guard>,
 }
 
 impl Bound {
-    /// With `guard` every client is looked at.
+    /// Sets the guard, which checks every client.
     pub(super) fn guarded(self, guard: Option<Guard>) -> Self {
         Self { guard, ..self }
     }
 }
 
-/// The names in the file system. Dropping it removes them; the socket's goes first, while the lock is still held.
+/// Names in the file system. Dropping it removes them; the socket's goes first, while the lock is still held.
 #[derive(Debug)]
 pub(crate) struct Names {
     socket: PathBuf,
@@ -54,10 +54,10 @@ impl Drop for Names {
     }
 }
 
-/// Binds the socket. The names are to be kept until the daemon ends.
+/// Binds the socket. Keep the names until the daemon ends.
 ///
 /// # Errors
-/// `daemon-running` when another daemon has the name; `unusable-socket` when the path cannot be had safely.
+/// `daemon-running` when another daemon has the name; `unusable-socket` when the path cannot be used safely.
 pub(crate) fn bind(socket: &SocketPath) -> Result<(Bound, Names), Problem> {
     if let Some(why) = socket.unusable() {
         return Err(Problem::new("unusable-socket", why));
@@ -69,7 +69,7 @@ pub(crate) fn bind(socket: &SocketPath) -> Result<(Bound, Names), Problem> {
     let name = path.as_path().to_fs_name::<GenericFilePath>().map_err(|e| unusable(path, "name", &e))?;
     let listener = ListenerOptions::new()
         .name(name)
-        // Set before the name appears: there is no moment in which others can connect.
+        // Set before the name appears, so that others can never connect.
         .mode(0o600)
         // interprocess would unlink the name without our lock.
         .reclaim_name(false)
@@ -95,7 +95,7 @@ impl axum::serve::Listener for Bound {
                     }
                 }
                 Err(error) => {
-                    // Out of descriptors, or a client that is gone already: neither ends the daemon.
+                    // Out of descriptors, or the client is gone already: neither ends the daemon.
                     tracing::warn!(%error, "accept failed");
                     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
                 }
@@ -112,12 +112,12 @@ fn unusable(path: &Path, verb: &str, error: &io::Error) -> Problem {
     Problem::new("unusable-socket", format!("cannot {verb} {}: {error}", path.display()))
 }
 
-/// Creates the directory (0700), or checks the one that is there.
+/// Creates the directory (0700), or checks an existing one.
 fn prepare_directory(socket: &SocketPath) -> Result<(), Problem> {
     let directory = socket.directory();
     let created = DirBuilder::new().recursive(true).mode(0o700).create(directory);
     created.map_err(|error| unusable(directory, "create", &error))?;
-    // At our own place a link is somebody's trap; a path that was asked for may well go through one.
+    // A link at our default location is a trap; a path that the user named may go through one.
     let found = if socket.default_place { fs::symlink_metadata(directory) } else { fs::metadata(directory) };
     let found = found.map_err(|error| unusable(directory, "look at", &error))?;
     match check_directory(&found, nix::unistd::geteuid().as_raw(), socket.default_place) {
@@ -139,16 +139,16 @@ fn prepare_directory(socket: &SocketPath) -> Result<(), Problem> {
     }
 }
 
-/// What the directory's owner and mode mean.
+/// Judgement of the directory's owner and mode.
 #[derive(Debug, PartialEq)]
 enum Access {
-    /// 0700, ours.
+    /// The directory is ours and 0700.
     Private,
-    /// Ours alone by its name, but open: it is to be closed.
+    /// The directory is ours alone by its name, but open to others: close it.
     Close,
-    /// Ours, and others may look into it, which does no harm to a socket that is 0600.
+    /// The directory is ours, and others may read it, which does no harm to a socket that is 0600.
     Readable(u32),
-    /// Somebody else could put another socket in place of ours.
+    /// Another user could replace the socket.
     Refused(&'static str),
 }
 
@@ -174,7 +174,7 @@ fn take_lock(socket: &Path) -> Result<(PathBuf, Flock<File>), Problem> {
     let mut name = socket.as_os_str().to_owned();
     name.push(".lock");
     let path = PathBuf::from(name);
-    // A daemon that ends unlinks its lock file: what we locked may be that, and no longer the one others see.
+    // A daemon that ends unlinks its lock file: the locked file may be that one, and no longer the visible one.
     for _ in 0..100 {
         let file = OpenOptions::new()
             .write(true)
@@ -204,7 +204,7 @@ fn running(socket: &Path) -> Problem {
     )
 }
 
-/// Removes the socket of a daemon that was killed. Called with the lock held.
+/// Removes the socket of a killed daemon. Call it with the lock held.
 fn remove_stale(path: &Path) -> Result<(), Problem> {
     let found = match fs::symlink_metadata(path) {
         Ok(found) => found,
@@ -217,10 +217,10 @@ fn remove_stale(path: &Path) -> Result<(), Problem> {
             format!("{} is there and is no socket: remove it, or give --socket another path", path.display()),
         ));
     }
-    // Something that does not know our lock may listen there. Only a refused connection means that nobody does.
+    // A program that ignores our lock may listen there. Only a refused connection proves that nobody does.
     match probe(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            tracing::info!(path = %path.display(), "removing the socket that a killed daemon left");
+            tracing::info!(path = %path.display(), "removing the stale socket of a killed daemon");
             fs::remove_file(path).map_err(|error| unusable(path, "remove the stale socket", &error))
         }
         Ok(()) | Err(_) => Err(running(path)),
@@ -229,7 +229,7 @@ fn remove_stale(path: &Path) -> Result<(), Problem> {
 
 fn probe(path: &Path) -> io::Result<()> {
     let name = path.to_fs_name::<GenericFilePath>()?;
-    // Unbounded would hang on a listener whose backlog is full.
+    // Unbounded waiting would hang on a listener with a full backlog.
     ConnectOptions::new().name(name).wait_mode(ConnectWaitMode::Deferred).connect_sync().map(drop)
 }
 

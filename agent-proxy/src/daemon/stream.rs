@@ -20,16 +20,16 @@ use crate::{
     problem::Problem,
 };
 
-/// Chunks that wait for a slow client. Behind them the subscription waits, which holds up nobody.
+/// Number of chunks that wait for a slow client. Behind them the subscription waits, which delays nobody else.
 const CHUNKS: usize = 4;
 
-/// Events of all sessions that are read at once.
+/// Number of events of all sessions read at once.
 const PAGE: usize = 1024;
 
-/// Where a task writes the body. A failed send means that the client has gone.
+/// Channel for a task that writes the body. A failed send means that the client has left.
 type Sender = mpsc::Sender<Bytes>;
 
-/// Events of a session after some offset: up to `until`, or to the session's end.
+/// Streams the events of a session after offset `from`: up to `until`, or to the session's end.
 pub(super) fn events(mut subscription: Subscription, until: Option<u64>, from: u64) -> Response {
     let (sender, response) = response();
     tokio::spawn(async move {
@@ -38,7 +38,7 @@ pub(super) fn events(mut subscription: Subscription, until: Option<u64>, from: u
         while until.is_none_or(|until| seen < until) {
             let more = tokio::select! {
                 more = subscription.next_batch(&mut batch) => more,
-                // Without this a client that left while nothing happens would keep the task.
+                // Ends the task of a client that left while nothing happens.
                 () = sender.closed() => false,
             };
             if !more {
@@ -47,7 +47,7 @@ pub(super) fn events(mut subscription: Subscription, until: Option<u64>, from: u
             if let Some(until) = until {
                 batch.retain(|envelope| envelope.offset <= until);
             }
-            // What came after `until` is not asked for, but ends the loop.
+            // Events after `until` were dropped above; they only end the loop.
             seen = batch.last().map_or(u64::MAX, |envelope| envelope.offset);
             if sender.send(lines(&batch)).await.is_err() {
                 break;
@@ -58,8 +58,8 @@ pub(super) fn events(mut subscription: Subscription, until: Option<u64>, from: u
     response
 }
 
-/// Events of all sessions together after some position, to the last one there is; if it does not come to that, a problem is the
-/// last line.
+/// Streams the events of all sessions after position `from`, to the last one that exists. After an error a problem
+/// is the last line.
 pub(super) async fn all_events(manager: ProxyManager, from: u64) -> Result<Response, Problem> {
     let mut page = manager.read_all(from, PAGE).await?;
     let (sender, response) = response();
@@ -72,7 +72,7 @@ pub(super) async fn all_events(manager: ProxyManager, from: u64) -> Result<Respo
             page = match manager.read_all(from, PAGE).await {
                 Ok(page) => page,
                 Err(error) => {
-                    // It fails for a client that has left.
+                    // Fails for a client that has left.
                     let _ = sender.send(problem_line(&Problem::from(error))).await;
                     return;
                 }
@@ -82,7 +82,7 @@ pub(super) async fn all_events(manager: ProxyManager, from: u64) -> Result<Respo
     Ok(response)
 }
 
-/// Events of one turn, to its end; if it did not end well, a problem is the last line.
+/// Streams the events of one turn, to its end; if that is an error, a problem is the last line.
 pub(super) fn turn(mut turn: TurnStream) -> Response {
     let (sender, response) = response();
     tokio::spawn(async move {
@@ -104,7 +104,8 @@ pub(super) fn turn(mut turn: TurnStream) -> Response {
     response
 }
 
-/// What a stream handler is told of one answer; how it went is the last line. The turn goes on if the client leaves.
+/// Streams the calls of a stream handler for one answer; its result is the last line. The turn continues if the
+/// client leaves.
 pub(super) fn calls(session: SessionHandle, prompt: Prompt, options: StreamOptions) -> Response {
     let (sender, response) = response();
     tokio::spawn(async move {
@@ -118,14 +119,15 @@ pub(super) fn calls(session: SessionHandle, prompt: Prompt, options: StreamOptio
     response
 }
 
-/// Sends each call as a line. The last one is not sent here: a client that is too slow for the others gets it all the same.
+/// Stream handler that sends each call as a line. The last line is sent elsewhere: a client that is too slow for
+/// the others gets it all the same.
 struct Calls(Sender);
 
 impl Calls {
     async fn line(&mut self, line: &Value) {
         let mut text = serde_json::to_vec(line).unwrap_or_default();
         text.push(b'\n');
-        // It fails for a client that has left.
+        // Fails for a client that has left.
         let _ = self.0.send(text.into()).await;
     }
 }
@@ -156,7 +158,7 @@ fn lines(envelopes: &[Arc<Envelope>]) -> Bytes {
     text.into()
 }
 
-/// The same, each with its position among those of all sessions.
+/// Formats the lines with each event's position among those of all sessions.
 fn positioned(page: &[(u64, Arc<Envelope>)]) -> Bytes {
     let mut text = Vec::with_capacity(page.len() * 256);
     page.iter().for_each(|(position, envelope)| line(&mut text, envelope, Some(*position)));
@@ -172,7 +174,7 @@ fn line(text: &mut Vec<u8>, envelope: &Envelope, position: Option<u64>) {
     });
     match written {
         Ok(()) => text.push(b'\n'),
-        Err(error) => tracing::error!(%error, offset = envelope.offset, "an event has no JSON"),
+        Err(error) => tracing::error!(%error, offset = envelope.offset, "failed to convert an event to JSON"),
     }
 }
 
@@ -182,7 +184,7 @@ fn problem_line(problem: &Problem) -> Bytes {
     text.into()
 }
 
-/// The receiving end as a body.
+/// Receiving end of the channel, as a body.
 struct Chunks(mpsc::Receiver<Bytes>);
 
 impl hyper::body::Body for Chunks {

@@ -1,4 +1,4 @@
-//! What this system offers, found out by trying it.
+//! Features of this system, tested by use.
 
 mod sessions;
 mod system;
@@ -10,31 +10,31 @@ use serde::Serialize;
 
 use crate::{api::Health, client::Client, socket_path::SocketPath};
 
-/// How a check came out.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Verdict {
-    /// It is there.
+    /// The feature is available.
     Ok,
-    /// It is not there, and nothing depends on it.
+    /// The feature is missing, and nothing depends on it.
     Note,
-    /// It is not there, and should be.
+    /// The feature is missing, and should be there.
     Missing,
 }
 
-/// One thing that was tried.
+/// Check of one feature.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Check {
-    /// What.
+    /// Name of the feature.
     pub(crate) name: &'static str,
-    /// How it came out.
+    /// Result of the check.
     pub(crate) verdict: Verdict,
-    /// Whether no session can run without it.
+    /// True if no session can run without the feature.
     pub(crate) needed: bool,
-    /// What was found.
+    /// Finding of the check.
     pub(crate) found: String,
-    /// What to do, if anything.
+    /// Advice, if there is any.
     pub(crate) advice: Option<String>,
 }
 
@@ -56,12 +56,12 @@ impl Check {
     }
 }
 
-/// Whether sessions can run, contained by layer A.
+/// Returns true if sessions can run, contained by layer A.
 pub(crate) fn baseline_is_usable(checks: &[Check]) -> bool {
     checks.iter().all(|check| !check.needed || check.verdict == Verdict::Ok)
 }
 
-/// Tries everything. Starts and ends some sessions; leaves nothing.
+/// Runs all checks. Starts and ends some sessions; leaves nothing.
 pub(crate) async fn examine(child: Child, socket: &SocketPath, directory: Option<&Path>) -> Vec<Check> {
     let mut checks = system::before();
     checks.extend(sessions::examine(child).await);

@@ -1,4 +1,4 @@
-//! What is tried with real sessions of `cat`: each layer, who sees processes, each limit, each hardening measure.
+//! Checks with real sessions of `cat`: each layer, the observers, each limit, each hardening measure.
 
 use std::{
     fs,
@@ -13,13 +13,13 @@ use proxy_manager::{
 use super::Check;
 use crate::{environment, render};
 
-/// How long each session may take, from its start to its proof.
+/// Longest time for each session, from its start to its proof.
 const DEADLINE: Duration = Duration::from_secs(15);
 
-/// The session that shows that the baseline can be had.
+/// Name of the check that the baseline works.
 const BASELINE: &str = "test session";
 
-/// Tries everything that takes a manager.
+/// Runs all checks that need a manager.
 pub(super) async fn examine(child: Child) -> Vec<Check> {
     let begin = Instant::now();
     let manager = match ProxyManager::builder(child).base_env(environment::base()).build().await {
@@ -57,14 +57,14 @@ fn with(containment: Containment) -> AgentSessionConfig {
     }
 }
 
-/// What a session of `cat` showed.
+/// Findings in a session of `cat`.
 #[derive(Debug)]
 struct Tried {
     ready: Duration,
     measures: Measures,
-    /// Whether the agent could gain no privileges: `NoNewPrivs` of its `/proc/PID/status`.
+    /// True if the agent can gain no privileges: `NoNewPrivs` of its `/proc/PID/status`.
     no_new_privs: Option<bool>,
-    /// Whether a crash of the agent could leave a core file: its `/proc/PID/limits`.
+    /// True if a crash of the agent can leave a core file: its `/proc/PID/limits`.
     core_dumps: Option<bool>,
     receipt: Receipt,
 }
@@ -107,7 +107,7 @@ fn no_new_privs(pid: u32) -> Option<bool> {
 fn core_dumps(pid: u32) -> Option<bool> {
     let limits = fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max core file size"))?;
-    // Soft and hard.
+    // Soft and hard limit.
     Some(line.split_whitespace().take(2).any(|limit| limit != "0"))
 }
 
@@ -144,7 +144,7 @@ async fn layers(manager: &ProxyManager, found: &Capabilities, baseline: &Result<
     vec![baseline, cgroup, strict]
 }
 
-/// A layer that should be there, tried.
+/// Checks a layer that should be available.
 async fn layer(manager: &ProxyManager, name: &'static str, containment: Containment, found: &str) -> Check {
     let layer =
         if containment == Containment::Strict { ipc_protocol::Layer::Strict } else { ipc_protocol::Layer::Cgroup };
@@ -169,7 +169,7 @@ fn unavailable(name: &'static str, why: &Unavailable) -> Check {
     Check::missing(name, format!("{}: {}", why.what, why.why), why.advice.clone())
 }
 
-/// Who sees processes come and go.
+/// Checks the observers of processes.
 async fn observers(baseline: &Result<Tried, Error>) -> Vec<Check> {
     const CONNECTOR: &str = "observer connector";
     let polling = Check::ok(
@@ -208,7 +208,7 @@ fn controllers(found: &Capabilities) -> Vec<Check> {
         .collect()
 }
 
-/// Tries each kind of limit, with values that nothing passes, and says what would enforce it.
+/// Checks each kind of limit, with values that nothing passes, and reports its form of enforcement.
 async fn limits(manager: &ProxyManager) -> Vec<Check> {
     const HOUR: u64 = 3_600_000;
     let limits = Limits {
@@ -258,7 +258,7 @@ fn limit_name(kind: LimitKind) -> &'static str {
 fn enforced(kind: LimitKind, form: LimitForm, observer: Observer) -> &'static str {
     match (form, kind, observer) {
         (LimitForm::Cgroup, ..) => "cgroup controller: the kernel, for the whole session",
-        // Whom the kernel ends for it is known from the connector alone, unless the proxy reaps it.
+        // Without the connector the process that the kernel ends is unknown, unless the proxy reaps it.
         (LimitForm::Rlimit, LimitKind::FileSize, Observer::Polling) => {
             "rlimit: the kernel, for each process; without the connector a file at its limit is noticed, and the action \
              taken, only while it is open"
@@ -269,7 +269,7 @@ fn enforced(kind: LimitKind, form: LimitForm, observer: Observer) -> &'static st
     }
 }
 
-/// What protects everybody else from an agent.
+/// Checks the protection of everything else from an agent.
 async fn hardening(manager: &ProxyManager) -> Vec<Check> {
     let plain = Tried::new(manager, with(Containment::Baseline)).await;
     let hardening = Hardening { landlock: Some(true), ..Hardening::default() };

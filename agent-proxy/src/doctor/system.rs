@@ -1,4 +1,4 @@
-//! What can be tried without a session.
+//! Checks that need no session.
 
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
@@ -22,15 +22,15 @@ use crate::{
     socket_path::SocketPath,
 };
 
-/// Descriptors per session in the host, roughly: what the advice about the limit counts with.
+/// Approximate number of descriptors per session in the host, for the advice on the limit.
 const FDS_PER_SESSION: u64 = 4;
 
-/// What sessions stand on.
+/// Checks the requirements of sessions.
 pub(super) fn before() -> Vec<Check> {
     vec![kernel(), pidfd(), subreaper(), children()]
 }
 
-/// What there is beside sessions.
+/// Checks everything besides sessions.
 pub(super) fn after(socket: &SocketPath, directory: Option<&Path>) -> Vec<Check> {
     let mut checks = vec![descriptors(), pids(), socket_directory(socket)];
     checks.extend(agents(directory));
@@ -66,7 +66,7 @@ fn pidfd() -> Check {
     }
 }
 
-/// Sets the flag in this process and puts it back: nothing was started, so nothing can be adopted meanwhile.
+/// Sets the flag in this process and restores it: nothing was started, so nothing can be adopted meanwhile.
 fn subreaper() -> Check {
     const NAME: &str = "subreaper";
     let before = prctl::get_child_subreaper();
@@ -133,7 +133,7 @@ fn socket_directory(socket: &SocketPath) -> Check {
     let found = match fs::metadata(directory) {
         Ok(found) => found,
         Err(_) => {
-            // `serve` will create it in the nearest one that is there.
+            // `serve` will create it in the nearest existing directory.
             let parent = directory.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
             let trial = parent.join(format!(".agent-proxy-doctor-{}", std::process::id()));
             return match fs::create_dir(&trial).and_then(|()| fs::remove_dir(&trial)) {

@@ -1,4 +1,4 @@
-//! Agents, one a line, and what is missing.
+//! Table of agents, one a line, and their missing requirements.
 
 use super::table;
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     term::{Style, clip, printable},
 };
 
-/// The agents, and how to get those that are missing.
+/// Formats the agents, and the commands that install missing ones.
 pub(crate) fn render(agents: &[Installed], style: Style, width: Option<usize>) -> String {
     let room = width.map_or(usize::MAX, |width| width.saturating_sub(40).max(20));
     let row = |agent: &Installed| {

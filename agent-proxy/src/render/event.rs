@@ -1,4 +1,4 @@
-//! Events, one a line.
+//! Formatting of events, one a line.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -10,7 +10,7 @@ use proxy_manager::{
 use super::{bytes, duration, receipt::layers};
 use crate::term::{Style, printable};
 
-/// An event as one line: offset, time (UTC), turn, type, and what matters of its payload.
+/// Formats an event as one line: offset, time (UTC), turn, type, and the relevant part of its payload.
 pub(crate) fn line(envelope: &Envelope, style: Style) -> String {
     let json = envelope.to_json().unwrap_or_default();
     let kind = json.get("type").and_then(|kind| kind.as_str()).unwrap_or("?").to_owned();
@@ -21,7 +21,7 @@ pub(crate) fn line(envelope: &Envelope, style: Style) -> String {
     format!("{:>6}  {}  {turn:>3}  {kind:<21} {text}", envelope.offset, style.dim(time)).trim_end().to_owned()
 }
 
-/// What matters of an event's payload.
+/// Formats the relevant part of an event's payload.
 pub(crate) fn detail(event: &Event) -> String {
     match event {
         Event::SessionStarted { agent, process, proxy, measures, .. } => {
@@ -105,7 +105,7 @@ pub(crate) fn detail(event: &Event) -> String {
     }
 }
 
-/// What holds, sees, limits and hardens a session.
+/// Formats a session's containment, observation, limits and hardening.
 pub(crate) fn measures(measures: &Measures) -> String {
     let mut text = format!("{}, seen by {}", layers(&measures.layers), observer(measures.observer));
     for limit in &measures.limits {
@@ -151,7 +151,7 @@ fn resolved_by(by: &ResolvedBy) -> String {
     }
 }
 
-/// Who sees processes come and go.
+/// Names the observer of processes.
 pub(crate) fn observer(observer: Observer) -> &'static str {
     match observer {
         Observer::Connector => "the proc connector",
@@ -159,7 +159,7 @@ pub(crate) fn observer(observer: Observer) -> &'static str {
     }
 }
 
-/// A limit's value, or what was measured, in its unit.
+/// Formats a limit's value, or a measured one, in its unit.
 pub(crate) fn amount(limit: LimitKind, value: u64) -> String {
     match limit {
         LimitKind::Memory | LimitKind::FileSize => bytes(value),
@@ -169,7 +169,7 @@ pub(crate) fn amount(limit: LimitKind, value: u64) -> String {
     }
 }
 
-/// What enforces a limit.
+/// Names the enforcement of a limit.
 pub(crate) fn form(form: LimitForm) -> &'static str {
     match form {
         LimitForm::Cgroup => "cgroup controller",
@@ -179,7 +179,7 @@ pub(crate) fn form(form: LimitForm) -> &'static str {
     }
 }
 
-/// A stop reason in words.
+/// Describes a stop reason.
 pub(crate) fn stop(reason: &StopReason) -> String {
     match reason {
         StopReason::EndTurn => "done".into(),
@@ -209,7 +209,7 @@ fn tokens(usage: &Usage) -> String {
     text
 }
 
-/// How much output a tool gave, for people.
+/// Describes the size of a tool's output, for people.
 pub(crate) fn output_size(output: &str) -> String {
     match output.lines().count() {
         0 => "no output".into(),

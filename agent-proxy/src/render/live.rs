@@ -1,4 +1,4 @@
-//! A turn as it happens: the answer on standard output, everything else in short lines on standard error.
+//! Live output of a turn: the answer on standard output, everything else in short lines on standard error.
 
 use std::{
     collections::HashMap,
@@ -13,22 +13,22 @@ use crate::{
     term::{self, Style, clip, printable},
 };
 
-/// Longest line about something beside the answer.
+/// Longest line besides the answer.
 const WIDTH: usize = 100;
 
 /// Writes events as they come.
 #[derive(Debug)]
 pub(crate) struct Live {
     out_is_terminal: bool,
-    /// Both go to one terminal: a line on one must not begin in the middle of a line of the other.
+    /// True if both streams go to one terminal: a line on one must not begin within a line of the other.
     shared: bool,
     style: Style,
     place: Place,
-    /// Titles of the tool calls that run.
+    /// Titles of the running tool calls.
     tools: HashMap<String, String>,
 }
 
-/// Where the cursor is, as far as we know.
+/// Assumed place of the cursor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Place {
     LineStart,
@@ -37,7 +37,7 @@ enum Place {
 }
 
 impl Live {
-    /// For this process's standard streams.
+    /// Creates the output for this process's standard streams.
     pub(crate) fn new() -> Self {
         let out_is_terminal = io::stdout().is_terminal();
         Self {
@@ -49,10 +49,10 @@ impl Live {
         }
     }
 
-    /// Writes what is worth telling of an event.
+    /// Writes the relevant part of an event.
     ///
     /// # Errors
-    /// As [`term::out`].
+    /// Same as [`term::out`].
     pub(crate) fn event(&mut self, event: &Event) -> Result<(), Failure> {
         match event {
             Event::Text { text } => return self.text(text),
@@ -93,7 +93,7 @@ impl Live {
         if self.place == Place::InThinking {
             self.line_start();
         }
-        // Bytes for another program stay as they are.
+        // Bytes for another program stay unchanged.
         term::out(if self.out_is_terminal { printable(text, true) } else { text.to_owned() })?;
         if !text.is_empty() {
             self.place = if text.ends_with('\n') { Place::LineStart } else { Place::InAnswer };
@@ -111,19 +111,19 @@ impl Live {
         }
     }
 
-    /// A line on standard error.
+    /// Writes a line to standard error.
     fn note(&mut self, mark: &str, text: &str) {
         self.line_start();
         let text = clip(printable(text.trim_end(), false).as_str(), WIDTH);
         term::note(self.style.dim(format_args!("{mark} {text}")));
     }
 
-    /// Ends a line that is not at its end, where the next one would follow it.
+    /// Ends an unfinished line, if the next one would follow it on the same terminal line.
     pub(crate) fn line_start(&mut self) {
         if self.place == Place::InThinking || (self.shared && self.place == Place::InAnswer) {
             term::note("");
         }
-        // An answer in a file goes on behind what we say elsewhere.
+        // An answer in a file continues after lines written elsewhere.
         if self.shared || self.place == Place::InThinking {
             self.place = Place::LineStart;
         }
@@ -132,7 +132,7 @@ impl Live {
     /// Ends the answer with a newline.
     ///
     /// # Errors
-    /// As [`term::out`].
+    /// Same as [`term::out`].
     pub(crate) fn finish(&mut self) -> Result<(), Failure> {
         let place = std::mem::replace(&mut self.place, Place::LineStart);
         match place {

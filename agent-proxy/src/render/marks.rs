@@ -1,4 +1,4 @@
-//! What sets a process apart from the agent that started it: the ways out of reach of an ordinary kill.
+//! Marks of processes that have left the agent that started them, out of reach of an ordinary kill.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -8,15 +8,15 @@ use std::{
 use proxy_manager::{Pid, ProcessId, ProcessInfo};
 use serde::Serialize;
 
-/// One way in which a process has left the agent that started it.
+/// Way in which a process has left the agent that started it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Mark {
-    /// It is in another process group: a signal to the agent's group does not reach it.
+    /// The process is in another process group: a signal to the agent's group does not reach it.
     LeftGroup,
-    /// It is in another POSIX session, and so in another group too.
+    /// The process is in another POSIX session, and so in another group too.
     LeftSession,
-    /// The process that started it is gone: it is no descendant of the agent any more.
+    /// The parent of the process is gone: the process is no descendant of the agent any more.
     #[serde(rename = "reParented")]
     Reparented,
 }
@@ -31,7 +31,7 @@ impl fmt::Display for Mark {
     }
 }
 
-/// Where the agent of a session stands, to compare the others with.
+/// Ids of a session's agent, for comparison with the other processes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Agent {
     id: ProcessId,
@@ -41,24 +41,25 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// The agent among the processes of a session: the one that was started, not found.
+    /// Finds the agent among the processes of a session: the one that was started, not discovered.
     pub(crate) fn among(processes: &[ProcessInfo]) -> Option<Self> {
         processes.iter().find(|process| process.tracked).map(Self::from)
     }
 
-    /// Whether the agent's parent is that process. In a namespace of its own that is the init there, which is listed with
+    /// Returns true if `process` is the agent's parent. In a PID namespace that is its init, which is listed with
     /// the session.
     pub(crate) fn is_above(&self, process: ProcessId) -> bool {
         process.pid == self.ppid
     }
 
-    /// What a process with this parent, group and POSIX session has left. `known` says whether a pid is of the session.
+    /// Returns the marks of a process with this parent, group and POSIX session. `known` tests if a pid is of the
+    /// session.
     pub(crate) fn marks(&self, process: ProcessId, ids: [Pid; 3], known: impl Fn(Pid) -> bool) -> Vec<Mark> {
         let [ppid, pgid, sid] = ids;
         if process == self.id || self.is_above(process) {
             return Vec::new();
         }
-        // 0 is what nobody could read any more.
+        // 0 is an id that could not be read any more.
         let differs = |id: Pid, agent: Pid| id != 0 && id != agent;
         let mut marks = Vec::new();
         if differs(sid, self.sid) {
@@ -79,12 +80,12 @@ impl From<&ProcessInfo> for Agent {
     }
 }
 
-/// The marks of a session's processes.
+/// Marks of a session's processes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Marks(HashMap<ProcessId, Vec<Mark>>);
 
 impl Marks {
-    /// Of a whole listing, ended processes included: it has the agent even where that has ended.
+    /// Computes the marks of a complete listing with ended processes, which has the agent even if that has ended.
     pub(crate) fn of(processes: &[ProcessInfo]) -> Self {
         let Some(agent) = Agent::among(processes) else { return Self::default() };
         let pids: HashSet<Pid> = processes.iter().map(|process| process.id.pid).collect();
@@ -95,7 +96,7 @@ impl Marks {
         Self(processes.iter().map(marks).collect())
     }
 
-    /// Those of one process.
+    /// Returns the marks of one process.
     pub(crate) fn get(&self, process: ProcessId) -> &[Mark] {
         self.0.get(&process).map_or(&[], Vec::as_slice)
     }
@@ -117,7 +118,7 @@ mod tests {
     fn who_left_what() {
         let mut family = family();
         family.push(process(15, 10, 15, 10, "sleep 3"));
-        // Gone before it could be read.
+        // A process that was gone before it could be read.
         family.push(process(16, 0, 0, 0, ""));
         let marks = Marks::of(&family);
         assert_eq!(pids(&marks, Mark::LeftSession), [13, 14]);

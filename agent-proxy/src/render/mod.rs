@@ -1,4 +1,4 @@
-//! How things look in a terminal.
+//! Formatting for a terminal.
 
 pub(crate) mod agents;
 pub(crate) mod event;
@@ -15,7 +15,7 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use crate::term::Style;
 
-/// Columns with a heading each, two spaces apart; the columns in `right` are aligned right.
+/// Formats columns with a heading each, two spaces apart; the columns in `right` are aligned right.
 pub(crate) fn table(style: Style, heading: &[&str], right: &[usize], rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -36,7 +36,7 @@ pub(crate) fn table(style: Style, heading: &[&str], right: &[usize], rows: Vec<V
     text
 }
 
-/// `3.4 MiB`.
+/// Formats a size: `3.4 MiB`.
 pub(crate) fn bytes(bytes: u64) -> String {
     if bytes < 1024 {
         return format!("{bytes} B");
@@ -52,7 +52,7 @@ pub(crate) fn bytes(bytes: u64) -> String {
     format!("{value:.1} GiB")
 }
 
-/// `3.4 ms`, `2.0 s`.
+/// Formats a duration: `3.4 ms`, `2.0 s`.
 pub(crate) fn duration(duration: Duration) -> String {
     if duration < Duration::from_secs(1) {
         format!("{:.1} ms", duration.as_secs_f64() * 1000.0)
@@ -61,7 +61,7 @@ pub(crate) fn duration(duration: Duration) -> String {
     }
 }
 
-/// `1 process`, `2 processes`.
+/// Formats a count: `1 process`, `2 processes`.
 pub(crate) fn count(n: usize, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }

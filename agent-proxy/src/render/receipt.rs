@@ -1,4 +1,4 @@
-//! Receipts: what a kill ended, how, and on what proof.
+//! Formatting of receipts: the processes that a kill ended, how they ended, and the proof.
 
 use ipc_protocol::{Layer, Outcome, Proof, ReapedBy, ReceiptEntry};
 use proxy_manager::Receipt;
@@ -6,12 +6,13 @@ use proxy_manager::Receipt;
 use super::{count, duration, table};
 use crate::term::{Style, clip, printable};
 
-/// The whole receipt: each process, then how many, how long, and the proof. Clipped to `width` columns.
+/// Formats the complete receipt: each process, then their number, the time, and the proof. Clipped to `width`
+/// columns.
 pub(crate) fn render(receipt: &Receipt, style: Style, width: Option<usize>) -> String {
     render_named(receipt, style, width, |_| None)
 }
 
-/// As [`render`], with what the caller knows of a pid.
+/// Formats like [`render`], with the caller's names for pids.
 pub(crate) fn render_named(
     receipt: &Receipt,
     style: Style,
@@ -33,7 +34,7 @@ pub(crate) fn render_named(
     text
 }
 
-/// The lines that matter: how many, how long, and the proof with all that it rests on.
+/// Formats the most important lines: the number of processes, the time, and the proof with all its parts.
 pub(crate) fn verdict(receipt: &Receipt, style: Style) -> String {
     let summary = format!(
         "{}, {} in {} ({}, {})",
@@ -54,29 +55,29 @@ pub(crate) fn verdict(receipt: &Receipt, style: Style) -> String {
     text
 }
 
-/// What was looked for, if it was.
+/// Describes the result of one check, if it was made.
 fn told(found: Option<bool>, good: &str, bad: &str, style: Style) -> Option<String> {
     found.map(|is_good| if is_good { good.to_owned() } else { style.red(bad) })
 }
 
-/// Layers of containment, the weakest first.
+/// Names the layers of containment, the weakest first.
 pub(crate) fn layers(layers: &[Layer]) -> String {
     layers.iter().map(|layer| layer_name(*layer)).collect::<Vec<_>>().join(" + ")
 }
 
-/// One line a receipt, for the end of a daemon.
+/// Formats one line for each receipt, for the end of a daemon.
 pub(crate) fn summaries(receipts: &[Receipt]) -> String {
     let style = Style::stdout();
     receipts.iter().map(|receipt| format!("{}: {}\n", receipt.session_id, summary(receipt, style))).collect()
 }
 
-/// What came of it, in one line.
+/// Formats the result in one line.
 pub(crate) fn summary(receipt: &Receipt, style: Style) -> String {
     let proven = if is_proven(receipt) { "" } else { ", NOT proven" };
     format!("{}, {} in {}{proven}", survivors(receipt, style), ended(receipt), duration(receipt.duration()))
 }
 
-/// Whether everything that was looked for says that nothing is left.
+/// Returns true if all checks made show that nothing is left.
 fn is_proven(receipt: &Receipt) -> bool {
     receipt.proof != Proof::None && receipt.cgroup_empty != Some(false) && receipt.unmarked != Some(false)
 }
@@ -123,7 +124,7 @@ fn entries(
     width: Option<usize>,
     name: impl Fn(u32) -> Option<&'static str>,
 ) -> String {
-    // PID, ENDED BY and REAPED BY with what is between them.
+    // PID, ENDED BY and REAPED BY with the space between them.
     let room = width.map_or(usize::MAX, |width| width.saturating_sub(7 + 2 + 12 + 2 + 11 + 2).max(12));
     let rows = entries
         .iter()
@@ -142,7 +143,7 @@ fn entries(
     table(style, &["PID", "ENDED BY", "REAPED BY", "COMMAND"], &[0], rows)
 }
 
-/// What ended a process, in two words.
+/// Describes the end of a process in two words.
 fn outcome(outcome: Outcome) -> String {
     match outcome {
         Outcome::Ended(exit) => exit.to_string(),

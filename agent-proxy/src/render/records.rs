@@ -1,14 +1,14 @@
-//! What is kept of sessions, one a line.
+//! Table of session records, one a line.
 
 use proxy_manager::{SessionRecord, SessionStatus};
 
 use super::table;
 use crate::term::{Style, clip, printable};
 
-/// Longest title, and longest list of tags, where there is no terminal to fit.
+/// Longest title, and longest list of tags, if there is no terminal width.
 const LONGEST: usize = 40;
 
-/// The records, clipped to `width` columns.
+/// Formats the records, clipped to `width` columns.
 pub(crate) fn render(records: &[SessionRecord], style: Style, width: Option<usize>) -> String {
     let room = width.map_or(usize::MAX, |width| width / 4);
     let rows = records

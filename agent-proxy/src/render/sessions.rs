@@ -1,4 +1,4 @@
-//! Sessions, one a line.
+//! Table of sessions, one a line.
 
 use proxy_manager::ProcessId;
 
@@ -8,10 +8,10 @@ use crate::{
     term::{Style, clip, printable},
 };
 
-/// Longest state, where there is no terminal to fit: why a start failed can be a page.
+/// Longest state, if there is no terminal width: the reason of a failed start can fill a page.
 const LONGEST_STATE: usize = 60;
 
-/// The sessions, clipped to `width` columns.
+/// Formats the sessions, clipped to `width` columns.
 pub(crate) fn render(sessions: &[SessionView], style: Style, width: Option<usize>) -> String {
     let room = width.map_or(usize::MAX, |width| width / 3);
     let rows = sessions
@@ -31,11 +31,11 @@ pub(crate) fn render(sessions: &[SessionView], style: Style, width: Option<usize
     table(style, &["SESSION", "AGENT", "STATE", "TURNS", "STARTED (UTC)", "CWD"], &[3], rows)
 }
 
-/// Where it stands, and whether its agent is still there: a session that was told to keep what its agent leaves goes on
-/// without it.
+/// Describes the session's state, and if its agent is gone: a session that keeps the processes its agent leaves
+/// continues without it.
 fn state(session: &SessionView) -> String {
     let goes_on = matches!(session.state, StateView::Idle | StateView::Busy { .. });
-    // That the proxy is seen says that its agent would be.
+    // If the proxy is visible, its agent would be too.
     let agent_is_gone =
         goes_on && is_there(session.proxy) && session.agent_process.is_some() && !is_there(session.agent_process);
     format!("{}{}", session.state, if agent_is_gone { " (agent exited)" } else { "" })
@@ -45,7 +45,7 @@ fn is_there(process: Option<ProcessId>) -> bool {
     process.is_some_and(|id| registry::identify(id.pid).is_ok_and(|now| now == id))
 }
 
-/// One session as a heading over its processes.
+/// Formats a session as a heading above its processes.
 pub(crate) fn heading(session: &SessionView, style: Style) -> String {
     let mut text =
         format!("{}  {}  {}", style.bold(&session.session_id), session.agent, printable(&state(session), false));

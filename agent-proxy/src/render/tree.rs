@@ -1,4 +1,4 @@
-//! The processes of a session as a tree.
+//! Tree of a session's processes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,21 +11,21 @@ use super::{
 };
 use crate::term::{Style, clip, printable};
 
-/// Deeper than this the tree is not indented any further.
+/// Depth from which the tree is not indented any further.
 const MAX_INDENT: usize = 24;
 
-/// A process at its place in the tree.
+/// Process at its place in the tree.
 #[derive(Clone, Debug)]
 pub(crate) struct Node<'a> {
-    /// The process.
+    /// Process of the node.
     pub(crate) process: &'a ProcessInfo,
-    /// The lines that lead to it.
+    /// Lines that lead to the process.
     pub(crate) lead: String,
-    /// The lines that lead on to its children.
+    /// Lines that lead on to its children.
     below: String,
 }
 
-/// The processes, parents before their children, siblings by age. The agent's own tree comes first.
+/// Arranges the processes, parents before their children, siblings by age. The agent's own tree comes first.
 pub(crate) fn arrange(processes: &[ProcessInfo]) -> Vec<Node<'_>> {
     let pids: HashSet<u32> = processes.iter().map(|p| p.id.pid).collect();
     let (mut roots, inner): (Vec<_>, Vec<_>) = processes.iter().partition(|p| !pids.contains(&p.ppid));
@@ -41,7 +41,7 @@ pub(crate) fn arrange(processes: &[ProcessInfo]) -> Vec<Node<'_>> {
     let mut waiting: Vec<Node<'_>> = roots.into_iter().rev().map(root).collect();
     let mut nodes = Vec::with_capacity(processes.len());
     while let Some(node) = waiting.pop() {
-        // Taken out, so that a listing torn by a recycled pid has no loop.
+        // Removed from the map, so that a listing torn by a recycled pid causes no loop.
         let siblings = children.remove(&node.process.id.pid).unwrap_or_default();
         let indent = node.below.chars().count() < 3 * MAX_INDENT;
         for (at, process) in siblings.iter().enumerate().rev() {
@@ -51,22 +51,22 @@ pub(crate) fn arrange(processes: &[ProcessInfo]) -> Vec<Node<'_>> {
         }
         nodes.push(node);
     }
-    // A loop of parents has no root; it can only be torn, and is shown flat.
+    // A loop of parents has no root; only a torn listing has one, and it is shown flat.
     nodes.extend(children.into_values().flatten().map(root));
     nodes
 }
 
-/// The tree with pid, CPU and memory, one process a line, clipped to `width` columns. What left the agent's group or
-/// session, or has lost its parent, is marked so.
+/// Formats the tree with pid, CPU and memory, one process a line, clipped to `width` columns. Marks processes that
+/// left the agent's group or session, or lost their parent.
 pub(crate) fn render(processes: &[ProcessInfo], style: Style, width: Option<usize>) -> String {
     render_marked(processes, &Marks::of(processes), style, width)
 }
 
-/// As [`render`], with marks made from more than is shown.
+/// Formats like [`render`], with marks computed from more processes than are shown.
 pub(crate) fn render_marked(processes: &[ProcessInfo], marks: &Marks, style: Style, width: Option<usize>) -> String {
     let nodes = arrange(processes);
     let pid_width = nodes.iter().map(|node| node.process.id.pid.to_string().len()).max().unwrap_or(0).max(3);
-    // PID, CPU% and RSS with what is between them.
+    // PID, CPU% and RSS with the space between them.
     let room = width.map(|width| width.saturating_sub(pid_width + 2 + 5 + 2 + 9 + 2));
     let rows = nodes
         .iter()
@@ -83,7 +83,7 @@ pub(crate) fn render_marked(processes: &[ProcessInfo], marks: &Marks, style: Sty
     table(style, &["PID", "CPU%", "RSS", "COMMAND"], &[0, 1, 2], rows)
 }
 
-/// What sets a process apart, and how it ended.
+/// Lists the marks of a process, and its exit.
 fn notes(process: &ProcessInfo, marks: &[Mark]) -> Vec<String> {
     let mut notes: Vec<String> = marks.iter().map(ToString::to_string).collect();
     match (process.status, process.exit) {
@@ -94,7 +94,7 @@ fn notes(process: &ProcessInfo, marks: &[Mark]) -> Vec<String> {
     notes
 }
 
-/// The command at its place in the tree, with notes, in `room` columns.
+/// Formats the command at its place in the tree, with notes, in `room` columns.
 pub(crate) fn describe(node: &Node<'_>, notes: Vec<String>, style: Style, room: Option<usize>) -> String {
     let notes = if notes.is_empty() { String::new() } else { format!("  [{}]", notes.join(", ")) };
     let command = printable(&node.process.command_line(), false);
@@ -117,7 +117,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A process for tests: `pgid` and `sid` as given, tracked if its parent is 1.
+    /// Creates a process for tests: `pgid` and `sid` as given, tracked if its parent is 1.
     pub(crate) fn process(pid: u32, ppid: u32, pgid: u32, sid: u32, command: &str) -> ProcessInfo {
         let mut words = command.split(' ').map(str::to_owned);
         ProcessInfo {
@@ -138,7 +138,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// An agent (10) with a child and grandchild, one with a session of its own, and a daemon (14) that was re-parented.
+    /// Creates an agent (10) with a child and grandchild, one with a session of its own, and a re-parented daemon
+    /// (14).
     pub(crate) fn family() -> Vec<ProcessInfo> {
         vec![
             process(14, 2, 13, 13, "sleep 5"),

@@ -1,4 +1,4 @@
-//! What a tool call would do: the command that it would run, and the paths that it would touch.
+//! Command line and paths of a tool call, as the permission policy needs them.
 
 use std::collections::HashSet;
 
@@ -7,15 +7,15 @@ use serde_json::Value;
 
 use crate::permission;
 
-/// Where agents put the path of a file in a tool's input.
+/// Fields of a tool's input in which agents put a path.
 const PATHS: [&str; 5] = ["file_path", "filePath", "path", "notebook_path", "abs_path"];
 
-/// The command line in `input`, of a call of this kind.
+/// Returns the command line in `input`, for a call of this kind.
 pub(super) fn command(kind: &str, input: Option<&Value>) -> Option<String> {
     let input = input?;
     let command = input.get("command").or_else(|| input.get("cmd"))?;
     match command {
-        // Tools that edit call their action so. What says that it reads may run a command all the same.
+        // Editing tools name their action `command`. A call of kind "read" may still run a command.
         Value::String(line) => (!matches!(kind, "edit" | "delete" | "move" | "other")).then(|| line.clone()),
         Value::Array(words) => {
             let words: Vec<_> = words.iter().map(Value::as_str).collect::<Option<_>>()?;
@@ -28,7 +28,7 @@ pub(super) fn command(kind: &str, input: Option<&Value>) -> Option<String> {
     }
 }
 
-/// A word as a shell would have to be given it.
+/// Quotes a word for a shell, where it needs quotes.
 fn quoted(word: &str) -> String {
     let is_plain = |char: char| char.is_alphanumeric() || "-_./=:,@%+".contains(char);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -38,7 +38,7 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// The paths of a call, each once, in the order in which they are said.
+/// Returns the paths of a call, each once, in the order in which the call names them.
 pub(super) fn paths(fields: &ToolCallUpdateFields) -> Vec<String> {
     let mut paths: Vec<String> = Vec::new();
     let mut known = HashSet::new();
@@ -57,7 +57,7 @@ pub(super) fn paths(fields: &ToolCallUpdateFields) -> Vec<String> {
     }
     if let Some(input) = &fields.raw_input {
         PATHS.iter().filter_map(|name| input.get(name)?.as_str()).for_each(&mut add);
-        // Of a search: it may lead out of where it begins. Where it is one for lines, it names no path for sure.
+        // A search pattern can leave the directory that the search starts in. A pattern for lines names no path that is certain.
         let pattern = input.get("pattern").and_then(Value::as_str).filter(|pattern| {
             fields.kind == Some(ToolKind::Search) && (pattern.starts_with(['/', '~']) || pattern.contains(".."))
         });
@@ -68,7 +68,7 @@ pub(super) fn paths(fields: &ToolCallUpdateFields) -> Vec<String> {
         if let Some(Value::Object(changes)) = input.get("changes") {
             for (path, change) in changes {
                 add(path);
-                // Where it moves the file to.
+                // The target of a move.
                 let changes = [change, &change["update"]];
                 changes.iter().filter_map(|change| change["move_path"].as_str()).for_each(&mut add);
             }
@@ -77,7 +77,7 @@ pub(super) fn paths(fields: &ToolCallUpdateFields) -> Vec<String> {
     paths
 }
 
-/// The tool's name, where the agent gives it in a place of its own.
+/// Returns the tool's name, where the agent has a separate field for it.
 pub(super) fn name(meta: Option<&Meta>) -> Option<String> {
     claude(meta, "toolName")
 }

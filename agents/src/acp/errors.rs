@@ -1,24 +1,24 @@
-//! Errors of the agent's: what they say, and whether the same may work later.
+//! Errors of the agent: their text, and whether a retry may succeed.
 //!
-//! The protocol has next to nothing to say so, and each agent its own place for it: an HTTP status as the code (Gemini), a word
-//! in `data` (the wrappers of Claude Code and Codex), or the message alone.
+//! The protocol has hardly any field for this, and each agent uses its own: an HTTP status as the code (Gemini), a word in `data`
+//! (the wrappers of Claude Code and Codex), or the message alone.
 
 use agent_client_protocol_schema::v1;
 use ipc_protocol::Event;
 use serde_json::Value;
 
-/// Longest text that is passed on, in characters.
+/// Longest text that is forwarded, in characters.
 const MAX_TEXT: usize = 2000;
-/// An internal error: often the model's, and often gone the next time.
+/// JSON-RPC's internal error: often an error of the model, which often disappears on a retry.
 const INTERNAL: i32 = -32603;
 /// Words before an HTTP status.
 const BEFORE_STATUS: [&str; 4] = ["API Error: ", "last status: ", "status code ", "HTTP "];
-/// Where agents put their own word for an error.
+/// Fields in which agents put their own word for an error.
 const WORDS: [&str; 3] = ["errorKind", "codex_error_info", "errorName"];
-/// In a message: the same will not work later.
+/// Parts of a message that mean that a retry will fail too.
 const FINAL: [&str; 3] = ["invalid_request", "INVALID_ARGUMENT", "authentication_error"];
 
-/// An error as the event that says so.
+/// Converts an error to its event.
 pub(super) fn event(error: &v1::Error) -> Event {
     let code = i32::from(error.code);
     let status = status(error);
@@ -45,7 +45,7 @@ pub(super) fn describe(error: &v1::Error) -> String {
     if let Some(data) = &error.data {
         let said = ["message", "details"].into_iter().find_map(|field| data.get(field)?.as_str()).or(data.as_str());
         let said = said.map(|said| inner_message(said).unwrap_or_else(|| said.to_owned()));
-        // Where there is a word for the error in it, it is for machines.
+        // A word for the error in `data` is for machines and is left out.
         if let Some(said) = said.or_else(|| WORDS.iter().all(|word| data.get(word).is_none()).then(|| data.to_string()))
         {
             text = format!("{text}: {said}");
@@ -54,7 +54,7 @@ pub(super) fn describe(error: &v1::Error) -> String {
     text.chars().take(MAX_TEXT).collect()
 }
 
-/// What a message says that is the model's own answer.
+/// Extracts the model's own error from a message that consists of it.
 fn inner_message(message: &str) -> Option<String> {
     let inner = serde_json::from_str::<Value>(message).ok()?;
     let inner = inner.get("error")?;
@@ -62,7 +62,7 @@ fn inner_message(message: &str) -> Option<String> {
     Some(format!("{} ({kind})", inner.get("message")?.as_str()?))
 }
 
-/// The HTTP status of the model's answer, where there is one.
+/// Returns the HTTP status of the model's answer, if the error names it.
 fn status(error: &v1::Error) -> Option<u16> {
     let is_status = |number: &u64| (400..600).contains(number);
     let of_code = u64::try_from(i32::from(error.code)).ok();
@@ -77,7 +77,7 @@ fn status(error: &v1::Error) -> Option<u16> {
     u16::try_from(status).ok()
 }
 
-/// The agent's own word for the error.
+/// Returns the agent's own word for the error.
 fn word(error: &v1::Error) -> Option<String> {
     let data = error.data.as_ref()?;
     let word =
@@ -99,7 +99,7 @@ mod tests {
         }
     }
 
-    /// As the agents said them, when the model answered 400, 429 and 500, and broke off.
+    /// Errors as the agents sent them when the model answered 400, 429 or 500, or broke off.
     #[test]
     fn every_agent_says_it_in_its_own_way() {
         let gemini = r#"{"error":{"code":400,"message":"an error","status":"INVALID_ARGUMENT"}}"#;

@@ -1,15 +1,15 @@
-//! The conversations of Gemini CLI, which its protocol does not list: they are files in its home.
+//! Conversations of Gemini CLI. Its protocol does not list them: they are files in its home.
 //!
-//! `session/load` first begins a file for the conversation, named by the minute and the beginning of its id, and then reads the
-//! conversation from whatever files there are. One that was begun in the same minute has that name already: it is emptied, and
-//! there is nothing to load. So the conversation's file gets the name of another minute first.
+//! `session/load` first creates a file for the conversation, named by the minute and the beginning of the id, and then reads the
+//! conversation from the existing files. A conversation that was created in the same minute already has a file of that name: Gemini
+//! empties it, and there is nothing to load. So the adapter first renames the conversation's file to another minute.
 //!
-//! What it goes on with stays in the old file, and the new one stays empty. The next Gemini that starts there deletes empty
-//! files, and with each every file that is named by the same beginning of an id: the conversation is gone. So the empty one gets
-//! a name that it does not look at.
+//! The continued conversation stays in the old file, and the new file stays empty. The next Gemini that starts there deletes empty
+//! files, and with each of them every file named by the same beginning of an id, which would delete the conversation. So the adapter
+//! renames the empty file to a name that Gemini does not look at.
 //!
-//! To a file that is broken it would write the beginning of a new conversation, and go on with that the next time: it is not
-//! asked to load one.
+//! Into a broken file Gemini would write the beginning of a new conversation, and would continue that one the next time. The
+//! adapter does not ask Gemini to load a broken file.
 
 use ipc_protocol::{Json, message::RequestId};
 use serde::Deserialize;
@@ -17,45 +17,45 @@ use serde_json::{Value, json};
 
 use crate::{Action, ListedFile};
 
-/// What Gemini's files of conversations begin with.
+/// Prefix of the names of Gemini's conversation files.
 const SESSION: &str = "session-";
-/// The minute that a file is named by which is about to be loaded. (Gemini reads the time in the file, not in its name.)
+/// Minute in the new name of a file that is about to be loaded. (Gemini reads the time in the file, not the one in its name.)
 const LONG_AGO: &str = "1970-01-01T00-00";
-/// The last moment that can be written, in milliseconds since 1970: the end of the year 9999.
+/// Latest time that can be written, in milliseconds since 1970: the end of the year 9999.
 const LAST: u64 = 253_402_300_799_999;
-/// Longest title that is told, in characters.
+/// Longest title of a conversation, in characters.
 const MAX_TITLE: usize = 200;
 
-/// What the conversations are looked for.
+/// Purpose of a search for conversations.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// To go on with this one, or with the most recent.
+    /// Loads this conversation, or the most recent one.
     Load(Option<String>),
-    /// This one was loaded.
+    /// Renames the empty files of this conversation, which was loaded.
     Tidy(String),
-    /// For an operation.
+    /// Answers an operation.
     Tell(RequestId),
 }
 
-/// A look at the files: first for the directory of the project, then for its conversations.
+/// Search in two steps: first for the project's directory, then for its conversations.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Look {
-    /// Of the list that was asked for.
+    /// Id of the file list that the search waits for.
     pub(super) id: u64,
     pub(super) wanted: Wanted,
-    /// Gemini's directory.
+    /// Directory `.gemini` in the agent's home.
     directory: String,
     has_project: bool,
 }
 
-/// What a list was good for.
+/// Result of a file list.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// It goes on.
+    /// The search goes on with another list.
     More(Look),
-    /// These are the conversations, the newest first.
+    /// The conversations, newest first.
     All(Wanted, Vec<Conversation>),
-    /// All that there is of the conversation with this id is a file that is broken.
+    /// Only a broken file exists for the conversation: its id and the file's path.
     Broken(String, String),
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Conversation {
     title: Option<String>,
     modified_ms: u64,
     path: String,
-    /// Nobody has said anything in it.
+    /// True if nobody has prompted in it.
     is_empty: bool,
 }
 
@@ -77,14 +77,14 @@ struct First {
 }
 
 impl Look {
-    /// Looks for the conversations of Gemini CLI, whose home is `home`.
+    /// Starts a search for the conversations of the Gemini CLI whose home is `home`.
     pub(super) fn begin(id: u64, wanted: Wanted, home: &str, out: &mut Vec<Action>) -> Self {
         let directory = format!("{}/.gemini", home.trim_end_matches('/'));
         out.push(Action::List { id, directory: directory.clone(), suffix: "projects.json" });
         Self { id, wanted, directory, has_project: false }
     }
 
-    /// Takes what the list found.
+    /// Handles the files that a list found.
     pub(super) fn take(mut self, files: &[ListedFile], cwd: &str, out: &mut Vec<Action>) -> Seen {
         if self.has_project {
             let mut found: Vec<_> = files.iter().filter_map(conversation).collect();
@@ -94,7 +94,7 @@ impl Look {
             {
                 return Seen::Broken(id.clone(), file.path.clone());
             }
-            // A conversation that was gone on with has several files; the first has it all.
+            // A continued conversation has several files; the first is complete.
             found.sort_by_key(|conversation| std::cmp::Reverse(conversation.modified_ms));
             return Seen::All(self.wanted, found);
         }
@@ -108,29 +108,29 @@ impl Look {
     }
 }
 
-/// What Gemini calls the project in `cwd`, from the beginning of its list of projects.
+/// Returns Gemini's name for the project in `cwd`, from the beginning of its list of projects.
 fn project(head: &[u8], cwd: &str) -> Option<String> {
     let text = String::from_utf8_lossy(head);
     let key = Value::from(cwd).to_string();
-    // The list may be longer than its beginning, so it is not parsed as a whole.
+    // The list may be longer than the part that was read, so it cannot be parsed as a whole.
     let (_, rest) = text.split_once(&format!("{key}:")).or_else(|| text.split_once(&format!("{key} :")))?;
     let name: String = serde_json::Deserializer::from_str(rest).into_iter().next()?.ok()?;
     (!name.is_empty() && !name.contains('/') && name != "." && name != "..").then_some(name)
 }
 
-/// Whether a file is named by the beginning of `id`.
+/// Returns whether a file's name contains the beginning of `id`.
 fn is_named(file: &ListedFile, id: &str) -> bool {
     let name = file.path.rsplit('/').next().unwrap_or_default();
     name.starts_with(SESSION) && id.get(..8).is_some_and(|beginning| name.contains(beginning))
 }
 
-/// The conversation in a file.
+/// Reads the conversation in a file.
 fn conversation(file: &ListedFile) -> Option<Conversation> {
     let text = String::from_utf8_lossy(&file.head);
     let mut lines = text.lines();
     let First { session_id } = serde_json::from_str(lines.next()?).ok()?;
     let said = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok()).find(|line| line["type"] == "user");
-    // What comes before the first prompt may be longer than what was read.
+    // The part before the first prompt may be longer than the part that was read.
     let is_cut = !file.head.ends_with(b"\n");
     let title = said.as_ref().and_then(|line| line["content"][0]["text"].as_str());
     Some(Conversation {
@@ -143,18 +143,18 @@ fn conversation(file: &ListedFile) -> Option<Conversation> {
 }
 
 impl Conversation {
-    /// The name of its file, behind the word that all begin with.
+    /// Returns the name of the conversation's file without the common prefix.
     fn name(&self) -> Option<&str> {
         self.path.rsplit('/').next()?.strip_prefix(SESSION)
     }
 }
 
-/// The most recent conversation in which somebody said something.
+/// Returns the most recent conversation that has a prompt.
 pub(super) fn most_recent(conversations: &[Conversation]) -> Option<String> {
     conversations.iter().find(|conversation| !conversation.is_empty).map(|newest| newest.id.clone())
 }
 
-/// Gives the files of the conversation `id` the name of another minute.
+/// Renames the files of the conversation `id` to another minute, so that Gemini can load it.
 pub(super) fn make_loadable(id: &str, conversations: &[Conversation], out: &mut Vec<Action>) {
     for conversation in conversations.iter().filter(|conversation| conversation.id == id && !conversation.is_empty) {
         if let Some(rest) = conversation.name().and_then(|name| name.get(LONG_AGO.len()..))
@@ -166,7 +166,7 @@ pub(super) fn make_loadable(id: &str, conversations: &[Conversation], out: &mut 
     }
 }
 
-/// Gives the empty files of the conversation `id` names that Gemini does not look at; `fresh` is a word that no other session
+/// Renames the empty files of the conversation `id`, so that Gemini does not look at them. `fresh` is a word that no other session
 /// has.
 pub(super) fn tidy(id: &str, conversations: &[Conversation], fresh: &str, out: &mut Vec<Action>) {
     for conversation in conversations.iter().filter(|conversation| conversation.id == id && conversation.is_empty) {
@@ -176,7 +176,7 @@ pub(super) fn tidy(id: &str, conversations: &[Conversation], fresh: &str, out: &
     }
 }
 
-/// The conversations as an operation's answer.
+/// Formats the conversations as an operation's reply.
 pub(super) fn reply(conversations: &[Conversation], cwd: &str) -> Json {
     let mut told: Vec<Value> = Vec::new();
     for Conversation { id, title, modified_ms, .. } in conversations.iter().filter(|it| !it.is_empty) {
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(reply(&found, "/w").value().as_array().map(Vec::len), Some(2), "an empty one is none");
     }
 
-    /// It would be written to, and taken for a new conversation the next time.
+    /// Gemini would write to the file, and take it for a new conversation the next time.
     #[test]
     fn trap_a_broken_file_is_not_loaded() {
         let seen = |id: &str, files: &[ListedFile]| {
@@ -255,7 +255,7 @@ mod tests {
         }
     }
 
-    /// One that was begun in the same minute would be emptied.
+    /// Gemini would empty a file of the same minute.
     #[test]
     fn trap_a_conversation_is_loaded_from_a_file_of_another_minute() {
         let conversations: Vec<_> = [
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(reply(&conversations, "/w").value().as_array().map(Vec::len), Some(2), "each once");
     }
 
-    /// What it finds empty it deletes, with everything that is named alike.
+    /// Gemini deletes an empty file, and every file with a similar name.
     #[test]
     fn trap_an_empty_file_would_take_the_conversation_with_it() {
         let conversations: Vec<_> = [

@@ -1,4 +1,4 @@
-//! From the first request to a conversation: what is asked and what the answers mean.
+//! Handshake up to an open conversation: the requests, and the meaning of their answers.
 
 use agent_client_protocol_schema::{
     ProtocolVersion,
@@ -14,20 +14,20 @@ use serde_json::{Map, Value, json};
 use super::{failures, offer::Offer, quirks::Quirks};
 use crate::jsonl::MAX_ID;
 
-/// Why the agent cannot be used as it was asked for.
+/// Reason why the agent cannot be used as configured.
 #[derive(Debug, PartialEq)]
 pub(super) enum Refused {
-    /// It broke the protocol, in these words.
+    /// The agent broke the protocol; the text says how.
     Protocol(String),
     /// Nobody is logged in, in its words, and what to do.
     NotLoggedIn(String),
     /// It cannot do this.
     Unsupported(String),
-    /// It cannot go on with this conversation.
+    /// The agent cannot continue this conversation.
     Missing {
-        /// Its id.
+        /// Id of the conversation.
         id: String,
-        /// Why, in the agent's words.
+        /// Reason in the agent's words.
         reason: String,
     },
 }
@@ -44,10 +44,10 @@ impl Refused {
     }
 }
 
-/// What stands for the id of a conversation that none was named for.
+/// Placeholder id for a resume that names no conversation.
 pub(super) const MOST_RECENT: &str = "the most recent";
 
-/// An answer that does not parse.
+/// Makes the error for an answer that does not parse.
 pub(super) fn nonsense(method: &str, error: &serde_json::Error) -> Refused {
     Refused::Protocol(format!("its answer to {method} does not parse: {error}"))
 }
@@ -61,7 +61,7 @@ pub(super) fn initialize(says_failures: bool) -> InitializeRequest {
         .client_info(Implementation::new("agent-proxy", env!("CARGO_PKG_VERSION")))
 }
 
-/// Reads the answer to [`initialize`], and whether the agent can do what the session needs.
+/// Parses the answer to [`initialize`], and checks that the agent can do what the session needs.
 pub(super) fn initialized(result: &str, config: &AgentSessionConfig, provisioned: &[String]) -> Result<Offer, Refused> {
     let response: InitializeResponse = serde_json::from_str(result).map_err(|e| nonsense("initialize", &e))?;
     if response.protocol_version != ProtocolVersion::V1 {
@@ -81,7 +81,7 @@ pub(super) fn initialized(result: &str, config: &AgentSessionConfig, provisioned
         _ => {}
     }
     let offer = Offer::new(response, result);
-    // What the protocol has no word for. Some agents have one of their own, and some read a file that was written for them.
+    // The protocol has no field for these. Some agents have their own, and some read a file that was written for them.
     let by_file = |field: &str| provisioned.iter().any(|given| given == field);
     if !config.tools.is_empty() && !offer.quirks.claude_options && !by_file("tools") {
         return Err(Refused::Unsupported("restrict its tools".to_owned()));
@@ -92,20 +92,20 @@ pub(super) fn initialized(result: &str, config: &AgentSessionConfig, provisioned
     Ok(offer)
 }
 
-/// How the session gets its conversation.
+/// Way in which the session gets its conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Opening {
     New,
-    /// The agent goes on with this one, and says nothing of it.
+    /// The agent continues this conversation and replays nothing of it.
     Resume(String),
-    /// The agent goes on with this one, and tells it first.
+    /// The agent continues this conversation and replays it first.
     Load(String),
-    /// The agent goes on with a copy of this one, and may tell it first.
+    /// The agent continues a copy of this conversation and may replay it first.
     Fork(String),
 }
 
 impl Opening {
-    /// How to go on with `id`.
+    /// Chooses the way to continue `id`.
     pub(super) fn of(id: String, fork: bool, offer: &Offer) -> Result<Self, Refused> {
         let can = &offer.capabilities;
         match (fork, &can.session_capabilities) {
@@ -126,12 +126,12 @@ impl Opening {
         }
     }
 
-    /// Whether what the agent says next may be what was said before.
+    /// Returns whether the agent's next messages may repeat the earlier conversation.
     pub(super) fn replays(&self) -> bool {
         matches!(self, Self::Load(_) | Self::Fork(_))
     }
 
-    /// The conversation that is gone on with.
+    /// Returns the conversation that is continued.
     pub(super) fn conversation(&self) -> Option<&str> {
         match self {
             Self::New => None,
@@ -139,7 +139,7 @@ impl Opening {
         }
     }
 
-    /// The parameters of the request. The second is whether the system prompt is in them.
+    /// Returns the parameters of the request, and whether they contain the system prompt.
     pub(super) fn params(
         &self,
         config: &AgentSessionConfig,
@@ -163,7 +163,7 @@ impl Opening {
     }
 }
 
-/// What the wrapper of Claude Code takes beside the protocol.
+/// Returns the options that the wrapper of Claude Code takes beyond the protocol.
 fn meta(config: &AgentSessionConfig, quirks: &Quirks) -> Option<Value> {
     let mut options = Map::new();
     if !config.tools.is_empty() {
@@ -189,7 +189,7 @@ fn mcp_server(server: &ipc_protocol::McpServer) -> McpServer {
     }
 }
 
-/// The id in the answer to an [`Opening`]; a conversation that is gone on with keeps its own where none is said.
+/// Returns the id in the answer to an [`Opening`]. A continued conversation keeps its id where the answer has none.
 pub(super) fn opened(result: &str, opening: &Opening) -> Result<String, Refused> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]

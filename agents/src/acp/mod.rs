@@ -1,15 +1,15 @@
 //! The Agent Client Protocol, version 1: JSON-RPC lines on standard input and output.
 //!
-//! - The handshake is `initialize`, then `session/new`, or what goes on with a conversation (`session/resume`, `session/load`,
+//! - The handshake is `initialize`, then `session/new` or a request that continues a conversation (`session/resume`, `session/load`,
 //!   `session/fork`), and then the requests that set model, mode and thinking, where the configuration names them.
-//!   A new conversation may be asked for with `initialize`, where the row says so and nothing depends on the answer.
-//! - A system prompt is the first text block of the first prompt, where the agent does not say that it takes one.
-//! - What is configured and the agent does not offer is refused.
-//! - A line that is not understood becomes a `log` event, so that nothing is lost.
+//!   The row may allow `session/new` to be sent together with `initialize`; this is done only if nothing depends on the answer.
+//! - A system prompt is the first text block of the first prompt, unless the agent says that it takes one.
+//! - A configured value that the agent does not offer is refused.
+//! - A line that the adapter does not understand becomes a `log` event, so that nothing is lost.
 //!
-//! The numbers: `stream:usage` and the usage of `stream:complete` are of the turn. Tokens are as the agent says them in its answer
-//! to the prompt (OpenCode counts its last request to the model only; Gemini counts what came from a cache as input). The cost is
-//! what was added to the sum that the agent tells; of the first turn of a conversation that is gone on with it is not known.
+//! The numbers: `stream:usage` and the usage of `stream:complete` are those of the turn. Tokens are the numbers in the agent's answer
+//! to the prompt (OpenCode counts its last request to the model only; Gemini counts cached tokens as input). The cost is the increase
+//! of the sum that the agent reports; it is unknown for the first turn of a continued conversation.
 //!
 //! A row's `protocol_config` may say: `steerByPrompt` (`true`: a prompt while a turn runs steers it, and each is answered;
 //! `"unanswered"`: only one of them is), `compactCommand` (what has the agent compact its conversation, where it does not offer a
@@ -41,7 +41,7 @@ use crate::{
     jsonl::{Line, MessageLines},
 };
 
-/// The state machine, and the lines that it takes.
+/// State machine of the protocol, with the readers of its two streams.
 #[derive(Debug)]
 struct Acp {
     stdout: MessageLines,
@@ -49,7 +49,7 @@ struct Acp {
     session: session::Session,
 }
 
-/// Makes the adapter. What the agent itself cannot is known once it has answered `initialize`.
+/// Makes the adapter. The agent's limits are known once it has answered `initialize`.
 ///
 /// # Errors
 /// None now.

@@ -1,4 +1,4 @@
-//! What the agent offers: as it said at the beginning, and has changed since.
+//! Choices that the agent offers: as it listed them at the start, with later changes.
 
 use agent_client_protocol_schema::v1::{
     AgentCapabilities, InitializeResponse, SessionConfigKind, SessionConfigOption, SessionConfigOptionCategory,
@@ -10,22 +10,22 @@ use serde_json::{Map, Value, json};
 use super::quirks::Quirks;
 use crate::jsonl::words;
 
-/// Most choices named in an error.
+/// Most choices listed in an error.
 const MAX_NAMED: usize = 20;
-/// Most commands remembered.
+/// Most commands that are remembered.
 const MAX_COMMANDS: usize = 1000;
-/// What we call working for real, in the words of agents.
+/// Agents' names for the mode that does the work.
 const BUILD: [&str; 5] = ["build", "default", "code", "agent", "auto"];
-/// What we call planning.
+/// Agents' names for the planning mode.
 const PLAN: [&str; 3] = ["plan", "architect", "read-only"];
 
-/// What an agent said of itself and of its session.
+/// Capabilities of an agent, and the choices of its session.
 #[derive(Debug, Default)]
 pub(super) struct Offer {
     pub(super) capabilities: AgentCapabilities,
     pub(super) quirks: Quirks,
     modes: Option<SessionModeState>,
-    /// The models of agents that have the request which the schema has dropped, as they stand.
+    /// Models of agents that still have the request that the schema dropped, as raw JSON.
     models: Option<Value>,
     options: Vec<SessionConfigOption>,
     commands: Vec<String>,
@@ -35,7 +35,7 @@ pub(super) struct Offer {
     initialized: Value,
 }
 
-/// Something about a session that can be set.
+/// Value of a session that can be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Setting {
     Model(String),
@@ -44,7 +44,7 @@ pub(super) enum Setting {
 }
 
 impl Setting {
-    /// What the agent would do, as the end of "agent … cannot".
+    /// Describes the setting as the end of "agent … cannot".
     pub(super) fn describe(&self) -> String {
         match self {
             Self::Model(model) => format!("use the model {model:?}"),
@@ -54,10 +54,10 @@ impl Setting {
     }
 }
 
-/// A request that sets something: its method, and its parameters but for the session's id.
+/// Request that sets a value: its method, and its parameters without the session's id.
 pub(super) type Request = (&'static str, Map<String, Value>);
 
-/// The part of a session's beginning that says what there is to choose.
+/// Choices in the answer that opens a session.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Choices {
@@ -70,12 +70,12 @@ struct Choices {
 }
 
 impl Offer {
-    /// Whether the agent can go on with a conversation of an earlier process.
+    /// Returns whether the agent can continue a conversation of an earlier process.
     pub(super) fn goes_on(&self) -> bool {
         self.capabilities.load_session || self.capabilities.session_capabilities.resume.is_some()
     }
 
-    /// Of the agent that answered `initialize` so.
+    /// Makes the offer from the agent's answer to `initialize`.
     pub(super) fn new(response: InitializeResponse, result: &str) -> Self {
         let info = response.agent_info;
         Self {
@@ -90,7 +90,7 @@ impl Offer {
         }
     }
 
-    /// Notes the choices in an answer of the agent's, if it has any.
+    /// Records the choices in an answer, if it has any.
     pub(super) fn note_answer(&mut self, result: &str) {
         let Ok(choices) = serde_json::from_str::<Choices>(result) else { return };
         self.modes = choices.modes.or(self.modes.take());
@@ -100,7 +100,7 @@ impl Offer {
         }
     }
 
-    /// Notes what an update changes. Whether it is about the choices.
+    /// Records what an update changes. Returns whether the update is about the choices.
     pub(super) fn note_update(&mut self, update: &SessionUpdate) -> bool {
         match update {
             SessionUpdate::CurrentModeUpdate(update) => self.note_mode(&update.current_mode_id.0),
@@ -114,14 +114,14 @@ impl Offer {
         true
     }
 
-    /// Notes that the agent is in this mode now.
+    /// Records the agent's current mode.
     pub(super) fn note_mode(&mut self, mode: &str) {
         if let Some(modes) = &mut self.modes {
             modes.current_mode_id = mode.to_owned().into();
         }
     }
 
-    /// Notes that what was asked for is so now, where the agent's answer does not say it.
+    /// Records the value that a request has set, where the agent's answer does not contain it.
     pub(super) fn note_set(&mut self, request: &Request) {
         let (method, params) = request;
         match (*method, params.get("modeId").or(params.get("modelId")).and_then(Value::as_str)) {
@@ -135,7 +135,7 @@ impl Offer {
         }
     }
 
-    /// The state of the session: what was said at the beginning, and has changed since.
+    /// Returns the session's state: the first answers with later changes.
     pub(super) fn state(&self, session: &str) -> Value {
         json!({
             "sessionId": session,
@@ -147,10 +147,10 @@ impl Offer {
         })
     }
 
-    /// The request for `setting`; `None` where it is so already.
+    /// Returns the request for `setting`, or `None` if the value is already set.
     ///
     /// # Errors
-    /// What the agent cannot, as the end of "agent … cannot".
+    /// The missing ability, as the end of "agent … cannot".
     pub(super) fn request(&self, setting: &Setting) -> Result<Option<Request>, String> {
         match setting {
             Setting::Model(model) => self.set_model(model),
@@ -173,7 +173,7 @@ impl Offer {
                     Err(format!("use the model {model:?}: it offers {}", list(&offered)))
                 }
             }
-            // This list is not the whole truth: one agent takes any model's name.
+            // This list may be incomplete: one agent takes any model's name.
             (None, Some(models)) if models["currentModelId"] == model => Ok(None),
             (None, Some(_)) => Ok(Some(("session/set_model", fields([("modelId", model)])))),
             (None, None) => Err("take a model: it offers no way to set one".to_owned()),
@@ -230,7 +230,7 @@ impl Offer {
         Ok(set_option(option, chosen))
     }
 
-    /// What is said to have the conversation compacted: the row's word, or a command that the agent offers.
+    /// Returns the prompt that compacts the conversation: the row's word, or a command that the agent offers.
     pub(super) fn compact<'a>(&self, row: Option<&'a str>) -> Option<std::borrow::Cow<'a, str>> {
         let offered =
             || ["compact", "compress"].into_iter().find(|name| self.commands.iter().any(|known| known == name));
@@ -238,7 +238,7 @@ impl Offer {
     }
 }
 
-/// The request that sets `option`; `None` where it is so already.
+/// Returns the request that sets `option`, or `None` if the value is already set.
 fn set_option(option: &SessionConfigOption, value: &str) -> Option<Request> {
     let current = match &option.kind {
         SessionConfigKind::Select(select) => select.current_value.0.as_ref() == value,
@@ -265,7 +265,7 @@ fn values(option: &SessionConfigOption) -> Vec<&str> {
     }
 }
 
-/// The choice that `wanted` means, else the first of `others` that there is.
+/// Returns the choice that `wanted` names, else the first of `others` that is offered.
 fn choose<'a>(offered: &[&'a str], wanted: &str, others: &[&str]) -> Option<&'a str> {
     let find = |name: &str| offered.iter().copied().find(|choice| choice.eq_ignore_ascii_case(name));
     find(wanted).or_else(|| others.iter().find_map(|name| find(name)))

@@ -1,4 +1,4 @@
-//! From the answer to `initialize` to an agent that is ready.
+//! Opening of a session: from the answer to `initialize` until the agent is ready.
 
 use agent_client_protocol_schema::v1;
 use ipc_protocol::{NOT_KEPT, NativeResume};
@@ -18,7 +18,7 @@ use super::{
 use crate::{Action, ListedFile};
 
 impl Session {
-    /// `opening` is the request for a new conversation, where it was sent already.
+    /// Handles the answer to `initialize`. `opening` is the request for a new conversation, if it was already sent.
     pub(super) fn initialized(
         &mut self,
         opening: Option<i64>,
@@ -48,7 +48,7 @@ impl Session {
         Ok(())
     }
 
-    /// Looks for the conversations of an agent that keeps them in files.
+    /// Starts a search for the conversations of an agent that keeps them in files.
     pub(super) fn look(&mut self, wanted: Wanted, out: &mut Vec<Action>) {
         self.requests += 1;
         let id = self.requests.unsigned_abs();
@@ -56,7 +56,7 @@ impl Session {
         self.looks.push(Look::begin(id, wanted, &home, out));
     }
 
-    /// What a list of files found.
+    /// Handles the result of a file list.
     pub(super) fn listed(&mut self, id: u64, files: &[ListedFile], out: &mut Vec<Action>) {
         let Some(at) = self.looks.iter().position(|look| look.id == id) else { return };
         let look = self.looks.remove(at);
@@ -88,13 +88,13 @@ impl Session {
         format!("it has none of {}", self.cwd())
     }
 
-    /// The agent cannot be used.
+    /// Fails the session, since the agent cannot be used.
     pub(super) fn refuse(&mut self, refused: Refused, out: &mut Vec<Action>) {
         self.state = State::Over;
         out.push(Action::Fail(refused.of(&self.agent)));
     }
 
-    /// Asks for the agent's conversations.
+    /// Requests the agent's conversations.
     fn find(&mut self, list: List, cursor: Option<String>, fork: bool, out: &mut Vec<Action>) {
         let params = List::request(self.cwd(), cursor);
         self.state = State::Finding { request: self.request("session/list", params, out), list, fork };
@@ -124,7 +124,7 @@ impl Session {
         self.state = State::Opening { request, opening };
     }
 
-    /// Sends the request for a conversation, and returns its id.
+    /// Sends the request that opens a conversation, and returns its id.
     pub(super) fn ask_for(&mut self, opening: &Opening, out: &mut Vec<Action>) -> i64 {
         let (params, is_told) = opening.params(&self.config, self.system_prompt.as_deref(), &self.offer);
         if is_told {
@@ -152,7 +152,7 @@ impl Session {
         self.configure(session, out)
     }
 
-    /// Sets what is not set yet; then the agent is ready.
+    /// Sends the next pending setting; without one the agent is ready.
     fn configure(&mut self, session: String, out: &mut Vec<Action>) -> Result<(), Refused> {
         if self.config.mode.is_none() && self.settings.is_empty() && self.offer.asks_a_model() {
             // Once: one that stays in it has said so.
@@ -160,7 +160,7 @@ impl Session {
             self.settings.push_back(Setting::Mode(quirks::ASKING_MODE.to_owned()));
         }
         while let Some(setting) = self.settings.pop_front() {
-            // Where the agent offers a choice of levels, it knows which there are.
+            // An agent that offers levels knows which exist.
             let is_set =
                 matches!(setting, Setting::Thinking(_)) && self.provisioned.iter().any(|field| field == "thinking");
             if is_set && !self.offer.has_levels() {
@@ -180,7 +180,7 @@ impl Session {
         Ok(())
     }
 
-    /// Sends a request that sets something.
+    /// Sends a request that sets a value.
     pub(super) fn set(&mut self, session: &str, (method, params): &offer::Request, out: &mut Vec<Action>) -> i64 {
         let mut params = params.clone();
         params.insert("sessionId".into(), session.into());

@@ -1,4 +1,4 @@
-//! Operations: what the agent is asked beside prompts, and what its answers mean.
+//! Operations: requests to the agent other than prompts, and the meaning of their answers.
 
 use agent_client_protocol_schema::v1::{ListSessionsRequest, ListSessionsResponse};
 use ipc_protocol::{Json, Operation, WireError, message::RequestId};
@@ -15,16 +15,16 @@ use crate::Action;
 
 /// Most operations that wait for the agent.
 const MAX_WAITING: usize = 256;
-/// Most conversations told of.
+/// Most conversations in a reply.
 const MAX_SESSIONS: usize = 1000;
-/// Most pages of them asked for.
+/// Most pages that are requested of them.
 const MAX_PAGES: u32 = 20;
 
-/// What an answer of the agent's is for.
+/// Request that an answer belongs to.
 #[derive(Debug)]
 pub(super) enum Asked {
     Set(Setting, offer::Request),
-    /// A page of its conversations, after those of earlier pages.
+    /// Page of the conversation list, with the pages before it.
     List(List),
     Native,
 }
@@ -33,12 +33,12 @@ pub(super) enum Asked {
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) operation: RequestId,
-    /// Of the request to the agent.
+    /// Id of the request to the agent.
     pub(super) id: i64,
     pub(super) asked: Asked,
 }
 
-/// The agent's conversations, as far as they were told.
+/// Conversations of the agent, as far as they have arrived.
 #[derive(Debug, Default)]
 pub(super) struct List {
     found: Vec<Found>,
@@ -54,12 +54,12 @@ struct Found {
 }
 
 impl List {
-    /// The request for the next page; `cursor` is what the last one ended with.
+    /// Makes the request for the next page. `cursor` is the one of the page before.
     pub(super) fn request(cwd: &str, cursor: Option<String>) -> ListSessionsRequest {
         ListSessionsRequest::new().cwd(std::path::PathBuf::from(cwd)).cursor(cursor)
     }
 
-    /// Takes a page. Where there is another the result is what to ask for it with.
+    /// Adds a page. Returns the cursor of the next page, if there is one.
     pub(super) fn page(&mut self, result: &str) -> Result<Option<String>, String> {
         let page: ListSessionsResponse = serde_json::from_str(result)
             .map_err(|error| format!("its list of conversations does not parse: {error}"))?;
@@ -75,9 +75,9 @@ impl List {
         Ok(page.next_cursor.filter(|_| self.pages < MAX_PAGES && self.found.len() < MAX_SESSIONS))
     }
 
-    /// Those of `cwd`, the newest first. (The times are of one form for one agent.)
+    /// Returns the conversations of `cwd`, newest first. (One agent writes all its times in one form.)
     fn sorted(mut self, cwd: &str) -> Vec<Found> {
-        // An agent that does not look at the directory tells all of them; one that does may know it by another path.
+        // An agent that ignores the directory lists all conversations. An agent that filters may use another path for it.
         if self.found.iter().any(|found| found.cwd == cwd) {
             self.found.retain(|found| found.cwd == cwd);
         }
@@ -85,7 +85,7 @@ impl List {
         self.found
     }
 
-    /// The one that was last gone on with.
+    /// Returns the id of the conversation that was used last.
     pub(super) fn most_recent(self, cwd: &str) -> Option<String> {
         self.sorted(cwd).into_iter().next().map(|found| found.id)
     }
@@ -96,12 +96,12 @@ impl List {
     }
 }
 
-/// A message of the agent's own protocol, taken apart.
+/// Message of the agent's own protocol, as an operation gives it.
 #[derive(Debug, PartialEq)]
 pub(super) struct Native {
     pub(super) method: String,
     pub(super) params: Value,
-    /// It has `"id": null`: no answer is wanted.
+    /// True for `"id": null`: no answer is expected.
     pub(super) is_notification: bool,
 }
 
@@ -119,7 +119,7 @@ impl Native {
 }
 
 impl Session {
-    /// Asks the agent something beside a prompt.
+    /// Starts an operation.
     pub(super) fn operate(
         &mut self,
         operation: RequestId,
@@ -201,12 +201,12 @@ impl Session {
         Ok(())
     }
 
-    /// The agent has answered an operation's request.
+    /// Handles the agent's answer to an operation's request.
     pub(super) fn operated(&mut self, waiting: Waiting, answer: Answer<'_>, line: &[u8], out: &mut Vec<Action>) {
         let Waiting { operation, asked, .. } = waiting;
         let refused = |reason: String| WireError::AgentRefused { agent: self.agent.clone(), reason };
         let reply = match (asked, answer) {
-            // Whether it is an error is the caller's to see.
+            // The caller checks whether the answer is an error.
             (Asked::Native, _) => Ok(crate::jsonl::json(&serde_json::from_slice(line).unwrap_or_default())),
             (Asked::Set(setting, _), Err(error)) => {
                 Err(refused(format!("to {}: {}", setting.describe(), errors::describe(&error))))
@@ -231,7 +231,7 @@ impl Session {
         out.push(Action::Reply { request: operation, reply });
     }
 
-    /// The agent has answered the prompt that had it compact its conversation.
+    /// Handles the answer to the prompt that compacts the conversation.
     pub(super) fn compacted(&self, operation: RequestId, said: String, answer: Answer<'_>, out: &mut Vec<Action>) {
         let reply = match answer {
             Ok(result) => {

@@ -18,26 +18,26 @@ use crate::{
     permission::{Choice, OpenRequests},
 };
 
-/// Most options of one request.
+/// Most options of a request.
 const MAX_OPTIONS: usize = 64;
-/// Most paths of one request. A policy has to know all of them.
+/// Most paths of a request. A policy has to know all of them.
 const MAX_PATHS: usize = 1000;
 
-/// What a request is answered with.
+/// Data that answering a request needs.
 #[derive(Debug)]
 struct About {
-    /// The agent's id of it, as it stands: a number or a string.
+    /// The agent's id for the request as raw JSON: a number or a string.
     agent_id: Box<RawValue>,
     call: String,
 }
 
-/// The open requests.
+/// Open requests of the session.
 #[derive(Debug, Default)]
 pub(super) struct Permissions(OpenRequests<About>);
 
 impl Permissions {
-    /// Takes a request of the agent's, or returns the error that refuses it. The tool call that it is about is begun, if it was
-    /// not: some agents ask first.
+    /// Opens a request of the agent, or returns the error that refuses it. Starts its tool call if that is not started yet: some agents
+    /// ask before they start the call.
     pub(super) fn ask(
         &mut self,
         agent_id: &RawValue,
@@ -66,7 +66,7 @@ impl Permissions {
         let title = fields.title.clone().unwrap_or_else(|| "permission".to_owned());
         let mut command = details::command(&kind, fields.raw_input.as_ref());
         if fields.raw_input.is_none() {
-            // It was said before, or nowhere.
+            // The agent sent the input before, or not at all.
             if known.is_long {
                 return Err(
                     v1::Error::invalid_params().data("what the call would do is longer than what is remembered")
@@ -95,10 +95,10 @@ impl Permissions {
         Ok(())
     }
 
-    /// Answers the request `id`. The result is the tool call that it is about, and whether that was allowed.
+    /// Answers the request `id`. Returns its tool call, and whether the call was allowed.
     ///
     /// # Errors
-    /// [`WireError::UnknownPermission`], [`WireError::UnknownOption`], [`WireError::Unsupported`]; it stays open then.
+    /// [`WireError::UnknownPermission`], [`WireError::UnknownOption`], [`WireError::Unsupported`]; the request then stays open.
     pub(super) fn answer(
         &mut self,
         id: &str,
@@ -113,7 +113,7 @@ impl Permissions {
         let (option, allowed) = match (open.choose(answer, &by)?, answer) {
             (Choice::Option(at), _) => (open.option(at), open.allows(at)),
             (Choice::Cancelled, _) => (None, false),
-            // The protocol has no place for more than the choice.
+            // The protocol has no field beyond the choice.
             (Choice::More, PermissionAnswer::DenyWith { .. }) => return cannot("be told why something is rejected"),
             (Choice::More, _) => return cannot("be allowed something with another input"),
         };
@@ -129,12 +129,12 @@ impl Permissions {
         Ok((call, allowed))
     }
 
-    /// Whether none is open.
+    /// Returns whether no request is open.
     pub(super) fn is_empty(&self) -> bool {
         self.0.iter().next().is_none()
     }
 
-    /// Cancels all that are open.
+    /// Cancels all open requests.
     pub(super) fn cancel_all(&mut self, out: &mut Vec<Action>) {
         let cancelled = |about: About, out: &mut Vec<Action>| {
             let response = v1::RequestPermissionResponse::new(v1::RequestPermissionOutcome::Cancelled);
@@ -143,7 +143,7 @@ impl Permissions {
         self.0.close(&ResolvedBy::Abort, |_| true, cancelled, out);
     }
 
-    /// Closes all that are open, without a word to an agent that is gone.
+    /// Closes all open requests without an answer, since the agent has ended.
     pub(super) fn close_all(&mut self, out: &mut Vec<Action>) {
         self.0.close_all(&ResolvedBy::Abort, out);
     }

@@ -1,4 +1,4 @@
-//! What some agents do beside the protocol, or against it; by the name that they give themselves.
+//! Deviations of some agents from the protocol, by the name that the agent gives itself.
 
 /// The mode in which Claude Code asks.
 pub(super) const ASKING_MODE: &str = "default";
@@ -6,19 +6,19 @@ pub(super) const ASKING_MODE: &str = "default";
 /// The quirks of one agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Quirks {
-    /// Options of the Claude Agent SDK can be given in `_meta`.
+    /// The agent takes options of the Claude Agent SDK in `_meta`.
     pub(super) claude_options: bool,
     /// Where nobody names a mode it may begin in `auto`, in which a model decides what is asked.
     pub(super) begins_in_auto: bool,
     /// A warning about a model that it does not know comes as text of the answer, before it.
     pub(super) warns_in_text: bool,
-    /// A change of mode comes as text of an answer: `[MODE_UPDATE] plan`.
+    /// A change of mode comes as text of the answer: `[MODE_UPDATE] plan`.
     pub(super) mode_in_text: bool,
-    /// A loaded conversation goes on being told after the answer to `session/load`, up to the list of commands.
+    /// The replay of a loaded conversation goes on after the answer to `session/load`, up to the list of commands.
     pub(super) tells_late: bool,
-    /// Nothing is said of a tool call any more once it was rejected.
+    /// The agent sends nothing more about a tool call that was rejected.
     pub(super) drops_rejected: bool,
-    /// Its conversations are files, which its protocol does not list and may destroy.
+    /// The conversations are files, which the protocol does not list and may destroy.
     pub(super) keeps_files: bool,
     /// A request to the model that failed and is made again is told of in its standard error alone.
     pub(super) retries_in_stderr: bool,
@@ -27,7 +27,7 @@ pub(super) struct Quirks {
 }
 
 impl Quirks {
-    /// Those of the agent that calls itself `name`.
+    /// Returns the quirks of the agent that calls itself `name`.
     pub(super) fn of(name: &str) -> Self {
         match name {
             "@agentclientprotocol/claude-agent-acp" => {
@@ -48,12 +48,12 @@ impl Quirks {
         }
     }
 
-    /// Whether text may be something else.
+    /// Returns whether a text may be something else than text.
     pub(super) fn text(&self) -> bool {
         self.warns_in_text || self.mode_in_text
     }
 
-    /// What a piece of text really is: a status and its detail.
+    /// Returns the status and detail that a piece of text really is.
     pub(super) fn status_in<'a>(&self, text: &'a str) -> Option<(&'static str, &'a str)> {
         if self.mode_in_text
             && let Some(mode) = text.strip_prefix("[MODE_UPDATE] ")

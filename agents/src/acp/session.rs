@@ -1,4 +1,4 @@
-//! The state of the conversation: handshake, turns, requests in both directions.
+//! State machine of the conversation: handshake, turns, requests in both directions.
 
 use std::collections::VecDeque;
 
@@ -29,21 +29,21 @@ use crate::{
     jsonl::{self, ended, log},
 };
 
-/// Most text of a compaction that is told, in bytes.
+/// Most text of a compaction that is kept for the reply, in bytes.
 const MAX_SAID: usize = 64 * 1024;
 
-/// Where the conversation is. Numbers are ids of our requests.
+/// Phase of the conversation. Numbers are ids of our requests.
 #[derive(Debug)]
 pub(super) enum State {
     New,
     Initializing {
         request: i64,
-        /// That of `session/new`, where it is not held back until the first one is answered.
+        /// Id of the request `session/new`, if it was sent without waiting for the answer to `initialize`.
         opening: Option<i64>,
     },
-    /// Looking for the conversation in the agent's files.
+    /// Searching for the conversation in the agent's files.
     Looking,
-    /// Looking for the most recent conversation.
+    /// Searching for the most recent conversation.
     Finding {
         request: i64,
         list: List,
@@ -53,14 +53,14 @@ pub(super) enum State {
         request: i64,
         opening: Opening,
     },
-    /// Setting what the configuration asks for.
+    /// Setting the values of the configuration.
     Configuring {
         request: i64,
         session: String,
         setting: Setting,
         asked: offer::Request,
     },
-    /// The agent still tells the conversation that it loaded.
+    /// The agent still replays the conversation that it loaded.
     Settling {
         session: String,
     },
@@ -68,16 +68,16 @@ pub(super) enum State {
         session: String,
         activity: Activity,
     },
-    /// Failed, or the agent is gone.
+    /// The session has failed, or the agent has ended.
     Over,
 }
 
-/// What an agent that is ready does.
+/// Activity of an agent that is ready.
 #[derive(Debug)]
 pub(super) enum Activity {
     Idle,
     Turn(Turn),
-    /// It compacts its conversation, which takes a prompt.
+    /// The agent compacts its conversation, as the answer to a prompt.
     Compacting {
         request: i64,
         operation: RequestId,
@@ -85,14 +85,14 @@ pub(super) enum Activity {
     },
 }
 
-/// What becomes of a prompt while a turn runs.
+/// Effect of a prompt during a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Steering {
-    /// It cancels the turn, or nobody knows.
+    /// The prompt cancels the turn, or its effect is unknown.
     No,
-    /// It steers the turn, and is answered as the turn's own prompt is.
+    /// The prompt steers the turn, and is answered like the turn's first prompt.
     Answered,
-    /// It steers the turn, and of all its prompts only one is answered.
+    /// The prompt steers the turn, and only one of the turn's prompts is answered.
     Unanswered,
 }
 
@@ -101,30 +101,30 @@ pub(super) struct Session {
     pub(super) agent: String,
     pub(super) config: AgentSessionConfig,
     steering: Steering,
-    /// `session/new` does not wait for the answer to `initialize`: the row says that it need not, and nothing depends on it.
+    /// True if `session/new` is sent before the answer to `initialize`: the row allows it, and nothing depends on that answer.
     opens_at_once: bool,
-    /// What the row has the conversation compacted with.
+    /// Prompt of the row that compacts the conversation.
     pub(super) compact_command: Option<String>,
-    /// Fields of the configuration that the agent has from a file or an argument.
+    /// Configuration fields that the agent gets from a file or an argument.
     pub(super) provisioned: Vec<String>,
     pub(super) state: State,
     pub(super) requests: i64,
-    /// Not yet said. Where the protocol of the agent has no place for it, it is before the first prompt.
+    /// System prompt that is not yet sent. Without a field in the agent's protocol it is put before the first prompt.
     pub(super) system_prompt: Option<String>,
     pub(super) resume: Option<NativeResume>,
-    /// Not yet set.
+    /// Settings that are not yet sent.
     pub(super) settings: VecDeque<Setting>,
     pub(super) offer: Offer,
-    /// What is said before the first prompt was said before.
+    /// True until the first prompt of a loaded conversation: the agent's messages until then are a replay.
     pub(super) history: bool,
     pub(super) cost: Cost,
     permissions: Permissions,
     calls: ToolCalls,
-    /// Operations that wait for the agent.
+    /// Operations that wait for the agent's answer.
     pub(super) waiting: Vec<Waiting>,
-    /// The home directory of the agent.
+    /// Home directory of the agent.
     pub(super) home: Option<String>,
-    /// A word that no other session has.
+    /// Word that no other session has.
     pub(super) fresh_id: String,
     pub(super) looks: Vec<Look>,
     answer: OpenAnswer,
@@ -235,7 +235,7 @@ impl Session {
                 id.is_ok_and(|id| self.answered(id, wire::answer(&message), line, out))
             }
             (None, Some("session/update")) => self.updated(&message, out),
-            // An extension of the protocol: who does not know it ignores it.
+            // An extension of the protocol: a client that does not know it ignores it.
             (None, Some(method)) if method.starts_with('_') => true,
             (None, _) => false,
         };
@@ -244,7 +244,7 @@ impl Session {
         }
     }
 
-    /// A line that is not taken begins so. Nobody is to wait for what was in it.
+    /// Handles the beginning of a line that was dropped. Nothing may go on waiting for the contents of that line.
     pub(super) fn dropped(&mut self, beginning: &[u8], out: &mut Vec<Action>) {
         jsonl::too_long(out);
         let head = jsonl::head(beginning);
@@ -291,7 +291,7 @@ impl Session {
                 return;
             }
             if let State::Ready { activity: Activity::Compacting { said, .. }, .. } = &mut self.state {
-                // It is the operation's answer.
+                // The text belongs to the operation's reply.
                 if said.len() + text.len() <= MAX_SAID {
                     said.push_str(text);
                 }
@@ -301,7 +301,7 @@ impl Session {
         out.push(Action::Event(event));
     }
 
-    /// A request of the agent's.
+    /// Handles a request from the agent.
     fn asked(&mut self, id: &RawValue, method: &str, message: &Message<'_>, out: &mut Vec<Action>) -> bool {
         let State::Ready { activity, .. } = &self.state else {
             wire::refuse(id, v1::Error::invalid_request().data("the session is not ready"), out);
@@ -322,7 +322,7 @@ impl Session {
             return false;
         }
         if cancelled {
-            // It is not to be answered any more, and the agent may wait for it before it ends the turn.
+            // The request is not answered any more, and the agent may wait for it before it ends the turn.
             self.cancel_requests(out);
         }
         true
@@ -331,7 +331,7 @@ impl Session {
     fn updated(&mut self, message: &Message<'_>, out: &mut Vec<Action>) -> bool {
         let Ok(v1::SessionNotification { session_id, update, .. }) = message.params() else { return false };
         let session = match &self.state {
-            // What was said before, or what there is to choose. A copy's id is not known yet.
+            // A replay, or the available choices. The id of a copy is not known yet.
             State::Opening { opening, .. } => return self.offer.note_update(&update) || opening.replays(),
             State::Configuring { session, .. } | State::Settling { session } | State::Ready { session, .. } => session,
             _ => return false,
@@ -378,7 +378,7 @@ impl Session {
         }
     }
 
-    /// An answer to our request `id`. `false` if we asked no such thing.
+    /// Handles an answer to our request `id`. Returns `false` if there is no such request.
     fn answered(&mut self, id: i64, answer: Answer<'_>, line: &[u8], out: &mut Vec<Action>) -> bool {
         if let Some(at) = self.waiting.iter().position(|waiting| waiting.id == id) {
             let waiting = self.waiting.remove(at);
@@ -508,13 +508,13 @@ impl Session {
         out.push(Action::TurnEnded);
     }
 
-    /// Ends what is still open when the agent is done.
+    /// Ends the permission requests and tool calls that are still open.
     fn end_open(&mut self, why: &str, out: &mut Vec<Action>) {
         self.permissions.cancel_all(out);
         self.calls.end_all(why, out);
     }
 
-    /// Cancels what a cancelled turn has asked for.
+    /// Cancels the permission requests of a cancelled turn.
     fn cancel_requests(&mut self, out: &mut Vec<Action>) {
         if let State::Ready { activity: Activity::Turn(turn), .. } = &mut self.state {
             turn.refused |= !self.permissions.is_empty();
@@ -530,7 +530,7 @@ impl Session {
             Activity::Turn(turn) => turn.cancelled = true,
             Activity::Compacting { .. } => {}
         }
-        // First of all: some agents do not hear the cancellation while they wait for an answer.
+        // Requests go first: some agents do not read the cancellation while they wait for an answer.
         self.cancel_requests(out);
         wire::call(None, "session/cancel", v1::CancelNotification::new(session), out);
     }
@@ -551,7 +551,7 @@ impl Session {
         Ok(())
     }
 
-    /// The agent is gone.
+    /// Ends everything that is open, since the agent has ended.
     pub(super) fn finish(&mut self, out: &mut Vec<Action>) {
         self.permissions.close_all(out);
         self.calls.end_all(ended::GONE, out);

@@ -1,4 +1,4 @@
-//! Tool calls: which were begun, and which have ended.
+//! Tool calls that were started, and those of them that have ended.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -17,35 +17,35 @@ use crate::{
     jsonl::{MAX_ID, end, ended, json, tail},
 };
 
-/// Most tool calls remembered. An update of one that was forgotten begins it again.
+/// Most tool calls remembered. An update of a forgotten call starts it again.
 const MAX_CALLS: usize = 1024;
 /// Most bytes that are remembered of what one call's terminal showed.
 const MAX_TERMINAL: usize = 16 * 1024;
 /// Most bytes that are remembered of what one call would do.
 const MAX_DOES: usize = 64 * 1024;
 
-/// What is known of a call.
+/// State of a tool call.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Call {
     pub(super) name: String,
     pub(super) kind: String,
     pub(super) parent: Option<String>,
-    /// The command line and the paths that were said of it: a request may leave out what was said before.
+    /// Command line and paths so far: a permission request may leave out what was sent before.
     pub(super) command: Option<String>,
     pub(super) paths: Vec<String>,
-    /// They are longer than what is remembered.
+    /// True if command and paths are longer than the bound.
     pub(super) is_long: bool,
     /// The end of what its terminal showed, where that is told in pieces beside the protocol.
     terminal: String,
     /// Only a permission request spoke of it yet.
     is_silent: bool,
-    /// That request was allowed.
+    /// True if that request was allowed.
     is_allowed: bool,
     ended: bool,
 }
 
 impl Call {
-    /// Remembers what it would do, as far as `fields` say it.
+    /// Records the command and the paths that `fields` name.
     fn learn(&mut self, fields: &ToolCallUpdateFields) {
         let command = details::command(&self.kind, fields.raw_input.as_ref());
         let paths = details::paths(fields);
@@ -65,7 +65,7 @@ impl Call {
     }
 }
 
-/// The tool calls that were begun.
+/// Tool calls that were started.
 #[derive(Debug, Default)]
 pub(super) struct ToolCalls {
     known: HashMap<Box<str>, Call>,
@@ -77,7 +77,7 @@ impl ToolCalls {
         self.known.get(id)
     }
 
-    /// Remembers a new call. One that is forgotten for it is not waited for any more.
+    /// Records a new call. If the oldest call is forgotten for it, that call ends.
     fn remember(&mut self, id: &str, call: Call, out: &mut Vec<Action>) {
         if self.known.insert(id.into(), call).is_none() {
             self.order.push_back(id.into());
@@ -90,13 +90,13 @@ impl ToolCalls {
         }
     }
 
-    /// Takes a call. `false` if it breaks a bound.
+    /// Handles a new call. Returns `false` if it breaks a bound.
     pub(super) fn call(&mut self, call: ToolCall, out: &mut Vec<Action>) -> bool {
-        // The content that a call begins with says what it will do, not what came of it.
+        // A call's first content describes what it will do, not its result.
         self.take(call.into(), false, out)
     }
 
-    /// Takes an update; one of an unknown call begins it. `false` if it breaks a bound.
+    /// Handles an update; an update of an unknown call starts it. Returns `false` if it breaks a bound.
     pub(super) fn update(&mut self, update: ToolCallUpdate, out: &mut Vec<Action>) -> bool {
         self.take(update, true, out)
     }
@@ -142,14 +142,14 @@ impl ToolCalls {
             input: fields.raw_input.as_ref().map(json).filter(|_| !begun),
             output,
         };
-        // Some updates change nothing but what is in `_meta`.
+        // Some updates change `_meta` only.
         if update.title.is_some() || update.status.is_some() || update.input.is_some() || update.output.is_some() {
             out.push(Action::Event(Event::ToolUpdate(Box::new(update))));
         }
         true
     }
 
-    /// Begins the call `id`, unless it is known. Whether it was begun now.
+    /// Starts the call `id`, unless it is known. Returns whether the call is new.
     fn begin(
         &mut self,
         id: &str,
@@ -178,7 +178,7 @@ impl ToolCalls {
         true
     }
 
-    /// Ends the call `id`, if it is known and has not ended: nothing more will be said of it.
+    /// Ends the call `id`, if it is known and has not ended: the agent sends nothing more about it.
     pub(super) fn fail(&mut self, id: &str, why: &str, out: &mut Vec<Action>) {
         if let Some(call) = self.known.get_mut(id).filter(|call| !call.ended) {
             call.ended = true;
@@ -186,8 +186,8 @@ impl ToolCalls {
         }
     }
 
-    /// Ends every call that has not ended. Of one that was allowed, and of which the agent has said nothing at all, it is taken
-    /// that it was done.
+    /// Ends every call that has not ended. A call that was allowed, and about which the agent has sent nothing else, counts as
+    /// completed.
     pub(super) fn end_all(&mut self, why: &str, out: &mut Vec<Action>) {
         for id in &self.order {
             if let Some(call) = self.known.get_mut(id).filter(|call| !call.ended) {
@@ -201,7 +201,7 @@ impl ToolCalls {
         }
     }
 
-    /// Begins the call `id` that the agent asks permission for, unless it is known.
+    /// Starts the call `id` that the agent asks permission for, unless it is known.
     pub(super) fn asked(
         &mut self,
         id: &str,
@@ -216,7 +216,7 @@ impl ToolCalls {
         }
     }
 
-    /// The call `id` may be done.
+    /// Records that the call `id` was allowed.
     pub(super) fn allowed(&mut self, id: &str) {
         if let Some(call) = self.known.get_mut(id) {
             call.is_allowed = true;
@@ -237,12 +237,12 @@ fn tool_status(status: ToolCallStatus) -> ToolStatus {
     }
 }
 
-/// The protocol's word for the kind of a tool.
+/// Returns the protocol's word for the kind of a tool.
 pub(super) fn kind(kind: ToolKind) -> String {
     word(&kind)
 }
 
-/// The input of a call as it is told: what was given, else its content.
+/// Returns the input of a call for events: the raw input, else the content.
 pub(super) fn input(fields: &ToolCallUpdateFields) -> Json {
     match (&fields.raw_input, &fields.content) {
         (Some(input), _) => json(input),

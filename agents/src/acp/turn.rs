@@ -1,4 +1,4 @@
-//! A turn: what it begins with, what it costs, and how it ends.
+//! Turns: their prompts, their cost and their end.
 
 use agent_client_protocol_schema::v1::{
     self, ContentBlock, ImageContent, PromptCapabilities, PromptResponse, ResourceLink, UsageUpdate,
@@ -8,22 +8,22 @@ use serde_json::Value;
 
 use crate::uri;
 
-/// Most prompts that steer one turn.
+/// Most prompts that steer a turn.
 pub(super) const MAX_STEERS: usize = 64;
 
-/// A turn that runs.
+/// Turn in progress.
 #[derive(Debug)]
 pub(super) struct Turn {
-    /// Our prompts that wait for an answer: the first, and those that steer it. The turn ends with the last answer.
+    /// Our unanswered prompts: the first, and those that steer the turn. The turn ends with the last answer.
     pub(super) prompts: Vec<i64>,
     pub(super) steers: usize,
     pub(super) cancelled: bool,
-    /// Whether something it asked for was cancelled with it.
+    /// True if a permission request was cancelled with the turn.
     pub(super) refused: bool,
-    /// What the last answer said of the end.
+    /// Stop reason in the last answer.
     pub(super) stop_reason: Option<StopReason>,
-    /// The largest of what the answers said. Of two prompts in one turn one agent counts all for one of them, and another the
-    /// same for both.
+    /// Maximum over the answers. For two prompts in one turn, one agent counts everything for one of them, and another agent sends
+    /// the same numbers for both.
     pub(super) usage: Option<Usage>,
 }
 
@@ -32,7 +32,7 @@ impl Turn {
         Self { prompts: vec![prompt], steers: 0, cancelled: false, refused: false, stop_reason: None, usage: None }
     }
 
-    /// Takes the answer to a prompt.
+    /// Records the answer to a prompt.
     pub(super) fn answered(&mut self, (stop_reason, usage): (StopReason, Option<Usage>)) {
         self.stop_reason = Some(stop_reason);
         if let Some(usage) = usage {
@@ -45,19 +45,19 @@ impl Turn {
     }
 }
 
-/// What the conversation has cost, in US dollars. Agents say the sum of all turns.
+/// Cost of the conversation, in US dollars. Agents report the sum of all turns.
 #[derive(Debug, Default)]
 pub(super) struct Cost {
-    /// By now; unknown of a conversation that is gone on with, until the agent says it.
+    /// Sum so far; unknown for a continued conversation until the agent reports it.
     total: Option<f64>,
-    /// When the turn began.
+    /// Sum when the turn started.
     before: Option<f64>,
-    /// Whether the agent said it in this turn.
+    /// True if the agent reported the sum in this turn.
     is_said: bool,
 }
 
 impl Cost {
-    /// Of a conversation that is new, or not.
+    /// Makes the cost of a new or of a continued conversation.
     pub(super) fn of(is_new: bool) -> Self {
         Self { total: is_new.then_some(0.0), ..Self::default() }
     }
@@ -67,7 +67,7 @@ impl Cost {
         self.is_said = false;
     }
 
-    /// Takes what the agent says. Whether it is news of the turn.
+    /// Records a reported sum. Returns whether the turn's cost is now known.
     pub(super) fn note(&mut self, update: &UsageUpdate) -> bool {
         let Some(cost) = update.cost.as_ref().filter(|cost| cost.currency == "USD" && cost.amount.is_finite()) else {
             return false;
@@ -77,17 +77,17 @@ impl Cost {
         self.before.is_some()
     }
 
-    /// What the turn has cost, as far as the agent says.
+    /// Returns the cost of the turn, as far as the agent reports it.
     pub(super) fn of_turn(&self) -> Option<f64> {
         let (total, before) = (self.total.filter(|_| self.is_said)?, self.before?);
         Some((total - before).max(0.0))
     }
 }
 
-/// A prompt as the protocol has it.
+/// Converts a prompt to the protocol's content blocks.
 ///
 /// # Errors
-/// What the agent cannot.
+/// The ability that the agent lacks.
 pub(super) fn blocks(prompt: &Prompt, cwd: &str, can: &PromptCapabilities) -> Result<Vec<ContentBlock>, &'static str> {
     let block = |part: &PromptPart| match part {
         PromptPart::Text(text) => Ok(text.clone().into()),
@@ -103,7 +103,7 @@ pub(super) fn blocks(prompt: &Prompt, cwd: &str, can: &PromptCapabilities) -> Re
     prompt.parts.iter().map(block).collect()
 }
 
-/// What the answer to a prompt says.
+/// Parses the answer to a prompt: stop reason and usage.
 pub(super) fn complete(result: &str) -> Result<(StopReason, Option<Usage>), v1::Error> {
     let response = match serde_json::from_str::<PromptResponse>(result) {
         Ok(response) => response,
@@ -124,13 +124,13 @@ pub(super) fn complete(result: &str) -> Result<(StopReason, Option<Usage>), v1::
     let usage = match (response.usage, response.meta) {
         (Some(usage), _) => Some(Usage {
             input_tokens: Some(usage.input_tokens),
-            // What was thought was written too; where it is counted at all it is counted apart.
+            // Thinking is output too; an agent that counts it counts it separately.
             output_tokens: Some(usage.output_tokens.saturating_add(usage.thought_tokens.unwrap_or_default())),
             cache_read_tokens: usage.cached_read_tokens,
             cache_write_tokens: usage.cached_write_tokens,
             cost_usd: None,
         }),
-        // Gemini's place for it; what came from a cache is in the input there.
+        // Gemini's own field; cached tokens are part of its input.
         (None, Some(meta)) => meta.get("quota").and_then(|quota| quota.get("token_count")).map(|count| Usage {
             input_tokens: count.get("input_tokens").and_then(Value::as_u64),
             output_tokens: count.get("output_tokens").and_then(Value::as_u64),

@@ -1,4 +1,4 @@
-//! `session/update` notifications as events.
+//! Conversion of `session/update` notifications to events.
 
 use agent_client_protocol_schema::v1::{
     ContentBlock, ContentChunk, EmbeddedResourceResource, SessionConfigKind, SessionUpdate, ToolCallContent,
@@ -10,14 +10,14 @@ use serde_json::Value;
 use super::{details, tools::ToolCalls};
 use crate::{Action, jsonl};
 
-/// The events of `update`. `false` if it is none that is known, or breaks a bound.
+/// Emits the events of `update`. Returns `false` if the update is unknown or breaks a bound.
 pub(super) fn events(update: SessionUpdate, calls: &mut ToolCalls, out: &mut Vec<Action>) -> bool {
     let mut event = |event| out.push(Action::Event(event));
     match update {
         SessionUpdate::AgentMessageChunk(chunk) | SessionUpdate::AgentThoughtChunk(chunk)
             if let Some(parent) = details::parent(chunk.meta.as_ref()) =>
         {
-            // What a sub-agent says is no text of the answer.
+            // A sub-agent's text is not part of the answer.
             event(Event::ToolUpdate(Box::new(ToolUpdate {
                 id: parent,
                 title: None,
@@ -41,7 +41,7 @@ pub(super) fn events(update: SessionUpdate, calls: &mut ToolCalls, out: &mut Vec
                 })
                 .collect(),
         }),
-        // What it has cost is the turn's affair.
+        // The turn handles the cost.
         SessionUpdate::UsageUpdate(update) => event(Event::context_window(update.used, update.size)),
         SessionUpdate::CurrentModeUpdate(update) => event(status("mode", update.current_mode_id.to_string())),
         SessionUpdate::ConfigOptionUpdate(update) => {
@@ -62,7 +62,7 @@ pub(super) fn events(update: SessionUpdate, calls: &mut ToolCalls, out: &mut Vec
             event(status("notice", format!("{}{description}", notice.title)));
         }
         SessionUpdate::CompactionUpdate(update) => event(status("compaction", word(&update.status))),
-        // Our own words, a menu of slash commands, and a summary for the model: nothing that happened.
+        // Our own prompt, a menu of slash commands, and a summary for the model: no events.
         SessionUpdate::UserMessageChunk(_)
         | SessionUpdate::AvailableCommandsUpdate(_)
         | SessionUpdate::CompactionSummaryChunk(_) => {}
@@ -75,7 +75,7 @@ pub(super) fn status(status: &str, detail: String) -> Event {
     Event::SessionStatus { status: status.to_owned(), detail }
 }
 
-/// The protocol's word for a value that is a word in it.
+/// Returns the protocol's word for a value that is serialized as a word.
 pub(super) fn word(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(Value::String(word)) => word,
@@ -83,7 +83,7 @@ pub(super) fn word(value: &impl Serialize) -> String {
     }
 }
 
-/// A tool's output as text; `None` where there is none.
+/// Returns a tool's output as text, or `None` if it has none.
 pub(super) fn output(content: Option<&[ToolCallContent]>, raw: Option<&Value>) -> Option<String> {
     whole_output(content, raw).map(jsonl::output)
 }

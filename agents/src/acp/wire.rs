@@ -1,4 +1,4 @@
-//! JSON-RPC lines: what comes in, as little decoded as it can be, and what goes out.
+//! JSON-RPC lines: lazy decoding of incoming messages, and encoding of outgoing ones.
 
 use std::borrow::Cow;
 
@@ -12,10 +12,10 @@ use crate::{
     jsonl::{hot, words},
 };
 
-/// One message. What is not needed to tell messages apart is left undecoded.
+/// Message with only the parts decoded that tell messages apart.
 #[derive(Debug, Deserialize)]
 pub(super) struct Message<'a> {
-    /// Of the request, or of the request that this answers. Kept as it stands: ids may be numbers or strings.
+    /// Id of the request, or of the request that this message answers, as raw JSON: ids may be numbers or strings.
     #[serde(borrow, default)]
     pub(super) id: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -29,25 +29,25 @@ pub(super) struct Message<'a> {
 }
 
 impl Message<'_> {
-    /// The parameters as `T`.
+    /// Decodes the parameters as `T`.
     pub(super) fn params<'b, T: Deserialize<'b>>(&'b self) -> Result<T, serde_json::Error> {
         serde_json::from_str(self.params.map_or("null", RawValue::get))
     }
 }
 
-/// The outcome of a request of ours.
+/// Outcome of one of our requests.
 pub(super) type Answer<'a> = Result<&'a str, v1::Error>;
 
-/// What a response says: the result as JSON text, or the error.
+/// Returns the outcome in a response: the result as JSON text, or the error.
 pub(super) fn answer<'a>(message: &Message<'a>) -> Answer<'a> {
     match message.error {
-        // Not every agent sends well-formed errors; an error it is all the same.
+        // Some agents send malformed errors; they are errors all the same.
         Some(error) => Err(serde_json::from_str(error.get()).unwrap_or_else(|_| v1::Error::new(0, words(error.get())))),
         None => Ok(message.result.map_or("null", RawValue::get)),
     }
 }
 
-/// A chunk of text or thinking: all that a line of the hot path is decoded to.
+/// Chunk of text or thinking: the only thing that a line of the hot path is decoded to.
 #[derive(Debug, Deserialize)]
 pub(super) struct Chunk<'a> {
     #[serde(borrow)]
@@ -94,7 +94,7 @@ enum TextKind {
 }
 
 impl Chunk<'_> {
-    /// The event in `line`, if it is a chunk of text of `session`. Anything else is `None`, and for the full decoder.
+    /// Returns the event of `line` if it is a chunk of text of `session`. Any other line is `None` and needs the full decoder.
     pub(super) fn event(line: &[u8], session: &str) -> Option<Event> {
         let chunk: Chunk<'_> = hot(line)?;
         if chunk.method != "session/update" || chunk.params.session_id != session {
@@ -102,7 +102,7 @@ impl Chunk<'_> {
         }
         let ChunkUpdate { session_update, content, meta } = chunk.params.update;
         if meta.is_some() {
-            // It may be a sub-agent's.
+            // The chunk may be a sub-agent's.
             return None;
         }
         Some(match session_update {
@@ -135,17 +135,17 @@ struct Refusal<'a> {
     error: v1::Error,
 }
 
-/// Writes a request, or without an id a notification.
+/// Writes a request, or a notification if there is no id.
 pub(super) fn call(id: Option<i64>, method: &str, params: impl Serialize, out: &mut Vec<Action>) {
     write(&Call { jsonrpc: "2.0", id, method, params }, out);
 }
 
-/// Answers a request of the agent's.
+/// Answers a request from the agent.
 pub(super) fn reply(id: &RawValue, result: impl Serialize, out: &mut Vec<Action>) {
     write(&Reply { jsonrpc: "2.0", id, result }, out);
 }
 
-/// Refuses a request of the agent's.
+/// Refuses a request from the agent.
 pub(super) fn refuse(id: &RawValue, error: v1::Error, out: &mut Vec<Action>) {
     write(&Refusal { jsonrpc: "2.0", id, error }, out);
 }
@@ -156,7 +156,7 @@ fn write(message: &impl Serialize, out: &mut Vec<Action>) {
             line.push(b'\n');
             out.push(Action::Write(line));
         }
-        // Types of ours with string keys always serialize; if one did not, waiting for its answer would be for ever.
+        // Our types with string keys always serialize. If one did not, its answer would be awaited for ever.
         Err(error) => out.push(Action::Fail(WireError::Protocol { reason: format!("unwritable message: {error}") })),
     }
 }

@@ -1,13 +1,13 @@
-//! Whether a row makes sense.
+//! Validation of a catalog row.
 
 use super::{AgentSpec, Discovery};
 
-/// The protocols that are spoken without an adapter of the embedder's.
+/// Protocols with a built-in adapter.
 pub const PROTOCOLS: [&str; 7] = ["acp", "claude-code", "codex", "command", "gemini", "opencode", "pi"];
 
-/// Agents whose configuration files can be written.
+/// Families whose configuration files can be written.
 const FAMILIES: [&str; 5] = ["claude", "codex", "gemini", "opencode", "pi"];
-/// Where they keep their conversations, if their variables say nothing else.
+/// Default place of each family's conversations; the agent's variables may change it.
 const CONVERSATIONS: [(&str, &str); 5] = [
     ("claude", "{home}/.claude/projects"),
     ("codex", "{home}/.codex/sessions"),
@@ -16,13 +16,13 @@ const CONVERSATIONS: [(&str, &str); 5] = [
     ("pi", "{home}/.pi/agent/sessions"),
 ];
 
-/// A field of a row, and what is wrong with it.
+/// Field of a row, and its error.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{name}: {reason}")]
 pub struct Field {
-    /// Its name, with those around it: `discovery.min_node`.
+    /// Full name of the field: `discovery.min_node`.
     pub name: String,
-    /// What is wrong, and what would be right.
+    /// Error, and the correct form.
     pub reason: String,
 }
 
@@ -30,7 +30,7 @@ fn wrong(name: impl Into<String>, reason: impl Into<String>) -> Result<(), Field
     Err(Field { name: name.into(), reason: reason.into() })
 }
 
-/// `word` is none of `known`: those, and the one that may have been meant.
+/// Describes an unknown `word`: the known words, and the one that may have been meant.
 pub(crate) fn instead(word: &str, known: &[&str]) -> String {
     let close = |other: &&str| strsim::damerau_levenshtein(word, other) <= 1 + word.len() / 4;
     let meant = known.iter().copied().filter(close).min_by_key(|other| strsim::damerau_levenshtein(word, other));
@@ -39,10 +39,10 @@ pub(crate) fn instead(word: &str, known: &[&str]) -> String {
 }
 
 impl AgentSpec {
-    /// Whether the row makes sense. `protocols` are the names of the adapters there are.
+    /// Checks the row. `protocols` are the names of the available adapters.
     ///
     /// # Errors
-    /// The first field that does not.
+    /// The first wrong field.
     pub fn check(&self, protocols: &[&str]) -> Result<(), Field> {
         self.check_identity(protocols)?;
         self.check_containers()?;
@@ -86,7 +86,7 @@ impl AgentSpec {
         }
     }
 
-    /// A row that is switched off may wait for containers.
+    /// Checks for container fields; a disabled row may have them.
     fn check_containers(&self) -> Result<(), Field> {
         const ADVICE: &str =
             "there are no containers yet: leave it empty and give `cmd`, or set `enabled` to false to keep the row";
@@ -172,7 +172,7 @@ impl AgentSpec {
         Ok(())
     }
 
-    /// What an agent whose files are known takes from them is not taken from its row.
+    /// Refuses fields of the row whose values the agent's family determines.
     fn check_family(&self) -> Result<(), Field> {
         let Some(family) = self.family() else { return Ok(()) };
         let session = &self.session_config;
@@ -226,7 +226,7 @@ impl AgentSpec {
         }
     }
 
-    /// Nobody knows from where another path would count.
+    /// Checks that paths are absolute or start at the home directory: the base of any other path is undefined.
     fn check_paths(&self) -> Result<(), Field> {
         let Discovery { installation_path, mcp_config_path, .. } = &self.discovery;
         for (name, paths) in [("installation_path", installation_path), ("mcp_config_path", mcp_config_path)] {

@@ -1,4 +1,4 @@
-//! Rows from text.
+//! Loading of rows from text.
 
 use std::{collections::HashSet, fmt::Display};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{AgentSpec, Field, check::instead};
 
-/// How a file is written.
+/// Format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Format {
@@ -15,38 +15,38 @@ pub enum Format {
     Json,
 }
 
-/// Why a file was not taken.
+/// Reason why a file was refused.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum LoadError {
-    /// It cannot be read as what it is.
+    /// The file does not parse.
     #[error("{file} is no {}: {reason}", match format { Format::Toml => "TOML", Format::Json => "JSON" })]
     Syntax {
-        /// Its name.
+        /// Name of the file.
         file: String,
-        /// What it should be.
+        /// Expected format.
         format: Format,
-        /// What is wrong, and where.
+        /// Error and its position.
         reason: String,
     },
-    /// It holds something else than rows.
+    /// The file contains no rows.
     #[error("{file} holds no agents: it has to be one row, a list of rows, or `agents` with rows in it")]
     NoRows {
-        /// Its name.
+        /// Name of the file.
         file: String,
     },
-    /// A row makes no sense.
+    /// A row is wrong.
     #[error("{file}, agent {row}, field {field}")]
     Row {
         /// Name of the file.
         file: String,
-        /// The row's id, else its number as in `#2`.
+        /// Id of the row, else its number as in `#2`.
         row: String,
-        /// What is wrong.
+        /// Field with its error.
         field: Field,
     },
 }
 
-/// The JSON Schema of a catalog file: one row, a list of rows, or `agents` with rows in it.
+/// Returns the JSON Schema of a catalog file: one row, a list of rows, or `agents` with rows in it.
 pub fn schema() -> Value {
     let mut schema = schemars::schema_for!(AgentSpec).to_value();
     let Some(row) = schema.as_object_mut() else { return schema };
@@ -68,7 +68,7 @@ pub fn schema() -> Value {
     })
 }
 
-/// The rows of a file.
+/// Parses the rows of a file.
 pub(super) fn rows(text: &str, format: Format, protocols: &[&str], file: &str) -> Result<Vec<AgentSpec>, LoadError> {
     let syntax =
         |reason: String| LoadError::Syntax { file: file.to_owned(), format, reason: reason.trim_end().to_owned() };
@@ -80,7 +80,7 @@ pub(super) fn rows(text: &str, format: Format, protocols: &[&str], file: &str) -
     let rows = match document {
         Value::Array(rows) => rows,
         Value::Object(mut object) => {
-            // For editors.
+            // Editors use this key.
             object.remove("$schema");
             match object.remove("agents") {
                 Some(Value::Array(rows)) if object.is_empty() => rows,
@@ -106,7 +106,7 @@ pub(super) fn rows(text: &str, format: Format, protocols: &[&str], file: &str) -
     rows.into_iter().enumerate().map(row).collect()
 }
 
-/// A value as `T`.
+/// Deserializes a value to `T`.
 ///
 /// # Errors
 /// The field that does not fit.
@@ -116,14 +116,14 @@ pub(crate) fn typed<'de, T: DeserializeOwned, E: Display>(
     serde_path_to_error::deserialize(value).map_err(|error: serde_path_to_error::Error<E>| {
         let path = error.path().to_string();
         let reason = error.into_inner().to_string().trim_end().to_owned();
-        // Around a whole row serde has no path: the field is named in the text.
+        // For an error in a complete row serde has no path, but its text names the field.
         let name = quoted(&reason).next().filter(|_| path == "." && reason.contains("field `"));
         let name = name.map_or_else(|| if path == "." { "(row)".to_owned() } else { path.clone() }, str::to_owned);
         Field { name, reason: explained(&reason) }
     })
 }
 
-/// What serde says, with the known name that an unknown one resembles.
+/// Rewrites serde's error, with the known name that an unknown one resembles.
 fn explained(reason: &str) -> String {
     let mut names = quoted(reason);
     let unknown = reason.strip_prefix("unknown ").and_then(|rest| Some((rest.split_once(' ')?.0, names.next()?)));
@@ -138,7 +138,7 @@ fn explained(reason: &str) -> String {
     }
 }
 
-/// What stands between backticks.
+/// Returns the texts between backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }

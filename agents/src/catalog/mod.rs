@@ -1,4 +1,4 @@
-//! Which agents there are.
+//! Catalog of agents.
 
 mod check;
 mod load;
@@ -16,54 +16,54 @@ pub use spec::{
 
 use crate::provision::caller_variable;
 
-/// The built-in rows.
+/// Built-in rows.
 static BUILT_IN: LazyLock<Vec<AgentSpec>> = LazyLock::new(|| {
     load::rows(include_str!("builtin.toml"), Format::Toml, &PROTOCOLS, "builtin.toml").expect("a test loads them")
 });
 
-/// A configuration that names no runnable agent.
+/// Reason why an agent of the catalog cannot run.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum CatalogError {
-    /// No such row.
+    /// No row has that id.
     #[error("no agent is called {agent:?}: there are {}", known.join(", "))]
     Unknown {
-        /// As asked for.
+        /// Id that was asked for.
         agent: String,
-        /// What there is.
+        /// Known ids.
         known: Vec<String>,
     },
-    /// The row is switched off.
+    /// The row is disabled.
     #[error("agent {agent:?} is switched off in the catalog: set `enabled = true` in its row")]
     Disabled {
-        /// The row.
+        /// Id of the row.
         agent: String,
     },
-    /// The row is of an agent in a container.
+    /// The row's agent runs in a container.
     #[error(
         "agent {agent:?} runs in container image {image:?}, and there are no containers yet: give its row a `cmd` instead"
     )]
     Container {
-        /// The row.
+        /// Id of the row.
         agent: String,
-        /// The image.
+        /// Container image.
         image: String,
     },
 }
 
-/// The agents a manager knows.
+/// Agents that a manager knows.
 #[derive(Clone, Debug)]
 pub struct Catalog(Vec<AgentSpec>);
 
 impl Default for Catalog {
-    /// The built-in rows: Claude Code, Codex, OpenCode (its server, and ACP), Pi, Gemini CLI, the ACP wrappers of Claude Code and
-    /// Codex; and `acp` and `command` for any program of the session's.
+    /// Returns the built-in rows: Claude Code, Codex, OpenCode (its server, and ACP), Pi, Gemini CLI, the ACP wrappers of Claude Code
+    /// and Codex; and `acp` and `command` for any program that the session names.
     fn default() -> Self {
         Self(BUILT_IN.clone())
     }
 }
 
 impl Catalog {
-    /// Adds a row, or replaces the one of that id.
+    /// Adds a row, or replaces the one with that id.
     pub fn add(&mut self, spec: AgentSpec) {
         match self.0.iter_mut().find(|known| known.id == spec.id) {
             Some(known) => *known = spec,
@@ -71,19 +71,19 @@ impl Catalog {
         }
     }
 
-    /// Adds the rows of a file, each in place of the one of its id. `protocols` are the names of the adapters there are:
-    /// [`PROTOCOLS`], and those that were linked in. `file` is its name, for errors.
+    /// Adds the rows of a file; each replaces the row with its id. `protocols` are the names of the available adapters:
+    /// [`PROTOCOLS`], and those that were linked in. `file` is the file's name, for errors.
     ///
     /// The text is one row, a list of rows, or a table or object `agents` of rows.
     ///
     /// # Errors
-    /// [`LoadError`] names file, row and field. No row was added then.
+    /// [`LoadError`] names file, row and field. No row is added then.
     pub fn load(&mut self, text: &str, format: Format, protocols: &[&str], file: &str) -> Result<(), LoadError> {
         load::rows(text, format, protocols, file)?.into_iter().for_each(|row| self.add(row));
         Ok(())
     }
 
-    /// Fills in the variables of the caller's environment that rows are given: `required_env`, and `${NAME}` in `env`.
+    /// Fills in the variables of the caller's environment that rows use: `required_env`, and `${NAME}` in `env`.
     pub fn inherit(&mut self, variable: impl Fn(&str) -> Option<String>) {
         for row in &mut self.0 {
             let named = row.env.0.values().filter_map(|value| caller_variable(value));
@@ -92,15 +92,15 @@ impl Catalog {
         }
     }
 
-    /// The rows, the built-in ones first.
+    /// Returns the rows, the built-in ones first.
     pub fn rows(&self) -> &[AgentSpec] {
         &self.0
     }
 
-    /// The row of `agent`, of which a session can be started.
+    /// Returns the row of `agent`, if a session of it can be started.
     ///
     /// # Errors
-    /// [`CatalogError`] says what there is, or why not.
+    /// [`CatalogError`] lists the known agents, or has the reason.
     pub fn get(&self, agent: &str) -> Result<&AgentSpec, CatalogError> {
         let spec = self.0.iter().find(|spec| spec.id == agent).ok_or_else(|| CatalogError::Unknown {
             agent: agent.to_owned(),

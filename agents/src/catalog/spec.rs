@@ -1,4 +1,4 @@
-//! A catalog row: what an agent is, as data.
+//! Catalog row: an agent as data.
 
 use std::collections::BTreeMap;
 
@@ -297,8 +297,8 @@ fn object() -> Value {
 }
 
 impl AgentSpec {
-    /// The command by which a person goes on with the conversation `id` by the agent itself, on the running server at `endpoint` if
-    /// that has it; `None` where the row has none.
+    /// Returns the command with which a person continues the conversation `id` in the agent itself, or on the running server at
+    /// `endpoint` if the row has a command for that. Returns `None` if the row has no command.
     pub fn attach_command(&self, id: &str, endpoint: Option<&str>) -> Option<Vec<String>> {
         let SessionConfig { attach_command, attach_to_server, .. } = &self.session_config;
         let (words, endpoint) = match endpoint.filter(|_| !attach_to_server.is_empty()) {
@@ -309,7 +309,7 @@ impl AgentSpec {
         (!words.is_empty()).then(|| words.iter().map(fill).collect())
     }
 
-    /// An agent that needs no environment and cannot be steered.
+    /// Makes a row with the minimum of fields: the agent needs no environment and cannot be steered.
     pub fn new(id: &str, protocol: &str, argv: &[&str]) -> Self {
         Self {
             id: id.to_owned(),
@@ -340,17 +340,17 @@ impl AgentSpec {
         }
     }
 
-    /// Whose configuration files it reads, if its row says: `claude`, `codex`, `gemini`, `opencode`, `pi`.
+    /// Returns the family whose configuration files the agent reads, if the row names one: `claude`, `codex`, `gemini`, `opencode`, `pi`.
     pub fn family(&self) -> Option<&str> {
         self.protocol_config.get("config").and_then(Value::as_str)
     }
 
-    /// Whether it has a server that can be reached at an address.
+    /// Returns whether the agent has a server that can be reached at an address.
     pub fn is_server(&self) -> bool {
         self.protocol_config.get("server") == Some(&Value::Bool(true))
     }
 
-    /// The field of the row which says that it cannot go on with a conversation in another process, if one does.
+    /// Returns the field of the row that rules out continuing a conversation in another process, if one does.
     pub fn cannot_resume(&self) -> Option<&'static str> {
         let session = &self.session_config;
         if session.can_recover == Some(false) {
@@ -364,26 +364,26 @@ impl AgentSpec {
         }
     }
 
-    /// The name for lists: the display name, else the name, else the id.
+    /// Returns the name for lists: the display name, else the name, else the id.
     pub fn title(&self) -> &str {
         [&self.display_name, &self.name].into_iter().find(|name| !name.is_empty()).unwrap_or(&self.id)
     }
 
-    /// The model that is used where nobody says.
+    /// Returns the model that is used if nothing else names one.
     pub fn default_model(&self) -> Option<&str> {
         let models = &self.model_config;
         let named = Some(models.default_model.as_str()).filter(|model| !model.is_empty());
         named.or_else(|| models.available_models.iter().find(|model| model.is_default).map(|model| model.id.as_str()))
     }
 
-    /// The variables of `required_env` that `env` does not have: with an agent's whole environment, what it cannot start without.
+    /// Returns the variables of `required_env` that `env`, the agent's complete environment, lacks: the agent cannot start without them.
     pub fn missing_env(&self, env: &EnvVars) -> Vec<String> {
         self.required_env.iter().filter(|name| env.0.get(*name).is_none_or(String::is_empty)).cloned().collect()
     }
 }
 
 impl ResourceLimits {
-    /// Sets what `limits` leaves open.
+    /// Sets the limits that `limits` leaves open.
     pub fn apply(&self, limits: &mut ipc_protocol::Limits) {
         let memory = self.memory_mb.map(|mb| mb.saturating_mul(1 << 20));
         #[expect(
@@ -400,7 +400,7 @@ impl ResourceLimits {
 }
 
 impl PerPlatform {
-    /// Those of the platform this is built for.
+    /// Returns the entries for the platform of this build.
     pub fn here(&self) -> &[String] {
         if cfg!(target_os = "macos") {
             &self.macos

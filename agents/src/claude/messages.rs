@@ -1,4 +1,4 @@
-//! What the model and its tools say: messages, their pieces, tool calls, sub-agents.
+//! Messages of the model and its tools: their pieces, tool calls, sub-agents.
 
 use std::collections::VecDeque;
 
@@ -17,27 +17,27 @@ use crate::{
     jsonl::{self, MAX_ID},
 };
 
-/// Most tool calls remembered. The result of one that was forgotten is not told.
+/// Most tool calls remembered. The result of a forgotten call is not emitted.
 const MAX_CALLS: usize = 1024;
 /// Most sub-agents remembered.
 const MAX_AGENTS: usize = 256;
-/// Most bytes of the input of a change to the plan: it is kept until the agent has made it.
+/// Most bytes of a change to the plan. The change is kept until the agent has made it.
 const MAX_KEPT: usize = 4096;
 
-/// A tool call that has begun and not ended.
+/// Tool call that has started and not ended.
 #[derive(Debug)]
 struct Call {
     id: Box<str>,
     name: Box<str>,
-    /// Whose sub-agent's it is.
+    /// Id of the call whose sub-agent makes this call.
     parent: Option<Box<str>>,
-    /// Its input still comes.
+    /// True while the input is still arriving.
     pending: bool,
-    /// Where it is about the plan.
+    /// Input, for a call about the plan only.
     input: Value,
 }
 
-/// `stream_event`.
+/// Contents of a `stream_event` line.
 #[derive(Debug, Deserialize)]
 struct Streamed<'a> {
     #[serde(borrow)]
@@ -62,7 +62,7 @@ struct StreamedEvent<'a> {
     index: u64,
 }
 
-/// Blocks of a message that broke off.
+/// Range of blocks in a message that broke off.
 #[derive(Debug, Deserialize)]
 struct Abandoned {
     from_block_index: u64,
@@ -84,15 +84,15 @@ struct MessageHead<'a> {
     model: Option<std::borrow::Cow<'a, str>>,
 }
 
-/// `assistant` and `user`.
+/// Contents of an `assistant` or `user` line.
 #[derive(Debug, Deserialize)]
 struct Whole<'a> {
     #[serde(borrow)]
     message: Message<'a>,
-    /// Of a message that the agent made up for a request that failed.
+    /// Set in a message that the agent makes up for a failed request.
     #[serde(borrow, default)]
     error: Option<&'a RawValue>,
-    /// What a tool did, for programs.
+    /// A tool's result, for programs.
     #[serde(borrow, default)]
     tool_use_result: Option<&'a RawValue>,
 }
@@ -103,7 +103,7 @@ struct Message<'a> {
     id: Option<String>,
     #[serde(default)]
     model: Option<String>,
-    /// Blocks, or a text.
+    /// Array of blocks, or a text.
     #[serde(borrow)]
     content: &'a RawValue,
     #[serde(default)]
@@ -132,23 +132,23 @@ struct Block<'a> {
     content: Option<&'a RawValue>,
 }
 
-/// What is known of the messages so far.
+/// State of the conversation's messages.
 #[derive(Debug, Default)]
 pub(super) struct Messages {
-    /// The message of the main conversation that came in pieces last: its words are not told again when it comes whole.
+    /// Id of the last message of the main conversation that came in pieces. The complete message after it is not emitted again.
     streamed: Option<String>,
     /// Whether it has begun and not ended.
     is_open: bool,
     pub(super) answer: OpenAnswer,
     /// Oldest first.
     calls: VecDeque<Call>,
-    /// Sub-agents, and the calls that started them.
+    /// Ids of sub-agents, each with the call that started it.
     agents: VecDeque<(Box<str>, Box<str>)>,
     plan: Plan,
 }
 
 impl Messages {
-    /// A `stream_event` that was too unusual for the hot path.
+    /// Handles a `stream_event` that was too unusual for the hot path.
     pub(super) fn streamed(
         &mut self,
         line: &[u8],
@@ -162,7 +162,7 @@ impl Messages {
         let main = parent.is_none();
         match event.kind.as_str() {
             "message_start" if main => {
-                // What was begun in a message that broke off does not go on.
+                // The calls of a message that broke off do not go on.
                 self.end_pending(out);
                 let head = event.message.unwrap_or(MessageHead { id: None, model: None });
                 // Older agents begin the next message without a word.
@@ -222,7 +222,7 @@ impl Messages {
         }
     }
 
-    /// An `assistant` line: a whole message, or one block of it.
+    /// Handles an `assistant` line: a complete message, or one block of it.
     pub(super) fn assistant(
         &mut self,
         line: &[u8],
@@ -233,7 +233,7 @@ impl Messages {
         let Ok(Whole { message, error, .. }) = serde_json::from_slice::<Whole<'_>>(line) else { return false };
         let Some(blocks) = blocks(message.content) else { return false };
         let told = message.id.is_some() && message.id == self.streamed;
-        // What failed is said by the result, as an error.
+        // The result reports the failure as an error.
         let failed = error.is_some_and(|error| error.get() != "null");
         let model = message.model.as_deref().filter(|model| model.len() <= MAX_ID && *model != "<synthetic>");
         if let Some(model) = model.filter(|_| parent.is_none() && !told && !failed) {
@@ -245,14 +245,14 @@ impl Messages {
                 ("text" | "thinking", None) if !told && !failed => {
                     say(block.text.as_deref(), block.thinking.as_deref(), out);
                 }
-                // The words of a sub-agent are no answer: they are the progress of the call that started it.
+                // A sub-agent's text is not part of the answer: it is progress of the call that started the sub-agent.
                 ("text", Some(parent)) if self.knows(parent) => {
                     let output = block.text.filter(|text| !text.is_empty());
                     out.extend(output.map(|text| update(parent, None, None, Some(jsonl::output(text)))));
                 }
                 _ => {
                     self.called(&block, parent, out);
-                    // Of a tool that the model's own server runs.
+                    // Result of a tool that runs on the model's own server.
                     self.ended(&block, parent, None, out);
                 }
             }
@@ -260,7 +260,7 @@ impl Messages {
         true
     }
 
-    /// A block that may be a tool call, whole.
+    /// Handles a block that may be a complete tool call.
     fn called(&mut self, block: &Block<'_>, parent: Option<&str>, out: &mut Vec<Action>) {
         let (Some(id), Some(name), Some(raw)) = (&block.id, &block.name, block.input) else { return };
         let input = tools::value(Some(raw));
@@ -298,7 +298,7 @@ impl Messages {
         }
     }
 
-    /// A `user` line: what tools gave, or words that the agent put into the user's mouth.
+    /// Handles a `user` line: tool results, or text that the agent adds in the user's name.
     pub(super) fn user(&mut self, line: &[u8], parent: Option<&str>, out: &mut Vec<Action>) -> bool {
         let Ok(Whole { message, tool_use_result, .. }) = serde_json::from_slice::<Whole<'_>>(line) else {
             return false;
@@ -309,7 +309,7 @@ impl Messages {
         true
     }
 
-    /// A block that may be what a tool gave.
+    /// Handles a block that may be a tool result.
     fn ended(&mut self, block: &Block<'_>, parent: Option<&str>, result: Option<&RawValue>, out: &mut Vec<Action>) {
         let Some(id) = &block.tool_use_id else { return };
         let at = self.calls.iter().position(|call| *call.id == **id);
@@ -322,7 +322,7 @@ impl Messages {
         }
     }
 
-    /// Remembers a call. Whether it is new, and may be told. One that is forgotten for it is not waited for any more.
+    /// Records a call. Returns whether the call is new and fits the bounds. If the oldest call is forgotten for it, that call ends.
     fn begin(&mut self, id: &str, name: &str, parent: Option<&str>, pending: bool, out: &mut Vec<Action>) -> bool {
         let fits = [Some(id), Some(name), parent].into_iter().flatten().all(|id| id.len() <= MAX_ID);
         if !fits || self.knows(id) {
@@ -342,7 +342,7 @@ impl Messages {
         self.calls.iter().any(|call| *call.id == *id)
     }
 
-    /// A sub-agent was started by the call `call`.
+    /// Records that the call `call` started a sub-agent.
     pub(super) fn agent(&mut self, agent: &str, call: &str) {
         if agent.len() > MAX_ID || call.len() > MAX_ID || self.agents.iter().any(|(known, _)| **known == *agent) {
             return;
@@ -353,7 +353,7 @@ impl Messages {
         self.agents.push_back((agent.into(), call.into()));
     }
 
-    /// The call that started a sub-agent.
+    /// Returns the call that started a sub-agent.
     pub(super) fn caller(&self, agent: &str) -> Option<String> {
         self.agents.iter().find(|(known, _)| **known == *agent).map(|(_, call)| call.to_string())
     }
@@ -369,17 +369,17 @@ impl Messages {
         self.end(|call| call.pending && call.parent.is_none(), out);
     }
 
-    /// The turn is over: the calls of the main conversation that have not ended will not. Those of sub-agents go on.
+    /// Ends the open calls of the main conversation, since the turn has ended. Calls of sub-agents go on.
     pub(super) fn turn_ended(&mut self, out: &mut Vec<Action>) {
         self.end(|call| call.parent.is_none(), out);
     }
 
-    /// The sub-agent of the call `parent` is over.
+    /// Ends the calls of the sub-agent that the call `parent` started.
     pub(super) fn agent_ended(&mut self, parent: &str, out: &mut Vec<Action>) {
         self.end(|call| call.parent.as_deref() == Some(parent), out);
     }
 
-    /// The agent is gone.
+    /// Ends all calls, since the agent has ended.
     pub(super) fn end_all(&mut self, out: &mut Vec<Action>) {
         self.end(|_| true, out);
     }
@@ -395,7 +395,7 @@ impl Messages {
     }
 }
 
-/// Something of a call has changed.
+/// Makes an update of a call.
 pub(super) fn update(id: &str, title: Option<String>, status: Option<ToolStatus>, output: Option<String>) -> Action {
     let update = ToolUpdate { id: id.to_owned(), title, status, input: None, output };
     Action::Event(Event::ToolUpdate(Box::new(update)))
@@ -407,7 +407,7 @@ fn say(text: Option<&str>, thinking: Option<&str>, out: &mut Vec<Action>) {
     out.extend([spoken, thought].into_iter().flatten().map(Action::Event));
 }
 
-/// The blocks of a message; one of its own for a message that is a text.
+/// Parses the blocks of a message. A message that is a text is one block.
 fn blocks(content: &RawValue) -> Option<Vec<Block<'_>>> {
     if content.get().starts_with('"') {
         let text = serde_json::from_str(content.get()).ok()?;
@@ -426,7 +426,7 @@ fn blocks(content: &RawValue) -> Option<Vec<Block<'_>>> {
     serde_json::from_str(content.get()).ok()
 }
 
-/// A tool's output as text.
+/// Returns a tool's output as text.
 fn output(content: Option<&RawValue>) -> String {
     match tools::value(content) {
         Value::Null => String::new(),

@@ -1,12 +1,12 @@
-//! Claude Code in stream-json: JSON lines on standard input and output, turns by `user` and `result`, everything else by
+//! Claude Code in stream-json: JSON lines on standard input and output. Turns are `user` and `result` messages; everything else is
 //! control requests in both directions.
 //!
-//! - It is ready when it has answered `initialize`. `system/init` says the rest, at the beginning of every turn.
-//! - A system prompt, MCP servers and how hard it thinks are part of the handshake, so that they are in no argument. Model, mode,
-//!   tools and the conversation to go on with are arguments: `../provision/claude.rs`.
-//! - Every message of ours has a name, and a turn is over when the agent has answered all of its: `turn.rs`.
-//! - What its numbers mean: `usage.rs`.
-//! - A line that is not understood becomes a `log` event, so that nothing is lost.
+//! - The agent is ready when it has answered `initialize`. `system/init`, at the start of every turn, contains the rest.
+//! - System prompt, MCP servers and thinking level are part of the handshake, so that no argument contains them. Model, mode, tools
+//!   and the conversation to continue are arguments: `../provision/claude.rs`.
+//! - Each of our messages has a name, and a turn ends when the agent has answered all messages of the turn: `turn.rs`.
+//! - The meaning of the agent's numbers: `usage.rs`.
+//! - A line that the adapter does not understand becomes a `log` event, so that nothing is lost.
 
 mod messages;
 mod operations;
@@ -29,7 +29,7 @@ use crate::{
     jsonl::{Line, MessageLines},
 };
 
-/// The state machine, and the lines that it takes.
+/// State machine of the protocol, with the readers of its two streams.
 #[derive(Debug)]
 struct Claude {
     stdout: MessageLines,
@@ -40,7 +40,7 @@ struct Claude {
 /// Makes the adapter.
 ///
 /// # Errors
-/// [`WireError::Unsupported`] for a way to think that it does not have.
+/// [`WireError::Unsupported`] for a thinking level that the agent does not have.
 pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>, WireError> {
     let agent = setup.agent.clone();
     let session = session::Session::new(setup).map_err(|operation| WireError::Unsupported { agent, operation })?;

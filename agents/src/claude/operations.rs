@@ -1,4 +1,4 @@
-//! What the agent is asked beside prompts: control requests of ours, and who waits for their answers.
+//! Operations: control requests to the agent, and the callers that wait for their answers.
 
 use ipc_protocol::{Json, Operation, WireError, message::RequestId};
 use serde::Serialize;
@@ -7,37 +7,37 @@ use serde_json::{Value, json, value::RawValue};
 use super::wire::{self, Answer, Refused};
 use crate::Action;
 
-/// Most requests that wait for their answer.
+/// Most requests that wait for an answer.
 const MAX_PENDING: usize = 64;
-/// Most of them that are to end the turn: those have room of their own.
+/// Most open requests to interrupt the turn; `MAX_PENDING` does not limit these.
 const MAX_INTERRUPTS: usize = 8;
-/// The efforts that the agent has. It takes any other word too, and does nothing then.
+/// Efforts of the agent. The agent accepts any other word too, and then does nothing.
 const EFFORTS: [&str; 5] = ["low", "medium", "high", "xhigh", "max"];
 
-/// What a request of ours is for.
+/// Purpose of a control request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// The handshake.
     Initialize,
-    /// A part of the session's configuration: it is ready when the last is answered.
+    /// Part of the session's configuration. The agent is ready when the last part is answered.
     Configure,
-    /// The MCP servers of the session's configuration. The agent may try for long to reach one; it waits for them itself before its
-    /// first turn.
+    /// MCP servers of the session's configuration. The agent may take long to reach one; it waits for them itself before its first
+    /// turn.
     Servers,
-    /// To end the turn.
+    /// Interrupts the turn.
     Interrupt,
-    /// A step of an operation of which more follow.
+    /// Step of an operation that has further steps.
     Step(RequestId),
-    /// An operation that is answered with `null`.
+    /// Operation that is answered with `null`.
     Change(RequestId),
-    /// An operation that is answered with the response.
+    /// Operation that is answered with the response.
     Ask(RequestId),
-    /// An operation that is answered with the whole answer.
+    /// Operation that is answered with the complete answer.
     Native(RequestId),
 }
 
 impl Purpose {
-    /// The operation it is a part of.
+    /// Returns the operation that the request belongs to.
     fn operation(self) -> Option<RequestId> {
         match self {
             Self::Step(request) | Self::Change(request) | Self::Ask(request) | Self::Native(request) => Some(request),
@@ -46,7 +46,7 @@ impl Purpose {
     }
 }
 
-/// The requests that wait, oldest first.
+/// Requests that wait for an answer, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     waiting: Vec<(String, Purpose)>,
@@ -62,13 +62,13 @@ impl Pending {
         self.waiting.push((id, purpose));
     }
 
-    /// What the request `id` was for. `None` if we asked no such thing.
+    /// Removes the request `id` and returns its purpose, or `None` if there is no such request.
     pub(super) fn answered(&mut self, id: &str) -> Option<Purpose> {
         let at = self.waiting.iter().position(|(waiting, _)| waiting == id)?;
         Some(self.waiting.remove(at).1)
     }
 
-    /// Whether nothing of the session's configuration is open any more.
+    /// Returns whether the session's configuration is complete.
     pub(super) fn configured(&self) -> bool {
         !self.waiting.iter().any(|(_, purpose)| *purpose == Purpose::Configure)
     }
@@ -77,7 +77,7 @@ impl Pending {
         self.waiting.len() >= MAX_PENDING
     }
 
-    /// Ends the turn. Whether there was room to ask for it.
+    /// Interrupts the turn. Returns whether there was room for the request.
     pub(super) fn interrupt(&mut self, out: &mut Vec<Action>) -> bool {
         let interrupts = self.waiting.iter().filter(|(_, purpose)| *purpose == Purpose::Interrupt).count();
         if interrupts < MAX_INTERRUPTS {
@@ -86,7 +86,7 @@ impl Pending {
         interrupts < MAX_INTERRUPTS
     }
 
-    /// Answers whoever waits for `purpose`, if somebody does.
+    /// Answers the operation that `purpose` belongs to, if there is one.
     pub(super) fn reply(
         &mut self,
         purpose: Purpose,
@@ -103,12 +103,12 @@ impl Pending {
             (_, Ok(_)) => Ok(Json::null()),
             (_, Err(refused)) => Err(error(refused, agent)),
         };
-        // It is answered once; what the agent says to its other steps is nobody's.
+        // An operation gets one reply; answers to its other steps are dropped.
         self.waiting.retain(|(_, other)| other.operation() != Some(request));
         out.push(Action::Reply { request, reply });
     }
 
-    /// The agent is gone: nobody waits any more.
+    /// Answers all waiting operations with an error, since the agent has ended.
     pub(super) fn close_all(&mut self, out: &mut Vec<Action>) {
         let mut closed = Vec::new();
         for request in std::mem::take(&mut self.waiting).into_iter().filter_map(|(_, purpose)| purpose.operation()) {
@@ -120,12 +120,12 @@ impl Pending {
     }
 }
 
-/// The agent went before it answered.
+/// Makes the error for an agent that ended before it answered.
 pub(super) fn gone() -> WireError {
     WireError::AgentDied { reason: "its output ended before it answered".to_owned() }
 }
 
-/// A refusal as an error.
+/// Converts a refusal to an error.
 pub(super) fn error(refused: Refused, agent: &str) -> WireError {
     let agent = agent.to_owned();
     if refused.unknown {
@@ -138,15 +138,15 @@ fn json(text: &str, agent: &str) -> Result<Json, WireError> {
     Json::new(text).map_err(|error| WireError::AgentProtocol { agent: agent.to_owned(), reason: error.to_string() })
 }
 
-/// The permission mode of the agent that `mode` is: `build` and `plan`, or one of its own.
+/// Returns the agent's permission mode for `mode`, which is `build`, `plan`, or a mode of the agent's own.
 pub(super) fn permission_mode(mode: &str) -> &str {
     if mode == "build" { "default" } else { mode }
 }
 
-/// The requests that set how hard it thinks, in order. `off` was it that thinking was turned off before.
+/// Returns the requests that set the thinking level, in order. `off` says whether thinking was turned off before.
 ///
 /// # Errors
-/// What the agent cannot, as the end of "agent … cannot".
+/// The missing ability, as the end of "agent … cannot".
 pub(super) fn thinking(level: &str, off: bool) -> Result<Vec<Value>, String> {
     let budget = |tokens: Value| json!({ "subtype": "set_max_thinking_tokens", "max_thinking_tokens": tokens });
     if level == "off" {
@@ -162,20 +162,20 @@ pub(super) fn thinking(level: &str, off: bool) -> Result<Vec<Value>, String> {
     Ok(if off { vec![budget(Value::Null), effort] } else { vec![effort] })
 }
 
-/// The one request that an operation is.
+/// Operation that takes a single request.
 pub(super) enum Simple {
     /// Answered with `null`.
     Change(Value),
     /// Answered with the response.
     Ask(Value),
-    /// Answered with the whole answer.
+    /// Answered with the complete answer.
     Native(Value),
 }
 
-/// `operation` as a single request; `Ok(None)` for one that takes more than that.
+/// Converts `operation` to a single request, or `Ok(None)` if it takes more.
 ///
 /// # Errors
-/// What the agent cannot, as the end of "agent … cannot".
+/// The missing ability, as the end of "agent … cannot".
 pub(super) fn simple(operation: &Operation) -> Result<Option<Simple>, String> {
     Ok(Some(match operation {
         Operation::SetModel { model } => Simple::Change(json!({ "subtype": "set_model", "model": model })),
@@ -193,7 +193,7 @@ pub(super) fn simple(operation: &Operation) -> Result<Option<Simple>, String> {
     }))
 }
 
-/// The request in a message of the agent's protocol: a `control_request`, or what one has in `request`.
+/// Returns the request in a message of the agent's protocol: a `control_request`, or the contents of its `request` field.
 fn native(message: Value) -> Result<Value, String> {
     let request = match message.get("type").and_then(Value::as_str) {
         Some("control_request") => message.get("request").cloned().unwrap_or_default(),

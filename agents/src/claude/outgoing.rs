@@ -1,9 +1,9 @@
-//! What the agent is given: prompts and MCP servers in its own form.
+//! Prompts and MCP servers in the agent's form.
 
 use ipc_protocol::{AgentSessionConfig, McpTransport, Prompt, PromptPart};
 use serde_json::{Map, Value, json};
 
-/// A prompt as content of a message. The files are named in its last text: the agent looks for `@` nowhere else.
+/// Converts a prompt to message content. Its last text names the files: the agent looks for `@` nowhere else.
 pub(super) fn content(prompt: &Prompt) -> Value {
     let mut blocks = Vec::new();
     let mut words = Vec::new();
@@ -22,7 +22,7 @@ pub(super) fn content(prompt: &Prompt) -> Value {
     Value::Array(blocks)
 }
 
-/// A file, as the agent finds it in a text. One whose name it has no way to say is only named.
+/// Writes a path so that the agent finds the file in a text. A path that `@` cannot express is written as it is.
 fn mention(path: &str) -> String {
     if path.contains(|c: char| c == '"' || c.is_control()) {
         path.to_owned()
@@ -33,7 +33,7 @@ fn mention(path: &str) -> String {
     }
 }
 
-/// The MCP servers in the agent's form.
+/// Converts the MCP servers to the agent's form.
 pub(super) fn servers(config: &AgentSessionConfig) -> Value {
     let server = |transport: &McpTransport| match transport {
         McpTransport::Stdio { command, args, env } => {

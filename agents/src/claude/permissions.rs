@@ -1,8 +1,8 @@
 //! Open permission requests (`can_use_tool`).
 //!
-//! The agent also suggests rules that would let it do the same again unasked. They are written to files
-//! (`.claude/settings.local.json` of the working directory, as a rule) and hold for every later session there, so they go back to it
-//! only when a user chooses the option that says so.
+//! The agent also suggests rules that would allow the same without asking. Rules are written to files (`.claude/settings.local.json`
+//! in the working directory, as a rule) and hold for every later session there. So the adapter returns a rule only when a user
+//! chooses the option for it.
 
 use ipc_protocol::{
     Event, PermissionAnswer, PermissionOption, PermissionOptionKind, PermissionRequest, ResolvedBy, WireError,
@@ -17,7 +17,7 @@ use crate::{
     permission::{Choice, Open, OpenRequests},
 };
 
-/// Most bytes of all open requests: the input goes back with the answer, so it is kept.
+/// Most bytes of all open requests. The input is kept, since the answer contains it.
 const MAX_BYTES: usize = 32 * 1024 * 1024;
 /// Most answers of a question that become options.
 const MAX_CHOICES: usize = 16;
@@ -26,13 +26,13 @@ const ALLOW: &str = "allow";
 const ALLOW_ALWAYS: &str = "allowAlways";
 const REJECT: &str = "reject";
 const REJECT_AND_STOP: &str = "rejectAndStop";
-/// An option that answers a question begins with this; the answer follows.
+/// Prefix of the options that answer a question; the answer follows.
 const CHOOSE: &str = "choose:";
 
-/// What the model is told where nobody gave a reason.
+/// Text for the model when a denial has no reason.
 const NOT_ALLOWED: &str = "This was not allowed. Go on without it, or say what you need it for.";
 
-/// What `can_use_tool` says.
+/// Contents of a `can_use_tool` request.
 #[derive(Debug, Deserialize)]
 pub(super) struct Asked<'a> {
     tool_name: String,
@@ -46,12 +46,12 @@ pub(super) struct Asked<'a> {
     tool_use_id: Option<String>,
     #[serde(default)]
     title: Option<String>,
-    /// The sub-agent that asks.
+    /// Sub-agent that asks.
     #[serde(default)]
     pub(super) agent_id: Option<String>,
 }
 
-/// What a request is answered with.
+/// Data that answering a request needs.
 #[derive(Debug)]
 struct About {
     agent_id: String,
@@ -65,7 +65,7 @@ impl About {
     }
 }
 
-/// The answer in the agent's form.
+/// Answer in the agent's form.
 #[derive(Serialize)]
 #[serde(tag = "behavior", rename_all = "lowercase", rename_all_fields = "camelCase")]
 enum Answer<'a> {
@@ -76,18 +76,18 @@ enum Answer<'a> {
     },
     Deny {
         message: &'a str,
-        /// Whether the turn ends.
+        /// True if the turn is to end.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         interrupt: bool,
     },
 }
 
-/// What was decided about a request.
+/// Decision about a request.
 struct Decision {
-    /// The option that it comes to.
+    /// Option that the decision corresponds to.
     option: Option<String>,
     allowed: bool,
-    /// In place of the tool's input.
+    /// Replacement for the tool's input.
     input: Option<Box<RawValue>>,
     message: Option<String>,
     interrupt: bool,
@@ -106,12 +106,12 @@ impl Decision {
     }
 }
 
-/// The open requests.
+/// Open requests of the session.
 #[derive(Debug, Default)]
 pub(super) struct Permissions(OpenRequests<About>);
 
 impl Permissions {
-    /// Takes a request of the agent's, or refuses it where it breaks a bound. `parent` is the tool call of the sub-agent that asks.
+    /// Opens a request of the agent, or refuses it if it breaks a bound. `parent` is the tool call of the sub-agent that asks.
     pub(super) fn ask(&mut self, agent_id: &str, asked: Asked<'_>, parent: Option<String>, out: &mut Vec<Action>) {
         let bytes: usize = self.0.iter().map(|open| open.about.bytes()).sum();
         let empty = || RawValue::from_string("{}".to_owned()).unwrap_or_default();
@@ -149,7 +149,7 @@ impl Permissions {
     /// Answers the request `id`.
     ///
     /// # Errors
-    /// [`WireError::UnknownPermission`], [`WireError::UnknownOption`]; it stays open then.
+    /// [`WireError::UnknownPermission`], [`WireError::UnknownOption`]; the request then stays open.
     pub(super) fn answer(
         &mut self,
         id: &str,
@@ -175,18 +175,18 @@ impl Permissions {
         Ok(())
     }
 
-    /// The agent has taken back its request.
+    /// Closes a request that the agent has withdrawn.
     pub(super) fn taken_back(&mut self, agent_id: &str, by: &ResolvedBy, out: &mut Vec<Action>) {
         self.0.close(by, |about| about.agent_id == agent_id, |_, _| {}, out);
     }
 
-    /// Closes all that are open, without a word to an agent that is gone.
+    /// Closes all open requests without an answer, since the agent has ended.
     pub(super) fn close_all(&mut self, out: &mut Vec<Action>) {
         self.0.close_all(&ResolvedBy::Abort, out);
     }
 }
 
-/// The ways to answer.
+/// Returns the options of a request.
 fn options(tool: &str, input: &Value, suggestions: &Value) -> Vec<PermissionOption> {
     let option = |id: &str, name: String, kind| PermissionOption { id: id.to_owned(), name, kind };
     let mut options = vec![option(ALLOW, "Allow".into(), PermissionOptionKind::AllowOnce)];
@@ -206,7 +206,7 @@ fn options(tool: &str, input: &Value, suggestions: &Value) -> Vec<PermissionOpti
     options
 }
 
-/// What the agent would write if it were allowed always, in words.
+/// Describes the rules that the agent would write for "always".
 fn suggested(suggestions: &Value) -> String {
     let one = |suggestion: &Value| {
         let text = |key: &str| suggestion.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -240,7 +240,7 @@ fn suggested(suggestions: &Value) -> String {
     words(&all.iter().take(8).map(one).collect::<Vec<_>>().join("; "))
 }
 
-/// The question and its answers, where there is one question that has one answer.
+/// Returns the question and its answers, for a single question with a single answer.
 fn choices(input: &Value) -> Option<(&str, Vec<&str>)> {
     let [question] = input.get("questions")?.as_array()?.as_slice() else { return None };
     if question.get("multiSelect").and_then(Value::as_bool) == Some(true) {
@@ -260,7 +260,7 @@ fn decide(
         (Choice::Option(at), _) => open.option(at).unwrap_or_default(),
         (Choice::Cancelled, _) => return Ok(Decision::deny(None, true)),
         (Choice::More, PermissionAnswer::AllowWith { input }) => {
-            // Once more, so that it is one line whatever the caller wrote.
+            // Serialized again, so that it is one line in any case.
             let value = input.value();
             if !value.is_object() {
                 let reason = "the input of a tool is an object, and the answer has something else".to_owned();
@@ -274,7 +274,7 @@ fn decide(
         (Choice::More, _) => return Ok(Decision::deny(None, false)),
     };
     Ok(match option.as_str() {
-        // Nobody but a person has a say in what later sessions are not asked about.
+        // Only a person decides which requests later sessions skip.
         ALLOW_ALWAYS if matches!(by, ResolvedBy::User { .. }) => {
             Decision { always: true, ..Decision::allow(ALLOW_ALWAYS) }
         }
@@ -285,7 +285,7 @@ fn decide(
     })
 }
 
-/// The input of a question with the answer that the option `chosen` means.
+/// Returns a question's input with the answer that the option `chosen` stands for.
 fn chosen_input(open: &About, chosen: &str) -> Option<Box<RawValue>> {
     let mut input = tools::value(Some(&open.input));
     let question = choices(&input)?.0.to_owned();

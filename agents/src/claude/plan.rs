@@ -1,29 +1,29 @@
-//! The agent's plan: its list of things to do, by whichever of its tools it keeps one.
+//! Plan of the agent: its list of tasks, from any of the tools that change it.
 
 use ipc_protocol::{Event, PlanEntry};
 use serde_json::Value;
 
 use crate::jsonl::{MAX_ID, words};
 
-/// Most steps.
+/// Most steps of a plan.
 const MAX_STEPS: usize = 256;
 
 #[derive(Debug)]
 struct Step {
-    /// The agent's number of it; empty where it gives the list as a whole.
+    /// Number that the agent gives the step; empty if the agent sends the complete list.
     id: String,
     content: String,
     status: String,
 }
 
-/// The steps so far.
+/// Steps so far.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     steps: Vec<Step>,
 }
 
 impl Plan {
-    /// A call of a tool, with its whole input: the plan after it, where the call is about the plan.
+    /// Handles a tool call with its complete input. Returns the new plan if the call is about the plan.
     pub(super) fn called(&mut self, tool: &str, input: &Value) -> Option<Event> {
         match tool {
             "TodoWrite" => {
@@ -31,13 +31,13 @@ impl Plan {
                 self.steps = todos.iter().take(MAX_STEPS).filter_map(|todo| step(todo, "content")).collect();
                 Some(self.event())
             }
-            // The plan that is to be approved, as one step.
+            // The plan to be approved, as one step.
             "ExitPlanMode" => Some(whole(input.get("plan")?.as_str()?)),
             _ => None,
         }
     }
 
-    /// A tool has ended: the plan after it, where the tool is about the plan. `result` is what the agent says of it for programs.
+    /// Handles the end of a tool call. Returns the new plan if the call is about the plan. `result` is the agent's result for programs.
     pub(super) fn ended(&mut self, tool: &str, input: &Value, result: &Value) -> Option<Event> {
         match tool {
             "TaskCreate" => {
@@ -83,7 +83,7 @@ impl Plan {
     }
 }
 
-/// A plan in words.
+/// Makes a plan of one step from a text.
 fn whole(text: &str) -> Event {
     let entry = PlanEntry { content: text.to_owned(), status: "pending".to_owned(), priority: "medium".to_owned() };
     Event::Plan { entries: vec![entry] }

@@ -1,4 +1,4 @@
-//! The agent's conversations on disk: `projects/<working directory>/<id>.jsonl` in its configuration directory.
+//! Conversations of the agent on disk: `projects/<working directory>/<id>.jsonl` in its configuration directory.
 
 use std::{
     collections::BTreeMap,
@@ -9,16 +9,16 @@ use serde_json::{Value, json};
 
 use crate::ListedFile;
 
-/// How their files end.
+/// Suffix of the conversation files.
 pub(super) const SUFFIX: &str = ".jsonl";
-/// Longest name of a directory that is the path as it stands; longer ones are cut and have a hash that is the agent's own.
+/// Longest directory name that consists of the path alone. Longer ones are cut and end in a hash that only the agent computes.
 const MAX_SLUG: usize = 200;
-/// A head that is shorter is the whole file, in bytes.
+/// Bytes of a file that are read; a shorter head is the complete file.
 const WHOLE: usize = 4096;
 /// Longest title, in characters.
 const MAX_TITLE: usize = 200;
 
-/// Where the conversations of `cwd` are. `None` where that cannot be known.
+/// Returns the directory of the conversations of `cwd`, or `None` if it cannot be known.
 pub(super) fn directory(directories: &BTreeMap<String, String>, cwd: &str) -> Option<String> {
     let set = |name: &str| directories.get(name).filter(|value| value.starts_with('/'));
     let config = match set("CLAUDE_CONFIG_DIR") {
@@ -30,13 +30,13 @@ pub(super) fn directory(directories: &BTreeMap<String, String>, cwd: &str) -> Op
     (slug.len() <= MAX_SLUG).then(|| format!("{config}/projects/{slug}"))
 }
 
-/// The id of a conversation: the name of its file.
+/// Returns the id of a conversation: the name of its file.
 pub(super) fn id(file: &ListedFile) -> Option<&str> {
     let name = file.path.rsplit('/').next()?.strip_suffix(SUFFIX)?;
     (!name.is_empty()).then_some(name)
 }
 
-/// What a file says of its conversation; `None` for one in which nobody has said anything.
+/// Describes the conversation in a file. Returns `None` if nobody has prompted in it.
 pub(super) fn describe(file: &ListedFile) -> Option<Value> {
     let id = id(file)?;
     let line = |line: &[u8]| serde_json::from_slice::<Value>(line).ok().or_else(|| cut_off(line));
@@ -79,7 +79,7 @@ pub(super) fn describe(file: &ListedFile) -> Option<Value> {
     Some(conversation)
 }
 
-/// A message of the user's whose end is not in the head of the file.
+/// Parses a user message whose end is not in the head of the file.
 fn cut_off(line: &[u8]) -> Option<Value> {
     let line = String::from_utf8_lossy(line);
     let message = &line[line.find(r#""type":"user""#)?..];
@@ -103,7 +103,7 @@ fn cut_off(line: &[u8]) -> Option<Value> {
     Some(json!({ "type": "user", "message": { "content": text } }))
 }
 
-/// The first words of a message that are somebody's own: not what the agent adds in `<…>`.
+/// Returns the first line of a message that a person wrote: not the text in `<…>` that the agent adds.
 fn words(content: &Value) -> Option<String> {
     let own = |text: &str| {
         let text = text.trim();

@@ -1,4 +1,4 @@
-//! `system` lines, and others that tell something about the session.
+//! `system` lines, and other lines about the session.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{Action, jsonl::words};
 
-/// A `system` line. What one of them has and the others have not is left empty.
+/// Fields of all `system` lines. A field that a line does not have is empty.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct System {
@@ -38,7 +38,7 @@ pub(super) struct System {
 }
 
 impl System {
-    /// `api_retry`: a request failed, and is made again.
+    /// Converts an `api_retry` line: a request failed and is retried.
     pub(super) fn retry(&self) -> Event {
         let word = match (self.error.as_ref().and_then(Value::as_str), self.error_status) {
             (None | Some("unknown"), None) => "connection",
@@ -53,7 +53,7 @@ impl System {
         Event::retry(code, message, Some(attempt), delay_ms)
     }
 
-    /// What a line of this subtype says to people. `None` for a subtype that is unknown here.
+    /// Returns the event for a line of this subtype. The outer `None` means that the subtype is unknown.
     pub(super) fn note(&self, subtype: &str) -> Option<Option<Event>> {
         let text = |text: &Option<String>| words(text.as_deref().unwrap_or_default());
         let parts = |parts: [Option<&str>; 2]| parts.into_iter().flatten().map(words).collect::<Vec<_>>().join(": ");
@@ -70,9 +70,9 @@ impl System {
                 let reason = self.decision_reason.as_deref().or(self.message.as_deref());
                 Some(status("permissionDenied", parts([self.tool_name.as_deref(), reason])))
             }
-            // It is for the eyes of whoever asked, as an answer is.
+            // The output is for the user who asked, like an answer.
             "local_command_output" => self.content.clone().map(|text| Event::Text { text }),
-            // What is in other lines too, and what is of use to nobody but the agent's own screens.
+            // Contents that other lines repeat, or that only the agent's own screens use.
             "thinking_tokens"
             | "background_tasks_changed"
             | "task_updated"
@@ -92,17 +92,17 @@ impl System {
     }
 }
 
-/// Most MCP servers whose errors are told.
+/// Most MCP servers whose errors are emitted.
 const MAX_SERVERS: usize = 64;
 
-/// What the agent says to its MCP servers.
+/// The agent's answer about its MCP servers.
 #[derive(Debug, Default, Deserialize)]
 struct Servers {
     #[serde(default)]
     errors: BTreeMap<String, String>,
 }
 
-/// The servers that the agent could not reach.
+/// Emits an error for each server that the agent could not reach.
 pub(super) fn server_errors(response: &str, out: &mut Vec<Action>) {
     let Servers { errors } = serde_json::from_str(response).unwrap_or_default();
     out.extend(errors.into_iter().take(MAX_SERVERS).map(|(name, reason)| {
@@ -111,7 +111,7 @@ pub(super) fn server_errors(response: &str, out: &mut Vec<Action>) {
     }));
 }
 
-/// `rate_limit_event`.
+/// Converts a `rate_limit_event` line.
 pub(super) fn rate_limit(line: &[u8], out: &mut Vec<Action>) -> bool {
     let Ok(said) = serde_json::from_slice::<Value>(line) else { return false };
     let word = |key: &str| said.pointer(key).and_then(Value::as_str);

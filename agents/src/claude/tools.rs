@@ -1,13 +1,13 @@
-//! What the agent's tools are, by name and input.
+//! Classification of the agent's tools, by name and input.
 
 use serde_json::{Value, value::RawValue};
 
 use crate::{jsonl, permission};
 
-/// What a tool does, in our words.
+/// Returns the kind of a tool.
 ///
-/// What changes nothing outside the conversation is `think`: notes, plans, a search for tools, a sub-agent (whose own calls are
-/// asked about one by one).
+/// A tool that changes nothing outside the conversation is `think`: notes, plans, a search for tools, a sub-agent (each call of
+/// the sub-agent has a permission request of its own).
 pub(super) fn kind(name: &str) -> &'static str {
     match name {
         "Bash" | "PowerShell" | "Monitor" => "execute",
@@ -23,7 +23,7 @@ pub(super) fn kind(name: &str) -> &'static str {
     }
 }
 
-/// One line for people about a call.
+/// Returns a one-line title of a call.
 pub(super) fn title(name: &str, input: &Value) -> String {
     let field = |key: &str| input.get(key)?.as_str().filter(|text| !text.trim().is_empty());
     let about = match name {
@@ -40,24 +40,24 @@ pub(super) fn title(name: &str, input: &Value) -> String {
     }
 }
 
-/// The command line that a call would run.
+/// Returns the command line that a call would run.
 pub(super) fn command(name: &str, input: &Value) -> Option<String> {
     (kind(name) == "execute").then(|| input.get("command")?.as_str().map(str::to_owned)).flatten()
 }
 
-/// The paths that a call names. None for a command: which files that touches nobody knows beforehand.
+/// Returns the paths that a call names. A command has none: the files that it touches are unknown beforehand.
 pub(super) fn paths(name: &str, input: &Value) -> Vec<String> {
     if kind(name) == "execute" {
         return Vec::new();
     }
     let text = |key: &str| input.get(key).and_then(Value::as_str);
     let paths = ["file_path", "notebook_path", "path"].into_iter().filter_map(text).map(str::to_owned);
-    // It may lead out of where it begins. (That of `Grep` is for lines.)
+    // A pattern can leave the directory that it starts in. (The pattern of `Grep` is for lines.)
     let pattern = text("pattern").filter(|_| name == "Glob");
     paths.chain(pattern.and_then(|pattern| permission::beginning(pattern, text("path")))).collect()
 }
 
-/// JSON as a value, for looking into; `null` where it cannot be had.
+/// Parses JSON to a value; `null` if that fails.
 pub(super) fn value(json: Option<&RawValue>) -> Value {
     json.and_then(|json| serde_json::from_str(json.get()).ok()).unwrap_or_default()
 }

@@ -1,8 +1,8 @@
-//! Which of our messages the agent has still to answer, and how a result of it ends a turn.
+//! Unanswered messages of a turn, and the results that end it.
 //!
-//! Each message of ours has a name (`uuid`). A result names those that it answers: one that came while a tool ran joins the running
-//! turn and is answered with it; one that came while the model spoke is answered by a result of its own. A result that names none of
-//! ours, or says that it comes of something else, is of a turn that the agent began by itself: a background task had ended.
+//! Each of our messages has a name (`uuid`). A result names the messages that it answers. A message that arrives while a tool runs
+//! joins the current turn and is answered with it; one that arrives while the model answers gets a result of its own. A result that
+//! names none of our messages, or has another origin, belongs to a turn that the agent started itself after a background task ended.
 
 use ipc_protocol::{Event, StopReason, Usage};
 use serde::Deserialize;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::usage;
 use crate::jsonl::words;
 
-/// `result`: a turn of the agent's is over.
+/// Contents of a `result` line: the end of one of the agent's turns.
 #[derive(Debug, Deserialize)]
 pub(super) struct Outcome {
     #[serde(default)]
@@ -44,7 +44,7 @@ struct Origin {
 }
 
 impl Outcome {
-    /// What the agent says of a failure.
+    /// Returns the agent's text for a failure.
     pub(super) fn reason(&self) -> String {
         let result = self.result.as_deref().filter(|text| !text.is_empty());
         match result {
@@ -58,7 +58,7 @@ impl Outcome {
         self.is_error
     }
 
-    /// Why the turn ended, or the error that it ended with.
+    /// Returns the stop reason, or the error that the turn ended with.
     fn end(&self) -> Result<StopReason, Event> {
         let reason = self.terminal_reason.as_deref().unwrap_or_default();
         if reason.starts_with("aborted") {
@@ -76,7 +76,7 @@ impl Outcome {
             };
             let again = match self.api_error_status {
                 Some(status) => matches!(status, 408 | 409 | 429 | 500..),
-                // No answer at all.
+                // The API did not answer at all.
                 None => reason == "api_error",
             };
             return Err(Event::error(code, self.reason(), again));
@@ -89,14 +89,14 @@ impl Outcome {
         })
     }
 
-    /// Whether it is of a turn that somebody asked for.
+    /// Returns whether the result belongs to a turn that a prompt started.
     pub(super) fn is_ours(&self) -> bool {
         let names_some = self.user_message_uuid.is_some() || !self.user_message_uuids.is_empty();
         names_some || self.origin.as_ref().is_none_or(|origin| origin.kind == "human")
     }
 
-    /// Whether it answers the message `uuid`. A result that names none is taken for an answer to everything, unless it says that
-    /// it comes of something else.
+    /// Returns whether the result answers the message `uuid`. A result that names no message answers all of them, unless it has
+    /// another origin.
     pub(super) fn answers(&self, uuid: &str) -> bool {
         let mut named = self.user_message_uuids.iter().chain(&self.user_message_uuid).peekable();
         if named.peek().is_none() {
@@ -106,23 +106,23 @@ impl Outcome {
     }
 }
 
-/// A message of ours.
+/// Message that was sent to the agent.
 #[derive(Debug)]
 struct Sent {
     uuid: String,
-    /// The agent has it.
+    /// True once the agent has received it.
     taken: bool,
 }
 
-/// A turn that runs.
+/// Turn in progress.
 #[derive(Debug)]
 pub(super) struct Turn {
-    /// The messages that are not answered: the first, and those that steer it.
+    /// Unanswered messages: the first, and those that steer the turn.
     sent: Vec<Sent>,
     pub(super) steers: usize,
     pub(super) cancelled: bool,
     usage: Option<Usage>,
-    /// How the last result ended; none where that was an error, which is told at once.
+    /// Stop reason of the last result; `None` if that was an error, which is emitted at once.
     stop: Option<StopReason>,
 }
 
@@ -131,18 +131,18 @@ impl Turn {
         Self { sent: vec![Sent { uuid, taken: false }], steers: 0, cancelled: false, usage: None, stop: None }
     }
 
-    /// One more message in it.
+    /// Adds a message that steers the turn.
     pub(super) fn steer(&mut self, uuid: String) {
         self.steers += 1;
         self.sent.push(Sent { uuid, taken: false });
     }
 
-    /// Whether the result is one of this turn.
+    /// Returns whether the result belongs to this turn.
     pub(super) fn has(&self, outcome: &Outcome) -> bool {
         self.sent.iter().any(|sent| outcome.answers(&sent.uuid))
     }
 
-    /// Takes a result of this turn, which took `usage`: what the turn took so far, and the error if it is one.
+    /// Handles a result that used `usage`. Returns the turn's usage so far, and the error if the result is one.
     pub(super) fn result(&mut self, outcome: &Outcome, usage: Usage) -> (Usage, Option<Event>) {
         self.sent.retain(|sent| !outcome.answers(&sent.uuid));
         let sum = self.usage.map_or(usage, |sum| usage::add(sum, usage));
@@ -159,21 +159,21 @@ impl Turn {
         }
     }
 
-    /// The agent has a message.
+    /// Records that the agent has received a message.
     pub(super) fn taken(&mut self, uuid: &str) {
         if let Some(sent) = self.sent.iter_mut().find(|sent| sent.uuid == uuid) {
             sent.taken = true;
         }
     }
 
-    /// The agent is done with a message. Whether it never took it: it had one of that name, and this one has no result.
+    /// Handles the end of a message. Returns whether the agent skipped it, since it knew the name: the message then has no result.
     pub(super) fn passed_over(&mut self, uuid: &str) -> bool {
         let before = self.sent.len();
         self.sent.retain(|sent| sent.uuid != uuid || sent.taken);
         self.sent.len() < before
     }
 
-    /// The agent has dropped a message before it began with it: it has no result.
+    /// Handles a message that the agent dropped before it started on it: the message has no result.
     pub(super) fn dropped(&mut self, uuid: &str) {
         let before = self.sent.len();
         self.sent.retain(|sent| sent.uuid != uuid);
@@ -182,12 +182,12 @@ impl Turn {
         }
     }
 
-    /// Whether every message is answered.
+    /// Returns whether every message is answered.
     pub(super) fn over(&self) -> bool {
         self.sent.is_empty()
     }
 
-    /// Its last event, if an error was not that already.
+    /// Returns the turn's last event, unless an error was the last.
     pub(super) fn complete(self) -> Option<Event> {
         let usage = self.usage.map(Box::new);
         self.stop.map(|stop_reason| Event::Complete { stop_reason, usage })

@@ -1,22 +1,22 @@
 //! Tokens, cost and the context window.
 //!
-//! * `result.modelUsage` and `total_cost_usd` are running totals of the process, and of a resumed conversation from its beginning;
-//!   `/clear` sets them back. `model_usage_since_last_result` is what a turn took, of all models and with its sub-agents. That is what
-//!   is told. Agents that do not have it: the difference of the totals; for the first turn after a resume `usage`, which leaves out
-//!   sub-agents, and no cost.
-//! * Input tokens do not contain those of the cache.
-//! * Where a turn is answered by several results (it was steered), theirs are added up.
-//! * The context window is as full as the last request of the main conversation was, with its answer.
+//! * `result.modelUsage` and `total_cost_usd` are running totals of the process, and of a resumed conversation from its start; `/clear`
+//!   resets them. `model_usage_since_last_result` is the usage of a turn, over all models and including sub-agents. This usage is
+//!   emitted. For agents without that field it is the difference of the totals; for the first turn after a resume it is `usage`, which
+//!   excludes sub-agents, and there is no cost.
+//! * Input tokens exclude those of the cache.
+//! * The results of a turn that has several (a steered turn) are added up.
+//! * The fill of the context window is the last request of the main conversation with its answer.
 
 use std::collections::BTreeMap;
 
 use ipc_protocol::{Event, Usage};
 use serde::Deserialize;
 
-/// Most models told apart; the rest is counted all the same.
+/// Most models counted separately; the others are counted in the totals.
 const MAX_MODELS: usize = 256;
 
-/// Of one request to the model, as the API says it.
+/// Tokens of one request to the model, as the API reports them.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Tokens {
@@ -47,7 +47,7 @@ impl From<Tokens> for Usage {
     }
 }
 
-/// Of one model.
+/// Usage of one model.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct ModelUsage {
@@ -60,7 +60,7 @@ pub(super) struct ModelUsage {
     context_window: Option<u64>,
 }
 
-/// Of all models.
+/// Usage of all models.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Totals {
     input: u64,
@@ -81,7 +81,7 @@ impl Totals {
         })
     }
 
-    /// What came on top of `before`; all of it where the count began anew in between.
+    /// Returns the increase since `before`, or everything if the counters were reset in between.
     fn since(self, before: Self) -> Self {
         if self.input < before.input || self.output < before.output || self.cost < before.cost {
             return self;
@@ -108,7 +108,7 @@ impl From<Totals> for Usage {
     }
 }
 
-/// The part of a `result` that says what it took.
+/// Usage fields of a `result` line.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Taken {
@@ -118,48 +118,48 @@ pub(super) struct Taken {
     model_usage_since_last_result: Option<BTreeMap<String, ModelUsage>>,
 }
 
-/// What was counted so far.
+/// Counters of the session.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
-    /// The running totals; unknown before the first result of a conversation that was gone on with.
+    /// Running totals; unknown before the first result of a continued conversation.
     totals: Option<Totals>,
-    /// The sizes of the context windows of the models that were used.
+    /// Context window sizes of the models used.
     windows: BTreeMap<String, u64>,
-    /// The model of the main conversation.
+    /// Model of the main conversation.
     model: Option<String>,
-    /// Its last request.
+    /// Tokens of the last request of the main conversation.
     last: Option<Tokens>,
 }
 
 impl Meter {
-    /// Of a new conversation, or of one that has a past.
+    /// Makes the counters of a new conversation, or of one that has a past.
     pub(super) fn new(has_past: bool) -> Self {
         Self { totals: (!has_past).then(Totals::default), ..Self::default() }
     }
 
-    /// A request of the main conversation is answered.
+    /// Records the answer to a request of the main conversation.
     pub(super) fn answered(&mut self, tokens: Tokens) {
         self.last = Some(tokens);
     }
 
-    /// The main conversation speaks with this model.
+    /// Records the model of the main conversation.
     pub(super) fn model(&mut self, model: &str) {
         if self.model.as_deref() != Some(model) {
             self.model = Some(model.to_owned());
         }
     }
 
-    /// The conversation was shortened to this many tokens.
+    /// Records that the conversation was compacted to this many tokens.
     pub(super) fn compacted(&mut self, tokens: u64) {
         self.last = Some(Tokens { input_tokens: Some(tokens), ..Tokens::default() });
     }
 
-    /// The conversation began anew.
+    /// Resets the counters, since the conversation was cleared.
     pub(super) fn reset(&mut self) {
         (self.totals, self.last) = (Some(Totals::default()), None);
     }
 
-    /// What a result took.
+    /// Records the usage of a result and returns it.
     pub(super) fn taken(&mut self, taken: Taken) -> Usage {
         let totals = Totals::of(&taken.model_usage);
         let usage = match (&taken.model_usage_since_last_result, self.totals) {
@@ -178,7 +178,7 @@ impl Meter {
         usage
     }
 
-    /// How full the context window is, as far as it is known.
+    /// Returns the fill of the context window, if known.
     pub(super) fn context_window(&self) -> Option<Event> {
         let size = match &self.model {
             Some(model) => self.windows.get(model).or_else(|| self.windows.values().next())?,
@@ -188,7 +188,7 @@ impl Meter {
     }
 }
 
-/// The sum of two. What only one of them knows is what it says.
+/// Adds two usages. A number that only one of them has stays as it is.
 pub(super) fn add(a: Usage, b: Usage) -> Usage {
     fn sum<T: std::ops::Add<Output = T>>(a: Option<T>, b: Option<T>) -> Option<T> {
         match (a, b) {

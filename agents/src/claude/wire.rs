@@ -1,4 +1,4 @@
-//! The agent's lines: what comes in, as little decoded as it can be, and what goes out.
+//! JSON lines of the agent: lazy decoding of incoming lines, and encoding of outgoing ones.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use crate::{
     jsonl::{hot, words},
 };
 
-/// A piece of the model's answer while it comes: all that a line of the hot path is decoded to.
+/// Piece of the model's answer: the only thing that a line of the hot path is decoded to.
 #[derive(Debug, Deserialize)]
 pub(super) struct Delta<'a> {
     #[serde(rename = "type")]
@@ -41,7 +41,7 @@ enum BlockDelta {
     ContentBlockDelta,
 }
 
-/// By its `type`; the others (signatures, citations) are not worth a name.
+/// Text of a delta. The other types (signatures, citations) are not decoded.
 #[derive(Debug, Deserialize)]
 struct DeltaText<'a> {
     #[serde(rename = "type", borrow)]
@@ -53,8 +53,8 @@ struct DeltaText<'a> {
 }
 
 impl Delta<'_> {
-    /// What a line of the hot path says. `None` for any other line; `Some(None)` for a piece that is no event by itself: of a
-    /// tool's input, which comes whole later, or of a sub-agent's words.
+    /// Decodes a line of the hot path. Returns `None` for any other line, and `Some(None)` for a piece that is no event of its own: a
+    /// part of a tool's input, which comes complete later, or of a sub-agent's text.
     pub(super) fn of(line: &[u8]) -> Option<Option<Event>> {
         let delta: Delta<'_> = hot(line)?;
         if delta.parent_tool_use_id.is_some() {
@@ -69,7 +69,7 @@ impl Delta<'_> {
     }
 }
 
-/// What tells lines apart.
+/// Fields that tell lines apart.
 #[derive(Debug, Deserialize)]
 pub(super) struct Head<'a> {
     #[serde(rename = "type", borrow)]
@@ -78,14 +78,14 @@ pub(super) struct Head<'a> {
     pub(super) subtype: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(super) session_id: Option<Cow<'a, str>>,
-    /// The tool call of whose sub-agent the line is.
+    /// Tool call that started the line's sub-agent.
     #[serde(borrow, default)]
     pub(super) parent_tool_use_id: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(super) agent_id: Option<Cow<'a, str>>,
 }
 
-/// `control_request`: the agent asks.
+/// Contents of a `control_request`: a request from the agent.
 #[derive(Debug, Deserialize)]
 pub(super) struct ControlRequest<'a> {
     #[serde(borrow)]
@@ -94,36 +94,36 @@ pub(super) struct ControlRequest<'a> {
     pub(super) request: &'a RawValue,
 }
 
-/// `control_cancel_request`: the agent takes back what it asked.
+/// Contents of a `control_cancel_request`: the agent withdraws a request.
 #[derive(Debug, Deserialize)]
 pub(super) struct ControlCancel<'a> {
     #[serde(borrow)]
     pub(super) request_id: Cow<'a, str>,
 }
 
-/// `control_response`: the answer to what we asked.
+/// Contents of a `control_response`: the answer to one of our requests.
 #[derive(Debug, Deserialize)]
 pub(super) struct ControlResponse<'a> {
     #[serde(borrow)]
     pub(super) response: &'a RawValue,
 }
 
-/// What kind of request it is.
+/// Kind of a request.
 #[derive(Debug, Deserialize)]
 pub(super) struct Subtype<'a> {
     #[serde(borrow)]
     pub(super) subtype: Cow<'a, str>,
 }
 
-/// The answer to an interruption.
+/// Answer to an interrupt.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Interrupted {
-    /// Our messages that the agent had not begun with.
+    /// Messages of ours that the agent had not started on.
     #[serde(default)]
     pub(super) cancelled: Vec<String>,
 }
 
-/// `command_lifecycle`: where a message of ours is.
+/// Contents of a `command_lifecycle` line: the progress of one of our messages.
 #[derive(Debug, Deserialize)]
 pub(super) struct Lifecycle<'a> {
     #[serde(borrow)]
@@ -132,7 +132,7 @@ pub(super) struct Lifecycle<'a> {
     pub(super) state: Cow<'a, str>,
 }
 
-/// What is in a [`ControlResponse`].
+/// Contents of a [`ControlResponse`].
 #[derive(Debug, Deserialize)]
 pub(super) struct Answer<'a> {
     #[serde(borrow)]
@@ -147,16 +147,16 @@ pub(super) struct Answer<'a> {
     pub(super) error_code: Option<Cow<'a, str>>,
 }
 
-/// Why the agent did not do what we asked.
+/// Reason why the agent did not do what we asked.
 #[derive(Debug)]
 pub(super) struct Refused {
     pub(super) reason: String,
-    /// It does not know such a request.
+    /// True if the agent does not know the request.
     pub(super) unknown: bool,
 }
 
 impl<'a> Answer<'a> {
-    /// The response as JSON text.
+    /// Returns the response as JSON text.
     pub(super) fn outcome(&self) -> Result<&'a str, Refused> {
         if self.subtype == "success" {
             return Ok(self.response.map_or("null", RawValue::get));
@@ -215,32 +215,32 @@ pub(super) fn request(id: &str, request: impl Serialize, out: &mut Vec<Action>) 
     write(&Request { r#type: "control_request", request_id: id, request }, out);
 }
 
-/// Answers a request of the agent's.
+/// Answers a request from the agent.
 pub(super) fn reply(id: &str, response: impl Serialize, out: &mut Vec<Action>) {
     let response = Success { subtype: "success", request_id: id, response };
     write(&Response { r#type: "control_response", response }, out);
 }
 
-/// Refuses a request of the agent's.
+/// Refuses a request from the agent.
 pub(super) fn refuse(id: &str, error: &str, out: &mut Vec<Action>) {
     let response = Failure { subtype: "error", request_id: id, error };
     write(&Response { r#type: "control_response", response }, out);
 }
 
-/// Writes a message of the user's, named `uuid`.
+/// Writes a user message, named `uuid`.
 pub(super) fn user(uuid: &str, content: impl Serialize, out: &mut Vec<Action>) {
     let message = UserMessage { role: "user", content };
     write(&User { r#type: "user", session_id: "", parent_tool_use_id: None, uuid, message }, out);
 }
 
-/// One line: a line that is not JSON would end the agent.
+/// Writes one line. A line that is not JSON would end the agent.
 fn write(message: &impl Serialize, out: &mut Vec<Action>) {
     match serde_json::to_vec(message) {
         Ok(mut line) => {
             line.push(b'\n');
             out.push(Action::Write(line));
         }
-        // Types of ours with string keys always serialize; if one did not, waiting for its answer would be for ever.
+        // Our types with string keys always serialize. If one did not, its answer would be awaited for ever.
         Err(error) => out.push(Action::Fail(WireError::Protocol { reason: format!("unwritable message: {error}") })),
     }
 }

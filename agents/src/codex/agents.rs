@@ -1,9 +1,9 @@
-//! Sub-agents: threads beside ours, begun by one of our tool calls.
+//! Sub-agents: threads other than ours, started by our tool calls.
 
 use super::items::Calls;
 use serde_json::Value;
 
-/// Most remembered; the oldest is forgotten.
+/// Most sub-agents remembered; the oldest is forgotten.
 const MAX_AGENTS: usize = 64;
 
 #[derive(Debug)]
@@ -13,7 +13,7 @@ struct SubAgent {
     turn: Option<String>,
 }
 
-/// The sub-agents of a conversation.
+/// Sub-agents of a conversation.
 #[derive(Debug, Default)]
 pub(super) struct SubAgents(Vec<SubAgent>);
 
@@ -30,35 +30,35 @@ impl SubAgents {
         &mut self.0[last]
     }
 
-    /// A tool call that began some, or spoke to them.
+    /// Records the sub-agents that a tool call started or addressed.
     pub(super) fn item(&mut self, item: &Value) {
         let (Some(id), "collabAgentToolCall") = (item["id"].as_str(), item["type"].as_str().unwrap_or_default()) else {
             return;
         };
         for thread in item["receiverThreadIds"].as_array().into_iter().flatten().filter_map(Value::as_str) {
             let agent = self.get(thread);
-            // The call that began it stays its parent.
+            // The call that started the sub-agent stays its parent.
             agent.parent.get_or_insert_with(|| id.to_owned());
         }
     }
 
-    /// A turn of `thread`'s began.
+    /// Records the start of a turn of `thread`.
     pub(super) fn turn_started(&mut self, thread: &str, turn: &str) {
         self.get(thread).turn = Some(turn.to_owned());
     }
 
-    /// A turn of `thread`'s is over.
+    /// Records the end of a turn of `thread`.
     pub(super) fn turn_completed(&mut self, thread: &str) {
         self.get(thread).turn = None;
     }
 
-    /// The threads whose turns run, with these.
+    /// Returns the threads with a running turn, each with that turn.
     pub(super) fn running(&self) -> Vec<(String, String)> {
         let turn = |agent: &SubAgent| Some((agent.thread.clone(), agent.turn.clone()?));
         self.0.iter().filter_map(turn).collect()
     }
 
-    /// The tool call that began `thread`. One may work before the call that begins it is done: then it is the latest such call.
+    /// Returns the tool call that started `thread`. While that call is still running, it is the latest call of its kind.
     pub(super) fn parent(&self, thread: &str, calls: &Calls) -> Option<String> {
         let known = self.0.iter().find(|agent| agent.thread == thread).and_then(|agent| agent.parent.clone());
         known.or_else(|| calls.latest("spawnAgent").map(str::to_owned))

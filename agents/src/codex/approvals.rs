@@ -1,6 +1,6 @@
-//! What the agent asks: permissions, questions, and forms of MCP servers.
+//! Permission requests, questions, and forms of MCP servers.
 //!
-//! Each way to answer is an option that holds the whole answer, so that one request is answered like any other.
+//! Each option holds the complete answer, so that answering is the same for every kind of request.
 
 use ipc_protocol::{
     Json, PermissionAnswer, PermissionOption, PermissionOptionKind as Kind, PermissionRequest, ResolvedBy, WireError,
@@ -17,41 +17,41 @@ use crate::{
     permission::{Choice, OpenRequests},
 };
 
-/// Most options of one request.
+/// Most options of a request.
 const MAX_OPTIONS: usize = 64;
 
-/// How an answer with input is given.
+/// Handling of an answer with input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Input {
-    /// It cannot be.
+    /// Such an answer is refused.
     None,
-    /// It is the whole answer.
+    /// The input is the complete answer.
     Whole,
-    /// It is the content of a form.
+    /// The input is the content of a form.
     Content,
 }
 
-/// A way to answer.
+/// Option with its answer.
 #[derive(Debug)]
 struct Way {
     option: PermissionOption,
-    /// What is written then.
+    /// Message that is written when the option is chosen.
     answer: Value,
 }
 
-/// What a request is answered with.
+/// Data that answering a request needs.
 #[derive(Debug)]
 struct About {
     agent_id: Box<RawValue>,
     thread: String,
     turn: Option<String>,
-    /// With each option.
+    /// Answer of each option, in the order of the options.
     answers: Vec<Value>,
     cancelled: Value,
     input: Input,
 }
 
-/// What is asked: the request as it is shown, and its answers.
+/// Request with its answers.
 struct Asked {
     request: PermissionRequest,
     choices: Vec<Way>,
@@ -59,7 +59,7 @@ struct Asked {
     input: Input,
 }
 
-/// What is to be told to the model beside an answer.
+/// Reason of a denial, which is sent to the model separately from the answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Reason {
     pub(super) thread: String,
@@ -67,12 +67,12 @@ pub(super) struct Reason {
     pub(super) message: String,
 }
 
-/// The open requests.
+/// Open requests of the session.
 #[derive(Debug, Default)]
 pub(super) struct Approvals(OpenRequests<About>);
 
 impl Approvals {
-    /// Takes a request of the agent's, or says why it is refused.
+    /// Opens a request of the agent, or returns the reason why it is refused.
     pub(super) fn ask(
         &mut self,
         agent_id: &RawValue,
@@ -114,10 +114,10 @@ impl Approvals {
         Ok(())
     }
 
-    /// Answers the request `id`. Codex takes no reason with an answer: what is returned is said to the model after it.
+    /// Answers the request `id`. Codex takes no reason with an answer: the caller sends the returned reason to the model afterwards.
     ///
     /// # Errors
-    /// [`WireError::UnknownPermission`], [`WireError::UnknownOption`], [`WireError::Unsupported`]; it stays open then.
+    /// [`WireError::UnknownPermission`], [`WireError::UnknownOption`], [`WireError::Unsupported`]; the request then stays open.
     pub(super) fn answer(
         &mut self,
         agent: &str,
@@ -137,7 +137,7 @@ impl Approvals {
             }
             _ => None,
         };
-        // A reason is not said with the answer.
+        // The answer cannot contain a reason.
         let plain = if reason.is_some() { &PermissionAnswer::Deny } else { answer };
         let (option, value) = match (open.choose(plain, &by)?, answer) {
             (Choice::Option(at), _) => (open.option(at), about.answers[at].clone()),
@@ -149,24 +149,24 @@ impl Approvals {
         Ok(reason)
     }
 
-    /// The agent waits no longer for the answer to its request.
+    /// Closes a request that the agent no longer waits for.
     pub(super) fn resolved(&mut self, agent_id: &Value, out: &mut Vec<Action>) {
         let text = agent_id.to_string();
         self.0.close(&ResolvedBy::Agent, |about| about.agent_id.get() == text, |_, _| {}, out);
     }
 
-    /// Answers all that are open with a cancellation: the turn is being interrupted.
+    /// Answers all open requests with a cancellation, since the turn is being interrupted.
     pub(super) fn cancel_all(&mut self, out: &mut Vec<Action>) {
         let cancelled = |about: About, out: &mut Vec<Action>| wire::reply(&about.agent_id, &about.cancelled, out);
         self.0.close(&ResolvedBy::Abort, |_| true, cancelled, out);
     }
 
-    /// The turn of `thread` is over; nobody waits for an answer.
+    /// Closes the requests of `thread`, since its turn has ended and no answer is awaited.
     pub(super) fn close_thread(&mut self, thread: &str, out: &mut Vec<Action>) {
         self.0.close(&ResolvedBy::Abort, |about| about.thread == thread, |_, _| {}, out);
     }
 
-    /// The agent is gone.
+    /// Closes all open requests, since the agent has ended.
     pub(super) fn close_all(&mut self, out: &mut Vec<Action>) {
         self.0.close_all(&ResolvedBy::Agent, out);
     }
@@ -196,7 +196,7 @@ fn decision(id: &str, name: &str, kind: Kind) -> Way {
     way(id, name, kind, json!({ "decision": id }))
 }
 
-/// The decisions on a command or a change. All four are taken, whatever the agent proposes.
+/// Returns the decisions on a command or a change. Codex accepts all four, whatever it proposes.
 fn decisions() -> Vec<Way> {
     vec![
         decision("accept", "Yes", Kind::AllowOnce),
@@ -224,7 +224,7 @@ fn request(tool: &str, kind: &str, title: &str, input: &Value) -> PermissionRequ
 fn command(params: &Value) -> Asked {
     let mut choices = decisions();
     let proposed = params["availableDecisions"].as_array().map(Vec::as_slice).unwrap_or_default();
-    // Those that are no plain words change the rules that later sessions have too.
+    // Proposed decisions that are objects change the rules of later sessions too.
     choices.extend(proposed.iter().filter_map(amendment).take(MAX_OPTIONS - choices.len()));
     let host = &params["networkApprovalContext"]["host"];
     let command = params["command"].as_str().map(items::script);
@@ -242,7 +242,7 @@ fn command(params: &Value) -> Asked {
     if command.is_some() && !kinds.contains(&"execute") {
         kinds.push("execute");
     }
-    // What the command may do beyond its sandbox is granted with it.
+    // Permissions of the command beyond its sandbox are granted with it.
     let (more, paths) = permitted(&params["additionalPermissions"]);
     kinds.extend(more.into_iter().filter(|kind| host.is_null() || *kind != "fetch"));
     Asked {
@@ -273,7 +273,7 @@ fn file_change(params: &Value, calls: &Calls) -> Asked {
     let tool = calls.tool(text(params, "itemId"));
     let (title, kind, input, paths) = match tool {
         Some(tool) => (tool.title.clone(), tool.kind, tool.input.clone(), tool.paths.clone()),
-        // Which files it is about is not known: see `permitted`.
+        // The files are unknown: see `permitted`.
         None => (String::new(), "edit", params.clone(), vec!["unknown://change".to_owned()]),
     };
     let paths = paths.into_iter().chain(params["grantRoot"].as_str().map(str::to_owned)).collect();
@@ -308,16 +308,16 @@ fn permissions(params: &Value) -> Asked {
     }
 }
 
-/// The kinds of what `permissions` would open (`fetch` for the network, `other` for anything else), and the paths of the files.
-/// All of it is granted at once, so what else is in it, or is not understood, stands there as a path of which nobody knows which
-/// one it is: no rule on paths allows that one, and any that denies is about it.
+/// Returns the kinds of access that `permissions` would open (`fetch` for the network, `other` for anything else), and the files'
+/// paths. One answer grants all of it. So anything else in it, and anything not understood, is represented by an unknown path: no rule
+/// on paths allows an unknown path, and every rule that denies paths matches it.
 fn permitted(permissions: &Value) -> (Vec<&'static str>, Vec<String>) {
     let unknown = |what: &str| format!("unknown://{what}");
     let asked: Vec<_> = permissions.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null()).collect();
     let mut paths = Vec::new();
     for (key, files) in permissions["fileSystem"].as_object().into_iter().flatten() {
         match (key.as_str(), files) {
-            // How far a glob of the entries is followed.
+            // Depth to which a glob in the entries is followed.
             (_, Value::Null) | ("globScanMaxDepth", _) => {}
             ("read" | "write" | "entries", Value::Array(all)) => paths.extend(all.iter().map(|one| {
                 let path = match (&one["path"], key.as_str()) {
@@ -333,7 +333,7 @@ fn permitted(permissions: &Value) -> (Vec<&'static str>, Vec<String>) {
     for (key, value) in &asked {
         match (key.as_str(), value) {
             ("fileSystem", Value::Object(_)) => {}
-            // By itself it is about no files.
+            // Network access alone concerns no files.
             ("network", _) if paths.is_empty() => {}
             _ => paths.push(unknown(key)),
         }
@@ -347,8 +347,8 @@ fn permitted(permissions: &Value) -> (Vec<&'static str>, Vec<String>) {
     (kinds, paths)
 }
 
-/// A question has options of its own where it is the only one. More are answered with input: `{"answers": {ID: {"answers":
-/// ["…"]}}}`.
+/// Makes the request for questions. A single question has its answers as options. Several questions are answered with input:
+/// `{"answers": {ID: {"answers": ["…"]}}}`.
 fn questions(params: &Value) -> Asked {
     let none = json!({ "answers": {} });
     let questions = params["questions"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -389,7 +389,7 @@ fn elicitation(params: &Value, calls: &Calls) -> Asked {
         choices.push(decline());
         let tool = items::mcp_tool(text(params, "serverName"), text(meta, "tool_name"));
         let request = request(&tool, "other", message, &meta["tool_params"]);
-        // The request does not say which call it is about.
+        // The request does not name its call.
         let tool_call_id = calls.latest(&tool).map(str::to_owned);
         return Asked {
             request: PermissionRequest { tool_call_id, ..request },
@@ -398,7 +398,7 @@ fn elicitation(params: &Value, calls: &Calls) -> Asked {
             input: Input::None,
         };
     }
-    // A form with fields cannot be accepted without what goes into them.
+    // A form with fields cannot be accepted without their values.
     let empty = params["requestedSchema"]["properties"].as_object().is_none_or(serde_json::Map::is_empty);
     let mut choices = vec![decline()];
     if empty {

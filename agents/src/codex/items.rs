@@ -1,7 +1,7 @@
-//! Items of a turn as tool calls.
+//! Tool calls, from the items of a turn.
 //!
-//! A call's output comes in pieces while it runs, without what it wrote at first; an update tells the end of what came, at most
-//! [`MAX_SO_FAR`] bytes. The end of the call tells all of it.
+//! A call's output comes in pieces while the call runs, without the output at its very start. An update contains the end of the
+//! output so far, at most [`MAX_SO_FAR`] bytes. The end of the call contains all of it.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -14,26 +14,26 @@ use crate::{
     permission,
 };
 
-/// Most calls remembered. The end of one that was forgotten begins it again.
+/// Most calls remembered. The end of a forgotten call starts it again.
 const MAX_CALLS: usize = 1024;
-/// Most bytes of output that are told while a call runs.
+/// Most bytes of output in an update of a running call.
 const MAX_SO_FAR: usize = 16 * 1024;
 
-/// What an item is, as a tool call.
+/// Tool call that an item describes.
 #[derive(Debug, PartialEq)]
 pub(super) struct Tool {
-    /// Codex names its tools to nobody: the type of the item, or the name of an MCP tool.
+    /// Type of the item, or the name of an MCP tool: Codex does not expose its tools' names.
     pub(super) name: String,
     pub(super) title: String,
     pub(super) kind: &'static str,
     pub(super) input: Value,
-    /// The files that it changes.
+    /// Files that the call changes.
     pub(super) paths: Vec<String>,
-    /// The command line that it runs.
+    /// Command line that the call runs.
     pub(super) command: Option<String>,
 }
 
-/// A call that runs.
+/// Call in progress.
 #[derive(Debug, Default)]
 struct Call {
     tool: Option<Tool>,
@@ -41,17 +41,17 @@ struct Call {
     so_far: String,
 }
 
-/// The calls that run.
+/// Calls in progress.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     open: HashMap<Box<str>, Call>,
     order: VecDeque<Box<str>>,
-    /// Ended by us; the agent's word of it is still to come.
+    /// Calls that we ended, and whose end the agent has not sent yet.
     ended: VecDeque<Box<str>>,
 }
 
 impl Calls {
-    /// `item/started`. Whether it is a tool call.
+    /// Handles `item/started`. Returns whether the item is a tool call.
     pub(super) fn started(&mut self, item: &Value, thread: &str, parent: Option<&str>, out: &mut Vec<Action>) -> bool {
         let (Some(id), Some(tool)) = (id(item), tool(item)) else { return false };
         if !self.open.contains_key(id) {
@@ -69,7 +69,7 @@ impl Calls {
         true
     }
 
-    /// Remembers a call. One that is forgotten for it is not waited for any more.
+    /// Records a call. If the oldest call is forgotten for it, that call ends.
     fn remember(&mut self, id: &str, out: &mut Vec<Action>, call: Call) {
         self.order.push_back(id.into());
         self.open.insert(id.into(), call);
@@ -95,7 +95,7 @@ impl Calls {
         self.open.remove(id)
     }
 
-    /// `item/completed`. Whether it is a tool call.
+    /// Handles `item/completed`. Returns whether the item is a tool call.
     pub(super) fn completed(
         &mut self,
         item: &Value,
@@ -112,7 +112,7 @@ impl Calls {
             self.started(item, thread, parent, out);
         }
         let call = self.forget(id).unwrap_or_default();
-        // A search is begun before its query is known.
+        // A search starts before its query is known.
         if let Some(begun) = call.tool.filter(|begun| begun.input != now.input && now.kind == "fetch") {
             out.push(Action::Event(Event::ToolUpdate(Box::new(ToolUpdate {
                 id: id.to_owned(),
@@ -127,7 +127,7 @@ impl Calls {
         true
     }
 
-    /// A piece of a call's output.
+    /// Handles a piece of a call's output.
     pub(super) fn output(&mut self, id: &str, piece: &str, out: &mut Vec<Action>) -> bool {
         let Some(call) = self.open.get_mut(id) else { return false };
         call.so_far.push_str(piece);
@@ -144,18 +144,18 @@ impl Calls {
         true
     }
 
-    /// What the call `id` is, while it runs.
+    /// Returns the tool of the call `id`, while the call is in progress.
     pub(super) fn tool(&self, id: &str) -> Option<&Tool> {
         self.open.get(id)?.tool.as_ref()
     }
 
-    /// The latest call of the tool `name` that runs.
+    /// Returns the latest call in progress of the tool `name`.
     pub(super) fn latest(&self, name: &str) -> Option<&str> {
         let is = |id: &str| self.tool(id).is_some_and(|tool| tool.name == name);
         self.order.iter().rev().map(|id| &**id).find(|id| is(id))
     }
 
-    /// Ends the calls of `thread` that run, or of all.
+    /// Ends the calls in progress of `thread`, or all of them.
     pub(super) fn end_all(&mut self, thread: Option<&str>, out: &mut Vec<Action>) {
         let is_one = |call: &Call| thread.is_none_or(|thread| call.thread == thread);
         let of_thread = |id: &str| self.open.get(id).is_some_and(is_one);
@@ -164,7 +164,7 @@ impl Calls {
     }
 }
 
-/// The id of `item`, if it is one that can be remembered.
+/// Returns the id of `item`, unless it is too long to be remembered.
 pub(super) fn id(item: &Value) -> Option<&str> {
     item["id"].as_str().filter(|id| id.len() <= MAX_ID)
 }
@@ -181,7 +181,7 @@ fn text<'a>(item: &'a Value, key: &str) -> &'a str {
     item[key].as_str().unwrap_or_default()
 }
 
-/// What `item` is as a tool call; `None` if it is none.
+/// Converts `item` to a tool call, or `None` if it is none.
 pub(super) fn tool(item: &Value) -> Option<Tool> {
     let plain = |kind, title: &str, input| Tool {
         name: text(item, "type").to_owned(),
@@ -227,7 +227,7 @@ pub(super) fn tool(item: &Value) -> Option<Tool> {
     })
 }
 
-/// The name under which the model knows a tool of an MCP server's.
+/// Returns the model's name for a tool of an MCP server.
 pub(super) fn mcp_tool(server: &str, tool: &str) -> String {
     format!("mcp__{server}__{tool}")
 }
@@ -243,21 +243,21 @@ fn changed(changes: &Value) -> Vec<String> {
     paths.flatten().collect()
 }
 
-/// `delete` where nothing else is done; a file that is moved is changed too.
+/// Returns `delete` if the changes only delete; a moved file counts as edited.
 fn change_kind(changes: &Value) -> &'static str {
     let changes = changes.as_array().map(Vec::as_slice).unwrap_or_default();
     let deletes = |change: &Value| change["kind"]["type"] == "delete";
     if !changes.is_empty() && changes.iter().all(deletes) { "delete" } else { "edit" }
 }
 
-/// The command line in what Codex shows of it: it starts all through a shell.
+/// Extracts the command line from Codex's display of it: Codex starts every command through a shell.
 pub(super) fn script(command: &str) -> String {
     let words = shlex::split(command).unwrap_or_default();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     permission::script(&words).unwrap_or(command).to_owned()
 }
 
-/// The output of an item that has ended; `None` where it does not tell.
+/// Returns the output of an item that has ended, or `None` if the item has none.
 fn output(item: &Value) -> Option<String> {
     match text(item, "type") {
         "commandExecution" => item["aggregatedOutput"].as_str().map(str::to_owned),

@@ -1,17 +1,17 @@
-//! Codex's app-server: JSON-RPC lines without the `jsonrpc` member, on standard input and output.
+//! JSON-RPC of Codex's app-server: lines without the `jsonrpc` member, on standard input and output.
 //!
-//! - It begins with `initialize`, `initialized` and `thread/start`, `thread/resume` or `thread/fork`, sent together: it takes them
-//!   in their order. The most recent conversation is looked up with `thread/list`. Mode and thinking are set before the first prompt.
-//! - A system prompt is `developerInstructions`: it is added to Codex's own. MCP servers are configuration of the thread.
-//! - An abort is `turn/interrupt`, and when the turn is over `thread/backgroundTerminals/clean`: until then its commands run.
+//! - The adapter sends `initialize`, `initialized` and `thread/start`, `thread/resume` or `thread/fork` together: Codex handles them
+//!   in that order. `thread/list` finds the most recent conversation. Mode and thinking are set before the first prompt.
+//! - A system prompt becomes `developerInstructions`, which Codex adds to its own. MCP servers are configuration of the thread.
+//! - An abort is `turn/interrupt`, and after the turn's end `thread/backgroundTerminals/clean`: until then its commands run on.
 //!   Sub-agents are interrupted too.
-//! - Its total of tokens is for the whole conversation; [`Event::Usage`](ipc_protocol::Event::Usage) is per turn, and has the
-//!   tokens from the cache among the input.
-//! - A sub-agent is a thread of its own. Its tool calls and requests are passed on with the call that began it; what it says is
-//!   not.
-//! - Of a conversation whose file is broken behind its first line it goes on with what it can read, and answers `thread/resume` as if it
-//!   were whole: preview and turns are in a database beside it. So the host looks at the file first.
-//! - Notifications that have no event of ours are left to the agent's own lines. A line that is no message is a `log` event.
+//! - Codex's token total is that of the whole conversation. [`Event::Usage`](ipc_protocol::Event::Usage) is that of a turn, and
+//!   counts cached tokens as input.
+//! - A sub-agent is a thread of its own. Its tool calls and requests are emitted with the call that started it; its text is not
+//!   emitted.
+//! - If a conversation's file is broken after its first line, Codex continues with the part it can read, and answers `thread/resume`
+//!   as if the file were complete: preview and turns are in a separate database. So the host checks the file first.
+//! - Notifications without an event of ours remain available as raw lines. A line that is no message becomes a `log` event.
 
 mod agents;
 mod approvals;
@@ -33,7 +33,7 @@ use crate::{
     jsonl::{Line, MessageLines},
 };
 
-/// The state machine, and the lines that it takes.
+/// State machine of the protocol, with the readers of its two streams.
 #[derive(Debug)]
 struct Codex {
     stdout: MessageLines,
@@ -44,8 +44,8 @@ struct Codex {
 /// Makes the adapter. Its configuration may have `"sandbox"`: the sandbox of Codex's own, where the session asks for none.
 ///
 /// # Errors
-/// [`WireError::Unsupported`] for tools, which Codex cannot restrict; for a mode that is neither `build` nor `plan`; for a
-/// conversation that is gone on with, not forked, and of which nothing is to be kept.
+/// [`WireError::Unsupported`] for a list of tools, which Codex cannot restrict; for a mode other than `build` and `plan`; and for an
+/// ephemeral session that continues a conversation without forking it.
 pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>, WireError> {
     start::check(&setup)?;
     Ok(Box::new(Codex {

@@ -1,4 +1,4 @@
-//! What is asked of Codex beside a prompt.
+//! Operations: requests to Codex other than prompts.
 
 use ipc_protocol::{Json, Operation, WireError, message::RequestId};
 use serde_json::{Map, Value, json};
@@ -10,21 +10,21 @@ use super::{
 };
 use crate::Action;
 
-/// Most conversations listed.
+/// Most conversations in a list.
 const MAX_LISTED: u32 = 100;
 
-/// How the agent's answer is passed on.
+/// Conversion of the agent's answer to a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// `null`: it was done.
+    /// `null`: the request succeeded.
     Done,
-    /// Its result as it stands.
+    /// The unchanged result.
     Result,
-    /// The whole reply, an error too.
+    /// The complete answer, even if it is an error.
     Reply,
     /// A list of conversations.
     Sessions,
-    /// Nothing yet: the answer comes with the end of the turn that compacts.
+    /// No reply yet: the end of the turn that compacts is the answer.
     Compact,
 }
 
@@ -95,14 +95,14 @@ impl Session {
             (Shape::Done, Ok(_)) => Ok(Value::Null),
             (Shape::Result | Shape::Reply, Ok(result)) => Ok(result),
             (Shape::Sessions, Ok(list)) => Ok(sessions(&list)),
-            // Where its turn has ended already, so has the operation.
+            // If its turn has already ended, the operation has its reply.
             (Shape::Compact, Err(_)) if !self.stop_compacting() => return,
             (_, Err(refusal)) => Err(WireError::AgentRefused { agent: self.agent.clone(), reason: refusal.message }),
         };
         out.push(Action::Reply { request, reply: reply.map(|value| Json::from(&value)) });
     }
 
-    /// Whether a compaction was awaited; it is not any more.
+    /// Ends the wait for a compaction. Returns whether there was one.
     fn stop_compacting(&mut self) -> bool {
         match &mut self.state {
             State::Ready(thread) => thread.compaction.take().is_some(),
@@ -110,7 +110,7 @@ impl Session {
         }
     }
 
-    /// The turn that compacts is over.
+    /// Handles the end of the turn that compacts.
     pub(super) fn compacted(&mut self, request: RequestId, turn: &Value, out: &mut Vec<Action>) {
         let reply = match turn["status"].as_str() {
             Some("completed") => Ok(Json::from(turn)),
@@ -123,7 +123,7 @@ impl Session {
     }
 }
 
-/// Conversations as every agent's are listed, each with all that Codex tells of it.
+/// Formats conversations as for every agent, each with all the fields of Codex.
 fn sessions(list: &Value) -> Value {
     let session = |thread: &Value| {
         let mut session: Map<String, Value> = thread.as_object()?.clone();
@@ -139,6 +139,6 @@ fn sessions(list: &Value) -> Value {
 
 fn rfc3339(seconds: u64) -> Option<String> {
     let time = std::time::SystemTime::UNIX_EPOCH.checked_add(std::time::Duration::from_secs(seconds))?;
-    // Years beyond 9999 cannot be written so.
+    // The format has no years beyond 9999.
     (seconds < 253_402_300_800).then(|| humantime::format_rfc3339_seconds(time).to_string())
 }

@@ -1,4 +1,4 @@
-//! The state of the conversation: how it begins, and which message means what in it.
+//! State machine of the conversation: opening it, and handling each message.
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,43 +21,43 @@ use crate::{
     jsonl::{self, MAX_ID, log, words},
 };
 
-/// Most requests of ours that wait for an answer.
+/// Most of our requests that wait for an answer.
 pub(super) const MAX_PENDING: usize = 256;
-/// Most items of a turn of which is remembered that their text came in pieces.
+/// Most items of a turn that are remembered because their text came in pieces.
 const MAX_STREAMED: usize = 1024;
 
-/// What a request of ours was for.
+/// Purpose of one of our requests.
 #[derive(Debug)]
 pub(super) enum Pending {
     Initialize,
-    /// The list that begins with the most recent conversation.
+    /// List that starts with the most recent conversation.
     Newest,
-    /// The conversation.
+    /// Opening of the conversation.
     Thread,
     /// Mode and thinking, before the first prompt.
     Settings,
     TurnStart,
     Steer,
     Interrupt,
-    /// The interrupt of a sub-agent's turn, or the end of its processes: nobody waits for it.
+    /// Interrupt of a sub-agent's turn, or the end of its processes: the answer is ignored.
     Ignored,
-    /// The end of the processes that an interrupted turn left.
+    /// End of the processes that an interrupted turn left.
     Clean,
     Operation(RequestId, Shape),
 }
 
-/// Where the conversation is.
+/// Phase of the conversation.
 #[derive(Debug)]
 pub(super) enum State {
     New,
-    /// Until what [`Session::pending`] has is answered; the thread, once it is there.
+    /// Until all requests in [`Session::pending`] are answered; with the thread once it is known.
     Starting(Option<Thread>),
     Ready(Thread),
-    /// Failed, or the agent is gone.
+    /// The session has failed, or the agent has ended.
     Over,
 }
 
-/// The conversation.
+/// Open conversation.
 #[derive(Debug)]
 pub(super) struct Thread {
     pub(super) id: String,
@@ -65,7 +65,7 @@ pub(super) struct Thread {
     pub(super) effort: Value,
     pub(super) tokens: Tokens,
     pub(super) turn: Option<Turn>,
-    /// The operation that compacts the conversation, until the turn that does it has ended.
+    /// Operation that compacts the conversation, until the turn for it has ended.
     pub(super) compaction: Option<RequestId>,
 }
 
@@ -81,7 +81,7 @@ pub(super) struct Session {
     pub(super) approvals: Approvals,
     pub(super) calls: Calls,
     pub(super) sub_agents: SubAgents,
-    /// Items whose text came in pieces. What has none comes whole when it is done.
+    /// Items whose text came in pieces. The text of any other item is emitted when the item is complete.
     pub(super) streamed: HashSet<Box<str>>,
     streaming: String,
     pub(super) answer: OpenAnswer,
@@ -142,7 +142,7 @@ impl Session {
         if let State::Ready(thread) = &self.state
             && let Some(delta) = Delta::parse(line)
         {
-            // What a sub-agent says is not the answer.
+            // A sub-agent's text is not part of the answer.
             if delta.thread() == thread.id {
                 self.delta(delta, out);
             }
@@ -169,7 +169,7 @@ impl Session {
         }
     }
 
-    /// A line that is not taken begins so. Nobody is to wait for what was in it.
+    /// Handles the beginning of a line that was dropped. Nothing may go on waiting for the contents of that line.
     pub(super) fn dropped(&mut self, beginning: &[u8], out: &mut Vec<Action>) {
         jsonl::too_long(out);
         let head = jsonl::head(beginning);
@@ -182,7 +182,7 @@ impl Session {
                 self.answered(head["id"].as_i64().unwrap_or_default(), Err(refusal), &[], out);
             }
             (None, Some("turn/completed")) => self.turn_dropped(&head["params"], out),
-            // It may have told the end of a call.
+            // The line may have contained the end of a call.
             (None, _) => self.calls.end_all(None, out),
         }
     }
@@ -197,7 +197,7 @@ impl Session {
         out.push(Action::Event(delta.event()));
     }
 
-    /// A request of the agent's.
+    /// Handles a request from the agent.
     fn asked(&mut self, id: &RawValue, method: &str, params: &Value, out: &mut Vec<Action>) -> bool {
         let State::Ready(thread) = &self.state else {
             wire::refuse(id, "the session is not ready", out);
@@ -216,7 +216,7 @@ impl Session {
         true
     }
 
-    /// An answer to our request `id`, and the line that it came in. `false` if we asked no such thing.
+    /// Handles an answer to our request `id`; `line` contains it. Returns `false` if there is no such request.
     fn answered(&mut self, id: i64, answer: Answer, line: &[u8], out: &mut Vec<Action>) -> bool {
         let Some(pending) = self.pending.remove(&id) else { return false };
         let done = match pending {
@@ -273,7 +273,7 @@ impl Session {
         WireError::NativeSessionMissing { agent: self.agent.clone(), id, reason }
     }
 
-    /// Asks for the conversation.
+    /// Sends the request that opens the conversation.
     fn open(&mut self, out: &mut Vec<Action>) {
         match self.resume.clone() {
             None => {
@@ -362,12 +362,12 @@ impl Session {
         self.state = State::Ready(thread);
     }
 
-    /// A notification. What is not one of these is nothing of ours; the agent's own lines have it.
+    /// Handles a notification. Notifications of other methods remain available as raw lines.
     fn notified(&mut self, method: &str, params: &Value, out: &mut Vec<Action>) {
         let thread = match &mut self.state {
             State::Ready(thread) => thread,
             State::Starting(Some(thread)) if method == "thread/settings/updated" => thread,
-            // Nothing is told before the agent is ready.
+            // No event is emitted before the agent is ready.
             State::New | State::Starting(_) | State::Over => return,
         };
         let told = params["threadId"].as_str();
@@ -403,7 +403,7 @@ impl Session {
         }
     }
 
-    /// The agent is gone.
+    /// Ends everything that is open, since the agent has ended.
     pub(super) fn finish(&mut self, out: &mut Vec<Action>) {
         self.approvals.close_all(out);
         self.calls.end_all(None, out);
@@ -436,7 +436,7 @@ impl Session {
     }
 }
 
-/// A mode of Codex's. It holds the model and the effort too, and without instructions of ours it has its own.
+/// Makes Codex's mode. It contains the model and the effort too; without instructions of ours Codex uses its own.
 pub(super) fn collaboration_mode(mode: &str, model: &str, effort: &Value) -> Value {
     let settings = json!({ "model": model, "reasoning_effort": effort, "developer_instructions": null });
     json!({ "mode": mode, "settings": settings })
@@ -446,7 +446,7 @@ pub(super) fn status(status: &str, detail: String) -> Action {
     Action::Event(Event::SessionStatus { status: status.to_owned(), detail })
 }
 
-/// A warning about no turn in particular.
+/// Emits a warning that belongs to no turn.
 fn warning(method: &str, params: &Value, out: &mut Vec<Action>) {
     let (word, key) = match method {
         "warning" | "guardianWarning" => ("warning", "message"),

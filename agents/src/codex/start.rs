@@ -1,4 +1,4 @@
-//! How a conversation is begun: what is asked of the app-server, and what its answers mean.
+//! Opening of a conversation: the requests to the app-server, and the meaning of its answers.
 
 use ipc_protocol::{AgentSandbox, AgentSessionConfig, McpTransport, PermissionMode, PromptPart, WireError};
 use serde_json::{Map, Value, json};
@@ -8,7 +8,7 @@ use crate::discovery::Version;
 /// Codex's word for no sandbox.
 const FULL_ACCESS: &str = "danger-full-access";
 
-/// What is refused before the agent is started.
+/// Checks for configurations that are refused before the agent starts.
 pub(super) fn check(setup: &crate::AdapterSetup) -> Result<(), WireError> {
     let config = &setup.config;
     let resumes = setup.resume.as_ref().is_some_and(|resume| !resume.fork);
@@ -28,7 +28,7 @@ pub(super) fn check(setup: &crate::AdapterSetup) -> Result<(), WireError> {
     }
 }
 
-/// Codex's word for a mode.
+/// Returns Codex's word for a mode.
 pub(super) fn mode(mode: &str) -> Option<&'static str> {
     match mode {
         "plan" => Some("plan"),
@@ -51,7 +51,7 @@ pub(crate) fn effort(thinking: &str) -> &str {
     if thinking == "off" { "none" } else { thinking }
 }
 
-/// The first request. Without the experimental API an interrupted turn's processes cannot be ended.
+/// Makes the first request. Without the experimental API an interrupted turn's processes cannot be ended.
 pub(super) fn initialize() -> Value {
     json!({
         "clientInfo": { "name": "agent-proxy", "title": "agent-proxy", "version": env!("CARGO_PKG_VERSION") },
@@ -81,7 +81,7 @@ pub(super) fn thread(config: &AgentSessionConfig, protocol_config: &Value) -> Ma
     let mut set = |key: &str, value: Value| params.insert(key.to_owned(), value);
     set("cwd", json!(config.cwd.as_deref().unwrap_or("/")));
     set("approvalPolicy", json!(approval));
-    // A reviewing model of Codex's would answer instead.
+    // Otherwise a reviewing model of Codex would answer.
     set("approvalsReviewer", json!("user"));
     if let Some(sandbox) = sandbox {
         set("sandbox", json!(sandbox));
@@ -106,7 +106,7 @@ fn mcp_servers(config: &AgentSessionConfig) -> Value {
     config.mcp_servers.iter().map(|each| (each.name.clone(), server(&each.transport))).collect::<Map<_, _>>().into()
 }
 
-/// A list of conversations of the working directory, newest first, whoever began them.
+/// Makes the request for conversations of the working directory, newest first, from every kind of source.
 pub(super) fn list(config: &AgentSessionConfig, limit: u32) -> Value {
     json!({
         "cwd": config.cwd.as_deref().unwrap_or("/"),
@@ -117,7 +117,7 @@ pub(super) fn list(config: &AgentSessionConfig, limit: u32) -> Value {
     })
 }
 
-/// A prompt as Codex takes it. A file that is no picture is named in the words: Codex reads it with its tools.
+/// Converts a prompt to Codex's input. The text names a file that is no picture: Codex reads it with its tools.
 pub(super) fn input(parts: &[PromptPart], cwd: &str) -> Value {
     let words = |text: &str| json!({ "type": "text", "text": text, "text_elements": [] });
     let part = |part: &PromptPart| match part {

@@ -1,4 +1,4 @@
-//! A turn, from the prompt to its end.
+//! Turns, from the prompt to the end.
 
 use ipc_protocol::{Event, Prompt, StopReason, WireError};
 use serde_json::{Value, json};
@@ -15,31 +15,31 @@ use crate::{
     jsonl::{MAX_ID, words},
 };
 
-/// Most steers that wait for the turn to have an id.
+/// Most steers that wait for the turn's id.
 const MAX_HELD: usize = 64;
-/// The server is overloaded.
+/// Error code of an overloaded server.
 const OVERLOADED: i64 = -32001;
 
-/// A turn that runs.
+/// Turn in progress.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
-    /// Once the agent has said it.
+    /// Id of the turn, once the agent has sent it.
     pub(super) id: Option<String>,
-    /// It is to be interrupted.
+    /// True if the turn is to be interrupted.
     pub(super) aborting: bool,
-    /// The agent was asked to.
+    /// True once the interrupt was sent.
     interrupt_sent: bool,
     held: Vec<Value>,
-    /// Attempts that failed since the last thing that worked.
+    /// Failed attempts since the last progress.
     failed_attempts: u32,
-    /// Its error was said.
+    /// True if the turn's error was emitted.
     error_said: bool,
-    /// It was interrupted, and what it left is being ended.
+    /// True while the processes of the interrupted turn are being ended.
     ending: bool,
 }
 
 impl Turn {
-    /// The agent is gone in the middle of it.
+    /// Ends the turn, since the agent has ended.
     pub(super) fn cut_short(out: &mut Vec<Action>) {
         let message = "the agent's output ended during the turn";
         out.push(Action::Event(Event::error("agent-exited", message, false)));
@@ -95,7 +95,7 @@ impl Session {
         self.approvals.cancel_all(out);
         for (thread, turn) in self.sub_agents.running() {
             if self.pending.len() + 2 > MAX_PENDING {
-                // It has not answered those before.
+                // The earlier requests are still unanswered.
                 break;
             }
             let params = json!({ "threadId": thread, "turnId": turn });
@@ -110,7 +110,7 @@ impl Session {
         self.interrupt(out);
     }
 
-    /// Interrupts the turn if it is to be, as soon as it has an id.
+    /// Sends the interrupt if the turn is to be interrupted and has an id.
     fn interrupt(&mut self, out: &mut Vec<Action>) {
         let State::Ready(thread) = &mut self.state else { return };
         let Some(turn) = &mut thread.turn else { return };
@@ -120,7 +120,7 @@ impl Session {
         self.request("turn/interrupt", Some(&params), Pending::Interrupt, out);
     }
 
-    /// The answer to an interrupt. One that comes before the turn has really begun is refused, and is sent again when it has.
+    /// Handles the answer to an interrupt. Codex refuses an interrupt before the turn has really started; it is sent again then.
     pub(super) fn interrupted(&mut self, done: bool) {
         if let State::Ready(thread) = &mut self.state
             && let Some(turn) = &mut thread.turn
@@ -129,7 +129,7 @@ impl Session {
         }
     }
 
-    /// The answer to `turn/start`.
+    /// Handles the answer to `turn/start`.
     pub(super) fn turn_started(&mut self, answer: Answer, out: &mut Vec<Action>) {
         match answer {
             Ok(result) => self.turn_named(result["turn"]["id"].as_str().unwrap_or_default(), out),
@@ -141,12 +141,12 @@ impl Session {
         }
     }
 
-    /// The turn's id is known.
+    /// Records the turn's id.
     fn turn_named(&mut self, id: &str, out: &mut Vec<Action>) {
         let State::Ready(thread) = &mut self.state else { return };
         let thread_id = thread.id.clone();
         let Some(turn) = &mut thread.turn else { return };
-        // Without one it would match no end of a turn.
+        // An empty id would match no end of a turn.
         if turn.id.is_none() && !id.is_empty() && id.len() <= MAX_ID {
             turn.id = Some(id.to_owned());
             for input in std::mem::take(&mut turn.held) {
@@ -156,7 +156,7 @@ impl Session {
         self.interrupt(out);
     }
 
-    /// A notification about a turn: ours, or a sub-agent's.
+    /// Handles a notification about a turn: ours, or a sub-agent's.
     pub(super) fn turn_notified(&mut self, method: &str, params: &Value, ours: bool, out: &mut Vec<Action>) {
         let thread = params["threadId"].as_str().unwrap_or_default();
         let id = params["itemId"].as_str().unwrap_or_default();
@@ -224,7 +224,7 @@ impl Session {
         }
     }
 
-    /// The text of an item that has ended, if it did not come in pieces.
+    /// Emits the text of an item that has ended, if the text did not come in pieces.
     fn whole_text(&mut self, item: &Value, thinking: bool, out: &mut Vec<Action>) {
         let id = items::id(item).unwrap_or_default();
         if self.streamed.contains(id) {
@@ -256,7 +256,7 @@ impl Session {
         }
     }
 
-    /// An error of the turn: one after which the agent tries again, or the last one.
+    /// Emits an error of the turn: one after which the agent retries, or the last one.
     fn error(&mut self, params: &Value, out: &mut Vec<Action>) {
         let State::Ready(thread) = &mut self.state else { return };
         let error = &params["error"];
@@ -295,7 +295,7 @@ impl Session {
             return;
         }
         match status {
-            // Its processes are still there.
+            // The turn's processes are still running.
             "interrupted" => {
                 running.ending = true;
                 let params = json!({ "threadId": thread.id });
@@ -324,7 +324,7 @@ impl Session {
         self.turn_notified("turn/completed", &params, ours, out);
     }
 
-    /// The processes of an interrupted turn are gone.
+    /// Completes an interrupted turn, since its processes have ended.
     pub(super) fn cleaned(&mut self, out: &mut Vec<Action>) {
         let State::Ready(thread) = &self.state else { return };
         if !thread.turn.as_ref().is_some_and(|turn| turn.ending) {
@@ -364,7 +364,7 @@ fn attempt(message: &str) -> Option<u32> {
     last.split_once('/')?.0.parse().ok()
 }
 
-/// The code of an error, its words, and whether the same may work later.
+/// Returns the code of an error, its text, and whether a retry may succeed.
 pub(super) fn describe(error: &Value) -> (String, String, bool) {
     let info = &error["codexErrorInfo"];
     let (code, detail) = match info {
@@ -374,7 +374,7 @@ pub(super) fn describe(error: &Value) -> (String, String, bool) {
         other => (other.as_str().unwrap_or("other"), &Value::Null),
     };
     let message = error["message"].as_str().unwrap_or("the turn failed");
-    // What a provider answers is passed on as it stands.
+    // A provider's answer is the message as raw JSON.
     let inner = serde_json::from_str::<Value>(message).ok();
     let inner = inner.as_ref().and_then(|inner| inner["error"]["message"].as_str());
     let message = match error["additionalDetails"].as_str() {
@@ -397,7 +397,7 @@ pub(super) fn describe(error: &Value) -> (String, String, bool) {
             | "responseTooManyFailedAttempts",
             None,
         ) => true,
-        // A connection that breaks for the last time has no word of its own.
+        // A connection that breaks for the last time has no code of its own.
         _ => message.starts_with("stream disconnected"),
     };
     (words(code), words(&message), retryable)

@@ -1,10 +1,10 @@
-//! Tokens. Codex counts them for the whole conversation; ours are those of a turn.
+//! Token counts. Codex counts for the whole conversation; events contain the counts of a turn.
 
 use ipc_protocol::Usage;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// A count of the app-server's. `inputTokens` has those from the cache in it, `outputTokens` those of reasoning.
+/// Count of the app-server. `inputTokens` includes cached tokens, `outputTokens` includes reasoning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Count {
@@ -16,7 +16,7 @@ pub(super) struct Count {
 }
 
 impl Count {
-    /// What there is beyond `base`.
+    /// Returns the increase since `base`.
     fn since(&self, base: &Self) -> Self {
         Self {
             total_tokens: self.total_tokens.saturating_sub(base.total_tokens),
@@ -38,70 +38,70 @@ impl Count {
     }
 }
 
-/// `thread/tokenUsage/updated`.
+/// Parameters of `thread/tokenUsage/updated`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Update {
-    /// Of the whole conversation.
+    /// Count of the whole conversation.
     total: Count,
-    /// Of the last request to the model. It comes again, unchanged, when a request fails: a sum of these is wrong.
+    /// Count of the last request to the model. Codex repeats it when a request fails, so a sum of these would be wrong.
     last: Count,
     #[serde(default)]
     model_context_window: Option<u64>,
 }
 
-/// The tokens of a conversation, and of its running turn.
+/// Token counts of a conversation, and of its current turn.
 #[derive(Debug, Default)]
 pub(super) struct Tokens {
-    /// The last total; `None` where a conversation is gone on with, and its total was not told yet.
+    /// Last total; `None` in a continued conversation until Codex reports its total.
     total: Option<Count>,
-    /// The total when the turn began.
+    /// Total when the turn started.
     base: Option<Count>,
-    /// What was said of the turn last.
+    /// Usage of the turn that was emitted last.
     said: Option<Usage>,
     window: Option<(u64, u64)>,
 }
 
-/// What an update says that is new.
+/// New information in an update.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct News {
     /// Tokens of the turn.
     pub(super) usage: Option<Usage>,
-    /// Tokens in the context window, and how many it holds.
+    /// Tokens in the context window, and its size.
     pub(super) window: Option<(u64, u64)>,
 }
 
 impl Tokens {
-    /// Of a conversation that begins.
+    /// Makes the counts of a new conversation.
     pub(super) fn of_new() -> Self {
         Self { total: Some(Count::default()), ..Self::default() }
     }
 
-    /// A turn begins.
+    /// Starts a turn.
     pub(super) fn begin(&mut self) {
         self.base = self.total;
         self.said = None;
     }
 
-    /// Takes an update; `ours` says that it is about the running turn.
+    /// Records an update; `ours` says that it belongs to the current turn.
     pub(super) fn update(&mut self, update: &Update, ours: bool) -> News {
         let window = update.model_context_window.map(|size| (update.last.total_tokens, size));
         let window = window.filter(|window| self.window != Some(*window)).inspect(|window| self.window = Some(*window));
         self.total = Some(update.total);
         if !ours {
-            // A resumed conversation begins by telling its total, which may come when a turn was already asked for.
+            // A resumed conversation first reports its total, which may arrive after a turn was already requested.
             self.base = Some(update.total);
             return News { usage: None, window };
         }
         let base = *self.base.get_or_insert_with(|| update.total.since(&update.last));
         let count = update.total.since(&base);
-        // The count of a request that came to nothing is that of the one before.
+        // A failed request repeats the count of the request before it.
         let usage = Some(count.usage()).filter(|usage| count != Count::default() && self.said != Some(*usage));
         self.said = usage.or(self.said);
         News { usage, window }
     }
 
-    /// What the turn took, where that was told.
+    /// Returns the usage of the turn, if Codex reported it.
     pub(super) fn of_turn(&self) -> Option<Box<Usage>> {
         self.said.map(Box::new)
     }
@@ -152,7 +152,7 @@ mod tests {
         told.begin();
         assert_eq!(told.update(&update(900, 100), false), News { usage: None, window: Some((100, 1000)) });
         assert_eq!(input(&told.update(&update(950, 50), true)), Some(50));
-        // A fork is not told its total before its first turn.
+        // A fork reports no total before its first turn.
         let mut fork = Tokens::default();
         fork.begin();
         assert_eq!(input(&fork.update(&update(950, 50), true)), Some(50));

@@ -1,4 +1,4 @@
-//! Lines of the app-server's protocol: JSON-RPC without its `jsonrpc` member.
+//! Lines of the app-server's protocol: JSON-RPC without the `jsonrpc` member.
 
 use std::borrow::Cow;
 
@@ -11,10 +11,10 @@ use crate::{
     jsonl::{hot, words},
 };
 
-/// One message. What is not needed to tell messages apart is left undecoded.
+/// Message with only the parts decoded that tell messages apart.
 #[derive(Debug, Deserialize)]
 pub(super) struct Message<'a> {
-    /// Of the request, or of the request that this answers. Those of the two directions collide: both begin near 0.
+    /// Id of the request, or of the request that this answers. The ids of the two directions collide: both start near 0.
     #[serde(borrow, default)]
     pub(super) id: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -28,12 +28,12 @@ pub(super) struct Message<'a> {
 }
 
 impl Message<'_> {
-    /// The parameters; `null` without any.
+    /// Returns the parameters; `null` if there are none.
     pub(super) fn params(&self) -> Value {
         value(self.params)
     }
 
-    /// What this answer says.
+    /// Returns the outcome in this answer.
     pub(super) fn answer(&self) -> Answer {
         match self.error {
             Some(error) => Err(Refusal::new(&value(Some(error)))),
@@ -43,18 +43,18 @@ impl Message<'_> {
 }
 
 fn value(raw: Option<&RawValue>) -> Value {
-    // It was parsed once; only numbers beyond all bounds fail now.
+    // The text was parsed once; only numbers beyond all bounds fail now.
     raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
 }
 
-/// The outcome of a request of ours.
+/// Outcome of one of our requests.
 pub(super) type Answer = Result<Value, Refusal>;
 
-/// An error that answers a request of ours.
+/// Error that answers one of our requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) code: i64,
-    /// In one line.
+    /// Message in one line.
     pub(super) message: String,
 }
 
@@ -69,7 +69,7 @@ impl Refusal {
     }
 }
 
-/// A piece of text: all that a line of the hot path is decoded to.
+/// Piece of text: the only thing that a line of the hot path is decoded to.
 #[derive(Debug, Deserialize)]
 pub(super) struct Delta<'a> {
     method: DeltaKind,
@@ -96,7 +96,7 @@ struct DeltaParams<'a> {
 }
 
 impl<'a> Delta<'a> {
-    /// The piece of text in `line`, if it is one.
+    /// Parses the piece of text in `line`, if it is one.
     pub(super) fn parse(line: &'a [u8]) -> Option<Self> {
         hot(line)
     }
@@ -139,17 +139,17 @@ struct ErrorReply<'a> {
     error: Value,
 }
 
-/// Writes a request, or without an id a notification.
+/// Writes a request, or a notification if there is no id.
 pub(super) fn call(id: Option<i64>, method: &str, params: Option<&Value>, out: &mut Vec<Action>) {
     write(&Call { id, method, params }, out);
 }
 
-/// Answers a request of the agent's.
+/// Answers a request from the agent.
 pub(super) fn reply(id: &RawValue, result: &Value, out: &mut Vec<Action>) {
     write(&Reply { id, result }, out);
 }
 
-/// Refuses a request of the agent's: one without an answer may be waited for without end.
+/// Refuses a request from the agent: the agent may wait for ever for an answer.
 pub(super) fn refuse(id: &RawValue, reason: &str, out: &mut Vec<Action>) {
     write(&ErrorReply { id, error: serde_json::json!({ "code": -32601, "message": reason }) }, out);
 }
@@ -160,7 +160,7 @@ fn write(message: &impl Serialize, out: &mut Vec<Action>) {
             line.push(b'\n');
             out.push(Action::Write(line));
         }
-        // Types of ours with string keys always serialize; if one did not, waiting for its answer would be for ever.
+        // Our types with string keys always serialize. If one did not, its answer would be awaited for ever.
         Err(error) => out.push(Action::Fail(WireError::Protocol { reason: format!("unwritable message: {error}") })),
     }
 }

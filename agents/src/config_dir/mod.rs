@@ -1,10 +1,10 @@
-//! A directory of configuration files: more agents, profiles and model configurations. Which directory is the caller's to say.
+//! Directory of configuration files: more agents, profiles and model configurations. The caller names the directory.
 //!
 //! - `agents.toml`, `agents.json`, `agents.d/*.toml` and `*.json`: rows of the catalog.
 //! - `profiles.toml`: a table for each [`Profile`].
-//! - `models.toml`: a table for each [`StoredModel`]. With a key in it, it has to be its owner's alone (mode 0600).
+//! - `models.toml`: a table for each [`StoredModel`]. A file that contains a key has to be private to its owner (mode 0600).
 //!
-//! What is written keeps the comments and the order of what was there, is 0600, and takes the place of the old file at once.
+//! Writing keeps the comments and the order of a file, creates it with mode 0600, and replaces the old file atomically.
 
 mod tables;
 
@@ -20,23 +20,23 @@ use crate::{
     Catalog, Field, Format, KeySource, LoadError, ModelConfig, Profile, ProfileError, Profiles, Secret, StoredModel,
 };
 
-/// Why something of a configuration directory cannot be had.
+/// Failure of an access to a configuration directory.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// A file cannot be read.
     #[error("reading {} failed: {source}", path.display())]
     Read {
-        /// The file or directory.
+        /// File or directory.
         path: PathBuf,
-        /// Why.
+        /// Cause of the failure.
         source: io::Error,
     },
     /// A file cannot be written.
     #[error("writing {} failed: {source}", path.display())]
     Write {
-        /// The file or directory.
+        /// File or directory.
         path: PathBuf,
-        /// Why.
+        /// Cause of the failure.
         source: io::Error,
     },
     /// A file is no list of agents.
@@ -45,67 +45,67 @@ pub enum ConfigError {
     /// A file is no TOML.
     #[error("{} is no TOML: {reason}", path.display())]
     Syntax {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// Error and its position.
         reason: String,
     },
-    /// An entry makes no sense.
+    /// An entry is wrong.
     #[error("{}, {name:?}, field {field}", path.display())]
     Entry {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The profile, or the model configuration.
+        /// Name of the profile or the model configuration.
         name: String,
-        /// What is wrong.
+        /// Field with its error.
         field: Field,
     },
-    /// A key can be read by others.
+    /// Other users can read a key.
     #[error("{} holds a key and others may read it (mode {mode:04o}): chmod 600 it", path.display())]
     Open {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Its mode.
+        /// Mode of the file.
         mode: u32,
     },
     /// The variable that has a key is not set.
     #[error("model configuration {name:?} takes its key from ${variable}, which is not set: export it")]
     NoKey {
-        /// The model configuration.
+        /// Name of the model configuration.
         name: String,
-        /// The variable.
+        /// Name of the variable.
         variable: String,
     },
     /// A file that should hold a key is empty.
     #[error("{} should hold a key and is empty", path.display())]
     EmptyKey {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// There is one of that name already.
+    /// The name already exists.
     #[error("{what} {name:?} is there already: {advice}")]
     Exists {
-        /// Of which kind.
+        /// Kind of the entry.
         what: &'static str,
-        /// Its name.
+        /// Name of the entry.
         name: String,
-        /// What to do.
+        /// Advice to the user.
         advice: &'static str,
     },
-    /// There is none of that name.
+    /// No entry has that name.
     #[error("no {what} is called {name:?}: {}", if known.is_empty() { "there are none".to_owned() } else { format!("there are {}", known.join(", ")) })]
     Missing {
-        /// Of which kind.
+        /// Kind of the entry.
         what: &'static str,
-        /// As asked for.
+        /// Name that was asked for.
         name: String,
-        /// What there is.
+        /// Known names.
         known: Vec<String>,
     },
-    /// Somebody else is changing it, for longer than a second.
+    /// Another process has held the lock for longer than a second.
     #[error("{} is being changed by another program: try again", path.display())]
     Locked {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
     },
     /// A profile cannot be used.
@@ -116,33 +116,33 @@ pub enum ConfigError {
 const PROFILE: &str = "profile";
 const MODEL: &str = "model configuration";
 
-/// A directory of configuration files. It need not be there: then nothing is configured.
+/// Directory of configuration files. It may be missing: then nothing is configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigDir {
     path: PathBuf,
 }
 
-/// What may be there before something is saved.
+/// Precondition of a save.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Save {
-    /// Nothing of that name.
+    /// The name is new.
     New,
-    /// Something of that name.
+    /// The name exists.
     Changed,
 }
 
 impl ConfigDir {
-    /// That directory.
+    /// Makes a handle for that directory.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
-    /// Where it is.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The built-in agents and the configured ones. `protocols` as for [`Catalog::load`].
+    /// Loads the built-in and the configured agents. `protocols` as for [`Catalog::load`].
     ///
     /// # Errors
     /// [`ConfigError::Agents`] names file, row and field; [`ConfigError::Read`].
@@ -167,7 +167,7 @@ impl ConfigDir {
         self.path.join("profiles.toml")
     }
 
-    /// The stored profiles.
+    /// Loads the stored profiles.
     ///
     /// # Errors
     /// [`ConfigError::Entry`] names file, profile and field; [`ConfigError::Syntax`], [`ConfigError::Read`].
@@ -204,7 +204,7 @@ impl ConfigDir {
     /// Deletes a profile.
     ///
     /// # Errors
-    /// As [`ConfigDir::save_profile`].
+    /// Same as for [`ConfigDir::save_profile`].
     pub fn delete_profile(&self, name: &str) -> Result<(), ConfigError> {
         tables::edit(&self.path, &self.profiles_path(), |document| tables::remove(document, (PROFILE, name)))
     }
@@ -213,10 +213,10 @@ impl ConfigDir {
         self.path.join("models.toml")
     }
 
-    /// The stored model configurations, by name. No key is looked up.
+    /// Loads the stored model configurations, by name. It looks up no key.
     ///
     /// # Errors
-    /// [`ConfigError::Open`] where others may read a key; [`ConfigError::Entry`] names file, configuration and field.
+    /// [`ConfigError::Open`] if others may read a key; [`ConfigError::Entry`] names file, configuration and field.
     pub fn models(&self) -> Result<BTreeMap<String, StoredModel>, ConfigError> {
         let path = self.models_path();
         let models = tables::load::<StoredModel>(&path)?;
@@ -229,8 +229,8 @@ impl ConfigDir {
         Ok(models)
     }
 
-    /// A stored model configuration with its key, which may be in a variable or a file. A relative path of a key's file begins
-    /// here.
+    /// Returns a stored model configuration with its key, which may be in a variable or a file. The path of a key file is relative to
+    /// this directory.
     ///
     /// # Errors
     /// [`ConfigError::NoKey`], [`ConfigError::Open`], [`ConfigError::EmptyKey`], [`ConfigError::Read`].
@@ -273,7 +273,7 @@ impl ConfigDir {
     }
 }
 
-/// The one place where a key is written: `Secret` cannot be serialized.
+/// Converts a model configuration to a table. This is the only place that writes a key: `Secret` cannot be serialized.
 fn model_table(model: &StoredModel) -> Table {
     let mut table = Table::new();
     let api = model.api.map(|api| api.name());

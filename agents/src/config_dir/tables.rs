@@ -1,4 +1,4 @@
-//! Files of named tables.
+//! TOML files of named tables.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,7 @@ use toml_edit::{DocumentMut, Item, Table, TomlError};
 use super::{ConfigError, Save};
 use crate::{Field, catalog::typed};
 
-/// No configuration is longer.
+/// Longest configuration file, in bytes.
 const LONGEST: u64 = 1 << 20;
 
 fn unread(path: &Path) -> impl FnOnce(io::Error) -> ConfigError {
@@ -28,7 +28,7 @@ fn unwritten(path: &Path) -> impl FnOnce(io::Error) -> ConfigError {
     move |source| ConfigError::Write { path: path.to_owned(), source }
 }
 
-/// The whole of a file; `None` where there is none.
+/// Reads a complete file. Returns `None` if there is none.
 pub(super) fn read(path: &Path) -> Result<Option<String>, ConfigError> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -43,7 +43,7 @@ pub(super) fn read(path: &Path) -> Result<Option<String>, ConfigError> {
     Ok(Some(text))
 }
 
-/// What is in a directory, sorted; nothing where it is not there.
+/// Returns the sorted entries of a directory; none if it does not exist.
 pub(super) fn files(directory: &Path) -> Result<Vec<PathBuf>, ConfigError> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
@@ -56,7 +56,7 @@ pub(super) fn files(directory: &Path) -> Result<Vec<PathBuf>, ConfigError> {
     Ok(paths)
 }
 
-/// Refuses a file that anybody but its owner can read.
+/// Refuses a file that anybody but its owner can access.
 pub(super) fn private(path: &Path) -> Result<(), ConfigError> {
     let mode = fs::metadata(path).map_err(unread(path))?.permissions().mode() & 0o7777;
     if mode & 0o077 != 0 {
@@ -65,7 +65,7 @@ pub(super) fn private(path: &Path) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// The key that is all of a file.
+/// Reads the key from a file that contains nothing else.
 pub(super) fn key(path: &Path) -> Result<String, ConfigError> {
     private(path)?;
     let text = read(path)?.unwrap_or_default();
@@ -76,14 +76,14 @@ pub(super) fn key(path: &Path) -> Result<String, ConfigError> {
     Ok(key.to_owned())
 }
 
-/// What the parser says shows the line, which may hold a key: only the place and the reason are told.
+/// Makes a syntax error. The parser's own text shows the line, which may contain a key: only line number and reason are used.
 fn syntax(path: &Path, text: &str, place: Option<Range<usize>>, reason: &str) -> ConfigError {
     let line = place.and_then(|place| text.get(..place.start)).map(|before| before.matches('\n').count() + 1);
     let line = line.map(|line| format!("line {line}: ")).unwrap_or_default();
     ConfigError::Syntax { path: path.to_owned(), reason: format!("{line}{reason}") }
 }
 
-/// Every table of a file, by name.
+/// Loads every table of a file, by name.
 pub(super) fn load<T: DeserializeOwned>(path: &Path) -> Result<BTreeMap<String, T>, ConfigError> {
     let Some(text) = read(path)? else { return Ok(BTreeMap::new()) };
     let table: toml::Table =
@@ -100,7 +100,7 @@ pub(super) fn load<T: DeserializeOwned>(path: &Path) -> Result<BTreeMap<String, 
     table.into_iter().map(entry).collect()
 }
 
-/// Names go into files and command lines.
+/// Checks a name, since names go into files and command lines.
 fn check_name(name: &str) -> Result<(), Field> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if name.is_empty() || name.len() > 64 || !name.chars().all(fits) {
@@ -110,7 +110,7 @@ fn check_name(name: &str) -> Result<(), Field> {
     Ok(())
 }
 
-/// A value as a table.
+/// Converts a value to a table.
 pub(super) fn table(value: &impl Serialize) -> Result<Table, String> {
     let text = toml::to_string(value).map_err(|error| error.to_string())?;
     let document: DocumentMut = text.parse().map_err(|error: TomlError| error.to_string())?;
@@ -119,7 +119,7 @@ pub(super) fn table(value: &impl Serialize) -> Result<Table, String> {
     Ok(table)
 }
 
-/// Where it stood in a document of its own says nothing about another.
+/// Removes positions, which are only valid in the document that they come from.
 fn unplaced(table: &mut Table) {
     table.set_position(None);
     for (_, item) in table.iter_mut() {
@@ -131,7 +131,7 @@ fn unplaced(table: &mut Table) {
     }
 }
 
-/// Puts a table of that kind and name into a document.
+/// Inserts a table of that kind and name into a document.
 pub(super) fn put(
     document: &mut DocumentMut,
     (what, name): (&'static str, &str),
@@ -144,7 +144,7 @@ pub(super) fn put(
         (Save::New, true) => return Err(ConfigError::Exists { what, name: name.to_owned(), advice }),
         (Save::Changed, false) => return Err(missing(document, (what, name))),
         (Save::Changed, true) => {
-            // The comments above it, and its place among the others, stay.
+            // The comments above the table, and its place among the others, stay.
             let mut table = table;
             if let Some(old) = document.get(name).and_then(Item::as_table) {
                 *table.decor_mut() = old.decor().clone();
@@ -163,7 +163,7 @@ pub(super) fn put(
     Ok(())
 }
 
-/// Takes the table of that kind and name out of a document.
+/// Removes the table of that kind and name from a document.
 pub(super) fn remove(document: &mut DocumentMut, (what, name): (&'static str, &str)) -> Result<(), ConfigError> {
     match document.remove(name) {
         Some(_) => Ok(()),
@@ -176,7 +176,7 @@ fn missing(document: &DocumentMut, (what, name): (&'static str, &str)) -> Config
     ConfigError::Missing { what, name: name.to_owned(), known }
 }
 
-/// Changes a file of `directory` while nobody else does.
+/// Changes a file of `directory` under the directory's lock.
 pub(super) fn edit(
     directory: &Path,
     path: &Path,
@@ -184,7 +184,7 @@ pub(super) fn edit(
 ) -> Result<(), ConfigError> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(unwritten(directory))?;
     let _held = lock(directory)?;
-    // Behind a link is the file that is meant.
+    // A link is followed, and its target is changed.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let text = read(&path)?.unwrap_or_default();
     let parsed = text.parse::<DocumentMut>();
@@ -193,13 +193,13 @@ pub(super) fn edit(
     write(&path, &document.to_string()).map_err(unwritten(&path))
 }
 
-/// How long somebody else's change is waited for.
+/// Longest wait for another process's change.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Between two tries.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Keeps others from changing the directory's files until it is dropped. Blocks while somebody else changes them: a process that
-/// was just forked can have the lock, too, until it executes its program.
+/// Locks the directory's files until the result is dropped. Blocks while another process changes them. A process that was just
+/// forked may hold the lock too, until it executes its program.
 fn lock(directory: &Path) -> Result<File, ConfigError> {
     let path = directory.join(".lock");
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(unwritten(&path))?;
@@ -214,12 +214,12 @@ fn lock(directory: &Path) -> Result<File, ConfigError> {
     }
 }
 
-/// Writes a file as a whole: there is the old one or the new one, and it is 0600.
+/// Writes a file atomically: either the old or the new file exists, and the new one has mode 0600.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
     let new = PathBuf::from(new);
-    // Of a change that was cut short; whoever holds the lock may remove it.
+    // Left by an interrupted change; the holder of the lock may remove it.
     match fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -227,7 +227,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&new)?;
     let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&new, path));
     if written.is_err() {
-        // The first error says more.
+        // The first error is more useful.
         let _ = fs::remove_file(&new);
     }
     written

@@ -1,4 +1,4 @@
-//! Our requests to the server, and which of them wait for an answer.
+//! Requests to the server, and those of them that wait for an answer.
 
 use std::collections::BTreeMap;
 
@@ -7,36 +7,36 @@ use serde_json::Value;
 
 use crate::{Action, HttpEvent, HttpRequest, Patience};
 
-/// Longest answer that is taken, in bytes.
+/// Longest accepted answer, in bytes.
 const MAX_ANSWER: usize = 8 * 1024 * 1024;
 
-/// Answers about these are told as they are. What the server says of its configuration and of providers has their keys in it.
+/// Paths whose answers are emitted as raw lines. The server's answers about its configuration and providers contain keys.
 const TOLD: &[&str] = &["/agent", "/permission", "/question", "/session"];
 
-/// What a request is for.
+/// Purpose of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// To open the conversation.
+    /// Opening of the conversation.
     Open(Opening),
     /// The first prompt of the turn.
     Prompt,
-    /// A prompt that steers it.
+    /// Prompt that steers the turn.
     Steer,
-    /// To take the last prompt out of the conversation, so that it can be said again.
+    /// Removal of the last prompt from the conversation, so that it can be sent again.
     Forget,
-    /// The abort that ends the turn.
+    /// Abort that ends the turn.
     Abort,
-    /// The answer to a permission request or a question.
+    /// Answer to a permission request or a question.
     Answer,
-    /// Which models there are, for the size of their context windows.
+    /// List of models, for the sizes of their context windows.
     Models,
-    /// What was said while the event stream was cut.
+    /// Query of what was missed while the event stream was cut.
     Resync(Resync),
-    /// For an operation.
+    /// Step of an operation.
     Operation(RequestId, Operating),
 }
 
-/// A step before the agent is ready.
+/// Step before the agent is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opening {
     MostRecent,
@@ -49,37 +49,37 @@ pub(super) enum Opening {
     DefaultModel,
 }
 
-/// A step of finding out what was missed.
+/// Step of a resync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resync {
     Messages,
     Permissions,
     Questions,
-    /// After so many looks.
+    /// Status query; the number counts the queries before it.
     Status(u8),
 }
 
-/// A step of an operation.
+/// Step of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Operating {
-    /// The answer is passed on as it stands.
+    /// The unchanged answer is the reply.
     Raw,
     List,
     Native,
-    /// Whether there is this model.
+    /// Check that the server has this model.
     Model(String),
-    /// Whether there is this mode.
+    /// Check that the server has this mode.
     Mode(String),
-    /// The rules of the mode were set.
+    /// Setting of the mode's rules.
     ModeRules(String),
-    /// Whether the model can think so.
+    /// Check that the model has this thinking level.
     Thinking(String),
-    /// Which model shortens the conversation.
+    /// Query of the model that compacts the conversation.
     CompactModel,
     Compact,
 }
 
-/// A whole answer: its status and its body; or why there is none.
+/// Complete answer: its status and its body, or the reason why there is none.
 pub(super) type Answer = Result<(u16, Vec<u8>), String>;
 
 #[derive(Debug)]
@@ -91,7 +91,7 @@ struct Pending {
     too_long: bool,
 }
 
-/// The requests that wait for an answer.
+/// Requests that wait for an answer.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     last: u64,
@@ -99,7 +99,7 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// A request whose answer is collected.
+    /// Sends a request whose answer is collected.
     pub(super) fn send(
         &mut self,
         purpose: Purpose,
@@ -117,7 +117,7 @@ impl Calls {
         self.pending.insert(id, Pending { purpose, what, status: 0, body: Vec::new(), too_long: false });
     }
 
-    /// A request for a stream, by its id.
+    /// Sends a request for a stream and returns its id.
     pub(super) fn stream(&mut self, path: String, out: &mut Vec<Action>) -> u64 {
         self.request("GET", path, None, Patience::Stream, out)
     }
@@ -136,7 +136,7 @@ impl Calls {
         self.last
     }
 
-    /// Takes what became of request `id`; its purpose, what it was, and its answer once that is whole.
+    /// Handles an event of request `id`. Returns its purpose, its description and its answer once that is complete.
     pub(super) fn take(&mut self, id: u64, event: HttpEvent<'_>) -> Option<(Purpose, String, Answer)> {
         let pending = self.pending.get_mut(&id)?;
         let answer = match event {
@@ -159,12 +159,12 @@ impl Calls {
         Some((purpose, what, answer))
     }
 
-    /// How many requests wait for one whose purpose `is` that.
+    /// Counts the open requests whose purpose satisfies `is`.
     pub(super) fn count(&self, is: impl Fn(&Purpose) -> bool) -> usize {
         self.pending.values().filter(|pending| is(&pending.purpose)).count()
     }
 
-    /// Forgets all; those that are for operations.
+    /// Removes all requests and returns the operations among them.
     pub(super) fn close(&mut self) -> Vec<RequestId> {
         let of_operation = |pending: Pending| match pending.purpose {
             Purpose::Operation(request, _) => Some(request),
@@ -174,13 +174,13 @@ impl Calls {
     }
 }
 
-/// Whether the answer to a request for `path` is told. One that can lead elsewhere is not.
+/// Returns whether the answer to a request for `path` may be emitted. A path that can lead elsewhere is excluded.
 fn is_told(path: &str) -> bool {
     let path = path.split('?').next().unwrap_or_default();
     TOLD.iter().any(|of| path.starts_with(of)) && !path.contains("..") && !path.contains('%')
 }
 
-/// What an answer says that is no success, in one line.
+/// Describes an unsuccessful answer in one line.
 pub(super) fn refusal(status: u16, body: &[u8]) -> String {
     let value: Value = serde_json::from_slice(body).unwrap_or_default();
     let said = ["/data/message", "/message", "/name", "/_tag"].iter().find_map(|at| value.pointer(at)?.as_str());

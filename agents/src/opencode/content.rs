@@ -1,8 +1,8 @@
-//! Messages and their parts as events.
+//! Conversion of messages and their parts to events.
 //!
-//! A part is told by its whole state, and text and thinking by pieces in between. A piece does not say whether it is text or
-//! thinking: its part does. How much of a part has been told is remembered, so a state that comes again tells nothing twice,
-//! and one that comes after a hole tells what fell into it.
+//! The server sends a part as its complete state, and text and thinking also in pieces. A piece does not contain its type: its part
+//! does. The adapter remembers how much of a part it has emitted. So a repeated state emits nothing twice, and a state after a gap
+//! emits the missing text.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -26,12 +26,12 @@ const MAX_CHILDREN: usize = 256;
 /// Longest input of a running tool that is kept, in bytes.
 const MAX_INPUT: usize = 64 * 1024;
 
-/// What a message is to the user.
+/// Role of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Message {
     Prompt,
     Answer,
-    /// What stands for the conversation after it was shortened.
+    /// Message that replaces the conversation after a compaction.
     Summary,
     OfChild,
     /// A copy of one of the conversation that this one is a fork of: it was told there.
@@ -42,58 +42,58 @@ enum Message {
 enum PartState {
     Text {
         thinking: bool,
-        /// Bytes told.
+        /// Number of bytes that were emitted.
         told: usize,
-        /// Pieces of it were missed: only its whole state says what comes next.
+        /// True if pieces are missing: only the complete state shows what comes next.
         holed: bool,
     },
     Tool(Box<Tool>),
-    /// The end of a step, which counts once.
+    /// End of a step, which counts once.
     StepEnd,
 }
 
-/// A tool call.
+/// State of a tool call.
 #[derive(Debug)]
 struct Tool {
     name: String,
     status: ToolStatus,
     title: String,
-    /// Its input while it runs.
+    /// Input, while the call runs.
     input: Option<Value>,
-    /// Of the output told last.
+    /// Hash of the output that was emitted last.
     output: u64,
 }
 
-/// A sub-agent's conversation.
+/// Conversation of a sub-agent.
 #[derive(Debug, Default)]
 struct Child {
-    /// The tool call that it works for.
+    /// Tool call that the sub-agent works for.
     call: Option<String>,
 }
 
-/// What is known of a tool call.
+/// Tool call that a permission request is about.
 pub(super) struct CallInfo<'a> {
-    /// Our id of it.
+    /// Our id of the call.
     pub(super) id: &'a str,
     pub(super) name: &'a str,
     pub(super) input: Option<&'a Value>,
 }
 
-/// Whose a session is.
+/// Owner of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Whose {
     Ours,
-    /// A sub-agent's, with the tool call that it works for.
+    /// A sub-agent, with the tool call that it works for.
     Childs(Option<String>),
     Foreign,
 }
 
-/// What was said so far, as far as it is needed.
+/// State of the conversation's messages, as far as events need it.
 #[derive(Debug)]
 pub(super) struct Content {
     messages: Remembered<Message>,
     parts: Remembered<PartState>,
-    /// Tool calls by the server's id: the part of each.
+    /// Part of each tool call, by the server's id of the call.
     calls: Remembered<String>,
     children: Remembered<Child>,
     usage: Usage,
@@ -109,14 +109,14 @@ pub(super) struct Content {
     pub(super) answer: OpenAnswer,
 }
 
-/// What a part says about its turn.
+/// Effect of a part on its turn.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Told {
     Nothing,
-    /// A step of ours, or of a sub-agent's, is over.
+    /// A step of ours, or of a sub-agent, has ended.
     Step {
         ours: bool,
-        /// The model said nothing of why it stopped.
+        /// True if the step has no stop reason.
         broken: bool,
     },
 }
@@ -137,19 +137,19 @@ impl Content {
         }
     }
 
-    /// A turn, or a compaction, begins: its tokens are counted from nothing.
+    /// Starts the token count of a turn or a compaction at zero.
     pub(super) fn turn_begins(&mut self) {
         self.usage = Usage::default();
         self.answer.begin();
     }
 
-    /// Tokens and cost of the turn, its sub-agents' too. What came from a cache is no part of the input, what was thought is
-    /// part of the output. A cost of 0 is that of a model without a price.
+    /// Returns tokens and cost of the turn, including its sub-agents. The input excludes cached tokens; the output includes thinking.
+    /// A cost of 0 means a model without a price.
     pub(super) fn usage(&self) -> Option<Box<Usage>> {
         self.usage.output_tokens.is_some().then(|| Box::new(self.usage))
     }
 
-    /// Whose session `id` is.
+    /// Returns the owner of session `id`.
     pub(super) fn whose(&self, id: &str, own: &str) -> Whose {
         match self.children.get(id) {
             _ if id == own => Whose::Ours,
@@ -158,7 +158,7 @@ impl Content {
         }
     }
 
-    /// A session of a sub-agent's was made.
+    /// Records the session of a new sub-agent.
     pub(super) fn child(&mut self, id: &str) {
         if id.len() <= MAX_ID && self.children.get(id).is_none() {
             self.children.insert(id, Child::default());
@@ -169,7 +169,7 @@ impl Content {
         !self.children.is_empty()
     }
 
-    /// The tool call that the server calls `id`.
+    /// Returns the tool call with the server's id `id`.
     pub(super) fn call(&self, id: &str) -> Option<CallInfo<'_>> {
         let part = self.calls.get(id)?;
         match self.parts.get(part)? {
@@ -178,7 +178,7 @@ impl Content {
         }
     }
 
-    /// Takes a message; `true` if it is a prompt that was not known.
+    /// Records a message. Returns `true` if it is a prompt that was not known.
     pub(super) fn message(&mut self, info: &MessageInfo<'_>, whose: &Whose) -> bool {
         if info.id.len() > MAX_ID {
             return false;
@@ -211,7 +211,7 @@ impl Content {
     /// A piece of `part`; `None` if it cannot be told (yet).
     pub(super) fn delta(&mut self, part: &str, text: String) -> Option<Event> {
         match self.parts.get_mut(part)? {
-            // Thinking that is signed ends with nothing.
+            // Signed thinking ends with an empty piece.
             PartState::Text { .. } if text.is_empty() => None,
             PartState::Text { thinking, told, holed: false } => {
                 *told += text.len();
@@ -221,14 +221,14 @@ impl Content {
         }
     }
 
-    /// Remembers a part. A call that is forgotten for it is not waited for any more.
+    /// Records a part. If the oldest part is forgotten for it and is a call, that call ends.
     fn remember(&mut self, id: &str, part: PartState, out: &mut Vec<Action>) {
         if let Some((id, PartState::Tool(mut tool))) = self.parts.insert(id, part) {
             tool.end(&id, out);
         }
     }
 
-    /// Ends the calls that have not ended: nothing more will be said of them, or the end of one may have been missed.
+    /// Ends the calls that have not ended: their end will not come, or may have been missed.
     pub(super) fn end_calls(&mut self, out: &mut Vec<Action>) {
         self.parts.for_each(|id, part| {
             if let PartState::Tool(tool) = part {
@@ -237,7 +237,7 @@ impl Content {
         });
     }
 
-    /// The event stream was cut: pieces of what was being said are missing.
+    /// Records that the event stream was cut, so that pieces of the current texts are missing.
     pub(super) fn cut(&mut self) {
         for part in self.parts.values_mut() {
             if let PartState::Text { holed, .. } = part {
@@ -246,7 +246,7 @@ impl Content {
         }
     }
 
-    /// Takes the whole state of a part.
+    /// Handles the complete state of a part.
     pub(super) fn part(&mut self, part: Part<'_>, whose: &Whose, out: &mut Vec<Action>) -> Told {
         let message = self.messages.get(&part.message).copied();
         if part.id.len() > MAX_ID {
@@ -283,7 +283,7 @@ impl Content {
             out.push(Action::Event(if thinking { Event::Thinking { text } } else { Event::Text { text } }));
         }
         if part.time.end.is_some() {
-            // Nothing more comes.
+            // The text is complete.
             *holed = true;
         }
     }
@@ -315,7 +315,7 @@ impl Content {
             return Told::Nothing;
         }
         self.remember(&part.id, PartState::StepEnd, out);
-        // A step that broke off has none.
+        // A step that broke off has no tokens.
         if let Some(tokens) = part.tokens.filter(|tokens| tokens.all() > 0) {
             let add = |sum: &mut Option<u64>, more| *sum = Some(sum.unwrap_or(0).saturating_add(more));
             add(&mut self.usage.input_tokens, tokens.input());
@@ -342,7 +342,7 @@ impl Content {
     }
 }
 
-/// A tool call begins.
+/// Starts a tool call.
 fn begin(id: &str, name: String, state: &ToolState<'_>, parent: Option<String>, out: &mut Vec<Action>) -> Tool {
     let input = state.input.filter(|_| state.status != "pending");
     let known: Option<Value> = input.and_then(|input| serde_json::from_str(input.get()).ok());
@@ -362,7 +362,7 @@ fn begin(id: &str, name: String, state: &ToolState<'_>, parent: Option<String>, 
 }
 
 impl Tool {
-    /// Ends it, if it has not ended.
+    /// Ends the call, if it has not ended.
     fn end(&mut self, id: &str, out: &mut Vec<Action>) {
         if !matches!(self.status, ToolStatus::Completed | ToolStatus::Failed) {
             (self.status, self.input) = (ToolStatus::Failed, None);
@@ -418,14 +418,14 @@ fn hash(text: &str) -> u64 {
     hasher.finish()
 }
 
-/// One line for people about a call of the tool `name`.
+/// Returns a one-line title of a call of the tool `name`.
 fn title(name: &str, input: Option<&Value>, given: Option<&str>) -> String {
     let of_input = ["command", "filePath", "path", "pattern", "url", "description", "query"]
         .iter()
         .find_map(|key| input?.get(key)?.as_str())
         .filter(|text| !text.is_empty());
     let text = match (of_input, given.filter(|given| !given.is_empty())) {
-        // The command, or the whole path, says more than what the server calls it.
+        // The command, or the complete path, is more precise than the server's title.
         (Some(text), _) if matches!(name, "bash" | "edit" | "read" | "write") => text,
         (_, Some(given)) => given,
         (Some(text), None) => text,
@@ -434,7 +434,7 @@ fn title(name: &str, input: Option<&Value>, given: Option<&str>) -> String {
     text.lines().next().unwrap_or(name).chars().take(200).collect()
 }
 
-/// What a tool does.
+/// Returns the kind of a tool.
 pub(super) fn kind(tool: &str) -> &'static str {
     match tool {
         "bash" => "execute",

@@ -1,4 +1,4 @@
-//! The event stream.
+//! Handling of the server's event stream.
 
 use ipc_protocol::{Event, PlanEntry};
 use serde_json::Value;
@@ -17,9 +17,9 @@ use crate::{
     jsonl::{self, MAX_ID, log_of},
 };
 
-/// Most steps of a plan that are told.
+/// Most steps of a plan that are emitted.
 const MAX_STEPS: usize = 1000;
-/// Beginning of the title of a conversation that has none yet.
+/// Prefix of the title that an untitled conversation has.
 const UNTITLED: &str = "New session";
 
 impl Server {
@@ -33,7 +33,7 @@ impl Server {
     /// Takes a whole line: each event of the server's is one.
     pub(super) fn line(&mut self, line: &[u8], out: &mut Vec<Action>) {
         let Some(data) = line.strip_prefix(b"data:") else {
-            // Blank lines part the events; what begins with a colon keeps the connection alive.
+            // Blank lines separate the events; lines that start with a colon keep the connection alive.
             if !line.trim_ascii().is_empty() && !line.starts_with(b":") {
                 log_of("events", line, out);
             }
@@ -57,7 +57,7 @@ impl Server {
         }
     }
 
-    /// A line that is not taken begins so. Nobody is to wait for what was in it.
+    /// Handles the beginning of a line that was dropped. Nothing may go on waiting for the contents of that line.
     pub(super) fn dropped(&mut self, beginning: &[u8], out: &mut Vec<Action>) {
         jsonl::too_long(out);
         let head = jsonl::head(beginning.strip_prefix(b"data:").unwrap_or_default().trim_ascii_start());
@@ -69,12 +69,12 @@ impl Server {
         let refused = text("/properties/id").and_then(|id| permissions::refusal(text("/type")?, id));
         match refused {
             Some(refused) => self.refuse(Some(refused), out),
-            // It may have told the end of a call.
+            // The line may have contained the end of a call.
             None => self.content.end_calls(out),
         }
     }
 
-    /// `false` if it is one that is known and not understood.
+    /// Handles an event. Returns `false` for a known event that does not parse.
     fn event(&mut self, event: &ServerEvent<'_>, out: &mut Vec<Action>) -> bool {
         if event.kind == "server.connected" {
             self.stream_opened(out);
@@ -128,7 +128,7 @@ impl Server {
                 event.properties().map(|Replied { id, reply }| self.permissions.replied(&id, reply, out))
             }
             "todo.updated" => event.properties().map(|todos| self.todos(todos, out)),
-            // Of other sessions, of the server's own making, or of a later version: the agent's own lines have them.
+            // Events of other sessions, of the server itself, or of a later version remain available as raw lines.
             _ => Some(()),
         };
         self.check_turn(out);
@@ -187,7 +187,7 @@ impl Server {
         }
     }
 
-    /// Said twice each time: as a status, and by itself.
+    /// Handles an idle conversation. The server reports it twice each time: as a status, and as an event of its own.
     pub(super) fn idle(&mut self, out: &mut Vec<Action>) {
         if let Some(compaction) = &mut self.compaction {
             compaction.idle = compaction.busy;
@@ -203,14 +203,14 @@ impl Server {
             return;
         };
         if error.is_abort() {
-            // Ours, or somebody else's of this conversation.
+            // Our abort, or another client's abort of this conversation.
             turn.abort();
             return;
         }
         if turn.tells_error() {
             out.push(Action::Event(Event::error(error.code(), error.message(), error.is_retryable())));
         }
-        // Else the prompt is taken all the same: it names a file that is not there, say.
+        // Otherwise the server accepts the prompt all the same, for example if it names a missing file.
         if turn.is_busy() || error.is_of_prompt() {
             turn.failed();
         }
@@ -241,7 +241,7 @@ impl Server {
         self.refuse_if_aborted(out);
     }
 
-    /// What is asked while the turn is being aborted is not to be answered any more.
+    /// Refuses requests that arrive while the turn is being aborted.
     fn refuse_if_aborted(&mut self, out: &mut Vec<Action>) {
         if self.turn.as_ref().is_some_and(super::turn::Turn::is_aborted) {
             self.abort(out);

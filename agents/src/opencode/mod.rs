@@ -1,14 +1,14 @@
-//! OpenCode by its server (`opencode serve`): requests over HTTP, and one stream of server-sent events.
+//! HTTP client of OpenCode's server (`opencode serve`), with one stream of server-sent events.
 //!
-//! - The server says on its standard output where it listens; a running one is named by the session. Then the event stream is
-//!   opened, and once the server says `server.connected`, the conversation: made, looked up or copied.
+//! - The server prints its address on standard output; for a running server the session names the address. The adapter then opens
+//!   the event stream, and after `server.connected` the conversation: it creates, finds or copies it.
 //! - The session's rules make the server ask before each tool. Sub-agents have the rules of the server's configuration.
-//! - Model, mode, thinking and system prompt go with each prompt.
-//! - When the event stream is cut it is opened again, and what was said meanwhile is looked up. What sub-agents did then is
-//!   not: a `session:lossy` says so.
-//! - Usage is that of the turn so far, its sub-agents' too; see `content.rs`.
+//! - Each prompt contains model, mode, thinking and system prompt.
+//! - When the event stream is cut, the adapter opens it again and queries what it missed. What sub-agents did meanwhile stays
+//!   missing, and a `session:lossy` reports that.
+//! - Usage is that of the turn so far, including its sub-agents; see `content.rs`.
 //! - A native command is `{"method", "path", "body"}`, its answer `{"status", "body"}`.
-//! - A line that is not understood becomes a `log` event, so that nothing is lost.
+//! - A line that the adapter does not understand becomes a `log` event, so that nothing is lost.
 
 mod calls;
 mod content;
@@ -33,7 +33,7 @@ use crate::{
     jsonl::{Line, MessageLines},
 };
 
-/// The state machine, and the lines that it takes.
+/// State machine of the protocol, with the readers of its streams.
 #[derive(Debug)]
 struct OpenCode {
     stdout: Lines,
@@ -71,7 +71,7 @@ impl OpenCode {
                 Line::TooLong(beginning) => server.dropped(beginning, out),
             }),
             HttpEvent::End | HttpEvent::Failed(_) => {
-                // Half a line is what was said of something that is looked up again.
+                // An incomplete line is dropped: its contents are queried again.
                 *events = MessageLines::default();
                 let why = if let HttpEvent::Failed(why) = event { why } else { "the server ended it" };
                 server.stream_cut(why, out);

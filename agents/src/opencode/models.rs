@@ -1,4 +1,4 @@
-//! Which models the server has.
+//! Models of the server.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,7 +9,7 @@ use super::wire::or_default;
 /// Most models that are remembered.
 const MAX_MODELS: usize = 4096;
 
-/// `GET /config/providers`.
+/// Answer to `GET /config/providers`.
 #[derive(Debug, Deserialize)]
 struct Listing {
     providers: Vec<Provider>,
@@ -43,13 +43,15 @@ struct Model {
     variants: Vec<String>,
 }
 
-/// The models, by provider and name.
+/// Models by provider and name.
 #[derive(Debug, Default)]
 pub(super) struct Models(HashMap<(String, String), Model>);
 
 impl Models {
+    /// Parses the list of models.
+    ///
     /// # Errors
-    /// Where `body` is no listing.
+    /// `body` is no list of models.
     pub(super) fn parse(body: &[u8]) -> Result<Self, String> {
         let listing: Listing = serde_json::from_slice(body).map_err(|error| format!("no list of models: {error}"))?;
         let all = listing.providers.into_iter().flat_map(|provider| {
@@ -61,15 +63,17 @@ impl Models {
         Ok(Self(all.take(MAX_MODELS).collect()))
     }
 
-    /// Tokens that fit in the model's context window, where the server knows.
+    /// Returns the size of the model's context window in tokens, if the server knows it.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded just before")]
     pub(super) fn context(&self, model: &(String, String)) -> Option<u64> {
         let context = self.0.get(model)?.context.clamp(0.0, 1e15) as u64;
         (context > 0).then_some(context)
     }
 
+    /// Checks that the server has the model.
+    ///
     /// # Errors
-    /// Says what there is, where there is no such model.
+    /// There is no such model; the text lists the models.
     pub(super) fn check(&self, model: &(String, String)) -> Result<(), String> {
         if self.0.contains_key(model) {
             return Ok(());
@@ -80,10 +84,10 @@ impl Models {
         Err(format!("there is no model {}/{}: there are {}", model.0, model.1, known.join(", ")))
     }
 
-    /// The server's word for thinking at this level; `None` for none.
+    /// Returns the server's word for a thinking level, or `None` if the level needs none.
     ///
     /// # Errors
-    /// Says what there is, where the model cannot.
+    /// The model does not have the level; the text lists its levels.
     pub(super) fn thinking(&self, model: &(String, String), level: &str) -> Result<Option<String>, String> {
         self.check(model)?;
         let variants = self.0.get(model).map_or(&[][..], |model| &model.variants);

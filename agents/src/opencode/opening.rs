@@ -1,4 +1,4 @@
-//! From the server's address to a conversation that is ready.
+//! Opening of a session: from the server's address until the conversation is ready.
 
 use ipc_protocol::{Event, SERVER_LISTENS, WireError};
 use serde_json::{Value, json};
@@ -12,11 +12,11 @@ use super::{
 };
 use crate::{Action, uri::encode};
 
-/// What the server says before its address.
+/// Text before the address in the server's output.
 const LISTENING: &str = "listening on ";
 
 impl Server {
-    /// The agent was started.
+    /// Handles the start of the agent.
     pub(super) fn start(&mut self, out: &mut Vec<Action>) {
         if matches!(self.phase, Phase::New) {
             self.phase = Phase::Starting;
@@ -26,7 +26,7 @@ impl Server {
         }
     }
 
-    /// A line of its standard output: where it listens, and whatever else it says.
+    /// Handles a line of standard output: the server's address, or anything else.
     pub(super) fn stdout_line(&mut self, line: &[u8], out: &mut Vec<Action>) {
         let text = String::from_utf8_lossy(line);
         let address = text.split_once(LISTENING).and_then(|(_, rest)| rest.split_whitespace().next());
@@ -47,7 +47,7 @@ impl Server {
         self.open_stream(out);
     }
 
-    /// The server sends its events: the conversation can be opened, and nothing of it will be missed.
+    /// Opens the conversation. The server sends its events by now, so nothing of the conversation can be missed.
     pub(super) fn connected(&mut self, out: &mut Vec<Action>) {
         self.phase = Phase::Opening;
         match &self.resume {
@@ -67,8 +67,7 @@ impl Server {
         self.calls.send(Purpose::Open(step), method, self.settings.path(path), body, out);
     }
 
-    /// Makes sure that there are the mode and the level of thinking that are asked for: the server would find out at the first
-    /// prompt, or never.
+    /// Checks that the configured mode and thinking level exist: the server would notice only at the first prompt, or never.
     fn check(&mut self, out: &mut Vec<Action>) {
         let mode = self.settings.mode.as_deref();
         if mode.is_some_and(|mode| !is_builtin(mode)) && !self.checked_mode {
@@ -92,13 +91,13 @@ impl Server {
         }
     }
 
-    /// A step of the opening was answered.
+    /// Handles the answer to a step of the opening.
     pub(super) fn opened(&mut self, step: Opening, what: &str, answer: Answer, out: &mut Vec<Action>) {
         if !matches!(self.phase, Phase::Opening) {
             return;
         }
         let done = match (step, answer) {
-            // 500 is for what is no id of the server's at all, and for a conversation that it cannot read.
+            // Status 500 stands for an id in a foreign form, and for a conversation that the server cannot read.
             (Opening::Resume, Ok((status @ (400 | 404 | 500), body))) => Err(self.missing(refusal(status, &body))),
             (_, Ok((200, body))) => self.step(step, &body, out),
             (_, Ok((status, body))) => Err(self.broken(&format!("it answered {what} with {}", refusal(status, &body)))),
@@ -157,7 +156,7 @@ impl Server {
         Ok(())
     }
 
-    /// The conversation to go on with is there.
+    /// Continues or forks the conversation that was found.
     fn found(&mut self, out: &mut Vec<Action>) {
         if self.resume.as_ref().is_some_and(|resume| resume.fork) {
             let path = format!("/session/{}/fork", encode(&self.session));
@@ -175,7 +174,7 @@ impl Server {
         self.phase = Phase::Ready;
         out.push(Action::Ready { native_session_id: Some(self.session.clone()) });
         if !self.checked_thinking {
-            // For the sizes of context windows: nothing waits for them.
+            // Query for the sizes of context windows; nothing waits for it.
             let path = self.settings.path("/config/providers");
             self.calls.send(Purpose::Models, "GET", path, None, out);
         }
@@ -192,7 +191,7 @@ impl Server {
         WireError::NativeSessionMissing { agent: self.settings.agent.clone(), id, reason }
     }
 
-    /// The server does not do what its protocol says.
+    /// Makes the error for a server that breaks its protocol.
     pub(super) fn broken(&self, reason: &str) -> WireError {
         let hint = match reason.contains("status 401") {
             true => "; its password is wrong",

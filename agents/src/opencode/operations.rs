@@ -1,4 +1,4 @@
-//! What else is asked of the agent.
+//! Operations: requests to the server other than prompts.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -14,10 +14,10 @@ use super::{
 };
 use crate::Action;
 
-/// Most operations under way; more are refused.
+/// Most operations in progress; more are refused.
 const MAX_OPERATIONS: usize = 16;
 
-/// A command of the server's own.
+/// Request of the server's own protocol, as an operation gives it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Native {
@@ -97,7 +97,7 @@ impl Server {
             return Err(self.settings.refused(format!("no command of its protocol: {form}")));
         };
         let body = native.body.map(|body| body.to_string().into_bytes());
-        // As it stands: without the directory, too.
+        // The path is sent unchanged: without the directory, too.
         self.calls.send(Purpose::Operation(request, Operating::Native), method, native.path, body, out);
         Ok(())
     }
@@ -108,7 +108,7 @@ impl Server {
         self.ask(request, Operating::Compact, "POST", &path, Some(body), out);
     }
 
-    /// A step of an operation was answered.
+    /// Handles the answer to a step of an operation.
     pub(super) fn operated(
         &mut self,
         request: RequestId,
@@ -138,7 +138,7 @@ impl Server {
         };
         match reply {
             None => {}
-            // Its reply comes when it is over.
+            // The reply follows at the end of the compaction.
             Some(reply) if is_compaction => {
                 if let Some(compaction) = &mut self.compaction {
                     compaction.answered = Some(reply.map(drop));
@@ -149,7 +149,7 @@ impl Server {
         }
     }
 
-    /// The reply, if this was the last step.
+    /// Handles a successful step. Returns the reply if this was the last step.
     fn step_done(
         &mut self,
         request: RequestId,
@@ -217,10 +217,10 @@ impl Server {
     }
 }
 
-/// The mode `wanted`.
+/// Finds the mode `wanted`.
 ///
 /// # Errors
-/// Says which there are.
+/// There is no such mode; the text lists the modes.
 pub(super) fn mode<'a>(all: &'a [AgentInfo], wanted: &str) -> Result<&'a AgentInfo, String> {
     let modes = || all.iter().filter(|mode| mode.mode != "subagent" && !mode.hidden);
     modes().find(|mode| mode.name == wanted).ok_or_else(|| {
@@ -230,7 +230,7 @@ pub(super) fn mode<'a>(all: &'a [AgentInfo], wanted: &str) -> Result<&'a AgentIn
 }
 
 fn listed(info: SessionInfo) -> Value {
-    // Up to the year 9999, the last that can be written.
+    // The format ends with the year 9999.
     let updated =
         info.time.updated.map(|at| UNIX_EPOCH + Duration::from_secs_f64(at.clamp(0.0, 253_402_300_799e3) / 1e3));
     json!({

@@ -1,8 +1,8 @@
 //! Open permission requests and questions.
 //!
-//! A bare `reject` ends the turn; one with a message lets it go on, unless it takes others with it: the server rejects every
-//! request of a session that is open when one of them is. An `always` answers all that it covers. What the server so answers
-//! by itself it says, and is said here as the agent's own answer.
+//! A bare `reject` ends the turn. A `reject` with a message lets the turn go on, unless it rejects others with it: the server rejects
+//! all open requests of a session when one of them is rejected. An `always` answers every request that it covers. The server reports
+//! the requests that it answers so, and events show them as answered by the agent.
 
 use std::collections::HashSet;
 
@@ -22,30 +22,30 @@ use crate::{
     uri::encode,
 };
 
-/// Most options of a question that are offered by themselves.
+/// Most answers of a question that become options.
 const MAX_OPTIONS: usize = 64;
-/// Most paths of a request, and the longest in bytes. A policy has to know all of them: a request with more is refused.
+/// Most paths of a request; `MAX_PATH` is the longest path in bytes. A policy has to know all paths, so a request beyond is refused.
 const MAX_PATHS: usize = 1000;
 const MAX_PATH: usize = 4096;
-/// The option that rejects.
+/// Id of the option that rejects.
 const REJECT: &str = "reject";
 
-/// For a question: the texts of all that it asks, and the labels of the options.
+/// Texts of a question's parts, and the labels of its options; `None` for a permission request.
 type Asks = Option<(Vec<String>, Vec<String>)>;
 
-/// What is sent to the server: path, and body if there is one.
+/// Answer to the server: path, and body if there is one.
 pub(super) type Send = (String, Option<Value>);
 
-/// The open requests, by the server's ids.
+/// Open requests, by the server's ids.
 #[derive(Debug, Default)]
 pub(super) struct Permissions(OpenRequests<Asks>);
 
-/// What a request is about, beside what it says itself.
+/// Context of a request that the request itself does not contain.
 pub(super) struct About<'a> {
     pub(super) call: Option<CallInfo<'a>>,
-    /// The sub-agent's tool call, where one asks.
+    /// Tool call of the sub-agent that asks, if one does.
     pub(super) parent: Option<String>,
-    /// What the paths are relative to.
+    /// Directory that the paths are relative to.
     pub(super) root: &'a str,
 }
 
@@ -58,7 +58,7 @@ impl Permissions {
         self.0.iter().map(|open| open.id.clone()).collect()
     }
 
-    /// Takes a request; what refuses it if it cannot be taken.
+    /// Opens a request. Returns the refusal if it breaks a bound.
     pub(super) fn asked(&mut self, asked: Asked, about: About<'_>, out: &mut Vec<Action>) -> Option<Send> {
         if self.is_open(&asked.id) {
             return None;
@@ -82,7 +82,7 @@ impl Permissions {
             asked.metadata.get(key).or_else(|| input?.get(key)).and_then(Value::as_str).map(str::to_owned)
         };
         let tool = about.call.as_ref().map_or(asked.permission.as_str(), |call| call.name);
-        // What is asked for beside the tool's own permission is for what the tool does.
+        // A permission other than the tool's own serves the tool's purpose, so it has the tool's kind.
         let kind = match asked.permission.as_str() {
             "external_directory" | "doom_loop" => kind(tool),
             permission => kind(permission),
@@ -116,7 +116,7 @@ impl Permissions {
         None
     }
 
-    /// Takes a question; what refuses it if it cannot be taken.
+    /// Opens a question. Returns the refusal if it breaks a bound.
     pub(super) fn question(&mut self, question: Question, about: About<'_>, out: &mut Vec<Action>) -> Option<Send> {
         if self.is_open(&question.id) {
             return None;
@@ -126,7 +126,7 @@ impl Permissions {
         }
         let asked: Vec<&Value> = question.questions.as_array().into_iter().flatten().take(MAX_OPTIONS).collect();
         let texts: Vec<String> = asked.iter().map(|one| text(one, "question").to_owned()).collect();
-        // One choice can be made by an option; several, or words of one's own, take an answer with input.
+        // Options can express a single choice; several choices, or a text of one's own, need an answer with input.
         let labels: Vec<String> = match asked[..] {
             [one] if one["multiple"] != true => {
                 let options = one["options"].as_array().into_iter().flatten().take(MAX_OPTIONS);
@@ -160,10 +160,10 @@ impl Permissions {
         None
     }
 
-    /// Answers the request `id`: what is to be sent.
+    /// Answers the request `id` and returns the message to send.
     ///
     /// # Errors
-    /// [`WireError::UnknownPermission`], [`WireError::UnknownOption`], [`WireError::Unsupported`]; it stays open then.
+    /// [`WireError::UnknownPermission`], [`WireError::UnknownOption`], [`WireError::Unsupported`]; the request then stays open.
     pub(super) fn answer(
         &mut self,
         agent: &str,
@@ -182,14 +182,14 @@ impl Permissions {
         Ok(send)
     }
 
-    /// The server has an answer to `id` that is not ours.
+    /// Handles an answer to `id` that the server has from elsewhere.
     pub(super) fn replied(&mut self, id: &str, reply: Option<String>, out: &mut Vec<Action>) {
         let Ok(open) = self.0.get(id) else { return };
         let option = reply.filter(|reply| open.has(reply));
         self.0.resolve(id, option, ResolvedBy::Agent, |_, _| {}, out);
     }
 
-    /// Rejects all that are open: what is to be sent. They would stay listed when their turn is aborted.
+    /// Rejects all open requests and returns the messages to send. The server would list them even after the abort of their turn.
     pub(super) fn reject_all(&mut self, out: &mut Vec<Action>) -> Vec<Send> {
         let sends = self.0.iter().map(reject).collect();
         self.0.close_all(&ResolvedBy::Abort, out);
@@ -211,7 +211,7 @@ fn permission_reply(
     answer: &PermissionAnswer,
 ) -> Result<(Option<String>, Send), WireError> {
     match (choice, answer) {
-        // The server's words for its answers.
+        // The option's id is the server's word for the answer.
         (Choice::Option(at), _) => {
             let reply = open.option(at);
             Ok((reply.clone(), (reply_path(&open.id), Some(json!({ "reply": reply })))))
@@ -254,7 +254,8 @@ fn question_reply(
     Ok((option, (question_path(&open.id, "reply"), Some(json!({ "answers": answers })))))
 }
 
-/// `answers` of an input, one list of texts for each question: as the server takes them, or by the texts of the questions.
+/// Converts `answers` of an input to the server's form, one list of texts for each question. The input may have that form, or be
+/// an object keyed by the texts of the questions.
 fn answers(input: &Value, texts: &[String]) -> Option<Value> {
     let list = |value: &Value| match value {
         Value::String(_) => Some(json!([value])),
@@ -271,7 +272,7 @@ fn answers(input: &Value, texts: &[String]) -> Option<Value> {
     }
 }
 
-/// What refuses a request, or a question, of which only the beginning is known; `None` if the event is neither.
+/// Returns the refusal of a request or a question of which only the beginning arrived, or `None` for other events.
 pub(super) fn refusal(event: &str, id: &str) -> Option<Send> {
     let message = "the request is longer than what is taken";
     match event {
@@ -293,14 +294,14 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The paths that a request is about, absolute, each once; `None` where they are too many or one is too long. `file` and `path`
-/// may be the model's words: what the server says itself is always among them.
+/// Returns the absolute paths of a request, each once, or `None` if there are too many or one is too long. The model may have
+/// chosen `file` and `path`, so the server's own paths are always included.
 fn paths(asked: &Asked, file: Option<String>, path: Option<String>, root: &str) -> Option<Vec<String>> {
     let said = asked.metadata["filepath"].as_str().map(str::to_owned);
     let directories = asked.metadata["directories"].as_array().into_iter().flatten();
     let directories: Vec<String> = directories.filter_map(|one| one.as_str()).map(str::to_owned).collect();
     let named = match asked.permission.as_str() {
-        // A patch of several files; its `filepath` is all of them in one text.
+        // A patch of several files; `filepath` is one text with all of them.
         "edit" if asked.metadata["files"].is_array() => patched(asked),
         "edit" | "read" => said.or(file).into_iter().chain(asked.patterns.iter().cloned()).collect(),
         "external_directory" if said.is_some() => said.into_iter().collect(),
@@ -324,7 +325,7 @@ fn paths(asked: &Asked, file: Option<String>, path: Option<String>, root: &str) 
     (paths.len() <= MAX_PATHS).then_some(paths)
 }
 
-/// Every file that a patch touches, and where it moves them to.
+/// Returns every file that a patch touches, and the targets of its moves.
 fn patched(asked: &Asked) -> Vec<String> {
     let files = asked.metadata["files"].as_array().into_iter().flatten();
     let named = files.flat_map(|file| ["filePath", "movePath"].map(|key| text(file, key).to_owned()));

@@ -1,8 +1,8 @@
-//! Maps that forget.
+//! Maps of bounded size.
 
 use std::collections::{HashMap, VecDeque};
 
-/// A map of bounded size: the oldest key makes room.
+/// Map that removes its oldest key to make room for a new one.
 #[derive(Debug)]
 pub(super) struct Remembered<V> {
     known: HashMap<Box<str>, V>,
@@ -23,7 +23,7 @@ impl<V> Remembered<V> {
         self.known.get_mut(key)
     }
 
-    /// Remembers a value; what is forgotten for it.
+    /// Inserts a value. Returns the entry that was removed for it.
     pub(super) fn insert(&mut self, key: &str, value: V) -> Option<(Box<str>, V)> {
         if self.known.insert(key.into(), value).is_none() {
             self.order.push_back(key.into());
@@ -39,7 +39,7 @@ impl<V> Remembered<V> {
         self.known.values_mut()
     }
 
-    /// All that is remembered, the oldest first.
+    /// Visits all entries, oldest first.
     pub(super) fn for_each(&mut self, mut visit: impl FnMut(&str, &mut V)) {
         for key in &self.order {
             if let Some(value) = self.known.get_mut(key) {

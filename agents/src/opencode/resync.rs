@@ -1,4 +1,4 @@
-//! After the event stream was cut: what was said meanwhile, by asking.
+//! Resync after the event stream was cut: queries for everything that was missed.
 
 use ipc_protocol::Event;
 
@@ -9,13 +9,13 @@ use super::{
 };
 use crate::Action;
 
-/// Messages that are looked at: each step of the model's is one.
+/// Messages that a resync reads: each step of the model is one.
 const MESSAGES: usize = 100;
-/// Times that the server is asked whether it works on a prompt which it has shown and not begun to answer.
+/// Status queries for a prompt that the server has shown and not started to answer.
 const LOOKS: u8 = 100;
 
 impl Server {
-    /// The event stream is open again.
+    /// Starts the resync, since the event stream is open again.
     pub(super) fn resync(&mut self, out: &mut Vec<Action>) {
         if self.turn.is_none() && self.compaction.is_none() {
             return;
@@ -34,7 +34,7 @@ impl Server {
         self.calls.send(Purpose::Resync(step), "GET", path, None, out);
     }
 
-    /// A step of the looking up was answered.
+    /// Handles the answer to a step of the resync.
     pub(super) fn resynced(&mut self, step: Resync, answer: Answer, out: &mut Vec<Action>) {
         let done = match answer {
             Ok((200, body)) => self.found_out(step, &body, out).map_err(|error| error.to_string()),
@@ -44,14 +44,14 @@ impl Server {
         if let Err(why) = done {
             let reason = format!("the event stream was cut, and what was said meanwhile cannot be had: {why}");
             out.push(Action::Event(Event::SessionLossy { reason }));
-            // What is asked for now is not known: nobody is to wait for a call that waits for an answer.
+            // The state of the calls is unknown: no call may go on waiting for an answer.
             self.content.end_calls(out);
         }
         match step {
             Resync::Messages => self.look_up(Resync::Permissions, "/permission", out),
             Resync::Permissions => self.look_up(Resync::Questions, "/question", out),
             Resync::Questions => self.look_up(Resync::Status(0), "/session/status", out),
-            // If it was cut again meanwhile, it begins anew when the stream is open, or has.
+            // If the stream was cut again meanwhile, the resync starts again when the stream is open, or has started again.
             Resync::Status(_) => {
                 self.resyncing = self.calls.count(|purpose| matches!(purpose, Purpose::Resync(_))) > 0;
             }
@@ -66,7 +66,7 @@ impl Server {
             }
             Resync::Permissions => {
                 let all: Vec<Asked> = serde_json::from_slice(body)?;
-                // What was open and is not listed was answered. Questions are listed by themselves.
+                // A request that was open and is not listed was answered. Questions have a list of their own.
                 for id in self.permissions.ids().iter().filter(|id| id.starts_with("per")) {
                     if !all.iter().any(|asked| asked.id == *id) {
                         self.permissions.replied(id, None, out);
@@ -94,13 +94,13 @@ impl Server {
         Ok(())
     }
 
-    /// The conversation is idle: what has begun is over.
+    /// Handles an idle conversation: a run that has started is over.
     fn nobody_runs(&mut self, looks: u8, out: &mut Vec<Action>) {
         if let Some(compaction) = &mut self.compaction {
             compaction.busy = true;
         } else if let Some(turn) = &mut self.turn {
             if turn.is_unanswered() {
-                // It may be about to begin.
+                // The run may be about to start.
                 if looks < LOOKS {
                     return self.look_up(Resync::Status(looks + 1), "/session/status", out);
                 }

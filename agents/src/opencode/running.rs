@@ -1,4 +1,4 @@
-//! The conversation: prompts, turns, and what the answers to our requests do.
+//! Conversation: prompts, turns, and the handling of answers.
 
 use std::collections::VecDeque;
 
@@ -16,31 +16,31 @@ use super::{
 };
 use crate::{Action, AdapterSetup, HttpEvent, uri::encode};
 
-/// Most prompts that steer one turn and have not been taken.
+/// Most prompts that steer a turn and are not yet accepted.
 const MAX_STEERS: usize = 64;
-/// Most times in a row that the event stream is opened again without a word from the server.
+/// Most reconnects of the event stream in a row without an event from the server.
 const MAX_RECONNECTS: u32 = 5;
 
-/// How far the session is.
+/// Phase of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     New,
-    /// The server has not said where it listens.
+    /// The server has not printed its address yet.
     Starting,
     /// The event stream is being opened for the first time.
     Connecting,
     /// The conversation is being opened.
     Opening,
     Ready,
-    /// Failed, or the agent is gone.
+    /// The session has failed, or the agent has ended.
     Over,
 }
 
-/// The conversation is being shortened: a run of the server's that is no turn.
+/// Compaction in progress: a run of the server that is no turn.
 #[derive(Debug)]
 pub(super) struct Compaction {
     pub(super) request: RequestId,
-    /// What the server answered. Its events may still be on their way.
+    /// The server's answer. Its events may still be on their way.
     pub(super) answered: Option<Result<(), WireError>>,
     pub(super) busy: bool,
     pub(super) idle: bool,
@@ -50,7 +50,7 @@ pub(super) struct Compaction {
 pub(super) struct Server {
     pub(super) settings: Settings,
     pub(super) endpoint: Endpoint,
-    /// It is the session's own: nobody else has conversations there.
+    /// True for the session's own server, which has no conversations of others.
     is_own: bool,
     pub(super) resume: Option<NativeResume>,
     pub(super) phase: Phase,
@@ -58,9 +58,9 @@ pub(super) struct Server {
     pub(super) checked_thinking: bool,
     pub(super) calls: Calls,
     stream: u64,
-    /// Times that the event stream was opened since the server last said that it is connected.
+    /// Times that the event stream was opened since the server last confirmed it.
     attempts: u32,
-    /// The server's id of the conversation.
+    /// Id of the conversation on the server.
     pub(super) session: String,
     pub(super) title: Option<String>,
     pub(super) content: Content,
@@ -68,13 +68,15 @@ pub(super) struct Server {
     pub(super) models: Models,
     pub(super) turn: Option<Turn>,
     pub(super) compaction: Option<Compaction>,
-    /// Prompts that wait: for the end of a compaction, or for the one before them, which a later one may overtake.
+    /// Prompts that wait for the end of a compaction, or for the prompt before them, which a later one could overtake.
     waiting: VecDeque<(Purpose, Vec<u8>)>,
-    /// What was missed is being looked up: the turn does not end meanwhile.
+    /// True during a resync: the turn does not end meanwhile.
     pub(super) resyncing: bool,
 }
 
 impl Server {
+    /// Makes the session's state.
+    ///
     /// # Errors
     /// [`WireError::AgentRefused`] for a model without its provider.
     pub(super) fn new(setup: &AdapterSetup, endpoint: Endpoint) -> Result<Self, WireError> {
@@ -101,7 +103,7 @@ impl Server {
         })
     }
 
-    /// Whether request `id` is the event stream.
+    /// Returns whether request `id` is the event stream.
     pub(super) fn is_stream(&self, id: u64) -> bool {
         id == self.stream && id > 0
     }
@@ -111,7 +113,7 @@ impl Server {
         self.stream = self.calls.stream(self.settings.path("/event"), out);
     }
 
-    /// `server.connected`: everything from here on will be said.
+    /// Handles `server.connected`: no event is missed from here on.
     pub(super) fn stream_opened(&mut self, out: &mut Vec<Action>) {
         self.attempts = 0;
         match self.phase {
@@ -158,7 +160,7 @@ impl Server {
         self.calls.send(purpose, method, path, body, out);
     }
 
-    /// The path of the conversation, with `rest`.
+    /// Returns the path of the conversation, with `rest` appended.
     pub(super) fn conversation(&self, rest: &str) -> String {
         format!("/session/{}{rest}", encode(&self.session))
     }
@@ -168,7 +170,7 @@ impl Server {
         self.send_next_prompt(out);
     }
 
-    /// Each prompt has a connection of its own: two at once may come in another order.
+    /// Sends the next prompt. Each prompt has a connection of its own, so two at once could arrive in another order.
     fn send_next_prompt(&mut self, out: &mut Vec<Action>) {
         let on_its_way = |purpose: &Purpose| matches!(purpose, Purpose::Prompt | Purpose::Steer | Purpose::Forget);
         if self.compaction.is_some() || self.calls.count(on_its_way) > 0 {
@@ -180,7 +182,7 @@ impl Server {
         }
     }
 
-    /// Whose conversation `session` is. One that is not known, on a server of our own, is a sub-agent's that was missed.
+    /// Returns the owner of `session`. An unknown session on our own server belongs to a sub-agent whose creation was missed.
     pub(super) fn whose(&self, session: &str) -> Whose {
         match self.content.whose(session, &self.session) {
             Whose::Foreign if self.is_own => Whose::Childs(None),
@@ -209,7 +211,7 @@ impl Server {
         Ok(())
     }
 
-    /// A prompt while the turn runs: the server looks at it before its next step.
+    /// Sends a prompt during a turn: the server reads it before its next step.
     pub(super) fn steer(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
         let Some(turn) = self.turn.as_mut().filter(|turn| !turn.is_aborted()) else {
             return Err(self.settings.unsupported("be steered: no turn runs"));
@@ -226,11 +228,11 @@ impl Server {
     pub(super) fn abort(&mut self, out: &mut Vec<Action>) {
         let Some(turn) = &mut self.turn else { return };
         turn.abort();
-        // First of all: those that are open stay listed for ever.
+        // Rejections go first: requests that are still open would stay listed for ever.
         let answers = self.permissions.reject_all(out);
         self.send_answers(answers, out);
         if let Some(turn) = &mut self.turn {
-            // Those are not sent any more.
+            // The waiting prompts are not sent any more.
             self.waiting.drain(..).for_each(|_| turn.prompt_refused());
         }
         self.check_turn(out);
@@ -248,12 +250,12 @@ impl Server {
         Ok(())
     }
 
-    /// Refuses a request of the server's.
+    /// Refuses a request from the server.
     pub(super) fn refuse(&mut self, send: Option<Send>, out: &mut Vec<Action>) {
         self.send_answers(send.into_iter().collect(), out);
     }
 
-    /// Does what is to be done about the turn now.
+    /// Does the next step for the end of the turn.
     pub(super) fn check_turn(&mut self, out: &mut Vec<Action>) {
         if self.resyncing {
             return;
@@ -289,7 +291,7 @@ impl Server {
         out.push(Action::TurnEnded);
     }
 
-    /// What became of a request that is not the event stream.
+    /// Handles an event of a request other than the event stream.
     pub(super) fn http(&mut self, id: u64, event: HttpEvent<'_>, out: &mut Vec<Action>) {
         let Some((purpose, what, answer)) = self.calls.take(id, event) else { return };
         match purpose {
@@ -307,7 +309,7 @@ impl Server {
                     }
                 }
             }
-            // Whether it could be taken out or not, it is to be answered.
+            // The steer is sent again even if the removal failed.
             Purpose::Forget => {
                 if let Some(body) = self.turn.as_mut().and_then(Turn::take_steer) {
                     self.waiting.push_front((Purpose::Steer, body));
@@ -321,7 +323,7 @@ impl Server {
                     turn.settled();
                 }
             }
-            // One that the server has answered by itself meanwhile is not there any more.
+            // A request that the server has meanwhile answered itself does not exist any more.
             Purpose::Answer => match answer {
                 Ok((404, _)) => {}
                 answer => {
@@ -344,7 +346,7 @@ impl Server {
         self.send_next_prompt(out);
     }
 
-    /// How full the context window is, where both are known.
+    /// Emits the fill of the context window, if both numbers are known.
     pub(super) fn tell_context(&self, out: &mut Vec<Action>) {
         if let (Some(used), Some(model)) = (self.content.used, &self.content.model)
             && let Some(size) = self.models.context(model)
@@ -353,7 +355,7 @@ impl Server {
         }
     }
 
-    /// The prompt of the turn never became a run.
+    /// Handles a prompt that did not start a run.
     pub(super) fn prompt_failed(&mut self, code: &str, why: &str, out: &mut Vec<Action>) {
         if let Some(turn) = &mut self.turn {
             if turn.tells_error() {
@@ -363,13 +365,12 @@ impl Server {
         }
     }
 
-    /// The conversation is not there any more.
+    /// Fails the session, since the conversation was deleted.
     pub(super) fn deleted(&mut self, out: &mut Vec<Action>) {
         self.fail(self.broken("its conversation was deleted"), out);
     }
 
-    /// The compaction is over when the server has answered and all its events are here: what comes late would be taken for
-    /// the next turn's.
+    /// Ends the compaction once the server has answered and all its events have arrived: a late event would count for the next turn.
     pub(super) fn check_compaction(&mut self, out: &mut Vec<Action>) {
         let is_over = |compaction: &Compaction| match &compaction.answered {
             Some(Ok(())) => compaction.idle,
@@ -386,7 +387,7 @@ impl Server {
         self.send_next_prompt(out);
     }
 
-    /// The agent is gone.
+    /// Ends the session after the agent has ended.
     pub(super) fn finish(&mut self, out: &mut Vec<Action>) {
         let reason = match self.phase {
             Phase::New | Phase::Ready | Phase::Over => None,
@@ -400,10 +401,10 @@ impl Server {
         }
     }
 
-    /// Ends what is open.
+    /// Ends everything that is open.
     fn close(&mut self, out: &mut Vec<Action>) {
         self.phase = Phase::Over;
-        // Nobody is left to be told.
+        // The server has ended, so nothing is sent.
         drop(self.permissions.reject_all(out));
         self.content.end_calls(out);
         let died = || WireError::AgentDied { reason: "its server is gone".into() };
@@ -419,8 +420,10 @@ impl Server {
     }
 }
 
+/// Checks the status of an answer.
+///
 /// # Errors
-/// Says what the server said, where it did not do what it was asked.
+/// The server's text, if the request failed.
 fn success(answer: Answer) -> Result<(), String> {
     match answer {
         Ok((200..=299, _)) => Ok(()),
@@ -429,7 +432,7 @@ fn success(answer: Answer) -> Result<(), String> {
     }
 }
 
-/// Why the model stopped, in the server's word.
+/// Converts the server's word for the stop reason.
 fn stop_reason(finish: Option<&str>) -> StopReason {
     match finish {
         None | Some("stop" | "tool-calls") => StopReason::EndTurn,

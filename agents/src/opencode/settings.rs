@@ -1,4 +1,4 @@
-//! What the session is to be, as the server takes it.
+//! Settings of a session, in the server's form.
 
 use ipc_protocol::{Prompt, PromptPart, WireError};
 use serde_json::{Map, Value, json};
@@ -9,18 +9,18 @@ use crate::{
     uri::{self, encode},
 };
 
-/// The session's settings. They go with each prompt: the server keeps none of them by itself.
+/// Settings of the session. Each prompt contains them: the server keeps none of them.
 #[derive(Debug)]
 pub(super) struct Settings {
     /// Catalog id, for errors.
     pub(super) agent: String,
-    /// Where it works.
+    /// Working directory.
     pub(super) directory: String,
-    /// Provider and model; the server's default if none.
+    /// Provider and model; `None` is the server's default.
     pub(super) model: Option<(String, String)>,
-    /// The server's agent: `build`, `plan` or one of its own.
+    /// Mode: the server's agent `build`, `plan` or one of its own.
     pub(super) mode: Option<String>,
-    /// How hard to think.
+    /// Thinking level.
     pub(super) variant: Option<String>,
     system: Option<String>,
     tools: Vec<String>,
@@ -29,6 +29,8 @@ pub(super) struct Settings {
 }
 
 impl Settings {
+    /// Makes the settings of a session.
+    ///
     /// # Errors
     /// [`WireError::AgentRefused`] for a model without its provider.
     pub(super) fn new(setup: &AdapterSetup) -> Result<Self, WireError> {
@@ -55,6 +57,8 @@ impl Settings {
         WireError::Unsupported { agent: self.agent.clone(), operation: operation.into() }
     }
 
+    /// Splits the name of a model into provider and model.
+    ///
     /// # Errors
     /// [`WireError::AgentRefused`] for a model without its provider.
     pub(super) fn parse_model(&self, model: &str) -> Result<(String, String), WireError> {
@@ -68,20 +72,20 @@ impl Settings {
         }
     }
 
-    /// `path` with the session's directory, without which the server takes its own.
+    /// Adds the session's directory to `path`; without it the server uses its own.
     pub(super) fn path(&self, path: &str) -> String {
         let separator = if path.contains('?') { '&' } else { '?' };
         format!("{path}{separator}directory={}", encode(&self.directory))
     }
 
-    /// Takes a mode of the server's with the rules that it has there.
+    /// Sets a mode of the server, with the rules that the server has for it.
     pub(super) fn set_mode(&mut self, mode: &AgentInfo) {
         self.mode = Some(mode.name.clone());
         self.mode_rules = if is_builtin(&mode.name) { Vec::new() } else { mode.permission.clone() };
     }
 
-    /// The rules of the session: it asks for everything that it can ask for. They stand above those of the server's modes, so
-    /// they have to keep what a mode forbids.
+    /// Returns the rules of the session: the server asks for everything that it can ask for. They override the rules of the server's
+    /// modes, so they have to repeat what a mode forbids.
     pub(super) fn rules(&self) -> Vec<Rule> {
         let mut rules = Vec::new();
         let mut add = |permission: &str, pattern: &str, action: &str| {
@@ -89,7 +93,7 @@ impl Settings {
         };
         if self.tools.is_empty() {
             add("*", "*", "ask");
-            // They touch nothing: the one is the plan that is told, the other asks by itself.
+            // Both touch nothing: the first is the plan, which events show, and the second asks by itself.
             add("todowrite", "*", "allow");
             add("question", "*", "allow");
         } else {
@@ -97,7 +101,7 @@ impl Settings {
             for tool in &self.tools {
                 match tool.as_str() {
                     "todowrite" | "question" => add(tool, "*", "allow"),
-                    // One permission for all.
+                    // One permission covers all of these.
                     "write" | "apply_patch" | "patch" | "multiedit" => add("edit", "*", "ask"),
                     tool => add(tool, "*", "ask"),
                 }
@@ -113,7 +117,7 @@ impl Settings {
         for rule in &self.mode_rules {
             match rule.action.as_str() {
                 "deny" => add(&rule.permission, &rule.pattern, "deny"),
-                // What is allowed or asked for after a denial is to be had again.
+                // A permission that is granted or asked for after a denial is available again.
                 _ if self.tools.is_empty() && !matches!(rule.permission.as_str(), "todowrite" | "question") => {
                     add(&rule.permission, &rule.pattern, "ask");
                 }
@@ -124,7 +128,7 @@ impl Settings {
         rules
     }
 
-    /// The body of a prompt.
+    /// Makes the body of a prompt.
     pub(super) fn prompt(&self, prompt: &Prompt) -> Vec<u8> {
         let mut body = Map::new();
         body.insert("parts".into(), prompt.parts.iter().map(|part| self.part(part)).collect());
@@ -155,12 +159,12 @@ impl Settings {
     }
 }
 
-/// Whether the rules of [`Settings::rules`] know the mode.
+/// Returns whether [`Settings::rules`] handles the mode.
 pub(super) fn is_builtin(mode: &str) -> bool {
     matches!(mode, "build" | "plan")
 }
 
-/// What the server is told that a file is: by that it takes it as text, which it reads itself, or as it stands.
+/// Returns the media type of a file for the server: text, which the server reads itself, or a type that it forwards unchanged.
 fn mime_of(path: &str) -> &'static str {
     let extension = path.rsplit('/').next().and_then(|name| name.rsplit_once('.')).map(|(_, extension)| extension);
     match extension.map(str::to_ascii_lowercase).as_deref() {

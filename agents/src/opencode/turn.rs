@@ -1,40 +1,40 @@
-//! When a turn is over.
+//! End of a turn: pure decisions from the server's events.
 //!
-//! The server says that a conversation is idle, and nothing more. It says so twice after an abort or an error (once too early:
-//! a prompt that comes between the two is never answered), it says it of the run before, and what comes by the event stream is
-//! in no order with what comes by answers to requests. So a turn begins when the server shows its prompt as a message and is
-//! then busy; and one that was aborted or failed is over when an abort has been answered, by which time the run is.
+//! The server only reports that a conversation is idle. After an abort or an error it does so twice (the first time too early: a prompt
+//! between the two is never answered). It also reports the end of the run before. And the event stream and the answers to requests
+//! have no common order. So a turn starts when the server shows its prompt as a message and is busy after that. A turn that was
+//! aborted or has failed ends when an abort has been answered: by then the run has ended.
 
-/// The running turn.
+/// Turn in progress.
 #[derive(Debug)]
 pub(super) struct Turn {
-    /// Prompts sent that have not been shown as messages.
+    /// Number of prompts that were sent and not yet shown as messages.
     unseen: usize,
     /// The first prompt shown.
     first_prompt: Option<Box<str>>,
     /// The last prompt shown.
     last_prompt: Option<Box<str>>,
-    /// The prompt that the last answer is to.
+    /// Prompt that the last answer belongs to.
     answered: Option<Box<str>>,
-    /// The answer that is being made.
+    /// Answer in progress.
     open_answer: Option<Box<str>>,
     busy: bool,
-    /// Idle since it was busy.
+    /// True if the server is idle after it was busy.
     idle: bool,
     aborted: bool,
     failed: bool,
-    /// Its failure was told since it was last busy.
+    /// True if the failure was emitted since the server was last busy.
     told: bool,
     settling: Settling,
-    /// The last prompt that steered, to be said again if the server overheard it.
+    /// Last prompt that steered, to be sent again if the server missed it.
     steer: Option<Vec<u8>>,
-    /// Why the model stopped, as the server said last.
+    /// Last stop reason of the model.
     finish: Option<String>,
-    /// Answers in a row that broke off.
+    /// Number of answers in a row that broke off.
     cuts: u32,
 }
 
-/// The abort that makes sure that the run is over.
+/// Abort that makes sure that the run has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Settling {
     No,
@@ -42,19 +42,19 @@ enum Settling {
     Done,
 }
 
-/// What is to be done about a turn.
+/// Next step of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Wait,
-    /// Abort the run, and say when that is answered.
+    /// Abort the run, and report when that is answered.
     Abort,
-    /// The server ended its run without having looked at the last prompt: say it again.
+    /// Send the last prompt again, since the server ended its run without reading it.
     SayAgain,
     End,
 }
 
 impl Turn {
-    /// A prompt was sent.
+    /// Starts a turn whose prompt was sent.
     pub(super) fn new() -> Self {
         Self {
             unseen: 1,
@@ -82,7 +82,7 @@ impl Turn {
         self.failed
     }
 
-    /// Whether a prompt of it was shown.
+    /// Returns whether the server has shown a prompt of the turn.
     pub(super) fn has_begun(&self) -> bool {
         self.first_prompt.is_some()
     }
@@ -103,30 +103,30 @@ impl Turn {
         self.finish.as_deref()
     }
 
-    /// Another prompt was sent.
+    /// Records another prompt that was sent.
     pub(super) fn steered(&mut self, body: Vec<u8>) {
         self.unseen += 1;
         self.steer = Some(body);
     }
 
-    /// A prompt was refused.
+    /// Records that a prompt was refused.
     pub(super) fn prompt_refused(&mut self) {
         self.unseen = self.unseen.saturating_sub(1);
         self.steer = None;
     }
 
-    /// The server shows a prompt for the first time.
+    /// Records the first showing of a prompt.
     pub(super) fn prompt_shown(&mut self, id: &str) {
         self.unseen = self.unseen.saturating_sub(1);
         if self.idle {
-            // It came too late for the run that has ended: it gets one of its own.
+            // The prompt came too late for the run that has ended, and gets a run of its own.
             (self.busy, self.idle) = (false, false);
         }
         self.first_prompt.get_or_insert_with(|| id.into());
         self.last_prompt = Some(id.into());
     }
 
-    /// The server shows an answer: to which prompt, and whether it is whole.
+    /// Records an answer: the prompt that it belongs to, and whether it is complete.
     pub(super) fn answer_shown(&mut self, id: &str, prompt: Option<&str>, whole: bool, finish: Option<String>) {
         if prompt.is_some() {
             self.answered = prompt.map(Into::into);
@@ -141,8 +141,8 @@ impl Turn {
         }
     }
 
-    /// A step ended: without a word of the model's why (then its answer broke off, and the server asks again), or with one.
-    /// How many have broken off in a row.
+    /// Records the end of a step. `broken` means that it has no stop reason: its answer broke off, and the server asks the model again.
+    /// Returns the number of broken steps in a row for a broken one.
     pub(super) fn step_ended(&mut self, broken: bool) -> Option<u32> {
         self.cuts = if broken { self.cuts + 1 } else { 0 };
         broken.then_some(self.cuts)
@@ -152,18 +152,18 @@ impl Turn {
         self.aborted = true;
     }
 
-    /// Whether an error is news: the one of a run is followed by one of its prompt that says the same.
+    /// Returns whether an error is new: the error of a run is followed by the same error for its prompt.
     pub(super) fn tells_error(&mut self) -> bool {
         !std::mem::replace(&mut self.told, true) && !self.aborted
     }
 
-    /// The run failed: it ends, unless the server goes on.
+    /// Records a failure of the run: the run ends, unless the server continues it.
     pub(super) fn failed(&mut self) {
         self.failed = true;
     }
 
     pub(super) fn is_now_busy(&mut self) {
-        // Else it is the end of the run before.
+        // Otherwise this belongs to the run before.
         if self.has_begun() {
             self.busy = true;
             self.idle = false;
@@ -174,12 +174,12 @@ impl Turn {
         }
     }
 
-    /// Whether its prompt was shown, and nothing that answers it.
+    /// Returns whether the server has shown the last prompt, and no answer to it.
     pub(super) fn is_unanswered(&self) -> bool {
         self.last_prompt.is_some() && self.last_prompt != self.answered && !self.failed && !self.aborted
     }
 
-    /// It has been busy, if it has begun: that was missed.
+    /// Records that the turn, if it has begun, was busy: the event was missed.
     pub(super) fn has_run(&mut self) {
         self.busy |= self.has_begun();
     }
@@ -188,12 +188,12 @@ impl Turn {
         self.idle = self.busy;
     }
 
-    /// The abort of [`Next::Abort`] was answered, or cannot be.
+    /// Records that the abort of [`Next::Abort`] was answered, or cannot be.
     pub(super) fn settled(&mut self) {
         self.settling = Settling::Done;
     }
 
-    /// What is to be done. Each but [`Next::Wait`] is said once.
+    /// Returns the next step. Each step but [`Next::Wait`] is returned once.
     pub(super) fn next(&mut self) -> Next {
         if self.aborted || self.failed {
             return self.next_to_end();
@@ -212,13 +212,13 @@ impl Turn {
         match self.settling {
             Settling::Asked => Next::Wait,
             Settling::Done => {
-                // What its tools came to is said before the answer is whole; a prompt on its way begins another run.
+                // Tool results arrive before the answer is complete; a prompt on its way starts another run.
                 let over = (self.idle || !self.busy) && self.open_answer.is_none();
                 if over && (self.unseen == 0 || self.failed) { Next::End } else { Next::Wait }
             }
-            // None was ever sent.
+            // No prompt has reached the server.
             Settling::No if self.unseen == 0 && !self.has_begun() => Next::End,
-            // An abort does nothing to a run that has not begun, and a run that fails is idle soon.
+            // An abort has no effect on a run that has not started, and a run that fails is idle soon.
             Settling::No if !self.busy && !self.failed || self.busy && !self.aborted && !self.idle => Next::Wait,
             Settling::No => {
                 self.settling = Settling::Asked;
@@ -227,7 +227,7 @@ impl Turn {
         }
     }
 
-    /// The body of the prompt of [`Next::SayAgain`].
+    /// Returns the body of the prompt for [`Next::SayAgain`].
     pub(super) fn take_steer(&mut self) -> Option<Vec<u8>> {
         self.steer.take()
     }

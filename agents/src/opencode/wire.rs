@@ -1,4 +1,4 @@
-//! What the server says, as little decoded as it can be.
+//! Messages of the server, decoded as little as possible.
 
 use std::borrow::Cow;
 
@@ -7,12 +7,12 @@ use serde_json::value::RawValue;
 
 use crate::jsonl::words;
 
-/// What is not there may be missing, or `null`.
+/// Deserializes a field that may be missing or `null`.
 pub(super) fn or_default<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(d: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(d)?.unwrap_or_default())
 }
 
-/// A piece of text or thinking: all that the line of one is decoded to.
+/// Piece of text or thinking: the only thing that its line is decoded to.
 #[derive(Debug, Deserialize)]
 pub(super) struct Delta<'a> {
     #[serde(rename = "type")]
@@ -37,7 +37,7 @@ pub(super) struct DeltaProperties<'a> {
     pub(super) delta: String,
 }
 
-/// An event of the server's.
+/// Event of the server.
 #[derive(Debug, Deserialize)]
 pub(super) struct ServerEvent<'a> {
     #[serde(rename = "type", borrow)]
@@ -47,13 +47,13 @@ pub(super) struct ServerEvent<'a> {
 }
 
 impl<'a> ServerEvent<'a> {
-    /// Its properties as `T`.
+    /// Decodes the properties as `T`.
     pub(super) fn properties<T: Deserialize<'a>>(&self) -> Option<T> {
         serde_json::from_str(self.properties?.get()).ok()
     }
 }
 
-/// `session.status`.
+/// Properties of `session.status`.
 #[derive(Debug, Deserialize)]
 pub(super) struct StatusChanged {
     #[serde(rename = "sessionID")]
@@ -61,7 +61,7 @@ pub(super) struct StatusChanged {
     pub(super) status: Status,
 }
 
-/// Whether a session runs. Also in the list of `GET /session/status`, which leaves out those that are idle.
+/// Activity of a session. `GET /session/status` lists it too, without the idle sessions.
 #[derive(Debug, Deserialize)]
 pub(super) struct Status {
     #[serde(rename = "type")]
@@ -72,20 +72,20 @@ pub(super) struct Status {
     pub(super) message: Option<String>,
 }
 
-/// An event that says nothing but of which session it is.
+/// Properties of an event that only names its session.
 #[derive(Debug, Deserialize)]
 pub(super) struct OfSession {
     #[serde(rename = "sessionID")]
     pub(super) session: String,
 }
 
-/// `session.created`, `session.updated`.
+/// Properties of `session.created` and `session.updated`.
 #[derive(Debug, Deserialize)]
 pub(super) struct SessionChanged {
     pub(super) info: SessionInfo,
 }
 
-/// A conversation.
+/// Conversation on the server.
 #[derive(Debug, Deserialize)]
 pub(super) struct SessionInfo {
     pub(super) id: String,
@@ -109,7 +109,7 @@ pub(super) struct Times {
     pub(super) completed: Option<IgnoredAny>,
 }
 
-/// `session.error`.
+/// Properties of `session.error`.
 #[derive(Debug, Deserialize)]
 pub(super) struct SessionError {
     #[serde(rename = "sessionID", default)]
@@ -118,7 +118,7 @@ pub(super) struct SessionError {
     pub(super) error: Option<ServerError>,
 }
 
-/// An error of the server's or the model's.
+/// Error of the server or of the model.
 #[derive(Debug, Deserialize)]
 pub(super) struct ServerError {
     pub(super) name: String,
@@ -135,12 +135,12 @@ struct ErrorData {
 }
 
 impl ServerError {
-    /// The model's HTTP status, else the error's name.
+    /// Returns the model's HTTP status, else the error's name.
     pub(super) fn code(&self) -> String {
         self.data.status_code.map_or_else(|| words(&self.name), |status| status.to_string())
     }
 
-    /// One line of bounded length.
+    /// Returns the message in one line of bounded length.
     pub(super) fn message(&self) -> String {
         let text = self.data.message.as_deref().unwrap_or(&self.name);
         words(text.lines().next().unwrap_or_default())
@@ -154,30 +154,30 @@ impl ServerError {
         self.name == "MessageAbortedError"
     }
 
-    /// Whether it says that a prompt never became a run: those errors come with the server's own stack.
+    /// Returns whether the error means that a prompt did not start a run: those errors contain the server's stack trace.
     pub(super) fn is_of_prompt(&self) -> bool {
         self.data.message.as_ref().is_some_and(|message| message.contains("\n    at "))
     }
 }
 
-/// `message.updated`.
+/// Properties of `message.updated`.
 #[derive(Debug, Deserialize)]
 pub(super) struct MessageChanged<'a> {
     #[serde(borrow)]
     pub(super) info: MessageInfo<'a>,
 }
 
-/// A message: what was asked, or one answer of the model's.
+/// Message: a prompt, or one answer of the model.
 #[derive(Debug, Deserialize)]
 pub(super) struct MessageInfo<'a> {
     pub(super) id: String,
     #[serde(rename = "sessionID")]
     pub(super) session: String,
     pub(super) role: String,
-    /// Of an answer: the message that it answers.
+    /// Message that this answer belongs to.
     #[serde(rename = "parentID", default)]
     pub(super) parent: Option<String>,
-    /// `true` for what stands for the conversation after it was shortened; an object for a prompt.
+    /// `true` for the message that replaces the conversation after a compaction; an object for a prompt.
     #[serde(borrow, default)]
     summary: Option<&'a RawValue>,
     #[serde(default, deserialize_with = "or_default")]
@@ -194,10 +194,10 @@ pub(super) struct MessageInfo<'a> {
     pub(super) path: Option<Place>,
 }
 
-/// Where an answer is made.
+/// Directory in which an answer is made.
 #[derive(Debug, Deserialize)]
 pub(super) struct Place {
-    /// What paths in permission requests are relative to.
+    /// Directory that paths in permission requests are relative to.
     #[serde(default)]
     pub(super) root: Option<String>,
 }
@@ -221,14 +221,14 @@ pub(super) struct WholeMessage<'a> {
     pub(super) parts: Vec<Part<'a>>,
 }
 
-/// `message.part.updated`.
+/// Properties of `message.part.updated`.
 #[derive(Debug, Deserialize)]
 pub(super) struct PartChanged<'a> {
     #[serde(borrow)]
     pub(super) part: Part<'a>,
 }
 
-/// A part of a message.
+/// Part of a message.
 #[derive(Debug, Deserialize)]
 pub(super) struct Part<'a> {
     pub(super) id: String,
@@ -248,7 +248,7 @@ pub(super) struct Part<'a> {
     pub(super) call: Option<String>,
     #[serde(borrow, default)]
     pub(super) state: Option<ToolState<'a>>,
-    /// Of the end of a step: why the model stopped.
+    /// Stop reason of the model, at the end of a step.
     #[serde(default)]
     pub(super) reason: Option<String>,
     #[serde(default)]
@@ -272,13 +272,13 @@ pub(super) struct ToolState<'a> {
     metadata: Option<&'a RawValue>,
 }
 
-/// What is used of a tool's metadata.
+/// Fields of a tool's metadata that are used.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct ToolMetadata {
     /// Output so far.
     pub(super) output: Option<String>,
-    /// Of a sub-agent: its conversation.
+    /// Conversation of a sub-agent.
     pub(super) session_id: Option<String>,
 }
 
@@ -288,7 +288,7 @@ impl ToolState<'_> {
     }
 }
 
-/// Tokens of one step.
+/// Tokens of a step.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Tokens {
@@ -316,7 +316,7 @@ impl Tokens {
         whole(self.input)
     }
 
-    /// With what was thought.
+    /// Returns the output tokens, including thinking.
     pub(super) fn output(&self) -> u64 {
         whole(self.output) + whole(self.reasoning)
     }
@@ -329,19 +329,19 @@ impl Tokens {
         whole(self.cache.write)
     }
 
-    /// What the step leaves in the context window.
+    /// Returns the tokens that the step leaves in the context window.
     pub(super) fn all(&self) -> u64 {
         self.input() + self.output() + self.cache_read() + self.cache_write()
     }
 }
 
-/// A count as JSON has it: any number.
+/// Converts a count, which is any number in JSON.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded just before")]
 fn whole(number: f64) -> u64 {
     number.clamp(0.0, 1e15) as u64
 }
 
-/// `permission.asked`, and an entry of `GET /permission`.
+/// Properties of `permission.asked`, and entry of `GET /permission`.
 #[derive(Debug, Deserialize)]
 pub(super) struct Asked {
     pub(super) id: String,
@@ -358,7 +358,7 @@ pub(super) struct Asked {
     pub(super) tool: Option<OfCall>,
 }
 
-/// `question.asked`, and an entry of `GET /question`.
+/// Properties of `question.asked`, and entry of `GET /question`.
 #[derive(Debug, Deserialize)]
 pub(super) struct Question {
     pub(super) id: String,
@@ -370,14 +370,14 @@ pub(super) struct Question {
     pub(super) tool: Option<OfCall>,
 }
 
-/// Which tool call.
+/// Tool call that a request is about.
 #[derive(Debug, Deserialize)]
 pub(super) struct OfCall {
     #[serde(rename = "callID", default, deserialize_with = "or_default")]
     pub(super) call: String,
 }
 
-/// `permission.replied`, `question.replied`, `question.rejected`.
+/// Properties of `permission.replied`, `question.replied` and `question.rejected`.
 #[derive(Debug, Deserialize)]
 pub(super) struct Replied {
     #[serde(rename = "requestID")]
@@ -386,7 +386,7 @@ pub(super) struct Replied {
     pub(super) reply: Option<String>,
 }
 
-/// `todo.updated`.
+/// Properties of `todo.updated`.
 #[derive(Debug, Deserialize)]
 pub(super) struct Todos {
     #[serde(rename = "sessionID")]
@@ -403,7 +403,7 @@ pub(super) struct Todo {
     pub(super) priority: String,
 }
 
-/// `GET /agent`: what a mode is to the server.
+/// Mode of the server, as an entry of `GET /agent`.
 #[derive(Debug, Deserialize)]
 pub(super) struct AgentInfo {
     pub(super) name: String,
@@ -415,7 +415,7 @@ pub(super) struct AgentInfo {
     pub(super) permission: Vec<Rule>,
 }
 
-/// A rule of the server's: the last one that matches decides.
+/// Rule of the server: the last rule that matches decides.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
 pub(super) struct Rule {
     pub(super) permission: String,

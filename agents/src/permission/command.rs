@@ -1,10 +1,10 @@
-//! Globs on command lines.
+//! Matching of globs with command lines.
 
-/// Longest command line that is looked into, in bytes. A rule that allows is not about a longer one; any other rule is.
+/// Longest command line that is analysed, in bytes. A rule that allows never matches a longer one; any other rule does.
 const MAX_LINE: usize = 64 * 1024;
-/// Words before a command that leave it the command that runs.
+/// Words before a command that are not the command itself.
 const BEFORE: [&str; 11] = ["!", "if", "then", "elif", "else", "while", "until", "do", "time", "command", "builtin"];
-/// Programs that run another one, somewhere behind options and values of their own.
+/// Programs that run another program, which follows after options and values of their own.
 const RUNNERS: [&str; 25] = [
     "exec", "eval", "nohup", "env", "sudo", "doas", "xargs", "sh", "bash", "dash", "ash", "zsh", "ksh", "fish",
     "busybox", "timeout", "nice", "ionice", "chrt", "setsid", "stdbuf", "unshare", "chroot", "strace", "find",
@@ -13,25 +13,25 @@ const RUNNERS: [&str; 25] = [
 /// Shells that take a script as an argument.
 const SHELLS: [&str; 7] = ["ash", "bash", "dash", "fish", "ksh", "sh", "zsh"];
 
-/// A glob on a whole command line: `*` matches anything, anything else itself.
+/// Glob for a complete command line: `*` matches anything, any other character itself.
 #[derive(Debug)]
 pub(super) struct CommandGlob {
     whole: Vec<char>,
-    /// Without quotes, backslashes and repeated blanks.
+    /// Glob without quotes, backslashes and repeated blanks.
     plain: Vec<char>,
-    /// The same, where what is quoted takes nothing apart.
+    /// Same as `plain`, but with quoted characters that do not split commands.
     quoted: Vec<char>,
 }
 
-/// A character of a line, and what a match may do there.
+/// Character of a line, and its role in a match.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     char: char,
-    /// A match may begin with it.
+    /// True if a match may start with it.
     begins: bool,
-    /// A match may end with it.
+    /// True if a match may end with it.
     ends: bool,
-    /// `*` may match it.
+    /// True if `*` may match it.
     star: bool,
 }
 
@@ -45,8 +45,8 @@ impl CommandGlob {
         Self { whole, plain, quoted }
     }
 
-    /// Whether a rule that allows is about `line`: the whole of it, and what a shell would take it apart at (`;`, `&&`, `$(`, a
-    /// new line, …) is matched by the same in the glob only, never by `*`.
+    /// Returns whether a rule that allows matches `line`. It has to match the complete line, and a character at which a shell would split
+    /// the line (`;`, `&&`, `$(`, a newline, …) is matched only by the same character in the glob, never by `*`.
     pub(super) fn allows(&self, line: &str) -> bool {
         let line = line.trim_ascii();
         if line.len() > MAX_LINE {
@@ -63,8 +63,8 @@ impl CommandGlob {
         finds(&self.whole, chars.iter().enumerate().map(place))
     }
 
-    /// Whether a rule that does not allow is about `line`: the whole of it, or one of the commands that a shell would take it
-    /// apart into, however these are spaced and quoted.
+    /// Returns whether a rule that does not allow matches `line`: the complete line, or one of the commands into which a shell would
+    /// split it, with any spacing and quoting.
     pub(super) fn concerns(&self, line: &str) -> bool {
         let line = line.trim_ascii();
         line.len() > MAX_LINE
@@ -74,12 +74,12 @@ impl CommandGlob {
     }
 }
 
-/// Whether a shell takes a line apart at `char`. (`$(` by its parenthesis.)
+/// Returns whether a shell splits a line at `char`. (The parenthesis stands for `$(`.)
 fn takes_apart(char: char) -> bool {
     matches!(char, ';' | '&' | '|' | '<' | '>' | '(' | ')' | '`') || (char.is_control() && char != '\t')
 }
 
-/// Whether commands may begin behind `char` and end before it.
+/// Returns whether commands may start after `char` and end before it.
 fn divides(char: char) -> bool {
     takes_apart(char) || matches!(char, '{' | '}')
 }
@@ -88,7 +88,7 @@ fn is_blank(char: char) -> bool {
     matches!(char, ' ' | '\t')
 }
 
-/// `line` without quotes and backslashes, with one space for each run of blanks.
+/// Returns `line` without quotes and backslashes, with one space for each run of blanks.
 fn plain(line: &str) -> Vec<char> {
     let joined = line.replace("\\\n", "");
     let mut plain = Vec::new();
@@ -98,7 +98,7 @@ fn plain(line: &str) -> Vec<char> {
     plain
 }
 
-/// As [`plain`], where what is quoted takes nothing apart: such a character is another one there.
+/// Does the same as [`plain`], but replaces quoted characters that would split the line by other characters.
 fn quoted(line: &str) -> Vec<char> {
     let joined = line.replace("\\\n", "");
     let mut chars = joined.chars();
@@ -116,7 +116,7 @@ fn quoted(line: &str) -> Vec<char> {
     quoted
 }
 
-/// Stands for `char` where it is quoted.
+/// Returns the replacement for a quoted `char`.
 fn hidden(char: char) -> char {
     const PRIVATE_USE: u32 = 0xe000;
     if is_blank(char) || divides(char) {
@@ -134,15 +134,15 @@ fn push(plain: &mut Vec<char>, char: char) {
     }
 }
 
-/// The characters of a line, with the commands in it marked: they begin behind what takes the line apart, behind words that
-/// only lead to a command, and behind the directory of its program; they end before what takes the line apart. Behind a program
-/// that runs another each word may be that.
+/// Marks the commands in the characters of a line. They start after a splitting character, after words that only lead to a command,
+/// and after the directory of the program. They end before a splitting character. After a program that runs another one, each word
+/// may be that program.
 fn places(chars: &[char]) -> impl Iterator<Item = Place> {
     let mut begins = vec![false; chars.len()];
     let mut at = 0;
-    // Whether the next word is that of a command, and whether any word may be.
+    // `first`: the next word is a command. `any`: any word may be one.
     let (mut first, mut any) = (true, false);
-    // The word behind `<` or `>` is a file, and what comes behind that is what came before. (`>(` begins a command.)
+    // The word after `<` or `>` is a file, and the text after it continues the text before. (`>(` starts a command.)
     let mut redirected = false;
     while at < chars.len() {
         if matches!(chars[at], '<' | '>') {
@@ -158,7 +158,7 @@ fn places(chars: &[char]) -> impl Iterator<Item = Place> {
         } else {
             let rest = &chars[at..];
             let len = rest.iter().position(|char| is_blank(*char) || divides(*char)).unwrap_or(rest.len());
-            // The number of a descriptor: `2>file`.
+            // Number of a descriptor: `2>file`.
             let is_number = rest[..len].iter().all(char::is_ascii_digit) && matches!(rest.get(len), Some('<' | '>'));
             if redirected {
                 begins[at] = true;
@@ -183,7 +183,7 @@ fn places(chars: &[char]) -> impl Iterator<Item = Place> {
     let mut end = true;
     for at in (0..chars.len()).rev() {
         let divides = divides(chars[at]) || (chars[at] == '$' && chars.get(at + 1) == Some(&'('));
-        // What divides can end a match too: the glob may have it.
+        // A splitting character can end a match too: the glob may contain it.
         ends[at] = end || divides;
         end = divides || (end && is_blank(chars[at]));
     }
@@ -196,17 +196,17 @@ fn places(chars: &[char]) -> impl Iterator<Item = Place> {
         .into_iter()
 }
 
-/// Whether `word` is `NAME=value`.
+/// Returns whether `word` is `NAME=value`.
 fn is_assignment(word: &str) -> bool {
     word.split_once('=').is_some_and(|(name, _)| {
         !name.is_empty() && name.chars().all(|char| char.is_alphanumeric() || matches!(char, '_' | '+'))
     })
 }
 
-/// Whether `glob` matches from some place where a match may begin to one where it may end. Every match is followed at once, so
-/// the time is at most the product of both lengths.
+/// Returns whether `glob` matches from a place where a match may start to a place where it may end. All matches are followed at
+/// once, so the time is at most the product of both lengths.
 fn finds(glob: &[char], places: impl Iterator<Item = Place>) -> bool {
-    // How far in the glob the matches are that are still possible, each once.
+    // Positions in the glob of the matches that are still possible, each once.
     let (mut now, mut next) = (Vec::new(), Vec::new());
     let mut seen = vec![usize::MAX; glob.len() + 1];
     let is_over = |at: &usize| glob[*at..].iter().all(|char| *char == '*');
@@ -240,8 +240,8 @@ fn finds(glob: &[char], places: impl Iterator<Item = Place>) -> bool {
     is_empty && is_over(&0)
 }
 
-/// The script in `words`, if they do nothing but have a shell run it. A program elsewhere that is called as a shell is none, and
-/// of its flags only those are known that change nothing in what is run.
+/// Returns the script in `words`, if they only make a shell run it. A program in another place with the name of a shell does not
+/// count, and only flags are accepted that do not change what is run.
 pub(crate) fn script<'a>(words: &[&'a str]) -> Option<&'a str> {
     let [shell, flag, script] = words else { return None };
     let (directory, name) = shell.rsplit_once('/').unwrap_or(("", shell));
@@ -351,7 +351,7 @@ mod tests {
             ("bash", "--norc"),
             ("bash", "c"),
             ("bash", "--c"),
-            // What is behind these is no script.
+            // The text after these flags is no script.
             ("fish", "-Cc"),
             ("bash", "-oc"),
             ("python3", "-c"),

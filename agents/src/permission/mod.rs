@@ -1,8 +1,7 @@
-//! Who answers a permission request: a session's rules, its mode, or somebody who is asked.
+//! Permission policy: decisions by a session's rules and mode, or by somebody who is asked.
 //!
-//! Pure: the proxy asks it about each request, with or without a host. What it goes by is what the agent says of itself. An
-//! agent that lies, or a shell that is handed a riddle, gets past any rule on text: to hold an agent back there are the layers
-//! of containment.
+//! Pure: the proxy applies it to each request, with or without a host. It relies on what the agent says of itself. An agent that lies,
+//! or a puzzle for the shell, gets past any rule on text. The layers of containment exist to hold an agent back.
 
 mod bypass;
 mod command;
@@ -27,50 +26,50 @@ use self::{command::CommandGlob, path::PathGlob};
 const MAX_RULES: usize = 256;
 /// Longest glob, in bytes.
 const MAX_GLOB: usize = 1024;
-/// The kinds of requests that change nothing.
+/// Kinds of requests that change nothing.
 const READING: [&str; 3] = ["read", "search", "think"];
-/// The kind of a request that asks the user something.
+/// Kind of a request that asks the user a question.
 const QUESTION: &str = "question";
-/// The kind of a request that would run a command, whatever the agent calls it.
+/// Kind of a request that would run a command, whatever name the agent uses.
 const EXECUTE: &str = "execute";
-/// Between the kinds of a request that asks for several things at once.
+/// Separator between the kinds of a request for several things at once.
 const AND: char = '+';
 
-/// What is to become of a request.
+/// Decision on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Somebody has to answer it.
+    /// Somebody has to answer the request.
     Ask,
-    /// It is allowed, once.
+    /// The request is allowed, once.
     Allow(ResolvedBy),
-    /// It is rejected, once.
+    /// The request is rejected, once.
     Deny(ResolvedBy),
 }
 
-/// A policy that cannot be followed.
+/// Error in a policy.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum PolicyError {
     /// A glob cannot be used.
     #[error("the {field} of permission rule {rule} cannot be {glob:?}: {reason}")]
     Glob {
-        /// Which rule; the first is 0.
+        /// Index of the rule, from 0.
         rule: usize,
-        /// Which of its globs.
+        /// Name of the rule's glob.
         field: &'static str,
-        /// As it is.
+        /// Glob as configured.
         glob: String,
-        /// What is wrong with it.
+        /// Error in the glob.
         reason: String,
     },
     /// There are too many rules.
     #[error("{rules} permission rules are more than the {MAX_RULES} that are taken")]
     Rules {
-        /// How many.
+        /// Number of rules.
         rules: usize,
     },
 }
 
-/// Whether `policy` can be followed.
+/// Checks that `policy` can be followed.
 ///
 /// # Errors
 /// [`PolicyError`] names the rule.
@@ -78,7 +77,7 @@ pub fn check(policy: &PermissionPolicy) -> Result<(), PolicyError> {
     Policy::new(policy, PermissionMode::default(), "/").map(drop)
 }
 
-/// A rule, ready to be matched.
+/// Compiled permission rule.
 #[derive(Debug)]
 struct Rule {
     tool: Option<GlobMatcher>,
@@ -87,16 +86,16 @@ struct Rule {
     decision: Decision,
 }
 
-/// One of the things that a request asks for; nearly always all of it.
+/// Part of a request that asks for several things; most requests have one part.
 #[derive(Debug)]
 struct Part<'a> {
     kind: &'a str,
-    /// `None` where the command is another part.
+    /// Command of the part; `None` if the command belongs to another part.
     command: Option<&'a str>,
     whole: &'a PermissionRequest,
 }
 
-/// A session's policy, ready to decide.
+/// Compiled policy of a session.
 #[derive(Debug)]
 pub struct Policy {
     rules: Vec<Rule>,
@@ -105,10 +104,10 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The policy of a session in `mode` that works in `cwd`, an absolute path.
+    /// Compiles the policy of a session in `mode` that works in `cwd`, an absolute path.
     ///
     /// # Errors
-    /// As [`check`].
+    /// Same as for [`check`].
     pub fn new(policy: &PermissionPolicy, mode: PermissionMode, cwd: &str) -> Result<Self, PolicyError> {
         if policy.rules.len() > MAX_RULES {
             return Err(PolicyError::Rules { rules: policy.rules.len() });
@@ -117,10 +116,10 @@ impl Policy {
         Ok(Self { rules: rules.collect::<Result<_, _>>()?, mode, cwd: cwd.to_owned() })
     }
 
-    /// What is to become of `request`: the first rule that matches decides, else the mode. Of one that asks for several things
-    /// at once each is decided: it is denied where one of them is, and allowed where all are.
+    /// Decides on `request`: the first rule that matches decides, else the mode. For several things at once each is decided: the request
+    /// is denied if one of them is, and allowed if all are.
     ///
-    /// A question is never allowed without somebody's having seen it: there would be no answer to it.
+    /// A question is never allowed before somebody has seen it: it would have no answer.
     pub fn decide(&self, request: &PermissionRequest) -> Verdict {
         let strictness = |verdict: &Verdict| match verdict {
             Verdict::Allow(_) => 0,
@@ -132,9 +131,9 @@ impl Policy {
         strictest.unwrap_or(Verdict::Ask)
     }
 
-    /// What is to become of the part of `request` that is of this kind.
+    /// Decides on the part of `request` that is of this kind.
     fn decide_part(&self, request: &PermissionRequest, kind: &str) -> Verdict {
-        // A command that is asked for beside other things is a part of its own.
+        // A command that is requested together with other things is a part of its own.
         let command = request.command.as_deref().filter(|_| kind == request.kind || kind == EXECUTE);
         let part = Part { kind, command, whole: request };
         let rule = self.rules.iter().enumerate().find(|(_, rule)| rule.matches(&part, &self.cwd));
@@ -155,7 +154,7 @@ impl Policy {
             PermissionMode::Ask => Decision::Ask,
             PermissionMode::Allow => Decision::Allow,
             PermissionMode::ReadOnly if part.kind == QUESTION => Decision::Ask,
-            // Some agents say `read` of a command that they think reads.
+            // Some agents use the kind `read` for a command that they consider reading.
             PermissionMode::ReadOnly if part.command.is_none() && READING.contains(&part.kind) => Decision::Allow,
             PermissionMode::Deny | PermissionMode::ReadOnly => Decision::Deny,
         }
@@ -210,14 +209,14 @@ impl Rule {
         })
     }
 
-    /// Whether the rule is about `part`: where there is doubt, a rule that allows is not, and one that does not is. What else is
-    /// asked for beside it concerns only the latter: one that denies a command to a host denies the host with it.
+    /// Returns whether the rule matches `part`: in doubt a rule that allows does not, and a rule that does not allow does. Only the
+    /// latter looks at the other parts: a rule that denies a command that connects to a host denies the host with it.
     fn matches(&self, part: &Part<'_>, cwd: &str) -> bool {
         let allows = self.decision == Decision::Allow;
         let whole = part.whole;
         let line = if allows { part.command } else { whole.command.as_deref() };
         let tool = self.tool.as_ref().is_none_or(|glob| {
-            // What runs a command is no `read`, whatever the agent thinks that the command does.
+            // A command is never a `read`, whatever the agent thinks that the command does.
             let runs = line.is_some() && glob.is_match(EXECUTE);
             let is_kind = match allows {
                 true => line.is_none() && glob.is_match(part.kind),
@@ -232,7 +231,7 @@ impl Rule {
         let is_command = line.is_some() || part.kind == EXECUTE;
         let path = self.path.as_ref().is_none_or(|glob| {
             if allows && is_command && self.command.is_none() {
-                // Which files a command touches nobody knows beforehand.
+                // The files that a command touches are unknown beforehand.
                 return false;
             }
             let mut paths = whole.paths.iter().map(|path| path::absolute(path, cwd));

@@ -1,4 +1,4 @@
-//! The permission requests of an agent that wait for an answer: the same for every protocol, with what is its own beside each.
+//! Open permission requests of an agent. They are the same for every protocol, with data of the protocol's own for each.
 
 use ipc_protocol::{
     Event, PermissionAnswer, PermissionOption, PermissionOptionKind as Kind, PermissionRequest, ResolvedBy, WireError,
@@ -9,31 +9,31 @@ use crate::{
     jsonl::{MAX_ID, words},
 };
 
-/// Most requests open at once.
+/// Most requests that are open at once.
 const MAX_OPEN: usize = 64;
 
-/// A request that waits for its answer.
+/// Open permission request.
 #[derive(Debug)]
 pub(crate) struct Open<T> {
-    /// Ours, for the host: those of agents may collide with each other, and come again.
+    /// Our id, for the host: ids of agents may collide with each other, and repeat.
     pub(crate) id: String,
     options: Vec<PermissionOption>,
-    /// What its protocol needs to answer it.
+    /// Data that the protocol needs to answer the request.
     pub(crate) about: T,
 }
 
-/// What an answer comes to.
+/// Meaning of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// This one of the options.
+    /// Option at this index.
     Option(usize),
-    /// None: whoever was asked went away.
+    /// No option: nobody is left to decide.
     Cancelled,
     /// More than a choice: an input, or a reason.
     More,
 }
 
-/// The open requests, oldest first.
+/// Open requests, oldest first.
 #[derive(Debug)]
 pub(crate) struct OpenRequests<T> {
     open: Vec<Open<T>>,
@@ -47,7 +47,7 @@ impl<T> Default for OpenRequests<T> {
 }
 
 impl<T> OpenRequests<T> {
-    /// Whether there is no room for another: it has to be refused.
+    /// Returns whether the bound is reached: a further request has to be refused.
     pub(crate) fn is_full(&self) -> bool {
         self.open.len() >= MAX_OPEN
     }
@@ -56,7 +56,7 @@ impl<T> OpenRequests<T> {
         self.open.iter()
     }
 
-    /// Takes a request, and tells the host. One without an id gets one.
+    /// Opens a request and emits it. A request without an id gets one.
     pub(crate) fn ask(&mut self, mut request: PermissionRequest, about: T, out: &mut Vec<Action>) {
         if request.id.is_empty() {
             self.asked += 1;
@@ -66,7 +66,7 @@ impl<T> OpenRequests<T> {
         out.push(Action::Event(Event::PermissionRequested(Box::new(request))));
     }
 
-    /// The request `id`.
+    /// Returns the request `id`.
     ///
     /// # Errors
     /// [`WireError::UnknownPermission`].
@@ -75,7 +75,7 @@ impl<T> OpenRequests<T> {
         open.ok_or_else(|| WireError::UnknownPermission { id: id.chars().take(MAX_ID).collect() })
     }
 
-    /// The request `id` is answered: with `reply`, if it is open, and the host is told.
+    /// Closes the request `id`, if it is open: calls `reply` and emits the decision.
     pub(crate) fn resolve(
         &mut self,
         id: &str,
@@ -91,7 +91,7 @@ impl<T> OpenRequests<T> {
         }
     }
 
-    /// Closes those that are meant, without an option: each with `reply`.
+    /// Closes the requests that satisfy `meant`, without an option: calls `reply` for each.
     pub(crate) fn close(
         &mut self,
         by: &ResolvedBy,
@@ -105,35 +105,35 @@ impl<T> OpenRequests<T> {
         }
     }
 
-    /// Closes all, without a word to the agent: it is gone, or waits no longer.
+    /// Closes all requests without an answer: the agent has ended, or waits no longer.
     pub(crate) fn close_all(&mut self, by: &ResolvedBy, out: &mut Vec<Action>) {
         self.close(by, |_| true, |_, _| {}, out);
     }
 }
 
 impl<T> Open<T> {
-    /// The id of an option.
+    /// Returns the id of an option.
     pub(crate) fn option(&self, at: usize) -> Option<String> {
         self.options.get(at).map(|option| option.id.clone())
     }
 
-    /// Whether an option lets the agent do it.
+    /// Returns whether an option allows the request.
     pub(crate) fn allows(&self, at: usize) -> bool {
         let rejects = |kind| matches!(kind, Kind::RejectOnce | Kind::RejectAlways);
         self.options.get(at).is_some_and(|option| !rejects(option.kind))
     }
 
-    /// Whether there is an option `id`.
+    /// Returns whether there is an option `id`.
     pub(crate) fn has(&self, id: &str) -> bool {
         self.options.iter().any(|option| option.id == id)
     }
 
-    /// What `answer` comes to.
+    /// Finds the option that `answer` means.
     ///
-    /// A policy decides once: an agent that is told for ever asks no more, and no rule would be heard again.
+    /// A policy chooses options for one time only: after "always" the agent would ask no more, and no rule would apply again.
     ///
     /// # Errors
-    /// [`WireError::UnknownOption`] where there is no such option.
+    /// [`WireError::UnknownOption`] if there is no such option.
     pub(crate) fn choose(&self, answer: &PermissionAnswer, by: &ResolvedBy) -> Result<Choice, WireError> {
         let (kinds, asked) = match answer {
             PermissionAnswer::Cancelled => return Ok(Choice::Cancelled),
@@ -150,7 +150,7 @@ impl<T> Open<T> {
         at.map(Choice::Option).ok_or_else(|| self.unknown(asked))
     }
 
-    /// There is no such option.
+    /// Makes the error for an unknown option.
     pub(crate) fn unknown(&self, option: &str) -> WireError {
         WireError::UnknownOption {
             id: self.id.clone(),

@@ -1,19 +1,21 @@
-//! Globs on paths.
+//! Matching of globs with paths.
 
 use globset::{Glob, GlobBuilder, GlobMatcher};
 
-/// A glob on absolute paths: `*` stays within a directory, `**` does not. One that is not absolute and does not begin with `**`
-/// is below the working directory.
+/// Glob for absolute paths: `*` stays within a directory, `**` does not. A glob that is not absolute and does not start with `**` is
+/// relative to the working directory.
 #[derive(Debug)]
 pub(super) struct PathGlob {
     paths: GlobMatcher,
-    /// The directory itself, of a glob on everything in it.
+    /// Matcher of the directory itself, for a glob on everything in it.
     directory: Option<GlobMatcher>,
 }
 
 impl PathGlob {
+    /// Compiles a glob.
+    ///
     /// # Errors
-    /// What is wrong with it.
+    /// The error in the glob.
     pub(super) fn new(glob: &str, cwd: &str) -> Result<Self, String> {
         if glob.split('/').any(|part| part == "." || part == "..") {
             return Err("paths are compared without `.` and `..`".into());
@@ -43,20 +45,20 @@ impl PathGlob {
         })
     }
 
-    /// Whether a rule that allows is about this path.
+    /// Returns whether a rule that allows matches this path.
     pub(super) fn allows(&self, path: &str) -> bool {
         self.paths.is_match(path)
     }
 
-    /// Whether a rule that does not is: who deletes a directory deletes what is in it.
+    /// Returns whether a rule that does not allow matches: deleting a directory deletes everything in it.
     pub(super) fn concerns(&self, path: &str) -> bool {
         self.allows(path) || self.directory.as_ref().is_some_and(|directory| directory.is_match(path))
     }
 }
 
-/// `path` as an absolute one, without `.`, `..` and repeated slashes. Links are not followed: nothing is looked at. `None` where
-/// it cannot be told which path it is: one in somebody's home (`~`), a URL, or one with blanks around it, which some agents take
-/// away and others do not.
+/// Returns `path` as an absolute path, without `.`, `..` and repeated slashes. Links are not followed: the file system is not read.
+/// Returns `None` if the path is ambiguous: in somebody's home (`~`), a URL, or with blanks around it, which some agents remove and
+/// others do not.
 pub(crate) fn absolute(path: &str, cwd: &str) -> Option<String> {
     let is_blank = |char: char| char.is_whitespace() || char == '\u{feff}';
     if path.is_empty()

@@ -1,10 +1,10 @@
-//! Where a search looks.
+//! Start of a search, for rules on paths.
 
-/// Beginning of a path of which it cannot be told which one it is: of no path that is, as a URL is none.
+/// Prefix of an unknown path: it matches no real path, since a URL is none.
 const UNKNOWN: &str = "glob://";
 
-/// Where a search in `directory` for the glob `pattern` begins: the part of it before the first wildcard. `None` where that is
-/// `directory` itself.
+/// Returns the place where a search in `directory` for the glob `pattern` starts: the part before the first wildcard. Returns `None` if
+/// that is `directory` itself.
 pub(crate) fn beginning(pattern: &str, directory: Option<&str>) -> Option<String> {
     let alternatives = pattern.contains(['{', '(']);
     let elsewhere = ["..", "{/", ",/", "(/", "|/"].iter().any(|leads| pattern.contains(leads));
@@ -15,7 +15,7 @@ pub(crate) fn beginning(pattern: &str, directory: Option<&str>) -> Option<String
     let mut parts: Vec<&str> = Vec::new();
     for part in pattern.split('/') {
         if part == ".." {
-            // Any number of directories, also none.
+            // The `**` may stand for any number of directories, or none.
             while parts.pop_if(|last| *last == "**").is_some() {}
         }
         match (part, parts.last()) {

@@ -1,4 +1,4 @@
-//! What extensions ask. Ours asks for permission before each tool call; what others ask is a question.
+//! Requests of extensions. Our own extension asks for permission before each tool call; a request of any other is a question.
 
 use ipc_protocol::{
     Json, PermissionAnswer, PermissionOption, PermissionOptionKind as Kind, PermissionRequest, ResolvedBy, WireError,
@@ -12,17 +12,17 @@ use crate::{
     permission::{Choice, OpenRequests},
 };
 
-/// Most options of one request.
+/// Most options of a request.
 const MAX_OPTIONS: usize = 64;
 
-/// How an answer with input or with a reason is given.
+/// Form of an answer with input or with a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// Our extension's: JSON in a string.
+    /// JSON in a string, for our extension.
     Permission,
-    /// A text.
+    /// Plain text.
     Text,
-    /// Not at all.
+    /// None: only the options are accepted.
     Options,
 }
 
@@ -32,25 +32,25 @@ struct Way {
     answer: Value,
 }
 
-/// What a dialog is answered with.
+/// Data that answering a dialog needs.
 #[derive(Debug)]
 struct About {
     dialog: String,
-    /// With each option.
+    /// Answer of each option, in the order of the options.
     answers: Vec<Value>,
     form: Form,
 }
 
-/// The open dialogs.
+/// Open dialogs of the session.
 #[derive(Debug, Default)]
 pub(super) struct Dialogs(OpenRequests<About>);
 
 impl Dialogs {
-    /// `extension_ui_request`. `dismiss` where nobody is to be asked any more. `false` if it is no dialog.
+    /// Handles `extension_ui_request`. `dismiss` means that nobody is to be asked any more. Returns `false` if it is no dialog.
     pub(super) fn ask(&mut self, params: &Value, dismiss: bool, out: &mut Vec<Action>) -> bool {
         let Some((request, choices, form)) = asked(params) else { return false };
         let Some(dialog) = params["id"].as_str().filter(|id| id.len() <= MAX_ID) else { return false };
-        // Too many, or nobody to ask: an answer it needs all the same.
+        // Too many dialogs, or nobody to ask: the agent needs an answer all the same.
         if self.0.is_full() || dismiss {
             self::dismiss(dialog, out);
             return true;
@@ -64,7 +64,7 @@ impl Dialogs {
     /// Answers the request `id`.
     ///
     /// # Errors
-    /// [`WireError::UnknownPermission`], [`WireError::UnknownOption`], [`WireError::Unsupported`]; it stays open then.
+    /// [`WireError::UnknownPermission`], [`WireError::UnknownOption`], [`WireError::Unsupported`]; the request then stays open.
     pub(super) fn answer(
         &mut self,
         agent: &str,
@@ -94,19 +94,19 @@ impl Dialogs {
         Ok(())
     }
 
-    /// Dismisses all that are open: the turn is being aborted, and the agent does not hear it while it waits.
+    /// Dismisses all open dialogs: the turn is being aborted, and the agent reads no abort while it waits for an answer.
     pub(super) fn cancel_all(&mut self, out: &mut Vec<Action>) {
         let cancel = |about: About, out: &mut Vec<Action>| dismiss(&about.dialog, out);
         self.0.close(&ResolvedBy::Abort, |_| true, cancel, out);
     }
 
-    /// Nobody waits for an answer any more.
+    /// Closes all open dialogs, since no answer is awaited any more.
     pub(super) fn close_all(&mut self, by: &ResolvedBy, out: &mut Vec<Action>) {
         self.0.close_all(by, out);
     }
 }
 
-/// Answers a dialog that nobody is asked.
+/// Dismisses a dialog without asking anybody.
 pub(super) fn dismiss(dialog: &str, out: &mut Vec<Action>) {
     wire::dialog(dialog, &cancelled(), out);
 }
@@ -115,12 +115,12 @@ fn cancelled() -> Value {
     json!({ "cancelled": true })
 }
 
-/// What our extension reads.
+/// Makes the answer that our extension reads.
 fn verdict(verdict: &Value) -> Value {
     json!({ "value": verdict.to_string() })
 }
 
-/// A text as it is, anything else as JSON.
+/// Returns a text as it is, and anything else as JSON.
 fn plain(input: &Json) -> String {
     match input.value() {
         Value::String(text) => text,
@@ -132,7 +132,7 @@ fn way(id: &str, name: &str, kind: Kind, answer: Value) -> Way {
     Way { option: PermissionOption { id: id.to_owned(), name: words(name), kind }, answer }
 }
 
-/// The request, without its id and options. `None` for what is no dialog, but a message that nobody answers.
+/// Converts a dialog to a request without id and options. Returns `None` for a message that needs no answer.
 fn asked(params: &Value) -> Option<(PermissionRequest, Vec<Way>, Form)> {
     let method = params["method"].as_str()?;
     let asked = params["title"].as_str().unwrap_or_default();
@@ -178,7 +178,7 @@ fn asked(params: &Value) -> Option<(PermissionRequest, Vec<Way>, Form)> {
     Some((request, choices, form))
 }
 
-/// A request of our extension's: its title is JSON.
+/// Parses a request of our extension: its title is JSON.
 fn permission(asked: &str) -> Option<(PermissionRequest, Vec<Way>, Form)> {
     let asked = serde_json::from_str::<Value>(asked).ok().filter(|asked| asked["agentProxy"] == "permission")?;
     let (tool, input) = (asked["tool"].as_str()?, &asked["input"]);

@@ -1,13 +1,13 @@
-//! Pi's RPC: lines of JSON on standard input and output; commands with ids, their responses, and events.
+//! JSON lines of Pi's RPC on standard input and output: commands with ids, their responses, and events.
 //!
-//! - There is no handshake: `get_state` is answered when the agent is ready. What was asked for in its arguments is checked
-//!   then: Pi begins a new conversation where it finds none, and thinks less where its model cannot.
-//! - A turn ends with `agent_settled`; how that is told of older agents is said in `turn.rs`.
-//! - Pi asks for no permission. An extension of ours does, before each tool call: `provision/pi-permissions.js`.
-//! - [`Event::Usage`](ipc_protocol::Event::Usage) is the sum over the requests of a turn, without what came from the cache among
-//!   the input. The context window is that of the last request.
-//! - Its conversations are listed from the files that it keeps.
-//! - Events that have none of ours are left to the agent's own lines. A line that is no message is a `log` event.
+//! - There is no handshake: Pi answers `get_state` when it is ready. The adapter then checks the values of Pi's arguments: Pi starts
+//!   a new conversation if it does not find the old one, and thinks at a lower level if its model has no higher one.
+//! - A turn ends with `agent_settled`; `turn.rs` says how the end is detected with older agents.
+//! - Pi asks for no permission. Our extension does, before each tool call: `provision/pi-permissions.js`.
+//! - [`Event::Usage`](ipc_protocol::Event::Usage) is the sum over the requests of a turn, and excludes cached tokens from the
+//!   input. The context window is that of the last request.
+//! - Conversations are listed from the files that Pi writes.
+//! - Events without an event of ours remain available as raw lines. A line that is no message becomes a `log` event.
 
 mod dialogs;
 mod operations;
@@ -24,7 +24,7 @@ use crate::{
     jsonl::{Line, MessageLines},
 };
 
-/// The state machine, and the lines that it takes.
+/// State machine of the protocol, with the readers of its two streams.
 #[derive(Debug)]
 struct Pi {
     stdout: MessageLines,
@@ -35,8 +35,8 @@ struct Pi {
 /// Makes the adapter.
 ///
 /// # Errors
-/// [`WireError::Unsupported`] for MCP servers and for a mode: Pi has neither; for a conversation that is gone on with and of which
-/// nothing is to be kept.
+/// [`WireError::Unsupported`] for MCP servers and for a mode, since Pi has neither; and for an ephemeral session that continues a
+/// conversation.
 pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>, WireError> {
     let config = &setup.config;
     let refused = [

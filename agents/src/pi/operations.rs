@@ -1,4 +1,4 @@
-//! What is asked of Pi beside a prompt.
+//! Operations: commands to Pi other than prompts.
 
 use std::path::Path;
 
@@ -14,31 +14,31 @@ use crate::{
     jsonl::{title, words},
 };
 
-/// Most lists of files awaited at once.
+/// Most file lists awaited at once.
 const MAX_LISTS: usize = 64;
-/// Most models named in an error.
+/// Most models listed in an error.
 const MAX_NAMED: usize = 20;
 
-/// How the agent's answer is passed on.
+/// Conversion of the agent's answer to a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// `null`: it was done.
+    /// `null`: the command succeeded.
     Done,
-    /// Its data as it stands.
+    /// The unchanged data.
     Data,
-    /// The whole reply, an error too.
+    /// The complete response, even if it is an error.
     Reply,
-    /// Nothing yet: the model of that name is looked for in the list.
+    /// No reply yet: the list of models is searched for this name.
     Models(String),
-    /// Nothing yet: whether it thinks at this level is asked next.
+    /// No reply yet: the next command checks that the level is set.
     Level(String),
-    /// `null`, if it thinks at this level now.
+    /// `null` if the model now thinks at this level.
     Thinks(String),
-    /// Its data, and the conversation was compacted.
+    /// The data, after a compaction of the conversation.
     Compacted,
 }
 
-/// Operations that are neither commands nor done at once.
+/// State of operations that need more than a single command.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     lists: u64,
@@ -47,12 +47,12 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    /// Whether the conversation is being compacted: it takes no prompt then.
+    /// Returns whether the conversation is being compacted: Pi takes no prompt then.
     pub(super) fn compacting(&self) -> bool {
         self.compacting
     }
 
-    /// What is awaited, which will not come.
+    /// Removes and returns the operations that wait for a list.
     pub(super) fn take_all(&mut self) -> Vec<RequestId> {
         std::mem::take(&mut self.open).into_iter().map(|(_, request)| request).collect()
     }
@@ -116,7 +116,7 @@ impl Session {
             (Shape::Reply, answer) => {
                 let raw = std::str::from_utf8(line).ok().and_then(|line| Json::new(line.trim()).ok());
                 if raw.is_some() {
-                    // It may be another conversation now.
+                    // The conversation may be another one now.
                     self.command("get_state", Value::Null, Purpose::Identity, out);
                 }
                 raw.map_or_else(|| Err(refused(answer.err().unwrap_or_default())), Ok)
@@ -148,7 +148,7 @@ impl Session {
         out.push(Action::Reply { request, reply });
     }
 
-    /// The conversation may be another one since a command of the caller's.
+    /// Records that the conversation may have changed after a command of the caller.
     pub(super) fn identify(&mut self, answer: &Answer, out: &mut Vec<Action>) {
         let Ok(state) = answer else { return };
         let before = self.native_id.clone();
@@ -158,7 +158,7 @@ impl Session {
         }
     }
 
-    /// Provider and id of the model that is called `model`: `provider/id`, or an id; of several the present provider's.
+    /// Finds provider and id of the model named `model`: `provider/id`, or an id. Of several models the current provider's wins.
     fn find(&self, model: &str, models: &Value) -> Result<(String, String), WireError> {
         let models = models["models"].as_array().map(Vec::as_slice).unwrap_or_default();
         let part = |model: &Value, key: &str| model[key].as_str().unwrap_or_default().to_owned();
@@ -172,7 +172,7 @@ impl Session {
         })
     }
 
-    /// Looks for the files of conversations, which are all beside that of this one.
+    /// Lists the conversation files, which are all in the directory of this conversation's file.
     fn list(&mut self, request: RequestId, out: &mut Vec<Action>) -> Result<(), WireError> {
         let beside = self.file.as_deref().and_then(|file| Path::new(file).parent()).map(Path::to_path_buf);
         let directory = beside.or_else(|| self.directory()).map(|path| path.to_string_lossy().into_owned());
@@ -188,7 +188,7 @@ impl Session {
         Ok(())
     }
 
-    /// Where Pi keeps the conversations of this working directory, if it keeps any.
+    /// Returns Pi's directory for the conversations of this working directory, if there is one.
     fn directory(&self) -> Option<std::path::PathBuf> {
         let variable = |name: &str| self.directories.get(name).filter(|value| !value.is_empty()).map(Path::new);
         if let Some(sessions) = variable("PI_CODING_AGENT_SESSION_DIR") {
@@ -209,7 +209,7 @@ impl Session {
     }
 }
 
-/// What a file says of its conversation; `None` for one of another directory, or of none.
+/// Describes the conversation in a file. Returns `None` for a conversation of another directory, and for other files.
 fn session(file: &ListedFile, cwd: Option<&str>) -> Option<Value> {
     let mut lines = file.head.split(|byte| *byte == b'\n').map(serde_json::from_slice::<Value>);
     let header = lines.next()?.ok().filter(|header| header["type"] == "session")?;
@@ -222,7 +222,7 @@ fn session(file: &ListedFile, cwd: Option<&str>) -> Option<Value> {
     session.insert("createdAt".to_owned(), header["timestamp"].clone());
     session.insert("path".to_owned(), file.path.as_str().into());
     let updated = std::time::SystemTime::UNIX_EPOCH.checked_add(std::time::Duration::from_millis(file.modified_ms));
-    // Years beyond 9999 cannot be written so.
+    // The format has no years beyond 9999.
     if let Some(updated) = updated.filter(|_| file.modified_ms < 253_402_300_800_000) {
         session.insert("updatedAt".to_owned(), humantime::format_rfc3339_millis(updated).to_string().into());
     }

@@ -1,4 +1,4 @@
-//! The state of the conversation: how it begins, and which message means what in it.
+//! State machine of the conversation: opening it, and handling each message.
 
 use std::collections::BTreeMap;
 
@@ -18,25 +18,25 @@ use crate::{
     jsonl::{self, MAX_ID, log, words},
 };
 
-/// Most commands of ours that wait for a response.
+/// Most of our commands that wait for a response.
 pub(super) const MAX_PENDING: usize = 256;
 
-/// What a command of ours was for.
+/// Purpose of one of our commands.
 #[derive(Debug)]
 pub(super) enum Purpose {
-    /// The first of all: the agent is ready when it answers.
+    /// First command: the agent is ready when it responds.
     Probe,
-    /// A copy of the most recent conversation, before the first prompt.
+    /// Copy of the most recent conversation, before the first prompt.
     Clone,
     Prompt,
-    /// Whether the prompt of this turn led to a run at all: the commands of extensions do not.
+    /// Check whether the prompt of this turn started a run: commands of extensions do not.
     Handled(u64),
-    /// Whether the run that ended is the last one of this turn.
+    /// Check whether the run that ended is the last one of this turn.
     Settled(u64),
     Steer,
-    /// What the conversation is called, after a command of the caller's.
+    /// Query of the conversation's id, after a command of the caller.
     Identity,
-    /// Nobody waits for it.
+    /// The response is ignored.
     Ignored,
     Operation(RequestId, Shape),
 }
@@ -47,13 +47,13 @@ pub(super) struct Pending {
     pub(super) purpose: Purpose,
 }
 
-/// Where the conversation is.
+/// Phase of the conversation.
 #[derive(Debug)]
 pub(super) enum State {
     New,
     Starting,
     Ready(Option<Turn>),
-    /// Failed, or the agent is gone.
+    /// The session has failed, or the agent has ended.
     Over,
 }
 
@@ -66,18 +66,18 @@ pub(super) struct Session {
     pub(super) state: State,
     commands: u64,
     pub(super) turns: u64,
-    /// By their ids, so the oldest first.
+    /// Open commands by id, which is oldest first.
     pub(super) pending: BTreeMap<u64, Pending>,
     pub(super) dialogs: Dialogs,
     pub(super) calls: Calls,
     pub(super) listing: Listing,
-    /// The agent's id of the conversation, and the file that it is in.
+    /// Id of the conversation in Pi; `file` is the file that contains it.
     pub(super) native_id: Option<String>,
     pub(super) file: Option<String>,
-    /// Provider of the model, and how many tokens this holds.
+    /// Provider of the model; `context_window` is the model's size in tokens.
     pub(super) provider: Option<String>,
     pub(super) context_window: Option<u64>,
-    /// A block of text, of which pieces came.
+    /// True once pieces of the current text block have arrived.
     streamed: bool,
     pub(super) answer: OpenAnswer,
     /// The last thing the agent said that was no message: why it does not start.
@@ -127,7 +127,7 @@ impl Session {
         }
     }
 
-    /// Remembers what the agent said last, while it starts.
+    /// Records the agent's last line while it starts.
     pub(super) fn said(&mut self, line: &[u8]) {
         let line = String::from_utf8_lossy(line);
         if matches!(self.state, State::Starting) && !line.trim().is_empty() {
@@ -178,7 +178,7 @@ impl Session {
         }
     }
 
-    /// A line that is not taken begins so. Nobody is to wait for what was in it.
+    /// Handles the beginning of a line that was dropped. Nothing may go on waiting for the contents of that line.
     pub(super) fn dropped(&mut self, beginning: &[u8], out: &mut Vec<Action>) {
         jsonl::too_long(out);
         let head = jsonl::head(beginning);
@@ -191,14 +191,14 @@ impl Session {
                 }
             }
             Some("extension_ui_request") => dialogs::dismiss(id.unwrap_or_default(), out),
-            // All that was said in the run is in it.
+            // The line repeats everything of the run.
             Some("agent_end") => self.event("agent_end", &head, out),
-            // It may have told the end of a call.
+            // The line may have contained the end of a call.
             _ => self.calls.end_all(out),
         }
     }
 
-    /// A response. Older agents leave out the id where they do not know the command.
+    /// Handles a response. Older agents leave out the id for an unknown command.
     fn responded(&mut self, message: &Value, line: &[u8], out: &mut Vec<Action>) -> bool {
         let id = match message["id"].as_str() {
             Some(id) => id.parse().ok(),
@@ -252,7 +252,7 @@ impl Session {
         WireError::NativeSessionMissing { agent: self.agent.clone(), id, reason }
     }
 
-    /// What the agent says of itself.
+    /// Records the state that the agent reports.
     pub(super) fn learn(&mut self, state: &Value) {
         if let Some(id) = state["sessionId"].as_str().filter(|id| !id.is_empty() && id.len() <= MAX_ID) {
             self.native_id = Some(id.to_owned());
@@ -266,7 +266,7 @@ impl Session {
         self.context_window = model["contextWindow"].as_u64();
     }
 
-    /// The answer to the first command: what was asked for has to be there.
+    /// Handles the answer to the first command: the conversation that the session continues must be open.
     fn probed(&mut self, answer: Answer, out: &mut Vec<Action>) -> Result<(), WireError> {
         let state = answer.map_err(|reason| WireError::AgentRefused { agent: self.agent.clone(), reason })?;
         self.learn(&state);
@@ -275,7 +275,7 @@ impl Session {
             return Err(WireError::AgentProtocol { agent: self.agent.clone(), reason });
         };
         if let Some(resume) = &self.resume {
-            // It begins a new conversation where it finds none, and says nothing.
+            // Pi silently starts a new conversation if it does not find the old one.
             let other =
                 |wanted: &String| !resume.fork && !wanted.contains(['/', '\\']) && !id.starts_with(wanted.as_str());
             if state["messageCount"].as_u64().unwrap_or(0) == 0 || resume.id.as_ref().is_some_and(other) {
@@ -299,7 +299,7 @@ impl Session {
     fn asked(&mut self, params: &Value, out: &mut Vec<Action>) {
         let dismiss = match &self.state {
             State::Ready(turn) => turn.as_ref().is_some_and(|turn| turn.aborting),
-            // Nothing is asked before the agent is ready.
+            // Nobody is asked before the agent is ready.
             _ => true,
         };
         let said = params["message"].as_str().filter(|_| params["method"] == "notify" && !dismiss);
@@ -310,7 +310,7 @@ impl Session {
         }
     }
 
-    /// An event. What is not one of these is nothing of ours; the agent's own lines have it.
+    /// Handles an event. Events of other types remain available as raw lines.
     fn event(&mut self, event: &str, message: &Value, out: &mut Vec<Action>) {
         if !matches!(self.state, State::Ready(_)) {
             return;
@@ -340,7 +340,7 @@ impl Session {
         }
     }
 
-    /// A piece of an answer that is no text, or one in an unusual form.
+    /// Handles a piece of an answer that is no text, or one in an unusual form.
     fn updated(&mut self, update: &Value, out: &mut Vec<Action>) {
         let text = |key: &str| update[key].as_str().unwrap_or_default();
         match text("type") {
@@ -361,7 +361,7 @@ impl Session {
         }
     }
 
-    /// The agent is gone.
+    /// Ends everything that is open, since the agent has ended.
     pub(super) fn finish(&mut self, out: &mut Vec<Action>) {
         self.dialogs.close_all(&ResolvedBy::Agent, out);
         self.calls.end_all(out);
@@ -383,7 +383,7 @@ impl Session {
                     "" => "its output ended before it was ready".to_owned(),
                     words => words.to_owned(),
                 };
-                // Anything else (a wrong flag, no key) is no reason to begin anew.
+                // Any other error (a wrong flag, no key) does not mean that the conversation is missing.
                 let says = ["No session found", "Session found in different project"];
                 let is_missing = self.resume.is_some() && says.iter().any(|words| reason.contains(words));
                 let error = if is_missing { self.missing(reason) } else { WireError::AgentDied { reason } };
@@ -398,7 +398,7 @@ pub(super) fn status(status: &str, detail: String) -> Action {
     Action::Event(Event::SessionStatus { status: status.to_owned(), detail })
 }
 
-/// A prompt's words, and its pictures in Pi's form. A file is named in the words: Pi reads it with its tools.
+/// Converts a prompt to Pi's text and pictures. The text names the files: Pi reads them with its tools.
 pub(super) fn message(prompt: &ipc_protocol::Prompt) -> Value {
     use ipc_protocol::PromptPart;
     let (mut text, mut images) = (Vec::new(), Vec::new());

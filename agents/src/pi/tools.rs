@@ -1,4 +1,4 @@
-//! Tool calls: begun while the model still writes their arguments, run later, ended with their turn at the latest.
+//! Tool calls: started while the model still writes their arguments, run later, ended with their turn at the latest.
 
 use std::collections::VecDeque;
 
@@ -11,20 +11,20 @@ use crate::{
     permission,
 };
 
-/// Most calls remembered. An update of one that was forgotten begins it again.
+/// Most calls remembered. An update of a forgotten call starts it again.
 const MAX_CALLS: usize = 1024;
-/// Most bytes of output that are told while a call runs: the agent sends all of it each time.
+/// Most bytes of output in an update of a running call: the agent sends the complete output each time.
 const MAX_SO_FAR: usize = 16 * 1024;
 
 #[derive(Debug)]
 struct Call {
     id: String,
-    /// Its input was told.
+    /// True once the input was emitted.
     complete: bool,
     so_far: String,
 }
 
-/// The calls that have not ended, oldest first.
+/// Calls that have not ended, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Calls(VecDeque<Call>);
 
@@ -43,7 +43,7 @@ impl Calls {
         if self.0.len() > MAX_CALLS
             && let Some(oldest) = self.0.pop_front()
         {
-            // It is not waited for any more.
+            // Nothing waits for the oldest call any more.
             out.push(end(&oldest.id, ToolStatus::Failed, oldest.so_far));
         }
     }
@@ -52,7 +52,7 @@ impl Calls {
         self.0.iter_mut().rev().find(|call| call.id == id)
     }
 
-    /// The model calls a tool. Its arguments are `null` until they are whole.
+    /// Handles a call by the model. The arguments are `null` until they are complete.
     pub(super) fn called(&mut self, id: &str, name: &str, input: &Value, out: &mut Vec<Action>) {
         if id.is_empty() || id.len() > MAX_ID {
             return;
@@ -68,7 +68,7 @@ impl Calls {
         }
     }
 
-    /// The call runs.
+    /// Handles the start of a call's execution.
     pub(super) fn started(&mut self, id: &str, name: &str, input: &Value, out: &mut Vec<Action>) {
         self.called(id, name, input, out);
         if self.get(id).is_some() {
@@ -77,7 +77,7 @@ impl Calls {
         }
     }
 
-    /// This is the output so far.
+    /// Handles the output so far.
     pub(super) fn output(&mut self, id: &str, name: &str, result: &Value, out: &mut Vec<Action>) {
         let text = content(result);
         if id.len() > MAX_ID || text.is_empty() {
@@ -90,7 +90,7 @@ impl Calls {
         update(ToolUpdate { id: id.to_owned(), title: None, status: None, input: None, output }, out);
     }
 
-    /// The call has ended.
+    /// Handles the end of a call.
     pub(super) fn ended(&mut self, id: &str, name: &str, result: &Value, failed: bool, out: &mut Vec<Action>) {
         self.called(id, name, &Value::Null, out);
         if self.get(id).is_none() {
@@ -101,7 +101,7 @@ impl Calls {
         out.push(end(id, status, content(result)));
     }
 
-    /// The turn is over: what was called and not run never will be.
+    /// Ends all calls, since the turn has ended: calls that have not run never will.
     pub(super) fn end_all(&mut self, out: &mut Vec<Action>) {
         out.extend(self.0.drain(..).map(|call| end(&call.id, ToolStatus::Failed, call.so_far)));
     }
@@ -111,7 +111,7 @@ fn update(update: ToolUpdate, out: &mut Vec<Action>) {
     out.push(Action::Event(Event::ToolUpdate(Box::new(update))));
 }
 
-/// What the tool `name` does.
+/// Returns the kind of the tool `name`.
 pub(super) fn kind(name: &str) -> &'static str {
     match name {
         "bash" | "powershell" => "execute",
@@ -122,27 +122,27 @@ pub(super) fn kind(name: &str) -> &'static str {
     }
 }
 
-/// The command line that a call runs.
+/// Returns the command line that a call runs.
 pub(super) fn command(name: &str, input: &Value) -> Option<String> {
     (kind(name) == "execute").then(|| input["command"].as_str().unwrap_or_default().to_owned())
 }
 
-/// The paths that a call names.
+/// Returns the paths that a call names.
 pub(super) fn paths(name: &str, input: &Value) -> Vec<String> {
     let path = input["path"].as_str().map(plain);
-    // It may lead out of where it begins.
+    // A pattern can leave the directory that it starts in.
     let pattern = input["pattern"].as_str().filter(|_| name == "find");
     let found = pattern.and_then(|pattern| permission::beginning(pattern, path.as_deref()));
     path.into_iter().chain(found).collect()
 }
 
-/// A path as the tools take it: without an `@` before it, and with plain spaces.
+/// Normalizes a path as Pi's tools do: without a leading `@`, and with plain spaces.
 fn plain(path: &str) -> String {
     let is_space = |char| matches!(char, '\u{a0}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}');
     path.strip_prefix('@').unwrap_or(path).replace(is_space, " ")
 }
 
-/// One line for people.
+/// Returns a one-line title of a call.
 pub(super) fn describe(name: &str, input: &Value) -> String {
     let about = ["command", "path", "pattern"].into_iter().find_map(|key| input[key].as_str());
     match about {
@@ -152,7 +152,7 @@ pub(super) fn describe(name: &str, input: &Value) -> String {
     }
 }
 
-/// The text of a result.
+/// Returns the text of a result.
 fn content(result: &Value) -> String {
     let part = |part: &Value| match part["text"].as_str() {
         Some(text) => text.to_owned(),

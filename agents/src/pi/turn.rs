@@ -1,7 +1,7 @@
-//! A turn, from the prompt to its end.
+//! Turns, from the prompt to the end.
 //!
-//! A prompt leads to one run of the agent or several: what failed is tried again, what was steered is gone on with. Newer agents
-//! say when the last one is over (`agent_settled`). Older ones only say that a run is, and are asked whether it was the last.
+//! A prompt leads to one run of the agent or to several: Pi retries failures, and continues with steers. Newer agents report the end
+//! of the last run (`agent_settled`). Older agents report the end of each run, and the adapter asks whether it was the last.
 
 use ipc_protocol::{Event, Prompt, ResolvedBy, StopReason, Usage, WireError};
 use serde_json::{Value, json};
@@ -12,33 +12,33 @@ use super::{
 };
 use crate::{Action, jsonl::words};
 
-/// Most aborts that the agent has not answered.
+/// Most aborts without a response.
 const MAX_ABORTS: usize = 8;
 
-/// A turn that runs.
+/// Turn in progress.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
-    /// Which: what is asked about one may be answered in the next.
+    /// Number of the turn: the response to a question about one turn may arrive in the next.
     number: u64,
-    /// A run began.
+    /// True once a run has started.
     begun: bool,
-    /// It is to be aborted.
+    /// True if the turn is to be aborted.
     pub(super) aborting: bool,
-    /// Something was steered.
+    /// True if a prompt has steered the turn.
     steered: bool,
-    /// Messages that wait for the agent to take them.
+    /// Messages that the agent has not taken yet.
     queued: usize,
-    /// What failed is to be tried again.
+    /// True while the agent is about to retry a failed request.
     retrying: bool,
-    /// It was tried again in vain.
+    /// True if the retries have failed.
     gave_up: bool,
-    /// The agent does not say when it is done.
+    /// True for an agent that does not report when it is done.
     legacy: bool,
     last: Option<Last>,
     usage: Option<Usage>,
 }
 
-/// How the last answer of the model ended.
+/// End of the model's last answer.
 #[derive(Debug)]
 struct Last {
     stop: String,
@@ -77,8 +77,8 @@ impl Session {
         Ok(())
     }
 
-    /// Cancels the turn. Dialogs come first: the agent does not hear the rest while one is open. What was steered comes next: it
-    /// would go on with that.
+    /// Cancels the turn. Dialogs go first: the agent reads nothing else while one is open. The queue of steers goes next: the agent
+    /// would continue with them.
     ///
     /// # Errors
     /// [`WireError::Busy`].
@@ -97,7 +97,7 @@ impl Session {
         Ok(())
     }
 
-    /// The answer to a prompt: it was taken, which may be all that happens.
+    /// Handles the response to a prompt: the agent has accepted it, and possibly nothing else happens.
     pub(super) fn prompted(&mut self, answer: Answer, out: &mut Vec<Action>) {
         match answer {
             Ok(_) => {
@@ -109,7 +109,7 @@ impl Session {
         }
     }
 
-    /// What the agent says of itself after it took a prompt.
+    /// Handles the agent's state after it accepted a prompt.
     pub(super) fn handled(&mut self, number: u64, answer: &Answer, out: &mut Vec<Action>) {
         let Ok(state) = answer else { return };
         self.learn(state);
@@ -119,7 +119,7 @@ impl Session {
         }
     }
 
-    /// What an older agent says of itself after a run.
+    /// Handles an older agent's state after a run.
     pub(super) fn settled(&mut self, number: u64, answer: &Answer, out: &mut Vec<Action>) {
         let idle = answer.as_ref().is_ok_and(idle);
         if self.turn().is_some_and(|turn| turn.number == number && turn.legacy && !turn.retrying && idle) {
@@ -127,7 +127,7 @@ impl Session {
         }
     }
 
-    /// A run of the agent is over, or something that may be the last after one.
+    /// Handles the end of a run, or of something that may be the last after a run.
     pub(super) fn run_ended(&mut self, message: &Value, out: &mut Vec<Action>) {
         if message["type"] == "agent_end"
             && let Some(turn) = self.turn()
@@ -148,7 +148,7 @@ impl Session {
                 let again = turn.aborting && !turn.begun;
                 (turn.begun, turn.retrying) = (true, false);
                 if again {
-                    // There was nothing to abort yet.
+                    // At the first abort there was nothing to abort yet.
                     self.command("abort", Value::Null, Purpose::Ignored, out);
                 }
             }
@@ -177,7 +177,7 @@ impl Session {
         }
     }
 
-    /// A whole message. That of the model has the tokens of its request: their sum is the turn's.
+    /// Handles a complete message. The model's messages contain the tokens of their requests, and the turn has the sum.
     pub(super) fn message_ended(&mut self, message: &Value, out: &mut Vec<Action>) {
         if message["role"] != "assistant" {
             return;
@@ -202,7 +202,7 @@ impl Session {
         ] {
             *sum = Some(sum.unwrap_or(0).saturating_add(count(key)));
         }
-        // Nothing is what a model without prices costs.
+        // A model without a price reports a cost of 0.
         if let Some(cost) = message["usage"]["cost"]["total"].as_f64().filter(|cost| *cost > 0.0) {
             usage.cost_usd = Some(usage.cost_usd.unwrap_or(0.0) + cost);
         }
@@ -210,7 +210,7 @@ impl Session {
         out.extend(window.map(|size| Action::Event(Event::context_window(total, size))));
     }
 
-    /// The agent is done.
+    /// Completes the turn, since the agent is done.
     fn complete(&mut self, out: &mut Vec<Action>) {
         let Some(turn) = self.turn() else { return };
         let usage = turn.usage.map(Box::new);
@@ -231,7 +231,7 @@ impl Session {
             (None, false) => complete(StopReason::EndTurn),
         };
         if queued > 0 {
-            // It would be said with the next prompt.
+            // Otherwise the agent would send the rest with the next prompt.
             self.command("clear_queue", Value::Null, Purpose::Ignored, out);
             let error = "the turn was over before the agent took it".to_owned();
             out.push(Action::Event(Event::ActionFailed { action: "steer".to_owned(), error }));
@@ -256,11 +256,11 @@ fn idle(state: &Value) -> bool {
     !busy && state["pendingMessageCount"].as_u64().unwrap_or(0) == 0
 }
 
-/// The code of an error, its words, and whether the same may work later.
+/// Returns the code of an error, its text, and whether a retry may succeed.
 fn describe(error: Option<&str>) -> (String, String, bool) {
     let text = error.unwrap_or("the model failed");
     let status = status_code(text);
-    // What a provider answers comes as it stands, after its status.
+    // A provider's answer is raw JSON after its status.
     let (head, json) = text.find('{').map_or((text, ""), |at| text.split_at(at));
     let inner = serde_json::from_str::<Value>(json).unwrap_or_default();
     let inner = inner["message"].as_str().or_else(|| inner["error"]["message"].as_str());
@@ -269,7 +269,7 @@ fn describe(error: Option<&str>) -> (String, String, bool) {
     (code, words(&message), status.is_some_and(|status| matches!(status, 408 | 429 | 500..)))
 }
 
-/// The HTTP status of an error in `text`: the first number that may be one.
+/// Returns the HTTP status in the text of an error: the first number that may be one.
 fn status_code(text: &str) -> Option<u16> {
     let numbers = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| word.len() == 3);
     numbers.filter_map(|word| word.parse().ok()).find(|code| (400..600).contains(code))

@@ -9,7 +9,7 @@ use crate::{
     jsonl::{hot, words},
 };
 
-/// A piece of text: all that a line of the hot path is decoded to. Older agents send the whole message so far beside it.
+/// Piece of text: the only thing that a line of the hot path is decoded to. Older agents also send the complete message so far.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Delta {
@@ -39,7 +39,7 @@ enum DeltaKind {
 }
 
 impl Delta {
-    /// The event in `line`, if it is a piece of text.
+    /// Returns the event of `line` if it is a piece of text.
     pub(super) fn event(line: &[u8]) -> Option<Event> {
         let Self { assistant_message_event: DeltaEvent { kind, delta: text }, .. } = hot(line)?;
         Some(match kind {
@@ -49,10 +49,10 @@ impl Delta {
     }
 }
 
-/// The outcome of a command.
+/// Outcome of a command.
 pub(super) type Answer = Result<Value, String>;
 
-/// What a response says: its data, or the error in one line.
+/// Returns the outcome in a response: its data, or the error in one line.
 pub(super) fn answer(response: &Value) -> Answer {
     if response["success"] == true {
         return Ok(response["data"].clone());
@@ -64,7 +64,7 @@ pub(super) fn answer(response: &Value) -> Answer {
 pub(super) fn command(id: u64, name: &str, fields: Value, out: &mut Vec<Action>) {
     let mut message = Map::from_iter([("id".to_owned(), json!(id.to_string())), ("type".to_owned(), json!(name))]);
     if let Value::Object(fields) = fields {
-        // Ours are kept: a message of the caller's may have an id of its own.
+        // Our own fields win: a message of the caller may contain an id.
         message.extend(fields.into_iter().filter(|(key, _)| key != "id" && key != "type"));
     }
     write(&message.into(), out);
@@ -85,7 +85,7 @@ fn write(message: &Value, out: &mut Vec<Action>) {
             line.push(b'\n');
             out.push(Action::Write(line));
         }
-        // A value always serializes; if one did not, waiting for its answer would be for ever.
+        // A value always serializes. If one did not, its answer would be awaited for ever.
         Err(error) => out.push(Action::Fail(WireError::Protocol { reason: format!("unwritable message: {error}") })),
     }
 }

@@ -1,10 +1,10 @@
-//! What Claude Code, and what runs it (`claude-agent-acp`), is started with.
+//! Argv, environment and files of Claude Code, and of its ACP wrapper (`claude-agent-acp`).
 //!
-//! Nothing secret is in an argument: the key of a model configuration is in a file of the session's own home, and the agent reads it
-//! by its `apiKeyHelper`, so that it is not in the environment either, which the agent passes on to the commands that it runs.
-//! System prompt, MCP servers and how hard to think go over the protocol.
+//! No argument contains a secret. The key of a model configuration is in a file of the session's own home, and the agent reads it
+//! with its `apiKeyHelper`. So the key is not in the environment either, which the agent passes on to the commands that it runs.
+//! System prompt, MCP servers and thinking level go over the protocol.
 //!
-//! What runs Claude Code takes none of its arguments: it is told the rest by its own protocol.
+//! The wrapper accepts none of Claude Code's arguments; its own protocol contains the rest.
 
 use std::path::Path;
 
@@ -14,15 +14,15 @@ use serde_json::{Map, Value, json};
 use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest};
 use crate::{AgentSpec, ModelApi, ModelConfig};
 
-/// Its configuration directory, below the session's home.
+/// Configuration directory, relative to the session's home.
 const CONFIG_DIR: &str = ".claude";
-/// The file with the key, in the configuration directory.
+/// File with the key, relative to the configuration directory.
 const KEY_FILE: &str = "model.key";
 
-/// The permission modes that it has, beside `build` and `plan`.
+/// Permission modes of the agent, besides `build` and `plan`.
 const MODES: [&str; 7] = ["acceptEdits", "auto", "bypassPermissions", "default", "dontAsk", "manual", "plan"];
 
-/// What touches anything outside the conversation: a person is asked about these.
+/// Tools that touch anything outside the conversation: their calls need permission.
 const OUTSIDE: [&str; 16] = [
     "Bash",
     "CronCreate",
@@ -42,7 +42,7 @@ const OUTSIDE: [&str; 16] = [
     "mcp__*",
 ];
 
-/// Adds to `provision`, which has the row's own argv and environment already; the session's `command` is appended later.
+/// Adds to `provision`, which already has the row's own argv and environment; the session's `command` is appended later.
 pub(super) fn provision(
     spec: &AgentSpec,
     request: &ProvisionRequest<'_>,
@@ -59,7 +59,7 @@ pub(super) fn provision(
     if wrapped {
         super::made_to_ask(spec, request)?;
         if let Some(model) = provision.model.take() {
-            // It offers only the models that it knows; a variable takes any.
+            // The wrapper's protocol offers known models only; a variable takes any.
             provision.env.0.insert("ANTHROPIC_MODEL".to_owned(), model);
         }
         asking(request, &mut settings);
@@ -76,7 +76,7 @@ fn file(name: &str, contents: String, provision: &mut Provision) {
     provision.files.push(ProvisionFile { path: [CONFIG_DIR, name].iter().collect(), contents: contents.into() });
 }
 
-/// A home of a session's own is for that session: nothing is looked up or sent for it.
+/// Sets the environment for a session's own home: the agent neither looks anything up nor reports anything.
 fn own_home(home: &Path, provision: &mut Provision) {
     let config_dir = home.join(CONFIG_DIR).to_string_lossy().into_owned();
     let set = [
@@ -87,7 +87,7 @@ fn own_home(home: &Path, provision: &mut Provision) {
     provision.env.0.extend(set.map(|(name, value)| (name.to_owned(), value.to_owned())));
 }
 
-/// Where the model is, and the key to it.
+/// Sets the model's address and key.
 fn endpoint(
     spec: &AgentSpec,
     request: &ProvisionRequest<'_>,
@@ -112,25 +112,25 @@ fn endpoint(
     file(KEY_FILE, key.expose().to_owned(), provision);
     let path = home.join(CONFIG_DIR).join(KEY_FILE);
     settings.insert("apiKeyHelper".to_owned(), format!("cat {}", quoted(&path.to_string_lossy())).into());
-    // Its tools and the commands that it knows do not show the file to the model. A program of the model's own could.
+    // The agent's tools and known commands do not show the file to the model. A program that the model writes could.
     settings.insert("permissions".to_owned(), json!({ "deny": [format!("Read(~/{CONFIG_DIR}/{KEY_FILE})")] }));
     Ok(())
 }
 
-/// `text` as one word of a shell.
+/// Quotes `text` as one word of a shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// What makes it ask. It asks about little by itself, and in its modes `plan` and `auto` a classifier of its own stands in for whoever
-/// could be asked. A rule to ask is stronger than its modes and than any rule to allow.
+/// Adds the rules that make the agent ask. By itself it asks seldom, and in its modes `plan` and `auto` its own classifier answers in
+/// place of a user. A rule to ask overrides its modes and any rule to allow.
 fn asking(request: &ProvisionRequest<'_>, settings: &mut Map<String, Value>) {
     let config = request.config;
     let rules = !config.permissions.rules.is_empty();
     let ask: &[&str] = match config.permission_mode {
         PermissionMode::Allow if !rules => &[],
         PermissionMode::Ask if !rules => &OUTSIDE,
-        // What the rules or the mode say holds for everything.
+        // The session's rules or its mode apply to every tool.
         _ => &["*"],
     };
     if !ask.is_empty() {
@@ -140,7 +140,7 @@ fn asking(request: &ProvisionRequest<'_>, settings: &mut Map<String, Value>) {
     settings.insert("useAutoModeDuringPlan".to_owned(), false.into());
 }
 
-/// Model, mode, tools, settings and the conversation. Each is one word, so that no value is taken for a flag.
+/// Adds model, mode, tools, settings and the conversation. Each is one word, so that no value is taken for a flag.
 fn arguments(
     spec: &AgentSpec,
     request: &ProvisionRequest<'_>,
@@ -162,7 +162,7 @@ fn arguments(
         flags.push(format!("--permission-mode={mode}"));
     }
     if !config.tools.is_empty() {
-        // A pattern or a list in one of them would be left out without a word.
+        // The agent would silently ignore a pattern or a list here.
         if let Some(tool) = config.tools.iter().find(|tool| tool.is_empty() || tool.contains(['(', ',', ' '])) {
             let operation =
                 format!("restrict its tools to {tool:?}: it takes names; patterns are for permission rules");

@@ -1,7 +1,7 @@
-//! What Codex, and what runs it (`codex-acp`), is started with.
+//! Argv, environment and files of Codex, and of its ACP wrapper (`codex-acp`).
 //!
-//! A session with a home of its own has its `CODEX_HOME` there. A model configuration is written to files in it, so that the key
-//! is in no argument and in no environment, which Codex passes on to the commands that it runs.
+//! A session with a home of its own has its `CODEX_HOME` there. A model configuration is written to files in it. So the key is in no
+//! argument and not in the environment, which Codex passes on to the commands that it runs.
 
 use ipc_protocol::{AgentSandbox, AgentSessionConfig, PermissionMode};
 use serde_json::{Map, json};
@@ -10,7 +10,7 @@ use toml::{Table, Value};
 use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest};
 use crate::{AgentSpec, ModelApi, ModelConfig};
 
-/// `CODEX_HOME`, below the session's home.
+/// Directory `CODEX_HOME`, relative to the session's home.
 const CODEX_HOME: &str = ".codex";
 /// The program that has Codex ask, in the session's folder, and its script beside it.
 const ASKING: &str = "codex-asking";
@@ -18,7 +18,7 @@ const ASKING_SCRIPT: &str = "codex-asking.cjs";
 /// What the provider of a model configuration is called in `config.toml`.
 const PROVIDER: &str = "session";
 
-/// Adds to `provision`, which has the row's own argv and environment already; the session's `command` is appended later.
+/// Adds to `provision`, which already has the row's own argv and environment; the session's `command` is appended later.
 pub(super) fn provision(
     spec: &AgentSpec,
     request: &ProvisionRequest<'_>,
@@ -66,8 +66,8 @@ fn overrides(request: &ProvisionRequest<'_>, sandbox: Option<AgentSandbox>) -> V
     if let Some(level) = config.thinking.as_deref() {
         set.push(("model_reasoning_effort", crate::codex::effort(level)));
     }
-    // With a mode of the session's own the preset of that name says what is asked for. Codex asks for most when nothing is
-    // trusted and nothing is tried in its sandbox first.
+    // A mode of the session selects the preset of that name, which decides what needs permission. Codex asks most when it trusts
+    // nothing and tries nothing in its sandbox first.
     if config.mode.is_none() {
         let approval = match (allows_all(config), sandbox) {
             (true, Some(AgentSandbox::None)) => "never",
@@ -136,7 +136,7 @@ fn provider(
     let base_url = match (&model.base_url, model.provider.as_str()) {
         (Some(url), _) => url,
         (None, "openai") => {
-            // Codex's own provider, with what only that has.
+            // Codex's own provider has features that no other has.
             if let Some(key) = key {
                 file("auth.json", json!({ "OPENAI_API_KEY": key }).to_string(), provision);
             }

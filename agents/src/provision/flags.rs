@@ -1,16 +1,16 @@
-//! The flags that a row has as data.
+//! Flags that a row has as data.
 
 use ipc_protocol::PermissionMode;
 
 use super::{Provision, ProvisionError, ProvisionRequest};
 use crate::AgentSpec;
 
-/// `flag` as arguments.
+/// Splits `flag` into arguments.
 fn words(flag: &str) -> Vec<String> {
     shlex::split(flag).unwrap_or_else(|| flag.split_whitespace().map(str::to_owned).collect())
 }
 
-/// `flag` as arguments, with `placeholder` filled in; a flag without it is followed by the value. Nothing where there is no flag.
+/// Splits `flag` into arguments and fills in `placeholder`. A flag without it is followed by the value; an empty flag adds nothing.
 fn with_value(flag: &str, placeholder: &str, value: &str) -> Vec<String> {
     let words = words(flag);
     let follows = !words.is_empty() && !words.iter().any(|word| word.contains(placeholder));
@@ -18,14 +18,14 @@ fn with_value(flag: &str, placeholder: &str, value: &str) -> Vec<String> {
     filled.chain(follows.then(|| value.to_owned())).collect()
 }
 
-/// Tells the agent its working directory.
+/// Adds the flag for the working directory.
 pub(super) fn workspace(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut Provision) {
     if let Some(cwd) = &request.config.cwd {
         provision.argv.extend(with_value(&spec.workspace_flag, "{workspace}", cwd));
     }
 }
 
-/// Tells the agent to ask, or to ask nothing.
+/// Adds the flags that make the agent ask, or ask nothing.
 pub(super) fn permissions(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut Provision) {
     let config = request.config;
     let ruled = !config.permissions.rules.is_empty();
@@ -53,7 +53,7 @@ pub(super) fn permissions(spec: &AgentSpec, request: &ProvisionRequest<'_>, prov
     }
 }
 
-/// Tells the agent its model, where the row has a flag for it.
+/// Adds the model, if the row has a flag for it.
 pub(super) fn model(spec: &AgentSpec, provision: &mut Provision) {
     if spec.model_flag.is_empty() {
         return;
@@ -63,7 +63,7 @@ pub(super) fn model(spec: &AgentSpec, provision: &mut Provision) {
     }
 }
 
-/// Tells the agent the conversation to go on with, where the row has a flag for it.
+/// Adds the conversation to continue, if the row has a flag for it.
 pub(super) fn resume(spec: &AgentSpec, provision: &mut Provision) -> Result<(), ProvisionError> {
     let session = &spec.session_config;
     if session.native_session_resume == Some(true) || session.resume_flag.is_empty() {

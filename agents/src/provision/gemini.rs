@@ -1,8 +1,8 @@
-//! What Gemini CLI is started with.
+//! Argv, environment and files of Gemini CLI.
 //!
-//! In a home of the session's own it has its settings, the key of a model configuration (`.env`: in its memory, and taken out of
-//! the environment of its tools by its own redaction), and a policy that has it ask for every tool. Of shell commands that it
-//! knows to be harmless (`echo`, `ls`, …) it does not ask even then. MCP servers and modes are told by its protocol.
+//! A session's own home contains its settings, the key of a model configuration (`.env`: the key is in Gemini's memory, and Gemini's
+//! own redaction removes it from the environment of the tools), and a policy that makes Gemini ask for every tool. Even then it does
+//! not ask for shell commands that it considers harmless (`echo`, `ls`, …). MCP servers and modes go over the protocol.
 
 use ipc_protocol::PermissionMode;
 use serde_json::{Value, json};
@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest};
 use crate::{AgentSpec, ModelApi, ModelConfig};
 
-/// Its directory, below the session's home.
+/// Gemini's directory, relative to the session's home.
 const DIRECTORY: &str = ".gemini";
-/// Ends of an address that it adds itself.
+/// Versions that Gemini itself adds to an address.
 const VERSIONS: [&str; 3] = ["/v1beta", "/v1alpha", "/v1"];
 
-/// Plan mode has its own rules: there most tools are refused without a question.
+/// Policy that makes Gemini ask. Plan mode has rules of its own: it refuses most tools without asking.
 const ASK: &str = r#"[[rule]]
 toolName = "*"
 decision = "ask_user"
@@ -23,14 +23,14 @@ priority = 100
 modes = ["default", "autoEdit"]
 "#;
 
-/// Adds to `provision`, which has the row's own argv and environment already; the session's `command` is appended later.
+/// Adds to `provision`, which already has the row's own argv and environment; the session's `command` is appended later.
 pub(super) fn provision(
     spec: &AgentSpec,
     request: &ProvisionRequest<'_>,
     provision: &mut Provision,
 ) -> Result<(), ProvisionError> {
     super::made_to_ask(spec, request)?;
-    // By its protocol it takes any name, so it is told by argument.
+    // The protocol accepts any name, so the model is an argument.
     if let Some(model) = provision.model.take() {
         provision.argv.extend(["-m".to_owned(), model]);
     }
@@ -60,14 +60,14 @@ fn file(name: &str, contents: String, provision: &mut Provision) {
     provision.files.push(ProvisionFile { path: [DIRECTORY, name].iter().collect(), contents: contents.into() });
 }
 
-/// A home of a session's own is for that session: nothing is looked up or sent for it.
+/// Returns the settings for a session's own home: Gemini neither looks anything up nor reports anything.
 fn settings(request: &ProvisionRequest<'_>) -> Value {
     let mut settings = json!({
         "general": {
             "disableAutoUpdate": true,
             "disableUpdateNag": true,
             "enableAutoUpdate": false,
-            // What it takes for old or broken it deletes.
+            // Gemini deletes conversations that it considers old or broken.
             "sessionRetention": { "enabled": false },
         },
         "privacy": { "usageStatisticsEnabled": false },
@@ -83,7 +83,7 @@ fn settings(request: &ProvisionRequest<'_>) -> Value {
     settings
 }
 
-/// Where the model is, and the key to it.
+/// Sets the model's address and key.
 fn access(spec: &AgentSpec, model: &ModelConfig, provision: &mut Provision) -> Result<(), ProvisionError> {
     let cannot =
         |why: &str| Err(ProvisionError::unsupported(spec, format!("use model configuration {:?}: {why}", model.name)));

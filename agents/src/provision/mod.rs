@@ -1,11 +1,11 @@
-//! What an agent is started with: its whole argv, its environment, and the files that its home needs, from its catalog row and
-//! the session's configuration. Pure: the host writes the files and starts the program.
+//! Argv, environment and files of an agent, from its catalog row and the session's configuration. Pure: the host writes the files and
+//! starts the program.
 //!
 //! `protocol_config.config` of a row names the *family* whose configuration files its agent reads. A family's function gets the
-//! [`Provision`] with the row's own argv and environment and the endpoint that the session names, and adds everything that the
-//! agent takes by argument, environment or file: model, mode, thinking, resume, keys, MCP servers. A row without a family is
-//! all data: its model flag and its resume flag are applied here, and the rest is its adapter's. The workspace flag and the
-//! permission flags are applied here for every row.
+//! [`Provision`] with the row's own argv and environment and the endpoint that the session names. It adds everything that the agent
+//! takes by argument, environment or file: model, mode, thinking, resume, keys, MCP servers. A row without a family is data only: its
+//! model flag and its resume flag are applied here, and the adapter does the rest. The workspace flag and the permission flags are
+//! applied here for every row.
 
 mod claude;
 mod codex;
@@ -22,56 +22,56 @@ use ipc_protocol::{AgentSandbox, AgentSessionConfig, Endpoint, EnvVars, NativeRe
 pub use self::sandbox::{default_sandbox, sandbox_program, settings_file};
 use crate::{AgentSpec, ModelConfig, Secret};
 
-/// What a provision is made from.
+/// Input of a provision.
 #[derive(Clone, Copy, Debug)]
 pub struct ProvisionRequest<'a> {
-    /// The session: its profile applied, `cwd` filled in.
+    /// Configuration of the session, with its profile applied and `cwd` filled in.
     pub config: &'a AgentSessionConfig,
-    /// The model configuration it names.
+    /// Model configuration that the session names.
     pub model: Option<&'a ModelConfig>,
-    /// The session's own home directory, if it has one: absolute, it exists, and it is nobody else's.
+    /// The session's own home directory, if it has one: an absolute path that exists and that no other session uses.
     pub home: Option<&'a Path>,
-    /// The home directory of the base environment.
+    /// Home directory of the base environment.
     pub shared_home: Option<&'a Path>,
     /// The text of [`settings_file`], where the agent has the shared home and there is one.
     pub user_settings: Option<&'a str>,
     /// Where [`Provision::programs`] are, or would be: absolute, and nobody else's. Needed where [`needs_folder`] says so.
     pub folder: Option<&'a Path>,
-    /// The conversation to go on with.
+    /// Conversation to continue.
     pub resume: Option<&'a NativeResume>,
-    /// A fresh UUID, for agents that let the caller name a new conversation.
+    /// Fresh UUID, for agents that let the caller name a new conversation.
     pub fresh_id: &'a str,
-    /// A fresh secret, for agents whose server wants one.
+    /// Fresh secret, for agents whose server needs one.
     pub fresh_secret: &'a Secret,
 }
 
-/// A file that is written before the agent starts: mode 0600, its directories 0700.
+/// File that is written before the agent starts: mode 0600, its directories 0700.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProvisionFile {
-    /// Relative to the session's own home, or to its folder.
+    /// Path relative to the session's own home, or to its folder.
     pub path: PathBuf,
-    /// May hold keys.
+    /// Contents, which may hold keys.
     pub contents: Secret,
 }
 
-/// What an agent is started with.
+/// Everything that an agent is started with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Provision {
     /// Program and arguments.
     pub argv: Vec<String>,
-    /// Environment, above the manager's base and beneath the session's own. May hold keys.
+    /// Environment, which overrides the manager's base and is overridden by the session's own. May hold keys.
     pub env: EnvVars,
-    /// What its home needs.
+    /// Files for the agent's home.
     pub files: Vec<ProvisionFile>,
-    /// Programs of ours that it runs: mode 0700, relative to the session's folder, which goes when the session ends.
+    /// Programs of ours that the agent runs: mode 0700, relative to the session's folder, which is removed when the session ends.
     pub programs: Vec<ProvisionFile>,
     /// The agent's server, if it speaks HTTP.
     pub endpoint: Option<Endpoint>,
-    /// Where it starts; `None` for the session's working directory.
+    /// Directory that the agent starts in; `None` for the session's working directory.
     pub cwd: Option<String>,
-    /// The model that the adapter is told. Taken out where an argument or a file has it and the protocol must not set it again.
+    /// Model for the adapter. Removed if an argument or a file has it and the protocol must not set it again.
     pub model: Option<String>,
-    /// The conversation that the adapter is told. Taken out where an argument has it and the protocol must not load it again.
+    /// Conversation for the adapter. Removed if an argument has it and the protocol must not load it again.
     pub resume: Option<NativeResume>,
     /// The sandbox of the agent's own that the adapter asks for. `None` where a file or an argument says it.
     pub agent_sandbox: Option<AgentSandbox>,
@@ -79,52 +79,52 @@ pub struct Provision {
     pub sandbox: Option<String>,
 }
 
-/// Why an agent cannot be started so.
+/// Reason why an agent cannot be started as configured.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ProvisionError {
     /// The agent cannot do what the session asks for.
     #[error("agent {agent:?} cannot {operation}")]
     Unsupported {
-        /// Its catalog id.
+        /// Catalog id of the agent.
         agent: String,
-        /// What was asked.
+        /// Operation that the session asks for.
         operation: String,
     },
-    /// The row leaves the program open and the session did not say.
+    /// The row leaves the program open, and the session names none.
     #[error("agent {agent:?} runs the program that the session's command names, and it names none")]
     NoCommand {
-        /// The row.
+        /// Catalog id of the row.
         agent: String,
     },
-    /// What is asked for is written to files, and the session has no home of its own to write them to.
+    /// The session asks for something that is written to files, and has no home of its own for them.
     #[error("agent {agent:?} takes {what} from a file in its home: give the session a home of its own")]
     NeedsHome {
-        /// Its catalog id.
+        /// Catalog id of the agent.
         agent: String,
-        /// What was asked.
+        /// Thing that the session asks for.
         what: &'static str,
     },
 }
 
 impl ProvisionError {
-    /// The agent of `spec` cannot `operation` (the end of "agent … cannot").
+    /// Makes the error for an agent of `spec` that cannot `operation` (the end of "agent … cannot").
     pub fn unsupported(spec: &AgentSpec, operation: impl Into<String>) -> Self {
         Self::Unsupported { agent: spec.id.clone(), operation: operation.into() }
     }
 }
 
 impl ProvisionRequest<'_> {
-    /// The model to use: the session's, else the model configuration's.
+    /// Returns the model to use: the session's, else the model configuration's.
     pub fn model_name(&self) -> Option<&str> {
         self.config.model.as_deref().or_else(|| self.model?.model.as_deref())
     }
 }
 
-/// Refuses what a session's policy would only seem to hold: an agent that is made to ask by a file, without a home for it. In mode
-/// `ask`, where nothing is ruled out, what the agent does by its own rules and the user's stays between these two.
+/// Refuses a policy that the session could not enforce: an agent that asks because of a file, without a home for that file. Mode
+/// `ask` without rules is accepted: the agent's own rules and the user's decide then.
 ///
 /// # Errors
-/// [`ProvisionError::NeedsHome`] where there are rules, or the mode is to refuse.
+/// [`ProvisionError::NeedsHome`] if there are rules, or the mode refuses.
 fn made_to_ask(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<(), ProvisionError> {
     let config = request.config;
     let refuses = matches!(config.permission_mode, PermissionMode::Deny | PermissionMode::ReadOnly);
@@ -134,7 +134,7 @@ fn made_to_ask(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<(), P
     Ok(())
 }
 
-/// Whether what the agent of `spec` is started with has programs.
+/// Returns whether the provision of `spec` contains programs.
 pub fn needs_folder(spec: &AgentSpec) -> bool {
     match spec.family() {
         Some("opencode") => spec.protocol != "acp",
@@ -143,10 +143,10 @@ pub fn needs_folder(spec: &AgentSpec) -> bool {
     }
 }
 
-/// What the agent of `spec` is started with.
+/// Makes the provision of the agent of `spec`.
 ///
 /// # Errors
-/// [`ProvisionError`] says what cannot be had.
+/// [`ProvisionError`] names the part that the agent or the session lacks.
 pub fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Provision, ProvisionError> {
     let Some(model) = spec.default_model().filter(|_| request.model_name().is_none()) else {
         return provisioned(spec, request);
@@ -155,7 +155,7 @@ pub fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Pro
     provisioned(spec, &ProvisionRequest { config: &config, ..*request })
 }
 
-/// Refuses what the row says that its agent cannot.
+/// Refuses features that the row denies for its agent.
 fn within_row(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<(), ProvisionError> {
     let refused = |what: &str, field: &str| {
         let operation = format!("{what}: its row in the catalog says so (`{field}`)");
@@ -197,11 +197,11 @@ fn provisioned(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Provi
         _ => data_only(spec, request, &mut provision)?,
     }
     if !spec.cmd.is_empty() {
-        // What the session adds comes last: it is the user's word.
+        // The session's words come last, so that they override the row's.
         provision.argv.extend(request.config.command.iter().cloned());
     }
     if provision.endpoint.as_ref().is_some_and(|endpoint| endpoint.url.is_some()) {
-        // It runs already.
+        // The server already runs.
         provision.argv.clear();
     } else if provision.argv.first().is_none_or(String::is_empty) {
         return Err(ProvisionError::NoCommand { agent: spec.id.clone() });
@@ -209,7 +209,7 @@ fn provisioned(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Provi
     Ok(provision)
 }
 
-/// A row without a family.
+/// Completes the provision of a row without a family.
 fn data_only(
     spec: &AgentSpec,
     request: &ProvisionRequest<'_>,
@@ -226,10 +226,10 @@ fn data_only(
     flags::resume(spec, provision)
 }
 
-/// What stands for the session's model configuration in a row's environment.
+/// Placeholders for the session's model configuration in a row's environment.
 const MODEL: [&str; 4] = ["{key}", "{base_url}", "{model}", "{provider}"];
 
-/// The row's environment, filled in.
+/// Returns the row's environment with its placeholders filled in.
 fn environment(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> EnvVars {
     let mut env = EnvVars::default();
     if request.model.is_none() {
@@ -241,7 +241,7 @@ fn environment(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> EnvVars {
     env
 }
 
-/// A value with its placeholders filled in; `None` where there is nothing to fill one in with.
+/// Returns a value with its placeholders filled in, or `None` if a placeholder has no value.
 fn fill(value: &str, spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Option<String> {
     if let Some(name) = caller_variable(value) {
         return spec.inherited.0.get(name).cloned();
@@ -259,12 +259,12 @@ fn fill(value: &str, spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Option
     Some(filled)
 }
 
-/// `NAME` of a value `${NAME}`.
+/// Returns `NAME` of a value `${NAME}`.
 pub(crate) fn caller_variable(value: &str) -> Option<&str> {
     value.strip_prefix("${")?.strip_suffix('}')
 }
 
-/// Where the row starts its agent, if not in the session's working directory.
+/// Returns the directory that the row starts its agent in, if it is not the session's working directory.
 fn working_dir(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Option<String> {
     if spec.working_dir.is_empty() || spec.working_dir == "{workspace}" {
         return None;
@@ -274,7 +274,7 @@ fn working_dir(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Option<Strin
     Some(spec.working_dir.replace("{workspace}", workspace).replace("{home}", &home.unwrap_or_default()))
 }
 
-/// The running server that the session names. `http://user:password@127.0.0.1:4096`: the password may be left out.
+/// Parses the address of the running server that the session names: `http://user:password@127.0.0.1:4096`, with an optional password.
 fn endpoint(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Option<Endpoint>, ProvisionError> {
     let Some(url) = &request.config.endpoint else { return Ok(None) };
     if !spec.is_server() {

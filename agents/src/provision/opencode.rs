@@ -1,7 +1,7 @@
-//! What OpenCode, as a server and as `opencode acp`, is started with.
+//! Argv, environment and files of OpenCode, as a server and as `opencode acp`.
 //!
-//! What is no secret goes by `OPENCODE_CONFIG_CONTENT`: it stands above the files of the user and of the project, so a project
-//! cannot make the agent ask for less. Keys go to `opencode.json` in the session's own home, where no tool has them in its
+//! Settings without secrets are in `OPENCODE_CONFIG_CONTENT`, which overrides the files of the user and of the project: so a project
+//! cannot make the agent ask less. Keys are in `opencode.json` in the session's own home, so that no tool has them in its
 //! environment.
 
 use ipc_protocol::{Endpoint, McpServer, McpTransport};
@@ -10,17 +10,17 @@ use serde_json::{Map, Value, json};
 use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest};
 use crate::{AgentSpec, ModelApi, ModelConfig};
 
-/// The folder of its configuration, below the session's home.
+/// Configuration directory, relative to the session's home.
 const CONFIG: &str = ".config/opencode";
-/// The variable of its server's password, and the name that goes with it.
+/// Variable with the server's password; `USER` is the user name for it.
 const PASSWORD: &str = "OPENCODE_SERVER_PASSWORD";
 const USER: &str = "opencode";
 
-/// The shell that its tools are run with, whichever the user has: without the server's password, since who has that can allow itself anything. OpenCode
-/// tells shells apart by their names. (A plugin could take the password away too. But where there is one the agent first installs
-/// its library for plugins, in the user's own home and from the network.)
+/// Name of the shell that runs the tools, whatever shell the user has. It removes the server's password from the environment, since a
+/// holder of the password can allow itself anything. OpenCode identifies shells by their names. (A plugin could remove the password
+/// too, but with a plugin the agent first installs its plugin library, in the user's own home and from the network.)
 ///
-/// It is no containment: whoever runs as the same user can read the password in `/proc/PID/environ` of the server.
+/// This is no containment: any process of the same user can read the password in `/proc/PID/environ` of the server.
 const SHELL: &str = "bash";
 const SHELL_SCRIPT: &str = "\
 #!/bin/sh
@@ -29,7 +29,7 @@ command -v bash >/dev/null || exec sh \"$@\"
 exec bash \"$@\"
 ";
 
-/// Adds to `provision`, which has the row's own argv and environment already; the session's `command` is appended later.
+/// Adds to `provision`, which already has the row's own argv and environment; the session's `command` is appended later.
 pub(super) fn provision(
     spec: &AgentSpec,
     request: &ProvisionRequest<'_>,
@@ -41,7 +41,7 @@ pub(super) fn provision(
         return Ok(());
     }
     let speaks_acp = spec.protocol == "acp";
-    // Of a server's, the session's own rules say it.
+    // For a server the session's own rules restrict the tools.
     let tools = if speaks_acp { &*request.config.tools } else { &[] };
     let mode = request.config.mode.as_deref();
     if !tools.is_empty() && mode.is_some_and(|mode| !matches!(mode, "plan" | "build")) {
@@ -59,7 +59,7 @@ pub(super) fn provision(
     if let Some(model) = &model {
         open.insert("model".into(), json!(model));
     }
-    // Over ACP the protocol has a place for MCP servers, and would set the model again.
+    // The ACP protocol has a field for MCP servers, and would set the model again.
     provision.model = model.filter(|_| !speaks_acp);
     if !speaks_acp && !request.config.mcp_servers.is_empty() {
         let servers = &request.config.mcp_servers;
@@ -83,7 +83,7 @@ pub(super) fn provision(
     Ok(())
 }
 
-/// A server of the session's own, and the shell that keeps its password.
+/// Adds a server of the session's own, and the shell that hides its password.
 fn server(
     spec: &AgentSpec,
     request: &ProvisionRequest<'_>,
@@ -104,7 +104,7 @@ fn server(
     Ok(())
 }
 
-/// A server that runs already: what its configuration says cannot be changed for one session.
+/// Fills in a server that already runs, and refuses settings that its configuration would have to contain.
 fn running(spec: &AgentSpec, request: &ProvisionRequest<'_>, endpoint: &mut Endpoint) -> Result<(), ProvisionError> {
     let config = request.config;
     let refused = [
@@ -124,7 +124,7 @@ fn running(spec: &AgentSpec, request: &ProvisionRequest<'_>, endpoint: &mut Endp
     Ok(())
 }
 
-/// The model as the agent names it: with its provider.
+/// Returns the model in the agent's form: with its provider.
 fn model_name(request: &ProvisionRequest<'_>) -> Option<String> {
     let name = request.model_name()?;
     Some(match request.model {
@@ -135,7 +135,7 @@ fn model_name(request: &ProvisionRequest<'_>) -> Option<String> {
     })
 }
 
-/// What the agent calls a provider.
+/// Returns the agent's name for a provider.
 fn provider_id(model: &ModelConfig) -> &str {
     match model.provider.as_str() {
         "gemini" => "google",
@@ -143,17 +143,17 @@ fn provider_id(model: &ModelConfig) -> &str {
     }
 }
 
-/// What is no secret. Of the tools only those in `tools` are left, where any are named: the model is not told of others.
+/// Returns the configuration without secrets. If `tools` names any, the model sees only those.
 fn open_config(request: &ProvisionRequest<'_>, tools: &[String]) -> Map<String, Value> {
-    // In its order: the last rule that matches decides, and `*` comes first.
+    // The order matters: the last rule that matches decides, and `*` comes first.
     let mut ask = json!({
         "*": "ask", "bash": "ask", "doom_loop": "ask", "edit": "ask", "external_directory": "ask", "glob": "ask",
         "grep": "ask", "list": "ask", "lsp": "ask", "read": "ask", "skill": "ask", "task": "ask", "webfetch": "ask",
         "websearch": "ask",
-        // They touch nothing: the one is the plan that is told, the other asks by itself.
+        // Both touch nothing: `todowrite` is the plan, which events show, and `question` asks by itself.
         "question": "allow", "todowrite": "allow",
     });
-    // Those rules stand above the ones of the agent's own modes: what these forbid is forbidden again.
+    // The rules above override those of the agent's own modes, so denials of the modes are repeated here.
     let mut modes = json!({
         "plan": { "permission": {
             "edit": { "*": "deny", ".opencode/plans/*.md": "ask" },
@@ -166,7 +166,7 @@ fn open_config(request: &ProvisionRequest<'_>, tools: &[String]) -> Map<String, 
         } },
     });
     if !tools.is_empty() {
-        // In its place: the first.
+        // The replacement keeps its place as the first rule.
         ask["*"] = json!("deny");
         restrict(&mut ask, tools);
         for mode in ["plan", "general", "explore"] {
@@ -189,23 +189,23 @@ fn open_config(request: &ProvisionRequest<'_>, tools: &[String]) -> Map<String, 
     config
 }
 
-/// The permission that a tool needs: those that change files have one together.
+/// Returns the permission that a tool needs. Tools that change files share one.
 fn permission(tool: &str) -> &str {
     if matches!(tool, "write" | "apply_patch" | "patch" | "multiedit") { "edit" } else { tool }
 }
 
-/// Takes from `rules` those of other tools than `tools`.
+/// Removes the rules of all tools but `tools`.
 fn restrict(rules: &mut Value, tools: &[String]) {
     let Some(rules) = rules.as_object_mut() else { return };
     rules.retain(|name, rule| {
-        // These are no tools: they are asked for beside one.
+        // These are no tools: the agent asks for them in addition to a tool.
         matches!(name.as_str(), "external_directory" | "doom_loop")
             || *rule == "deny"
             || tools.iter().any(|tool| permission(tool) == name)
     });
 }
 
-/// The provider of a model configuration: the only one of the session.
+/// Adds the provider of a model configuration, the only provider of the session.
 fn provider(
     request: &ProvisionRequest<'_>,
     model: &ModelConfig,
@@ -227,11 +227,11 @@ fn provider(
         options.insert("apiKey".into(), json!(key.expose()));
     }
     let mut models = Map::new();
-    // A session that begins with a model of its own can be changed to the configuration's.
+    // A session that starts with another model can switch to the configuration's.
     for name in model_name(request).into_iter().chain(model.model.clone()) {
         let name = name.strip_prefix(&format!("{id}/")).unwrap_or(&name).to_owned();
-        // Of a model at an address of one's own the agent knows nothing; it would keep pictures from it. Whether it has levels
-        // of thinking is for the session to say: a model that has none may refuse to be asked about them.
+        // The agent knows nothing about a model at a custom address, and would withhold pictures from it. The session says whether the
+        // model has thinking levels: a model without them may refuse a request that names one.
         let known = if model.base_url.is_some() {
             json!({
                 "name": name, "reasoning": request.config.thinking.is_some(), "attachment": true, "tool_call": true,
@@ -244,7 +244,7 @@ fn provider(
     }
     open.insert("enabled_providers".into(), json!([id]));
     if let Some(name) = model_name(request) {
-        // For titles: else one of a provider that has no key.
+        // Titles would otherwise use a model of a provider without a key.
         open.insert("small_model".into(), json!(name));
     }
     let provider = json!({ id: { "npm": npm, "name": model.provider, "options": options, "models": models } });
@@ -274,7 +274,7 @@ fn mcp(servers: &[McpServer]) -> Value {
     Value::from(servers.iter().map(one).collect::<Map<_, _>>())
 }
 
-/// A home of the session's own: nothing is fetched for it.
+/// Sets up a home of the session's own: nothing is downloaded for it.
 fn own_home(home: &str, keys: Map<String, Value>, provision: &mut Provision) {
     let mut env = |name: &str, value: String| provision.env.0.insert(name.into(), value);
     for (name, folder) in [
@@ -292,8 +292,8 @@ fn own_home(home: &str, keys: Map<String, Value>, provision: &mut Provision) {
         provision.files.push(ProvisionFile { path: format!("{CONFIG}/{path}").into(), contents: contents.into() });
     };
     file("opencode.json", Value::from(keys).to_string());
-    // It would install its library for plugins here, 90 MB from the network before the first prompt. It takes this for
-    // done.
+    // Otherwise the agent would install its plugin library here: 90 MB from the network before the first prompt. It takes these files
+    // as a finished installation.
     file("node_modules/.keep", String::new());
     let lock = json!({ "packages": { "": { "dependencies": { "@opencode-ai/plugin": "*" } } } });
     file("package-lock.json", lock.to_string());

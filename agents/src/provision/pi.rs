@@ -1,7 +1,7 @@
-//! What Pi is started with.
+//! Argv, environment and files of Pi.
 //!
-//! A session with a home of its own has Pi's directory there: a model configuration with its key, the extension that asks for
-//! permission, and the system prompt are files in it.
+//! A session with a home of its own has Pi's directory there. It contains a model configuration with its key, the extension that asks
+//! for permission, and the system prompt.
 
 use std::path::Path;
 
@@ -11,18 +11,18 @@ use serde_json::{Value, json};
 use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest};
 use crate::{AgentSpec, ModelApi, ModelConfig};
 
-/// Pi's directory, below the session's home.
+/// Pi's directory, relative to the session's home.
 const AGENT_DIR: &str = ".pi/agent";
-/// Beside it, so that Pi does not find it by itself too.
+/// Extension outside [`AGENT_DIR`], so that Pi does not also load it by itself.
 const EXTENSION: &str = ".pi/permissions.js";
 const SYSTEM_PROMPT: &str = ".pi/system-prompt.md";
-/// What the provider of a model configuration with an address is called in `models.json`.
+/// Name in `models.json` of a model configuration's provider that has an address.
 const PROVIDER: &str = "session";
-/// Providers that Pi knows by these names, with the API that they speak.
+/// Providers that Pi knows by these names, with their APIs.
 const KNOWN: [(&str, ModelApi); 3] =
     [("anthropic", ModelApi::AnthropicMessages), ("openai", ModelApi::OpenaiResponses), ("google", ModelApi::Gemini)];
 
-/// Adds to `provision`, which has the row's own argv and environment already; the session's `command` is appended later.
+/// Adds to `provision`, which already has the row's own argv and environment; the session's `command` is appended later.
 pub(super) fn provision(
     spec: &AgentSpec,
     request: &ProvisionRequest<'_>,
@@ -30,7 +30,7 @@ pub(super) fn provision(
 ) -> Result<(), ProvisionError> {
     let config = request.config;
     let needs_home = |what| ProvisionError::NeedsHome { agent: spec.id.clone(), what };
-    // Nothing is looked up or sent but what the model is asked.
+    // Pi connects to nothing but the model.
     for (name, value) in [("PI_OFFLINE", "1"), ("PI_SKIP_VERSION_CHECK", "1"), ("PI_TELEMETRY", "0")] {
         provision.env.0.entry(name.to_owned()).or_insert_with(|| value.to_owned());
     }
@@ -67,14 +67,14 @@ pub(super) fn provision(
     conversation(spec, request, provision)
 }
 
-/// Which conversation it goes on with. A copy of the most recent one is made by the adapter.
+/// Adds the conversation to continue. The adapter copies the most recent one.
 fn conversation(
     spec: &AgentSpec,
     request: &ProvisionRequest<'_>,
     provision: &mut Provision,
 ) -> Result<(), ProvisionError> {
     match request.resume {
-        // It would begin a new one without a word.
+        // Pi would silently start a new conversation.
         Some(_) if request.config.ephemeral => {
             return Err(ProvisionError::unsupported(spec, "keep nothing of a conversation that it goes on with"));
         }
@@ -101,7 +101,7 @@ fn file(path: &str, contents: String, provision: &mut Provision) {
     provision.files.push(ProvisionFile { path: path.into(), contents: contents.into() });
 }
 
-/// Writes a model configuration and returns what its provider is called.
+/// Writes a model configuration and returns the name of its provider.
 fn provider<'a>(
     spec: &AgentSpec,
     request: &ProvisionRequest<'_>,
@@ -133,7 +133,7 @@ fn provider<'a>(
         ModelApi::Gemini => ("google-generative-ai", base_url.as_str()),
     };
     let thinks = request.config.thinking.as_deref().is_some_and(|level| level != "off");
-    // A session that begins with a model of its own can be changed to the configuration's.
+    // A session that starts with another model can switch to the configuration's.
     let names = [Some(name), model.model.as_deref().filter(|configured| *configured != name)];
     let models = names.into_iter().flatten();
     let models: Vec<Value> =
@@ -141,7 +141,7 @@ fn provider<'a>(
     let provider = json!({
         "baseUrl": base_url,
         "api": api,
-        // Without one its models are not offered.
+        // Pi does not offer the models of a provider without a key.
         "apiKey": key.unwrap_or_else(|| "none".to_owned()),
         "models": models,
     });
@@ -150,7 +150,7 @@ fn provider<'a>(
     Ok(PROVIDER)
 }
 
-/// A key as Pi takes it as it stands: `$` begins a variable's name otherwise, and `!` a command.
+/// Escapes a key for Pi: a leading `!` would start a command, and `$` the name of a variable.
 fn literal(key: &str) -> String {
     let escaped = key.replace('$', "$$");
     match escaped.strip_prefix('!') {

@@ -1,4 +1,4 @@
-//! An agent as its adapter sees it: it answers what it has to, and then says what it is given to say.
+//! Agent as seen by its adapter: gives the required answers, and then the given output.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,16 @@ use ipc_protocol::AgentSessionConfig;
 use super::protocols::Protocol;
 use crate::error::{Error, Result};
 
-/// An adapter whose turn runs.
+/// Adapter with a running turn.
 pub(super) struct Agent {
     adapter: Box<dyn Adapter>,
-    /// The stream of events, of an agent that speaks HTTP.
+    /// Request of the event stream, for an agent that speaks HTTP.
     stream: Option<u64>,
     actions: Vec<Action>,
 }
 
 impl Agent {
-    /// Starts it and gives it a prompt.
+    /// Starts the adapter and sends it a prompt.
     ///
     /// # Errors
     /// When the adapter does not get ready.
@@ -46,7 +46,7 @@ impl Agent {
         Ok(agent)
     }
 
-    /// What the adapter makes of what the agent says.
+    /// Passes output of the agent to the adapter. Returns the adapter's actions.
     pub(super) fn says(&mut self, bytes: &[u8]) -> &[Action] {
         self.actions.clear();
         match self.stream {
@@ -56,7 +56,7 @@ impl Agent {
         &self.actions
     }
 
-    /// Answers everything that the adapter asks. Says whether it is ready now.
+    /// Answers all requests of the adapter. Returns true if it became ready.
     fn answer(&mut self, protocol: &Protocol) -> bool {
         let mut ready = false;
         while !self.actions.is_empty() {

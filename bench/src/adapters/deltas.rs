@@ -1,22 +1,23 @@
-//! The agent's lines: a recorded one again and again, each with another piece of text.
+//! Lines of the agent: a recorded one many times, each with another piece of text.
 
 use super::protocols::PIECE;
 
-/// What a model says, more or less: prose, code, and what has to be escaped in JSON.
+/// Typical output of a model: prose, code, and characters that JSON must escape.
 const ANSWER: &str = "The test fails because `parse_header` reads past the end of the buffer when the last line has no newline.\n\n\
     I changed the loop so that it stops at the end:\n\n```rust\nfn parse_header(bytes: &[u8]) -> Option<&str> {\n    \
     let end = bytes.iter().position(|byte| *byte == b'\\n').unwrap_or(bytes.len());\n    \
     std::str::from_utf8(&bytes[..end]).ok()\n}\n```\n\n- the old behaviour is kept for `\"quoted\"` values\n\
     - what is no UTF-8 (a naïve café’s menu, say) is refused\n\nAll 42 tests pass now. Shall I go on with the other parsers?\n";
 
-/// Lines, and the text that is in them.
+/// Lines, and the text in them.
 pub(super) struct Deltas {
     bytes: Vec<u8>,
     text: String,
 }
 
 impl Deltas {
-    /// `count` times the recorded line, with [`PIECE`] replaced by one to eight characters of an answer, as models send them.
+    /// Repeats the recorded line `count` times, with [`PIECE`] replaced by one to eight characters of an answer, as
+    /// models send them.
     pub(super) fn new(recorded: &str, count: usize) -> Self {
         let (before, after) = recorded.split_once(PIECE).unwrap_or((recorded, ""));
         let (mut bytes, mut text) = (Vec::new(), String::new());

@@ -1,5 +1,6 @@
-//! What an adapter makes of a stream of text: pieces of text per second on one core, beside what a JSON parser alone and a scan
-//! for newlines alone make of the same bytes. A second is one of the processor's, so that others on the machine do not count.
+//! Speed of adapters on a stream of text: pieces of text per second on one core, beside a JSON parser alone and a
+//! newline scan alone on the same bytes. Seconds are processor time, so that other load on the machine does not
+//! count.
 
 mod agent;
 mod deltas;
@@ -26,18 +27,18 @@ use crate::{
     stats::median,
 };
 
-/// Alternations; every figure is the median of them.
+/// Number of alternations; every figure is their median.
 const ROUNDS: u32 = 7;
-/// Pieces in one pass. Their bytes, some MiB, are made before.
+/// Pieces in one pass. Their bytes, some MiB, are made beforehand.
 const PIECES: usize = 20_000;
 /// Passes of one measurement.
 const PASSES: u32 = 15;
-/// Bytes given to the adapter at once: what a pipe holds.
+/// Bytes given to the adapter at once: the capacity of a pipe.
 const CHUNK: usize = 64 * 1024;
 /// Pieces per second that an adapter has to reach.
 const PER_SECOND: f64 = 1e6;
 
-/// Pieces per second, of each way to read them.
+/// Pieces per second for each way of reading them.
 #[derive(Debug, Default)]
 struct Samples {
     scan: Vec<f64>,
@@ -45,7 +46,7 @@ struct Samples {
     adapter: Vec<f64>,
 }
 
-/// One protocol, with what is measured of it.
+/// Protocol, with its measurements.
 struct Measured {
     protocol: &'static Protocol,
     deltas: Deltas,
@@ -53,10 +54,10 @@ struct Measured {
     samples: Samples,
 }
 
-/// Measures everything and prints it.
+/// Measures everything and prints the result.
 ///
 /// # Errors
-/// When an adapter does not give out the text that it was given.
+/// When an adapter does not emit the text that it was given.
 pub(crate) fn run(as_json: bool, check: bool) -> Result<ExitCode> {
     let measured = affinity::on_one_cpu(measure)??;
     let bars: Vec<_> = measured.iter().filter(|one| one.protocol.has_bar).flat_map(Measured::bars).collect();
@@ -93,7 +94,8 @@ fn measure() -> Result<Vec<Measured>> {
 }
 
 impl Measured {
-    /// Brings the adapter to where its agent answers, and checks that it tells every piece of text as it stands.
+    /// Brings the adapter to the point where its agent answers, and checks that it emits every piece of text
+    /// unchanged.
     fn new(protocol: &'static Protocol) -> Result<Self> {
         let deltas = Deltas::new(protocol.delta, PIECES);
         let mut agent = Agent::start(protocol)?;
@@ -152,7 +154,7 @@ impl Measured {
         self.deltas.bytes().len() / PIECES
     }
 
-    /// The bars, and whether they are reached.
+    /// Returns the bars, and the verdict on each.
     fn bars(&self) -> [(String, bool); 2] {
         let [_, parse, adapter] = self.medians();
         let word = |reached| if reached { "ok" } else { "NOT REACHED" };
@@ -166,7 +168,7 @@ impl Measured {
     }
 }
 
-/// How many a second, over [`PASSES`] passes of [`PIECES`] each.
+/// Measures pieces a second over [`PASSES`] passes of [`PIECES`] each.
 fn per_second(mut pass: impl FnMut() -> Result<usize>) -> Result<f64> {
     let begin = processor_time()?;
     let mut count = 0;
@@ -177,7 +179,7 @@ fn per_second(mut pass: impl FnMut() -> Result<usize>) -> Result<f64> {
     Ok(count as f64 / took.as_secs_f64())
 }
 
-/// How long this thread has run.
+/// Reads the processor time of this thread.
 fn processor_time() -> Result<Duration> {
     let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_err(Error::system("reading this thread's clock"))?;
     Ok(time.into())

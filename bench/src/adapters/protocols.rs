@@ -1,41 +1,41 @@
-//! The protocols: a recorded line of each, and how its agent answers until it is asked something.
+//! Protocols: a recorded line of each, and the answers of its agent until it gets a prompt.
 
 use agents::Make;
 use serde_json::{Value, json};
 
-/// Stands for the piece of text in a recorded line, quotes included.
+/// Placeholder for the piece of text in a recorded line, quotes included.
 pub(super) const PIECE: &str = "\"PIECE\"";
 
-/// The conversation's id in the recorded lines of the agents that name it.
+/// Conversation id in the recorded lines of the agents that name it.
 const THREAD: &str = "01a1fa29-7cb0-7031-883e-31b9360a0d6f";
 const SESSION: &str = "ses_e05ccdcdaffe9vJ7cOptwz7RKg";
 
-/// One protocol.
+/// Protocol and recorded data of its agent.
 #[derive(Debug)]
 pub(super) struct Protocol {
     pub(super) name: &'static str,
     pub(super) make: Make,
-    /// A line as the real agent wrote it, but for the text.
+    /// Line as the real agent wrote it, except for the text.
     pub(super) delta: &'static str,
-    /// What the agent says first.
+    /// First output of the agent.
     pub(super) greeting: &'static str,
-    /// What the agent answers to a line of the adapter's, so that it begins and takes a prompt.
+    /// Agent's answer to a line of the adapter, so that it starts and accepts a prompt.
     pub(super) answer: fn(&Value) -> Option<Value>,
-    /// Lines that the agent says before it answers a prompt.
+    /// Lines that the agent writes before it answers a prompt.
     pub(super) opening: &'static [&'static str],
-    /// Whether it has to be as fast as promised: all that speak by lines of JSON.
+    /// True if it must reach the promised speed: every protocol of JSON lines.
     pub(super) has_bar: bool,
 }
 
 impl Protocol {
-    /// What a parser would be given of a line; `None` if that holds nothing.
+    /// Returns the JSON of a line; `None` if there is none.
     pub(super) fn json<'a>(&self, line: &'a [u8]) -> Option<&'a [u8]> {
         let line = line.strip_prefix(b"data: ").unwrap_or(line);
         (!line.is_empty()).then_some(line)
     }
 }
 
-/// All of them. OpenCode's are server-sent events, with a blank line after each.
+/// All protocols. OpenCode sends server-sent events, with a blank line after each.
 pub(super) const ALL: [Protocol; 5] = [
     Protocol {
         name: "claude-code",

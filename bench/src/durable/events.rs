@@ -1,4 +1,4 @@
-//! Sessions that speak: from their proxies to subscribers, who see only what is committed.
+//! Sessions that write: from their proxies to subscribers, which receive only committed events.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -13,20 +13,20 @@ use crate::{
     text::{self, Texts},
 };
 
-/// Sessions of the crowd.
+/// Number of sessions in the crowd.
 const CROWD: u32 = 64;
-/// Events of each of them at full speed.
+/// Events of each session at full speed.
 const FLOOD: u64 = 8_000;
-/// Lines that each of them writes at once when it is paced, and how often: 35 k events a second altogether.
+/// Lines that each session writes at once when paced, and the interval in ms: 35 k events a second altogether.
 const PACE: (u64, u64) = (11, 20);
-/// Events of each of them then: some 9 s.
+/// Events of each session when paced: some 9 s.
 const PACED: u64 = 5_000;
 /// Events of the busy session.
 const BUSY: u64 = 6_000_000;
-/// Its first events, which are not counted.
+/// First events of the busy session, which are not counted.
 const WARM_UP: u64 = 100_000;
 
-/// The crowd: as fast as it goes, and paced, where the time from append to subscriber means something.
+/// Measures the crowd at full speed, and paced, where the time from append to subscriber is meaningful.
 ///
 /// # Errors
 /// When an event is lost.
@@ -49,7 +49,7 @@ pub(super) async fn crowd(host: &Host) -> Result<Figures> {
     Ok(figures.map(|(name, figure)| (name.to_owned(), figure)).into())
 }
 
-/// Events a second of all sessions together, and the times from append to subscriber in ms, sorted.
+/// Returns events a second of all sessions together, and the times from append to subscriber in ms, sorted.
 async fn together(
     host: &Host,
     config: impl Fn() -> Result<AgentSessionConfig>,
@@ -77,8 +77,8 @@ async fn together(
     Ok((rate, times))
 }
 
-/// Asks for `count` events and takes them. Says how long each took from its append. An envelope has whole milliseconds, so
-/// these are up to one too long.
+/// Requests `count` events and receives them. Returns the time of each from its append. An envelope's time is in
+/// whole milliseconds, so these are up to 1 ms too long.
 async fn speak(session: SessionHandle, texts: Texts, count: u64) -> Result<Vec<f64>> {
     let mut subscription = session.subscribe();
     let mut times = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
@@ -91,7 +91,7 @@ async fn speak(session: SessionHandle, texts: Texts, count: u64) -> Result<Vec<f
     Ok(times)
 }
 
-/// One session, with each event looked at.
+/// Measures one session, with each event examined.
 ///
 /// # Errors
 /// When an event is lost.

@@ -1,4 +1,4 @@
-//! A host with a state directory, and what is looked at in it.
+//! Host with a state directory, and the measurement of its memory.
 
 use std::{
     path::Path,
@@ -19,10 +19,10 @@ use crate::{
     stats::mean_kib,
 };
 
-/// Between two looks at the host's memory.
+/// Interval between two samples of the host's memory.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A manager whose state directory goes with it.
+/// Manager with a temporary state directory.
 pub(super) struct Host {
     pub(super) manager: ProxyManager,
     _state: tempfile::TempDir,
@@ -30,7 +30,7 @@ pub(super) struct Host {
 
 impl Host {
     /// # Errors
-    /// When there is no manager to be had.
+    /// When no manager can be built.
     pub(super) async fn new(token: ChildToken) -> Result<Self> {
         let state = tempfile::tempdir().map_err(Error::system("making a state directory"))?;
         let builder = builder(token, &state.path().join("state"))?;
@@ -38,10 +38,10 @@ impl Host {
     }
 }
 
-/// A manager with this state directory.
+/// Configures a manager with this state directory.
 ///
 /// # Errors
-/// When its agent is not to be had.
+/// When the agent's program cannot be found.
 pub(super) fn builder(token: ChildToken, state: &Path) -> Result<Builder> {
     let path = std::env::var("PATH").unwrap_or_default();
     let argv = programs::lines_argv(flood::LINE)?;
@@ -52,10 +52,10 @@ pub(super) fn builder(token: ChildToken, state: &Path) -> Result<Builder> {
         .state_dir(state.to_owned()))
 }
 
-/// The greatest memory of this process, from its making on.
+/// Peak memory of this process since the value was made.
 pub(super) struct Memory {
     before: f64,
-    /// KiB.
+    /// Peak in KiB.
     peak: Arc<AtomicU64>,
     over: Arc<AtomicBool>,
 }
@@ -70,7 +70,7 @@ impl Memory {
             let (peak, over) = (peak.clone(), over.clone());
             move || {
                 while !over.load(Ordering::Acquire) {
-                    // A look that fails is made up for by the one in `grown_mib`.
+                    // A sample that fails does not matter: `grown_mib` takes another.
                     let _ = own_anonymous_kib().map(|kib| peak.fetch_max(kib as u64, Ordering::AcqRel));
                     thread::sleep(LOOK);
                 }
@@ -80,7 +80,7 @@ impl Memory {
         Ok(Self { before, peak, over })
     }
 
-    /// By how much it was ever greater than at first, in MiB.
+    /// Returns the greatest growth of memory since the start, in MiB.
     ///
     /// # Errors
     /// The system's.
@@ -96,7 +96,7 @@ impl Drop for Memory {
     }
 }
 
-/// Anonymous memory only: the program's text is counted among those that have it mapped, and they come and go.
+/// Measures anonymous memory only: processes that map the program's text share its cost, and they come and go.
 fn own_anonymous_kib() -> Result<f64> {
     mean_kib(&[std::process::id()], "Pss_Anon:")
 }

@@ -1,4 +1,4 @@
-//! A thousand sessions that do nothing.
+//! A thousand idle sessions.
 
 use std::{
     fs,
@@ -17,13 +17,13 @@ use crate::{
     stats::mean_pss_kib,
 };
 
-/// Sessions.
+/// Number of sessions.
 const SESSIONS: usize = 1000;
-/// Starts at once.
+/// Number of concurrent starts.
 const AT_ONCE: usize = 32;
-/// Before the look at what they take.
+/// Pause before resources are measured.
 const SETTLE: Duration = Duration::from_secs(2);
-/// How long the processor time is looked at.
+/// Period over which processor time is measured.
 const IDLE: Duration = Duration::from_secs(10);
 
 /// # Errors
@@ -78,14 +78,14 @@ fn forks_since_boot() -> Result<u64> {
     count.ok_or_else(|| Error::answer("/proc/stat", "has no number of processes"))
 }
 
-/// How long all threads of these processes have run.
+/// Sums the processor time of all threads of these processes.
 fn processor_time(pids: &[Pid]) -> Result<Duration> {
     let mut total = 0;
     for pid in pids {
         let tasks = format!("/proc/{pid}/task");
         for task in fs::read_dir(&tasks).map_err(Error::system(format!("reading {tasks}")))? {
             let path = task.map_err(Error::system(format!("reading {tasks}")))?.path().join("schedstat");
-            // A thread that has ended meanwhile is passed over.
+            // Skip a thread that has ended meanwhile.
             let Ok(text) = fs::read_to_string(&path) else { continue };
             let nanos = text.split(' ').next().and_then(|nanos| nanos.parse::<u64>().ok());
             total += nanos.ok_or_else(|| Error::answer(path.display().to_string(), "has no time"))?;

@@ -1,5 +1,5 @@
-//! What it costs that a session outlives crashes: the events, the readers and the idle sessions of a manager with a state
-//! directory. Each part has a process of its own, so that its memory is nobody else's.
+//! Cost of sessions that survive crashes: the events, the readers and the idle sessions of a manager with a state
+//! directory. Each part runs in a separate process, so that its memory is measured alone.
 
 mod events;
 mod host;
@@ -28,7 +28,7 @@ use crate::{
     stats::median,
 };
 
-/// How long one part may take, the end of its sessions not included.
+/// Longest time for one part, without the end of its sessions.
 const DEADLINE: Duration = Duration::from_secs(150);
 
 /// What can be measured alone.
@@ -48,7 +48,7 @@ pub(crate) enum Part {
     Scale,
 }
 
-/// A figure, and what it has to reach.
+/// Figure, with the bar it has to reach.
 struct Metric {
     part: Part,
     key: &'static str,
@@ -106,7 +106,7 @@ const METRICS: [Metric; 36] = [
     metric(Part::Scale, "left", "processes left of them", 0, Some(Bar::AtMost(0.0))),
 ];
 
-/// Measures `parts` (all, if none is named), each in a process of its own, `rounds` times, and prints it.
+/// Measures `parts` (all, if none is named), each in a separate process, `rounds` times, and prints the result.
 ///
 /// # Errors
 /// When a part fails.
@@ -141,10 +141,10 @@ pub(crate) fn run(as_json: bool, check: bool, parts: &[Part], rounds: u32) -> Re
     Ok(if check && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// The process of one part: prints its figures.
+/// Runs the process of one part: prints its figures.
 ///
 /// # Errors
-/// What failed; [`Error::Deadline`].
+/// Any failure; [`Error::Deadline`].
 pub(crate) fn serve(token: ChildToken, part: Part) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(Error::system("making a runtime"))?;
@@ -165,14 +165,14 @@ pub(crate) fn serve(token: ChildToken, part: Part) -> Result<()> {
         host.manager.shutdown().await;
         figures?
     });
-    // A part that is late may have a thread that reads still; it ends with this process.
+    // A late part may still have a thread that reads; it ends with this process.
     runtime.shutdown_background();
     let figures = figures?;
     let figures = serde_json::to_string(&figures).map_err(Error::system("writing figures"))?;
     writeln!(io::stdout().lock(), "{figures}").map_err(Error::system("printing"))
 }
 
-/// Has a process of its own measure a part.
+/// Measures a part in a separate process.
 fn apart(part: Part) -> Result<Figures> {
     let name = part.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     let args: [OsString; 2] = ["durable-host".into(), name.clone().into()];
@@ -189,11 +189,11 @@ fn apart(part: Part) -> Result<Figures> {
 }
 
 impl Metric {
-    /// Whether its bar is reached; `None` where there is none, or no figure.
+    /// Compares with the bar; `None` without a bar or a figure.
     fn reached(&self, samples: &[f64]) -> Option<bool> {
         match (self.bar?, median(samples)?) {
             (Bar::AtLeast(least), figure) => Some(figure >= least),
-            // What may never be is not made good by another round.
+            // One round above a bar of zero misses it, whatever the others are.
             (Bar::AtMost(0.0), _) => Some(samples.iter().all(|figure| *figure <= 0.0)),
             (Bar::AtMost(most), figure) => Some(figure <= most),
             (Bar::FloorTimes(_) | Bar::BetterThanPeer(_), _) => None,
@@ -220,7 +220,7 @@ impl Metric {
     }
 }
 
-/// How busy the machine is with everything.
+/// Returns the load of the whole machine.
 fn load() -> String {
     std::fs::read_to_string("/proc/loadavg").unwrap_or_default().trim().to_owned()
 }

@@ -1,4 +1,4 @@
-//! Readers that are not where the writer is: one that stops while a million events pass, and one that begins at the first.
+//! Readers behind the writer: one that stops while a million events pass, and one that begins at the first event.
 
 use std::time::{Duration, Instant};
 
@@ -16,19 +16,19 @@ use crate::{
 
 /// Events of one prompt.
 const PROMPTED: u64 = 50_000;
-/// Prompts whose events both readers read: then what a session that speaks has in memory is there.
+/// Prompts whose events both readers read, so that a busy session's memory is allocated.
 const BEFORE: u32 = 10;
 /// Prompts whose events pass while one reader is stalled: a million events.
 const PASSING: u32 = 20;
-/// How long it is.
+/// Time for which that reader is stalled.
 const STALL: Duration = Duration::from_secs(30);
-/// Replays; the figure is the median of them.
+/// Number of replays; the figure is their median.
 const REPLAYS: u32 = 3;
 
-/// A reader that checks what it gets: no text is missing, and none comes twice.
+/// Reader that checks its events: no text is missing, and none comes twice.
 struct Reader {
     subscription: Subscription,
-    /// Of the last text.
+    /// Offset of the last text.
     offset: u64,
 }
 
@@ -37,10 +37,10 @@ impl Reader {
         Self { subscription: session.subscribe(), offset: 0 }
     }
 
-    /// Takes all events of some prompts.
+    /// Receives all events of `prompts` prompts.
     ///
     /// # Errors
-    /// When one is lost.
+    /// When an event is lost.
     async fn read(&mut self, prompts: u32) -> Result<()> {
         let (texts, count) = (Texts::plain().again_every(PROMPTED), u64::from(prompts) * PROMPTED);
         let offset = &mut self.offset;

@@ -1,4 +1,4 @@
-//! A host dies by SIGKILL while its session speaks, and another one goes on with it.
+//! Kills a host by SIGKILL while its session writes, and continues the session with another host.
 
 use std::{
     io::{self, BufRead, BufReader, Write},
@@ -19,26 +19,26 @@ use crate::{
     stats::median,
 };
 
-/// Hosts that die, each with a state directory of its own.
+/// Number of hosts that die, each with a state directory of its own.
 const ROUNDS: u32 = 5;
 /// Lines that the agent writes in a second.
 const PER_SECOND: u64 = 10_000;
-/// Between two looks of the agent at how many lines are due.
+/// Interval at which the agent writes the lines that are due.
 const BEAT: Duration = Duration::from_millis(5);
-/// Lines that the first host has shown when it is killed, at least.
+/// Number of the last line shown, at least, when the first host is killed.
 const BEFORE: u64 = 20_000;
-/// Lines more that the next one has to show.
+/// Further lines that the next host must show.
 const AFTER: u64 = 20_000;
-/// For the next lines to come.
+/// Longest wait for the next lines.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// By itself the session ends soon, should the bench be killed.
+/// Policy under which the session ends soon by itself, should the bench be killed.
 const FETCHED: HostDeath = HostDeath::Detach { fetch_within_ms: 30_000, spool_bytes: 64 << 20 };
 
-/// A line of the agent's.
+/// Line of the agent.
 #[derive(Clone, Copy)]
 struct Tick {
     number: u64,
-    /// When it was written, since 1970.
+    /// Time at which the line was written, since 1970.
     at: Duration,
 }
 
@@ -50,7 +50,7 @@ impl Tick {
     }
 }
 
-/// What one death of a host has shown.
+/// Result of one host's death.
 struct Round {
     first_ms: f64,
     per_s: f64,
@@ -59,7 +59,7 @@ struct Round {
 }
 
 /// # Errors
-/// When the session is not there, or says nothing more.
+/// When the session is missing, or writes nothing more.
 pub(super) async fn measure(token: ChildToken) -> Result<Figures> {
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
@@ -89,7 +89,7 @@ async fn round(token: ChildToken) -> Result<Round> {
     let builder = host::builder(token, &state)?;
     let began = Instant::now();
     let manager = builder.build().await?;
-    // What is written from now on was written with the new host there.
+    // Lines from now on were written while the new host runs.
     let there = since_1970();
     let missing = || Error::answer("the next host", "has not got the session");
     let session = manager.session(manager.reattached().first().ok_or_else(missing)?)?;
@@ -124,7 +124,8 @@ async fn round(token: ChildToken) -> Result<Round> {
     Ok(Round { first_ms, per_s, lost, doubled })
 }
 
-/// Reads a session's lines, with their offsets, until `is_last`. Whatever else there is, its offsets have no holes.
+/// Reads a session's lines, with their offsets, until `is_last`. Checks that the offsets of all events have no
+/// holes.
 async fn read(session: &SessionHandle, from: u64, mut is_last: impl FnMut(u64, Tick) -> bool) -> Result<()> {
     let (mut events, mut batch, mut last) = (session.subscribe_from(from), Vec::new(), from);
     loop {
@@ -144,7 +145,8 @@ async fn read(session: &SessionHandle, from: u64, mut is_last: impl FnMut(u64, T
     }
 }
 
-/// Has a host start a session, and kills it in the midst of what that says. Offset and number of the last line that it showed.
+/// Starts a host with a session, and kills it while the session writes. Returns offset and number of the last line
+/// that the host showed.
 fn first_host(state: &Path) -> Result<(u64, u64)> {
     let args = ["reattach-host".into(), state.as_os_str().to_owned()];
     let child = programs::start(programs::own()?.as_os_str(), &args).map_err(Error::system("starting a host"))?;
@@ -156,7 +158,7 @@ fn first_host(state: &Path) -> Result<(u64, u64)> {
             let line = line.map_err(Error::system("reading what a host shows"))?;
             let parsed =
                 line.split_once(' ').and_then(|(offset, number)| Some((offset.parse().ok()?, number.parse().ok()?)));
-            // Its last line may be cut off.
+            // The last line may be cut off.
             let Some((offset, number)) = parsed else { continue };
             shown = Some((offset, number));
             if number >= BEFORE && !std::mem::replace(&mut is_killed, true) {
@@ -168,21 +170,21 @@ fn first_host(state: &Path) -> Result<(u64, u64)> {
     shown.ok_or_else(|| Error::answer("the first host", "has shown nothing"))
 }
 
-/// Killed when this is dropped, and reaped.
+/// Child that is killed and reaped when dropped.
 struct Killed(Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        // It fails only for one that is gone.
+        // Fails only for a child that has ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// The host that is killed: says offset and number of the last line of each batch that it was shown.
+/// Runs the host that is killed: prints offset and number of the last line of each batch that it receives.
 ///
 /// # Errors
-/// What failed; when nobody hears it any more.
+/// Any failure; when nobody reads the output any more.
 pub(crate) fn serve_host(token: ChildToken, state: &Path) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.map_err(Error::system("making a runtime"))?.block_on(async {
@@ -208,8 +210,8 @@ pub(crate) fn serve_host(token: ChildToken, state: &Path) -> Result<()> {
     })
 }
 
-/// The agent: so many lines a second, each with its number and when it was written. What comes late is made up for. Ends when
-/// nobody reads it.
+/// Runs the agent: writes `per_second` lines a second, each with its number and time. Catches up after a delay.
+/// Ends when nobody reads its output.
 ///
 /// # Errors
 /// When the output is closed.

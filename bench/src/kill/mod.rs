@@ -1,5 +1,5 @@
-//! From a kill to the proof that nothing is left, for trees of several sizes and each layer, beside what the kernel costs
-//! alone.
+//! Time from a kill to the proof that nothing is left, for trees of several sizes and each layer, beside the cost
+//! of the kernel alone.
 
 pub(crate) mod raw;
 pub(crate) mod session;
@@ -25,19 +25,19 @@ use crate::{
     stats::median,
 };
 
-/// How a tree is killed.
+/// Method of killing a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Method {
-    /// `killpg`, and reaping what it reached.
+    /// `killpg`, and reaping every process it reached.
     Killpg,
-    /// A write to `cgroup.kill`, and reaping.
+    /// Write to `cgroup.kill`, and reaping.
     CgroupKill,
-    /// A session with layer A.
+    /// Session with layer A.
     Baseline,
-    /// A session with layer B.
+    /// Session with layer B.
     Cgroup,
-    /// A session with layer C.
+    /// Session with layer C.
     Strict,
 }
 
@@ -57,20 +57,20 @@ impl Method {
 
 /// Children of the tree's root.
 const SIZES: [u32; 5] = [0, 1, 10, 100, 1000];
-/// Alternations; every figure is the median of them.
+/// Number of alternations; every figure is their median.
 const ROUNDS: u32 = 5;
 
-/// What came of one method at one size.
+/// Results of one method at one size.
 #[derive(Debug, Default)]
 struct Samples {
     kill_ms: Vec<f64>,
     left: f64,
 }
 
-/// Measures everything and prints it.
+/// Measures everything and prints the result.
 ///
 /// # Errors
-/// When something other than a missing layer fails.
+/// When anything but a missing layer fails.
 pub(crate) fn run(as_json: bool, check: bool, runtime: Runtime) -> Result<ExitCode> {
     let own = programs::own()?.into_os_string();
     let start = |name, args: Vec<OsString>| Contestant::start(name, &own, &args);
@@ -94,7 +94,7 @@ pub(crate) fn run(as_json: bool, check: bool, runtime: Runtime) -> Result<ExitCo
                         samples.kill_ms.extend(figures.get("kill_ms"));
                         samples.left = figures.get("left").copied().unwrap_or(0.0);
                     }
-                    // The baseline and killpg are there on every system: their failure is a failure.
+                    // Every system has the baseline and killpg: their failure ends the run.
                     Err(error) if matches!(method, Method::Killpg | Method::Baseline) => return Err(error),
                     Err(error) => drop(absent.insert(method, error.to_string())),
                 }
@@ -128,7 +128,7 @@ pub(crate) fn run(as_json: bool, check: bool, runtime: Runtime) -> Result<ExitCo
     Ok(if check && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// The bars: as text, and whether they are reached; `None` where there is nothing to compare.
+/// Returns the text of each bar and the verdict on it; `None` where there is nothing to compare.
 fn bars(figure: impl Fn(u32, Method) -> Option<f64>) -> Vec<(String, Option<bool>)> {
     let times = |limit: f64, count: u32, ours: Method, floor: Method| {
         let ratio = figure(count, ours).zip(figure(count, floor)).map(|(ours, floor)| ours / floor);

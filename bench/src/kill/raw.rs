@@ -1,4 +1,4 @@
-//! What a kill costs without us: one `killpg`, and one write to `cgroup.kill`, on the same tree.
+//! Cost of a kill without the product: one `killpg`, or one write to `cgroup.kill`, on the same tree.
 
 use std::{
     fs,
@@ -25,13 +25,14 @@ use crate::{
     programs,
 };
 
-/// How long a tree may take to be there, or to go.
+/// Longest time for a tree to start, or to end.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Kills a tree of `count` and its root; `kill_ms` until nothing more of it dies, `left` what survives.
+/// Kills a tree of `count` and its root. `kill_ms` is the time until nothing more of it dies, `left` the number of
+/// survivors.
 ///
 /// # Errors
-/// The system's; where there is no cgroup to be had.
+/// The system's; when no cgroup can be created.
 pub(crate) fn measure(method: Method, count: u32) -> Result<Figures> {
     prctl::set_child_subreaper(true).map_err(Error::system("becoming a subreaper"))?;
     let group = match method {
@@ -67,7 +68,7 @@ pub(crate) fn measure(method: Method, count: u32) -> Result<Figures> {
     }
     let mut reaped = 0;
     while reaped < expected {
-        // Nothing is looked at: the kernel's cost alone.
+        // No results are examined: this is the kernel's cost alone.
         match waitpid(Pid::from_raw(-1), Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)) {
             Ok(WaitStatus::StillAlive) => {}
             Ok(_) => reaped += 1,
@@ -86,10 +87,10 @@ pub(crate) fn measure(method: Method, count: u32) -> Result<Figures> {
     Ok(Figures::from([("kill_ms".to_owned(), kill_ms), ("left".to_owned(), left as f64)]))
 }
 
-/// A cgroup for one measurement, removed when dropped.
+/// Cgroup for one measurement, removed when dropped.
 struct Scratch {
     path: PathBuf,
-    /// Holds the directory that it is in.
+    /// Owner of the directory around it.
     _groups: Groups,
 }
 
@@ -110,7 +111,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // The next run sweeps what cannot be removed now.
+        // The next run sweeps a group that cannot be removed now.
         let _ = fs::remove_dir(&self.path);
     }
 }

@@ -1,4 +1,4 @@
-//! The product's kill: from `kill` to its receipt.
+//! The product's kill: time from `kill` to its receipt.
 
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,14 @@ use crate::{
     programs,
 };
 
-/// How long a tree may take to be there.
+/// Longest time for a tree to start.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Kills a session whose agent is the root of a tree of `count`; `kill_ms` until the receipt is there, which has to be
-/// proven and to name all of them.
+/// Kills a session whose agent is the root of a tree of `count`. `kill_ms` is the time until its receipt, which
+/// must be proven and name all processes.
 ///
 /// # Errors
-/// The manager's: where the layer is not to be had, or something survives.
+/// The manager's: where the layer is missing, or something survives.
 pub(crate) async fn measure(manager: &ProxyManager, method: Method, count: u32) -> Result<Figures> {
     let containment = match method {
         Method::Cgroup => Containment::Cgroup,
@@ -35,7 +35,7 @@ pub(crate) async fn measure(manager: &ProxyManager, method: Method, count: u32) 
     let session = manager.start_session(config).await?;
     let mut events = session.subscribe();
     session.prompt("go", PromptMode::Refuse).await?;
-    // The tree is there when it says so and the observer has told of all of it: its births are not what is measured.
+    // Wait until the tree reports ready and the observer has reported all of it: its births are not measured.
     let ready = async {
         let (mut is_ready, mut wanted, mut told) = (false, 0, 0);
         while let Some(envelope) = events.next().await {

@@ -1,4 +1,4 @@
-//! The tree that is killed: `count` children of one process, every third of them in a session of its own.
+//! Tree that is killed: `count` children of one process, every third of them in a session of its own.
 
 use std::{
     io::{self, BufRead, Read, Write},
@@ -9,15 +9,15 @@ use nix::{fcntl::OFlag, unistd};
 
 use crate::error::{Error, Result};
 
-/// What it says when all of it is there.
+/// Output of the tree once all of it has started.
 pub(crate) const READY: &str = "ready";
 
-/// Waits for a line, forks, says [`READY`], and waits to be killed.
+/// Waits for a line, forks, writes [`READY`], and waits to be killed.
 ///
 /// # Errors
 /// The system's.
 pub(crate) fn serve(count: u32) -> Result<()> {
-    // It leads a session already where the product started it.
+    // Fails where the product started it: it leads a session already.
     let _ = unistd::setsid();
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line).map_err(Error::system("waiting for the word"))?;
@@ -26,7 +26,7 @@ pub(crate) fn serve(count: u32) -> Result<()> {
         let here = here.try_clone().map_err(Error::system("duplicating a pipe"))?;
         registry::fork_child(vec![here], |here: Vec<OwnedFd>| {
             if index % 3 == 0 {
-                // A child that was just forked leads no group, so it cannot fail.
+                // A newly forked child leads no group, so this cannot fail.
                 let _ = unistd::setsid();
             }
             drop(here);
@@ -37,7 +37,7 @@ pub(crate) fn serve(count: u32) -> Result<()> {
         .map_err(Error::system("forking"))?;
     }
     drop(here);
-    // Its end says that every child has done its setsid.
+    // End of file means that every child has called setsid.
     let mut all_there = std::fs::File::from(all_there);
     all_there.read_to_end(&mut Vec::new()).map_err(Error::system("waiting for the children"))?;
     writeln!(io::stdout().lock(), "{READY}").map_err(Error::system("saying ready"))?;

@@ -1,4 +1,5 @@
-//! What a job does within a transaction. Where the streams then stand is noted, and holds once that is committed.
+//! Work of a job within a transaction. New stream heads are noted here, and published once the transaction is
+//! committed.
 
 use std::{collections::HashMap, sync::RwLock, time::SystemTime};
 
@@ -16,32 +17,32 @@ use crate::{
     store::{Change, Target},
 };
 
-/// Done, or refused before anything was written; the outer error ends the transaction.
+/// Result of a job: done, or refused before anything was written. The outer error ends the transaction.
 type Applied = rusqlite::Result<Result<(), LogError>>;
 
-/// A transaction in the making.
+/// Transaction in progress.
 #[derive(Debug)]
 pub(super) struct Applying<'a> {
     conn: &'a Connection,
     heads: &'a RwLock<Heads>,
     streams: HashMap<SessionId, Option<Stream>>,
     imports: HashMap<SessionId, Option<Stream>>,
-    /// What it changed.
+    /// Changes made so far.
     pub(super) outcome: Outcome,
 }
 
-/// What a transaction changed.
+/// Changes made by a transaction.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     pub(super) events: u64,
     pub(super) bytes: u64,
-    /// Streams that nobody can name any more.
+    /// Streams that have lost their name and are to be removed.
     pub(super) doomed: Vec<i64>,
     heads: Vec<(Target, SessionId, Option<Stream>)>,
 }
 
 impl Outcome {
-    /// The transaction is committed.
+    /// Publishes the new heads, once the transaction is committed.
     pub(super) fn publish(&mut self, heads: &mut Heads) {
         for (target, session, stream) in self.heads.drain(..) {
             heads.set(target, session, stream);
@@ -188,7 +189,7 @@ impl<'a> Applying<'a> {
         Ok(Ok(()))
     }
 
-    /// What was imported becomes a stream, all at once.
+    /// Turns an import into a stream, all at once.
     fn publish(&mut self, session: &SessionId, closed: bool) -> Applied {
         if self.stream(Target::Stream, session).is_some() {
             return Ok(Err(LogError::Exists { session: session.clone() }));
@@ -204,7 +205,7 @@ impl<'a> Applying<'a> {
         Ok(Ok(()))
     }
 
-    /// Takes a stream's name. Its batches go later, a few at a time.
+    /// Removes a stream's name and cursors. Its batches are removed later, a few at a time.
     fn doom(&mut self, id: i64) -> rusqlite::Result<()> {
         self.conn.prepare_cached("UPDATE streams SET name = NULL WHERE id = ?")?.execute([id])?;
         self.conn.prepare_cached("DELETE FROM cursors WHERE stream = ?")?.execute([id])?;
@@ -212,7 +213,7 @@ impl<'a> Applying<'a> {
         Ok(())
     }
 
-    /// Writes where the streams stand, and tells what was changed.
+    /// Writes the new stream heads, and returns all changes.
     pub(super) fn finish(self) -> rusqlite::Result<Outcome> {
         let mut outcome = self.outcome;
         let streams = self.streams.into_iter().map(|(session, stream)| (Target::Stream, session, stream));
@@ -227,7 +228,7 @@ impl<'a> Applying<'a> {
     }
 }
 
-/// Writes where a stream stands.
+/// Writes a stream's head.
 pub(super) fn store(conn: &Connection, stream: &Stream) -> rusqlite::Result<()> {
     let Head { first, last, closed, source, bytes } = stream.head;
     let sql = "UPDATE streams SET first = ?, last = ?, closed = ?, source = ?, bytes = ? WHERE id = ?";

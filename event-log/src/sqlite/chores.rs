@@ -1,5 +1,5 @@
-//! What the writer does beside appends, a slice at a time so that these never wait long: retention, the remains of deleted
-//! streams, and giving freed pages back.
+//! Background work of the writer: retention, removal of deleted streams, and giving freed pages back. Done in
+//! slices, so that appends never wait long.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -19,22 +19,22 @@ use super::{
 };
 use crate::{Done, Retention, line, store::Target};
 
-/// Rows that a slice looks at, at most.
+/// Most rows that a slice examines.
 const SLICE_ROWS: usize = 64;
-/// Bytes that a slice removes; one row more.
+/// Bytes that a slice removes; one row more may be removed.
 const SLICE_BYTES: u64 = 512 * 1024;
-/// Free pages that the file keeps for what is appended next.
+/// Free pages that the file keeps for the next appends.
 const FREE_PAGES: i64 = 256;
 
-/// What is to be done.
+/// Pending background work.
 #[derive(Default)]
 pub(super) struct Chores {
     doomed: Vec<i64>,
     pass: Option<Pass>,
-    /// Who waits for the pass.
+    /// Callbacks that wait for the end of the pass.
     waiting: Vec<Done>,
     vacuum: bool,
-    /// After a failure, until somebody asks for something again.
+    /// Set after a failure, until new work is requested.
     resting: bool,
 }
 
@@ -44,19 +44,19 @@ impl fmt::Debug for Chores {
     }
 }
 
-/// One pass of retention.
+/// Pass of retention in progress.
 #[derive(Debug)]
 struct Pass {
     retention: Retention,
     oldest_ms: i64,
-    /// Streams that have not been looked at.
+    /// Streams that have not been examined yet.
     sessions: VecDeque<SessionId>,
     names: HashMap<i64, SessionId>,
-    /// The last batch that was looked at for the sake of the total.
+    /// Last batch examined for the bounds on the total.
     gid: i64,
 }
 
-/// The oldest batch.
+/// Oldest batch of a stream, or of all.
 #[derive(Clone, Copy, Debug)]
 struct Oldest {
     gid: i64,
@@ -78,10 +78,10 @@ impl Oldest {
     }
 }
 
-/// What one slice did.
+/// Changes made by one slice.
 #[derive(Debug, Default)]
 pub(super) struct Slice {
-    /// Events.
+    /// Number of events.
     pub(super) removed: u64,
     rows: usize,
     bytes: u64,
@@ -93,7 +93,7 @@ impl Slice {
         self.rows >= SLICE_ROWS || self.bytes >= SLICE_BYTES
     }
 
-    /// The slice is committed.
+    /// Publishes the new heads, once the slice is committed.
     pub(super) fn publish(self, heads: &mut Heads) {
         for (session, stream) in self.heads {
             heads.set(Target::Stream, session, Some(stream));
@@ -123,7 +123,7 @@ impl Slice {
 }
 
 impl Chores {
-    /// What is left of streams that were being deleted.
+    /// Starts with streams whose deletion was not finished.
     pub(super) fn new(doomed: Vec<i64>) -> Self {
         Self { doomed, ..Self::default() }
     }
@@ -132,7 +132,7 @@ impl Chores {
         !self.resting && (!self.doomed.is_empty() || self.pass.is_some() || self.vacuum)
     }
 
-    /// These streams are to be removed.
+    /// Adds streams to be removed.
     pub(super) fn remove(&mut self, doomed: Vec<i64>) {
         if !doomed.is_empty() {
             self.doomed.extend(doomed);
@@ -140,7 +140,7 @@ impl Chores {
         }
     }
 
-    /// Begins a pass, in the place of one that has not ended.
+    /// Begins a pass, in place of one that has not ended.
     pub(super) fn begin(&mut self, Asked { retention, done }: Asked, shared: &Shared) {
         self.waiting.extend(done);
         let heads = read_lock(&shared.heads);
@@ -156,19 +156,19 @@ impl Chores {
         self.resting = false;
     }
 
-    /// Who waits for a pass that is over.
+    /// Takes the callbacks of a pass that is over.
     pub(super) fn told(&mut self) -> Vec<Done> {
         if self.pass.is_none() { std::mem::take(&mut self.waiting) } else { Vec::new() }
     }
 
-    /// After a failure: the next pass, or the next deletion, tries again. Gives who waits.
+    /// Abandons the pass after a failure and returns its callbacks. The next pass or deletion tries again.
     pub(super) fn give_up(&mut self) -> Vec<Done> {
         self.pass = None;
         self.resting = true;
         std::mem::take(&mut self.waiting)
     }
 
-    /// Does a little, within a transaction.
+    /// Does one slice of work, within a transaction.
     pub(super) fn slice(&mut self, conn: &Connection, heads: &RwLock<Heads>, idle: bool) -> rusqlite::Result<Slice> {
         let mut slice = Slice::default();
         if let Some(id) = self.doomed.last().copied() {
@@ -191,21 +191,21 @@ impl Chores {
                 conn.execute_batch("PRAGMA incremental_vacuum(128)")?;
             }
         } else {
-            // What was freed is taken by what is appended. The next pass looks again.
+            // Appends reuse the freed pages. The next pass checks again.
             self.vacuum = false;
         }
         Ok(slice)
     }
 }
 
-/// Removes a batch. Its place in the order of all is not given again, should it be the last.
+/// Removes a batch. Its `gid` is not reused, even if it is the last one.
 fn delete(conn: &Connection, gid: i64) -> rusqlite::Result<()> {
     conn.prepare_cached("DELETE FROM batches WHERE gid = ?")?.execute([gid])?;
     conn.prepare_cached("UPDATE position SET gid = ?1 WHERE gid < ?1")?.execute([gid])?;
     Ok(())
 }
 
-/// Removes some batches of a stream without a name, and at last the stream. Says whether it is gone.
+/// Removes some batches of a stream without a name, and finally the stream. Returns true once it is gone.
 fn bury(conn: &Connection, id: i64, slice: &mut Slice) -> rusqlite::Result<bool> {
     let sql = "SELECT gid, stream, last, created_ms, bytes FROM batches WHERE stream = ? ORDER BY first LIMIT 1";
     while !slice.is_full() {
@@ -220,7 +220,7 @@ fn bury(conn: &Connection, id: i64, slice: &mut Slice) -> rusqlite::Result<bool>
     Ok(false)
 }
 
-/// What all streams have together.
+/// Sums over all streams.
 #[derive(Clone, Copy, Debug, Default)]
 struct Total {
     events: u64,
@@ -235,14 +235,14 @@ impl Total {
 }
 
 impl Pass {
-    /// Says whether it is over.
+    /// Continues the pass. Returns true when it is over.
     fn go_on(&mut self, conn: &Connection, heads: &RwLock<Heads>, slice: &mut Slice) -> rusqlite::Result<bool> {
         while let Some(session) = self.sessions.front() {
             if slice.is_full() {
                 return Ok(false);
             }
             slice.rows += 1;
-            // It may have been deleted since the pass began.
+            // The stream may have been deleted since the pass began.
             let stream = slice.stream(heads, session);
             let sql =
                 "SELECT gid, stream, last, created_ms, bytes FROM batches WHERE stream = ? ORDER BY first LIMIT 1";
@@ -296,7 +296,8 @@ impl Pass {
             let oldest = conn.prepare_cached(sql)?.query_row(params![self.gid], Oldest::of).optional()?;
             let Some(oldest) = oldest else { return Ok(true) };
             self.gid = oldest.gid;
-            // Of a stream that was not there when the pass began, or is none: not ours to remove.
+            // A batch of a stream created since the pass began, or of one without a name: not for this pass to
+            // remove.
             let Some(session) = self.names.get(&oldest.stream) else { continue };
             let Some(stream) = slice.stream(heads, session).filter(|stream| stream.id == oldest.stream) else {
                 continue;

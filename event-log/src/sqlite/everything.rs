@@ -1,4 +1,4 @@
-//! Reading all streams together, in the order of the file.
+//! Reads all streams together, in the order of the file.
 
 use std::sync::{Arc, RwLock};
 
@@ -13,12 +13,12 @@ use super::{
 };
 use crate::{Limit, LogError, line, store::Target};
 
-/// A position is the row's `gid`, and in these bits which line of it.
+/// Low bits of a position, which hold the line's index in its row. The row's `gid` is above them.
 const LINE_BITS: u32 = 16;
 const LINES: u64 = 1 << LINE_BITS;
 const _: () = assert!(BODY_EVENTS <= LINES, "each line of a row has a position");
 
-/// Where the events begin that are read, and where they go.
+/// Start and result of a read.
 struct Reading<'a> {
     heads: &'a RwLock<Heads>,
     from: u64,
@@ -27,7 +27,7 @@ struct Reading<'a> {
     events: Vec<(u64, Arc<Envelope>)>,
 }
 
-/// A row of a stream.
+/// Row of a stream.
 struct Row<'a> {
     gid: u64,
     session: Arc<SessionId>,
@@ -38,10 +38,10 @@ struct Row<'a> {
     body: &'a [u8],
 }
 
-/// The events of all streams at positions greater than `from`.
+/// Reads the events of all streams at positions greater than `from`.
 ///
 /// # Errors
-/// As [`crate::EventLog::read_all`].
+/// Same as [`crate::EventLog::read_all`].
 pub(super) fn read(
     readers: &Readers,
     heads: &RwLock<Heads>,
@@ -50,7 +50,7 @@ pub(super) fn read(
 ) -> Result<Vec<(u64, Arc<Envelope>)>, LogError> {
     let mut reading = Reading { heads, from, limit, bytes: 0, events: Vec::new() };
     match readers.with(|conn| reading.rows(conn)) {
-        // What was read before the damage is good.
+        // Events read before the damage are good.
         Err(LogError::Corrupt { .. }) if !reading.events.is_empty() => Ok(reading.events),
         done => done.map(|()| reading.events),
     }
@@ -58,7 +58,7 @@ pub(super) fn read(
 
 impl Reading<'_> {
     fn rows(&mut self, conn: &Connection) -> rusqlite::Result<()> {
-        // Crossed, so that the rows are not sorted: those of `batches` come in their order.
+        // CROSS JOIN keeps `batches` as the outer loop, so that its rows come in order and need no sort.
         let sql = "SELECT gid, name, batches.first, batches.last, created_ms, sum, body
             FROM batches CROSS JOIN streams ON streams.id = stream WHERE gid >= ? AND name IS NOT NULL ORDER BY gid";
         let mut query = conn.prepare_cached(sql)?;
@@ -89,7 +89,7 @@ impl Reading<'_> {
         !self.events.is_empty() && (self.events.len() >= self.limit.events || self.bytes >= self.limit.bytes)
     }
 
-    /// Takes the events of a row, up to the limit. Says whether it is whole.
+    /// Takes the events of a row, up to the limit. Returns false if the row is damaged.
     fn lines(&mut self, row: &Row<'_>) -> bool {
         let Row { gid, session, first, last, batch_ms, sum, body } = row;
         let ends = || memchr::memchr_iter(b'\n', body);
@@ -106,7 +106,7 @@ impl Reading<'_> {
             if position <= self.from {
                 continue;
             }
-            // They are the last ones of the row: a gap may stand before the first.
+            // The events have the row's last offsets: a gap may come before the first.
             let offset = (last + 1 + index).saturating_sub(count);
             let Ok(envelope) = line::read(line, session, offset, *batch_ms) else {
                 self.events.truncate(known);
@@ -121,7 +121,7 @@ impl Reading<'_> {
         true
     }
 
-    /// A gap stands for a row that is damaged. Says whether the row still tells which one.
+    /// Adds a gap in place of a damaged row. Returns false if the row's offsets are damaged too.
     fn gap(&mut self, row: &Row<'_>) -> bool {
         let Row { gid, session, first, last, batch_ms, .. } = row;
         let Some(stream) = read_lock(self.heads).get(Target::Stream, session) else { return false };
@@ -131,7 +131,7 @@ impl Reading<'_> {
         let event = Event::SessionGap(Gap { from: *first, to: *last });
         let created_at = line::time(*batch_ms);
         let envelope = Envelope { offset: *last, created_at, session: Arc::clone(session), turn: None, event };
-        // Behind all of its lines.
+        // Position behind all lines of the row.
         let position = (gid << LINE_BITS) + (LINES - 1);
         if position > self.from {
             self.events.push((position, Arc::new(envelope)));

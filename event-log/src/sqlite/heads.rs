@@ -1,4 +1,4 @@
-//! Where each stream stands. In memory, so that nobody waits to know; changed by the writer alone, after each commit.
+//! Head of each stream, in memory so that nobody has to wait for it. Only the writer changes it, after each commit.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use rusqlite::{Connection, types::ValueRef};
 use super::inspect::{self, Damage};
 use crate::{Head, store::Target};
 
-/// A stream.
+/// Row id and head of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
     pub(super) id: i64,
@@ -39,7 +39,7 @@ fn head_of_rows(conn: &Connection, id: i64) -> rusqlite::Result<Head> {
 #[derive(Debug, Default)]
 pub(super) struct Heads {
     streams: HashMap<SessionId, Stream>,
-    /// What is imported, under the name that it shall have.
+    /// Imports in progress, under their future names.
     imports: HashMap<SessionId, Stream>,
 }
 

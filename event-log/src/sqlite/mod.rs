@@ -1,4 +1,4 @@
-//! The store in a file: SQLite, with one thread that writes.
+//! Store in a file: SQLite, with one writer thread.
 
 mod apply;
 mod chores;
@@ -42,7 +42,7 @@ use crate::{
     store::{Change, Store, Target},
 };
 
-/// What the writer and everybody else see.
+/// State shared by the writer and all callers.
 #[derive(Debug)]
 struct Shared {
     path: Arc<PathBuf>,
@@ -63,7 +63,7 @@ impl Shared {
     }
 }
 
-/// A log in a file.
+/// Log in a file.
 #[derive(Debug)]
 pub(crate) struct Sqlite {
     shared: Arc<Shared>,
@@ -75,7 +75,7 @@ impl Sqlite {
     /// Opens or creates the log at `path`. Blocks.
     ///
     /// # Errors
-    /// As [`crate::EventLog::open`].
+    /// Same as [`crate::EventLog::open`].
     pub(crate) fn open(path: &Path, options: Options) -> Result<Self, LogError> {
         let lock = Lock::take(path)?;
         schema::check_magic(path)?;
@@ -113,7 +113,7 @@ impl Sqlite {
         self.take_back(self.shared.queue.push(job));
     }
 
-    /// Tells of what the writer will not do any more.
+    /// Fails a job that the ended writer did not accept.
     fn take_back(&self, job: Option<Job>) {
         if let Some(job) = job {
             job.tell(Err(self.shared.ended()));
@@ -122,16 +122,16 @@ impl Sqlite {
 }
 
 impl Drop for Sqlite {
-    /// Waits until everything that was queued is committed or has failed.
+    /// Waits until everything queued is committed or has failed.
     fn drop(&mut self) {
         self.readers.close();
         self.shared.queue.stop();
         if let Some(writer) = self.writer.take()
-            // A callback may hold the last handle: then this is the writer itself, which ends by itself.
+            // A callback may drop the last handle: then this is the writer's own thread, which ends by itself.
             && writer.thread().id() != std::thread::current().id()
             && writer.join().is_err()
         {
-            tracing::error!(path = %self.shared.path.display(), "the writer of the event log panicked");
+            tracing::error!(path = %self.shared.path.display(), "event log writer panicked");
         }
     }
 }
@@ -151,7 +151,7 @@ impl Store for Sqlite {
     fn change(&self, change: Change, done: Done) {
         let row = match &change {
             Change::PutSession(session, _) | Change::DeleteSession(session) => Some(session.clone()),
-            // There is one for each stream, and who reads to its end waits for it.
+            // At most one close comes for each stream, and readers at its end wait for it.
             Change::Close(_) => None,
             _ if self.shared.queue.is_crowded() => {
                 return done(Err(LogError::Busy { bytes: self.shared.queue.bytes() }));
@@ -257,7 +257,7 @@ impl Store for Sqlite {
     }
 }
 
-/// Creates the file, if there is none, so that nobody else can read it. SQLite gives what it puts beside it the same mode.
+/// Creates the file, if there is none, with mode 0600. SQLite gives the files beside it the same mode.
 fn create_private(path: &Path) -> Result<(), LogError> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(system(path, "create", error)),
@@ -273,7 +273,7 @@ fn write_lock<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the system refused.
+/// Converts an error of the system.
 fn system(path: &Path, operation: &'static str, error: io::Error) -> LogError {
     let path = path.to_owned();
     match error.kind() {
@@ -288,10 +288,10 @@ fn system(path: &Path, operation: &'static str, error: io::Error) -> LogError {
     }
 }
 
-/// What SQLite refused.
+/// Converts an error of SQLite.
 fn classify(path: &Path, operation: &'static str, error: rusqlite::Error) -> LogError {
     let path = path.to_owned();
-    // A value that nobody writes, or of another type: as bad as a page that is none.
+    // A value that no release writes, or one of another type, means damage, like a broken page.
     let is_nonsense = matches!(
         error,
         rusqlite::Error::IntegralValueOutOfRange(..)
@@ -306,7 +306,7 @@ fn classify(path: &Path, operation: &'static str, error: rusqlite::Error) -> Log
         }
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => damaged(path, &error),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => LogError::Locked { path, by: None },
-        // A file that has become read-only while it was open. SQLite does not pass on what the system said.
+        // The file has become read-only while open. SQLite does not pass on the system's error.
         Some(ErrorCode::SystemIoFailure) if refuses_writes(&path) => {
             LogError::ReadOnly { path, cause: Cause::new(error) }
         }
@@ -314,8 +314,8 @@ fn classify(path: &Path, operation: &'static str, error: rusqlite::Error) -> Log
     }
 }
 
-/// Whether what is appended now could not be written. It is asked of the file where that is done first, and never of the log
-/// itself: with a descriptor of that, the locks would go that SQLite has on it.
+/// Returns true if an append would be refused now. Tests the write-ahead log, which appends reach first, and never
+/// the database file: closing a descriptor of that would release the locks that SQLite has on it.
 fn refuses_writes(path: &Path) -> bool {
     let mut wal = path.as_os_str().to_owned();
     wal.push("-wal");

@@ -1,4 +1,4 @@
-//! What waits for the writer: bounded in bytes.
+//! Queue of work for the writer, bounded in bytes.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -15,28 +15,28 @@ use crate::{
     store::{Change, Target},
 };
 
-/// Beyond its own bytes: what a job takes at least.
+/// Fixed cost of a job, in addition to its own bytes.
 const JOB_BYTES: usize = 256;
-/// What one transaction takes at most; one job more, of any size.
+/// Bytes that one transaction takes; one job more, of any size.
 const GROUP_BYTES: usize = 4 * 1024 * 1024;
 const GROUP_JOBS: usize = 8192;
-/// How long what waits is held, at most: whoever holds it may be kept from the processor.
+/// Longest time that waiting changes are held back: the holder may not get the processor.
 const LONGEST_HOLD: Duration = Duration::from_millis(20);
-/// Who waits for one row that has no room yet, at most.
+/// Most callbacks that wait for one row that has no room yet.
 const MOST_TOLD: usize = 64;
 
-/// One thing to do.
+/// Work for the writer.
 #[derive(Debug)]
 pub(super) enum Work {
     Append(Entry, Target),
     Change(Change),
 }
 
-/// One thing to do, and whom to tell.
+/// Work and its callbacks.
 pub(super) struct Job {
     pub(super) work: Work,
     done: Done,
-    /// Of rows that this one took the place of: they are told the same.
+    /// Callbacks of rows that this one replaced: they get the same result.
     also: VecDeque<Done>,
     bytes: usize,
 }
@@ -63,14 +63,14 @@ impl Job {
     }
 }
 
-/// A panic of the caller's would end the writer, and with it everybody's log.
+/// Calls `done`, and survives its panic: a panic would end the writer, and with it the log of all callers.
 pub(super) fn tell(done: Done, result: Result<(), LogError>) {
     if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| done(result))).is_err() {
-        tracing::error!("a callback of the event log panicked");
+        tracing::error!("event log callback panicked");
     }
 }
 
-/// A pass of retention that is asked for, and whom to tell.
+/// Requested pass of retention, and its callbacks.
 pub(super) struct Asked {
     pub(super) retention: Retention,
     pub(super) done: Vec<Done>,
@@ -85,20 +85,19 @@ impl fmt::Debug for Asked {
 #[derive(Debug, Default)]
 struct State {
     jobs: VecDeque<Job>,
-    /// What the rows of sessions are to be, for which there is no room among the jobs: the newest of each. None, unless the queue
-    /// is crowded.
+    /// Newest row of each session for which there is no room among the jobs. Empty, unless the queue is crowded.
     rows: BTreeMap<SessionId, Job>,
-    /// Of the jobs, and of the group that is being committed.
+    /// Bytes of the jobs, and of the group that is being committed.
     bytes: usize,
     retention: Option<Asked>,
-    /// How many want what waits to be taken together with what they are about to add.
+    /// Number of callers that hold changes back until theirs are added.
     holders: usize,
     stopping: bool,
-    /// Nobody takes anything any more.
+    /// Set once the writer has ended and takes no more jobs.
     ended: bool,
 }
 
-/// The queue between everybody and the writer.
+/// Queue between all callers and the writer.
 #[derive(Debug)]
 pub(super) struct Queue {
     state: Mutex<State>,
@@ -106,13 +105,13 @@ pub(super) struct Queue {
     limit: usize,
 }
 
-/// What the writer is given.
+/// Jobs that the writer takes at once.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) jobs: Vec<Job>,
     pub(super) bytes: usize,
     pub(super) retention: Option<Asked>,
-    /// Nothing comes after this.
+    /// True for the last group.
     pub(super) last: bool,
 }
 
@@ -125,18 +124,18 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes that wait, or are being committed.
+    /// Returns the bytes that wait or are being committed.
     pub(super) fn bytes(&self) -> usize {
         self.state().bytes
     }
 
-    /// Whether another batch may come. One that does so at the same moment may come too.
+    /// Returns true if another batch is accepted. Batches appended at the same moment may all be accepted.
     pub(super) fn has_room(&self) -> bool {
         let state = self.state();
         state.bytes < self.limit && !state.stopping
     }
 
-    /// Adds a job, however much waits. Gives it back where the writer has ended.
+    /// Adds a job, however much is queued. Returns it if the writer has ended.
     pub(super) fn push(&self, job: Job) -> Option<Job> {
         self.add(self.state(), job)
     }
@@ -152,8 +151,8 @@ impl Queue {
         None
     }
 
-    /// Adds a session's row; where the queue is crowded it is kept until there is room, in the place of one that is kept already.
-    /// Gives it back where the writer has ended.
+    /// Adds a session's row. While the queue is crowded the row is kept aside until there is room, in place of an
+    /// older one. Returns it if the writer has ended.
     pub(super) fn push_row(&self, session: &SessionId, mut job: Job) -> Option<Job> {
         let mut state = self.state();
         if state.ended || state.bytes < self.crowd() {
@@ -173,7 +172,7 @@ impl Queue {
         None
     }
 
-    /// Whether even small things that are no batches have to stay out.
+    /// Returns true if even small changes, other than batches, are refused.
     pub(super) fn is_crowded(&self) -> bool {
         self.state().bytes >= self.crowd()
     }
@@ -182,7 +181,7 @@ impl Queue {
         self.limit.saturating_mul(2).max(1)
     }
 
-    /// The writer has ended. Gives what it leaves undone.
+    /// Marks the writer as ended. Returns the jobs left undone.
     pub(super) fn end(&self) -> VecDeque<Job> {
         let mut state = self.state();
         (state.ended, state.bytes, state.retention) = (true, 0, None);
@@ -192,7 +191,7 @@ impl Queue {
         jobs
     }
 
-    /// Asks for a pass of retention. It takes the place of one that has not begun yet.
+    /// Requests a pass of retention, in place of one that has not begun yet.
     pub(super) fn retain(&self, retention: Retention, tell: Done) {
         let mut state = self.state();
         let mut done = state.retention.take().map(|asked| asked.done).unwrap_or_default();
@@ -202,13 +201,13 @@ impl Queue {
         self.wake.notify_one();
     }
 
-    /// The writer is to end when everything is done.
+    /// Makes the writer end once everything is done.
     pub(super) fn stop(&self) {
         self.state().stopping = true;
         self.wake.notify_one();
     }
 
-    /// Whether what waits is to be held until what comes next is there too.
+    /// Starts or ends holding changes back until further ones are added.
     pub(super) fn hold(&self, hold: bool) {
         let mut state = self.state();
         state.holders = if hold { state.holders + 1 } else { state.holders.saturating_sub(1) };
@@ -218,7 +217,7 @@ impl Queue {
         }
     }
 
-    /// What is to be done next. Waits for it, unless there is something else to do; but never less than to `not_before`.
+    /// Takes the next group. Waits for one, unless `idle` is false; never returns before `not_before`.
     pub(super) fn take(&self, idle: bool, not_before: Option<Instant>) -> Group {
         let mut state = self.state();
         let mut held_until = None;
@@ -249,7 +248,7 @@ impl Queue {
         group
     }
 
-    /// A group is done with. Rows that wait get the room.
+    /// Frees the bytes of a finished group. Rows kept aside get the room.
     pub(super) fn finished(&self, bytes: usize) {
         let mut state = self.state();
         state.bytes = state.bytes.saturating_sub(bytes);

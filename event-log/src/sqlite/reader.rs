@@ -1,4 +1,4 @@
-//! Reading: connections of its own, so that no reader waits for the writer.
+//! Reading, through separate connections, so that no reader waits for the writer.
 
 use std::{
     path::PathBuf,
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{Head, Limit, LogError, store::Target};
 
-/// Connections that only read.
+/// Pool of read-only connections.
 #[derive(Debug)]
 pub(super) struct Readers {
     path: Arc<PathBuf>,
@@ -33,10 +33,10 @@ struct Pool {
     open: usize,
 }
 
-/// A connection that is used.
+/// Connection in use.
 struct Lent<'a> {
     readers: &'a Readers,
-    /// `None`: closed, since it met an error.
+    /// Connection; `None` once it is closed after an error.
     conn: Option<Connection>,
 }
 
@@ -57,7 +57,7 @@ impl Readers {
         Self { path, pool: Mutex::default(), returned: Condvar::new(), max: max.max(1), deadline }
     }
 
-    /// Closes what nobody uses.
+    /// Closes idle connections.
     pub(super) fn close(&self) {
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         pool.open -= pool.idle.len();
@@ -92,7 +92,7 @@ impl Readers {
         Ok(lent)
     }
 
-    /// Lends a connection to `body`; one that meets an error is closed.
+    /// Lends a connection to `body`; closes it after an error.
     pub(super) fn with<T>(&self, body: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, LogError> {
         let mut lent = self.lend()?;
         let Some(conn) = lent.conn.take() else { return Err(LogError::Busy { bytes: 0 }) };
@@ -102,7 +102,7 @@ impl Readers {
     }
 }
 
-/// An event as it is stored.
+/// Event in its stored form.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stored<'a> {
     pub(super) offset: u64,
@@ -110,10 +110,10 @@ pub(super) struct Stored<'a> {
     pub(super) line: &'a [u8],
 }
 
-/// What stopped a scan before its limit.
+/// Reason why a scan stopped before its limit.
 enum Stop {
     Sqlite(rusqlite::Error),
-    /// A row whose sum is wrong, or that `visit` cannot read; or none, where there should be one.
+    /// A row with a wrong checksum, one that `visit` cannot read, or a missing row.
     Damaged,
 }
 
@@ -123,10 +123,10 @@ impl From<rusqlite::Error> for Stop {
     }
 }
 
-/// Gives the stored events of a stream after `from` to `visit`, up to `limit`, and tells where the stream stood.
+/// Passes the stored events of a stream after `from` to `visit`, up to `limit`. Returns the stream's head.
 ///
 /// # Errors
-/// [`LogError::Corrupt`] when the very next event cannot be read: it tells up to where, so that the reader can go on.
+/// [`LogError::Corrupt`] when the very next event cannot be read: its `lost` says where the reader can continue.
 pub(super) fn scan(
     readers: &Readers,
     heads: &RwLock<Heads>,
@@ -154,11 +154,11 @@ pub(super) fn scan(
             Err(LogError::Corrupt { .. }) => true,
             Err(error) => return Err(error),
         };
-        // What was read before the damage is good.
+        // Events read before the damage are good.
         if !damaged || reached > from {
             break;
         }
-        // What the file itself says is never older than the rows that were looked for; `heads` may be, for a moment.
+        // The head in the file is never older than the rows read above; `heads` may be, for a moment.
         let sql = "SELECT first FROM streams WHERE id = ? AND name IS NOT NULL";
         let kept = readers.with(|conn| conn.query_row(sql, [stream.id], |row| row.get::<_, i64>(0)).optional());
         let kept = match kept {
@@ -166,7 +166,7 @@ pub(super) fn scan(
             Err(_) => 0,
         };
         if kept > stream.head.first.max(from + 1) {
-            // Not damaged: retention has removed it meanwhile.
+            // No damage: retention has removed the events meanwhile.
             let now = find()?.head;
             (stream.head.first, stream.head.last) = (kept, now.last);
             if kept > now.last {
@@ -183,7 +183,7 @@ pub(super) fn scan(
         }
     }
     let now = find()?.head;
-    // Retention may have gone on meanwhile.
+    // Retention may have continued meanwhile.
     let first = now.first.max(stream.head.first);
     Ok(Head { first, last: stream.head.last.max(first - 1), ..now })
 }
@@ -222,7 +222,7 @@ fn rows(
             return Err(Stop::Damaged);
         }
         expected = last + 1;
-        // Its events are the last ones of the row: a gap may stand before the first.
+        // The events have the row's last offsets: a gap may come before the first.
         let count = memchr::memchr_iter(b'\n', body).count() as u64;
         let mut offset = last.saturating_sub(count);
         let mut begin = 0;
@@ -244,11 +244,12 @@ fn rows(
             }
         }
     }
-    // Nothing is missing within a stream: what is not there is damaged.
+    // A stream has no holes: a missing row is damage.
     if expected <= stream_last { Err(Stop::Damaged) } else { Ok(()) }
 }
 
-/// How far the damage goes that begins at `from`: row by row, since a walk over the table stops at it.
+/// Finds the end of the damage that begins at `from`. Tests row by row, since a walk over the table stops at the
+/// damage.
 fn damage(readers: &Readers, stream: i64, from: u64, last: u64) -> Gap {
     let candidates = readers.with(|conn| {
         let sql = "SELECT gid, first FROM batches INDEXED BY batches_by_offset
@@ -256,7 +257,7 @@ fn damage(readers: &Readers, stream: i64, from: u64, last: u64) -> Gap {
         let mut query = conn.prepare(sql)?;
         let params = params![stream, from.cast_signed(), last.cast_signed()];
         let found = query.query_map(params, |row| Ok((row.get(0)?, row.get(1)?)))?;
-        // Where the index is damaged too, what it told before counts.
+        // If the index is damaged too, use its entries before the damage.
         Ok(found.map_while(Result::ok).collect::<Vec<(i64, i64)>>())
     });
     let good = |gid| {

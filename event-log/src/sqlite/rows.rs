@@ -1,4 +1,4 @@
-//! A batch as rows. Made on the caller's thread, so that the writer only writes.
+//! Conversion of a batch to rows, on the caller's thread, so that the writer only writes.
 
 use std::{path::Path, sync::Arc};
 
@@ -7,12 +7,12 @@ use ipc_protocol::{Event, SessionId};
 use super::system;
 use crate::{Batch, LogError, line};
 
-/// Where a body is cut: readers take whole rows, and retention removes them.
+/// Size at which a body is cut: readers and retention handle whole rows.
 const BODY_BYTES: usize = 64 * 1024;
-/// As [`BODY_BYTES`].
+/// Number of offsets at which a body is cut.
 pub(super) const BODY_EVENTS: u64 = 1024;
 
-/// A row of `batches`.
+/// Row of `batches`.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) first: u64,
@@ -21,11 +21,11 @@ pub(super) struct Row {
     pub(super) body: Vec<u8>,
 }
 
-/// A batch, ready to be stored.
+/// Batch, ready to be stored.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) session: Arc<SessionId>,
-    /// Where it begins, and the first offset after it: the same for a batch without events.
+    /// First offset of the batch. `next` is the first one after it: the same for a batch without events.
     pub(super) first: u64,
     pub(super) next: u64,
     pub(super) events: u64,
@@ -35,7 +35,7 @@ pub(super) struct Entry {
     pub(super) rows: Vec<Row>,
 }
 
-/// Notices flipped bits in a row, which SQLite does not.
+/// Computes a row's checksum. It detects flipped bits, which SQLite does not.
 pub(super) fn checksum(first: u64, last: u64, created_ms: i64, body: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&first.to_le_bytes());
@@ -46,10 +46,11 @@ pub(super) fn checksum(first: u64, last: u64, created_ms: i64, body: &[u8]) -> u
 }
 
 impl Entry {
-    /// The rows of a batch.
+    /// Converts a batch to rows.
     ///
     /// # Errors
-    /// [`LogError::Order`] where its offsets do not follow each other.
+    /// [`LogError::Order`] where the batch's offsets are not consecutive, [`LogError::TooLarge`] for an event that
+    /// is too long.
     pub(super) fn of(batch: &Batch, path: &Path) -> Result<Self, LogError> {
         let order = |expected, found| LogError::Order { session: (*batch.session).clone(), expected, found };
         let created_ms = line::millis(batch.created_at);

@@ -1,4 +1,4 @@
-//! The file: its schema, and how one of an older release is brought up to date.
+//! Schema of the file, and the migration of older files.
 
 use std::{fs::File, io::Read as _, path::Path};
 
@@ -7,21 +7,22 @@ use rusqlite::Connection;
 use super::classify;
 use crate::LogError;
 
-/// Marks a file as one of ours: "agpl" as a number, of no meaning beyond that.
+/// Application id of our files: "agpl" as a number, of no further meaning.
 const APPLICATION_ID: i64 = 0x6167_706c;
-/// What every SQLite file begins with.
+/// First bytes of every SQLite file.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
-/// When the write-ahead log is brought into the file, in pages (16 MiB). The writer does that itself, between two commits: less
-/// often means fewer long commits, and pages that are written once instead of many times.
+/// Pages of the write-ahead log at which a checkpoint copies it into the file (16 MiB). The writer does that
+/// between two commits. A larger number means fewer long commits, and pages written once instead of many times.
 const CHECKPOINT_PAGES: i64 = 4000;
-/// What is left of a write-ahead log that had to grow further, as long as a reader was reading.
+/// Size to which a write-ahead log shrinks after a long reader made it grow further.
 const WAL_BYTES: i64 = 32 * 1024 * 1024;
 
-/// What brings the schema from one version to the next. Never changed once released, only added to.
+/// Migrations, each from one schema version to the next. A released one is never changed; new ones are added.
 const MIGRATIONS: [&str; 4] = [
-    // A stream without a name is being imported, or deleted: nobody sees it.
-    // A row of `batches` tells of `first` to `last`; its events are the last ones of these, all but for a gap.
+    // A stream without a name is being imported or deleted: no reader sees it.
+    // A row of `batches` covers `first` to `last`; its events have the last of these offsets. A gap may cover more
+    // than one.
     "CREATE TABLE streams (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         name TEXT UNIQUE,
@@ -54,13 +55,13 @@ const MIGRATIONS: [&str; 4] = [
         offset INTEGER NOT NULL,
         PRIMARY KEY (stream, consumer)
     ) WITHOUT ROWID;",
-    // One row: of the one who has the file.
+    // A single row: the heartbeat of the file's owner.
     "CREATE TABLE beat (
         one INTEGER PRIMARY KEY CHECK (one = 1),
         host TEXT NOT NULL,
         at_ms INTEGER NOT NULL
     );",
-    // One row: the greatest `gid` of a batch that was removed. It is not given again.
+    // A single row: the greatest `gid` of a removed batch, which is not reused.
     "CREATE TABLE position (
         one INTEGER PRIMARY KEY CHECK (one = 1),
         gid INTEGER NOT NULL
@@ -68,10 +69,10 @@ const MIGRATIONS: [&str; 4] = [
     INSERT INTO position VALUES (1, 0);",
 ];
 
-/// The version of the schema that this release writes.
+/// Schema version that this release writes.
 pub(super) const VERSION: i64 = MIGRATIONS.len() as i64;
 
-/// Refuses a file that is something else, before SQLite touches it.
+/// Refuses a file of another kind, before SQLite touches it.
 ///
 /// # Errors
 /// [`LogError::Corrupt`] for such a file, [`LogError::ReadOnly`] for one that cannot be read.
@@ -93,7 +94,7 @@ fn foreign(path: &Path) -> LogError {
 /// Sets up the writer's connection, and creates or migrates the schema.
 ///
 /// # Errors
-/// [`LogError::TooNew`] for a file of a later release; nothing is changed then, nor in a foreign one.
+/// [`LogError::TooNew`] for a file of a later release. Neither that nor a foreign file is changed.
 pub(super) fn prepare(conn: &mut Connection, path: &Path) -> Result<(), LogError> {
     let sql = |error| classify(path, "open", error);
     let (found, tables) = check_ours(conn, path)?;
@@ -102,7 +103,7 @@ pub(super) fn prepare(conn: &mut Connection, path: &Path) -> Result<(), LogError
         return Err(sql(cause));
     }
     if tables == 0 {
-        // Has to come before the first table; then freed pages can be given back to the file system.
+        // Must come before the first table; lets freed pages be given back to the file system.
         conn.pragma_update(None, "auto_vacuum", "INCREMENTAL").map_err(sql)?;
     }
     conn.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())).map_err(sql)?;
@@ -154,7 +155,7 @@ mod tests {
     fn a_commit_is_on_the_disk_when_it_is_told() {
         let folder = tempfile::tempdir().expect("a directory");
         let path = folder.path().join("log.sqlite");
-        // A new file, and one that is there.
+        // A new file, then an existing one.
         for _ in 0..2 {
             let mut conn = Connection::open(&path).expect("a connection");
             prepare(&mut conn, &path).expect("prepared");

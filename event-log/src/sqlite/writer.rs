@@ -1,4 +1,4 @@
-//! The thread that writes: it takes whatever waits and commits it together.
+//! Writer thread: takes all waiting jobs and commits them together.
 
 use std::{
     path::Path,
@@ -19,22 +19,22 @@ use super::{
 };
 use crate::LogError;
 
-/// How long nothing is tried after a failure; doubled with each further one.
+/// Pause after a failure; doubled with each further one, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The owner of the connection that writes.
+/// Owner of the writing connection.
 #[derive(Debug)]
 pub(super) struct Writer {
     pub(super) conn: Connection,
     pub(super) shared: Arc<Shared>,
     pub(super) chores: Chores,
-    /// Dropped last, when the connection is closed.
+    /// Lock of the log, dropped last, after the connection is closed.
     pub(super) _lock: Lock,
 }
 
 impl Drop for Writer {
-    /// Also after a panic: nobody waits for ever.
+    /// Fails all queued jobs, also after a panic, so that nobody waits forever.
     fn drop(&mut self) {
         for job in self.shared.queue.end() {
             job.tell(Err(self.shared.ended()));
@@ -43,7 +43,7 @@ impl Drop for Writer {
 }
 
 impl Writer {
-    /// Until the log is dropped, and everything that was queued is done.
+    /// Runs until the log is dropped and everything queued is done.
     pub(super) fn run(mut self) {
         let mut pause = Duration::ZERO;
         let mut not_before = None;
@@ -69,7 +69,7 @@ impl Writer {
         }
     }
 
-    /// Commits the jobs and tells. Says whether that went well.
+    /// Commits the jobs and calls their callbacks. Returns true on success.
     fn commit(&mut self, jobs: Vec<Job>, bytes: usize) -> bool {
         match self.attempt(&jobs) {
             Ok((results, outcome)) => {
@@ -78,7 +78,7 @@ impl Writer {
                 jobs.into_iter().zip(results).for_each(|(job, result)| job.tell(result));
                 true
             }
-            // What one stands on may be damaged, and nobody else's.
+            // The damage may concern one job only: try each alone.
             Err(LogError::Corrupt { .. }) if jobs.len() > 1 => {
                 self.shared.queue.finished(bytes);
                 let mut fine = true;
@@ -96,7 +96,7 @@ impl Writer {
         }
     }
 
-    /// One transaction: all that is not refused, or nothing.
+    /// Runs one transaction: all jobs that are not refused, or nothing.
     fn attempt(&mut self, jobs: &[Job]) -> Result<(Vec<Result<(), LogError>>, Outcome), LogError> {
         let apply = |conn: &Connection| {
             let mut applying = Applying::new(conn, &self.shared.heads);
@@ -106,7 +106,7 @@ impl Writer {
         transaction(&self.conn, &self.shared.path, apply)
     }
 
-    /// One slice of what is to be done beside the appends. Says whether that went well.
+    /// Runs one slice of background work. Returns true on success.
     fn chore(&mut self, idle: bool) -> bool {
         let mut slice = None;
         let chores = &mut self.chores;
@@ -144,14 +144,14 @@ impl Writer {
     fn fail(&self, error: &LogError) {
         let mut metrics = self.shared.metrics();
         if metrics.last_error.is_none() {
-            tracing::error!(%error, "the event log cannot be written");
+            tracing::error!(%error, "event log write failed");
         }
         metrics.failures += 1;
         metrics.last_error = Some(error.clone());
     }
 }
 
-/// A transaction; rolled back where `body` or the commit fails.
+/// Runs `body` in a transaction; rolls back if `body` or the commit fails.
 fn transaction<T>(
     conn: &Connection,
     path: &Path,
@@ -164,18 +164,18 @@ fn transaction<T>(
         Ok(value)
     };
     run().map_err(|error| {
-        // SQLite has rolled back after some failures, and not after others.
+        // SQLite rolls back by itself after some failures only.
         if !conn.is_autocommit()
             && let Err(error) = conn.execute_batch("ROLLBACK")
         {
-            tracing::error!(path = %path.display(), %error, "cannot roll back in the event log");
+            tracing::error!(path = %path.display(), %error, "event log rollback failed");
         }
         let error = classify(path, "write to the event log", error);
-        // What was read of the file would be gone by again, whatever has become of the file.
+        // Cached pages would be used again, whatever has become of the file: drop them.
         if matches!(error, LogError::Corrupt { .. })
             && let Err(error) = conn.execute_batch("PRAGMA shrink_memory")
         {
-            tracing::warn!(path = %path.display(), %error, "damaged pages of the event log stay in memory");
+            tracing::warn!(path = %path.display(), %error, "failed to drop damaged pages of the event log from memory");
         }
         error
     })

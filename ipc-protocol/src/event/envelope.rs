@@ -1,4 +1,4 @@
-//! An event at its place in a session's stream, and its JSON form.
+//! Event with its position in a session's stream, and its JSON form.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{Event, format_offset, parse_offset};
 use crate::SessionId;
 
-/// JSON that is no [`Envelope`].
+/// Error for JSON that is no [`Envelope`].
 #[derive(Debug, thiserror::Error)]
 pub enum EnvelopeError {
     /// A field is missing or of the wrong type.
@@ -16,15 +16,15 @@ pub enum EnvelopeError {
     /// The payload does not fit the type.
     #[error("event of type {kind:?} does not parse")]
     Payload {
-        /// The envelope's `type`.
+        /// Value of the envelope's `type`.
         kind: String,
-        /// What serde said.
+        /// Error of serde.
         #[source]
         source: serde_json::Error,
     },
 }
 
-/// An event at its place in a session's stream.
+/// Event with its position in a session's stream.
 ///
 /// ```json
 /// {"offset":"00000000000000000007","type":"stream:text","version":1,"createdAt":"2026-01-02T03:04:05.678Z",
@@ -32,20 +32,20 @@ pub enum EnvelopeError {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Envelope {
-    /// Place in the stream; the first is 1.
+    /// Position in the stream; the first is 1.
     pub offset: u64,
-    /// When the host appended it.
+    /// Time at which the host appended the event.
     pub created_at: SystemTime,
-    /// The stream: the session.
+    /// Session of the stream.
     pub session: Arc<SessionId>,
-    /// The turn it belongs to, if any; the first is 1.
+    /// Turn of the event, if any; the first is 1.
     pub turn: Option<u64>,
-    /// What happened.
+    /// Event itself.
     pub event: Event,
 }
 
 impl Envelope {
-    /// The envelope as JSON.
+    /// Converts the envelope to JSON.
     ///
     /// # Errors
     /// Never for an event this crate made; serde's error otherwise.
@@ -64,10 +64,10 @@ impl Envelope {
         Ok(Value::Object(map))
     }
 
-    /// An envelope from its JSON.
+    /// Parses an envelope from JSON.
     ///
     /// # Errors
-    /// [`EnvelopeError`] names the field or type that does not fit.
+    /// [`EnvelopeError`] with the field or type that does not fit.
     pub fn from_json(value: Value) -> Result<Self, EnvelopeError> {
         let text = |field: &'static str| value.get(field).and_then(Value::as_str).ok_or(EnvelopeError::Field(field));
         let offset = parse_offset(text("offset")?).ok_or(EnvelopeError::Field("offset"))?;

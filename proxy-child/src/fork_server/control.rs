@@ -1,4 +1,4 @@
-//! The fork server's end of the socket to the host.
+//! Control socket to the host, on the fork server's side.
 
 use std::{
     collections::VecDeque,
@@ -18,14 +18,14 @@ use nix::{
     sys::socket::{MsgFlags, MultiHeaders, sendmmsg},
 };
 
-/// Packets that may wait for a host that does not read. Each session makes a few in its life; a host that lets this many
-/// pile up has stopped, and is treated as gone.
+/// Most packets queued for a host that does not read. Each session causes a few in its life; a host with this backlog has stopped,
+/// and is treated as gone.
 const MAX_UNSENT: usize = 64 * 1024;
 
-/// Packets sent with one call.
+/// Most packets sent with one call.
 const AT_ONCE: usize = 64;
 
-/// Processes of a list that would be too long with all that is known of them.
+/// Most processes of a list that is too long with all their details.
 const MAX_LISTED: usize = 2048;
 
 pub(crate) struct Control {
@@ -51,17 +51,17 @@ impl Control {
         self.socket.as_fd()
     }
 
-    /// Whether the host was found gone, which [`Control::receive`] says next.
+    /// Returns whether the host was found gone. The next [`Control::receive`] then fails.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// Packets that wait for the host to read.
+    /// Returns the number of packets that wait for the host to read.
     pub(crate) fn unsent(&self) -> usize {
         self.unsent.len()
     }
 
-    /// Queues a message, and sends what can be sent.
+    /// Queues a message, and sends as much as the socket accepts.
     pub(crate) fn send(&mut self, message: &FromForkServer) {
         self.queue(message);
         self.flush();
@@ -71,13 +71,13 @@ impl Control {
     pub(crate) fn queue(&mut self, message: &FromForkServer) {
         let encode_packets = |message: &FromForkServer| self.wire.encode_packets(message);
         let packets = match (encode_packets(message), message) {
-            // Too long with all its command lines.
+            // The message is too long with all the command lines.
             (Err(_), FromForkServer::ProxyGone { session, process, exit, receipt }) => {
                 let receipt = Box::new(receipt.as_ref().clone().without_commands());
                 let (session, process, exit) = (session.clone(), *process, *exit);
                 encode_packets(&FromForkServer::ProxyGone { session, process, exit, receipt })
             }
-            // As many as fit without their arguments.
+            // As many processes as fit without their arguments.
             (Err(_), FromForkServer::Listed { session, processes }) => {
                 let bare = |info: &ProcessInfo| ProcessInfo { args: Vec::new(), ..info.clone() };
                 let processes = processes.iter().take(MAX_LISTED).map(bare).collect();
@@ -88,12 +88,12 @@ impl Control {
         match packets {
             Ok(packets) if self.unsent.len() + packets.len() <= MAX_UNSENT => self.unsent.extend(packets),
             Ok(_) => self.broken = true,
-            // Something of a session that is too long to be said, which is no fault of the host's.
+            // Something of a session is too long to be sent, which is not the host's fault.
             Err(_) => {}
         }
     }
 
-    /// Sends what can be sent, many packets with one call: a host that is woken by the first finds the others.
+    /// Sends as much as the socket accepts, many packets with one call: a host that the first packet wakes finds the others.
     pub(crate) fn flush(&mut self) {
         while !self.unsent.is_empty() {
             let packets: Vec<_> = self.unsent.iter().take(AT_ONCE).map(|packet| [IoSlice::new(packet)]).collect();
@@ -106,16 +106,16 @@ impl Control {
                     self.broken = true;
                     self.unsent.clear();
                 }
-                // Full, or the system is short of something: there will be another try.
+                // The socket is full, or the system lacks a resource: the next flush tries again.
                 Err(_) => return,
             }
         }
     }
 
-    /// The next request; `None` if there is none yet.
+    /// Returns the next request, or `None` if there is none yet.
     ///
     /// # Errors
-    /// When the host is gone or its bytes are no requests.
+    /// The host is gone, or its bytes are no requests.
     pub(crate) fn receive(&mut self) -> io::Result<Option<(ToForkServer, Option<OwnedFd>)>> {
         if self.broken {
             return Err(io::ErrorKind::BrokenPipe.into());
@@ -125,13 +125,13 @@ impl Control {
                 Ok(Some(fd)) => fd,
                 Ok(None) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                // The descriptor was dropped for want of a free number; the packet itself is there.
+                // The process had no free descriptor number, so the descriptor was dropped; the packet itself has arrived.
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => None,
                 Err(error) => return Err(error),
             };
             match self.wire.frame(&mut self.assembler, &self.buffer).map_err(io::Error::other)? {
                 Some(Heard::Known(request)) => return Ok(Some((request, fd))),
-                // A later release's, which can do without it.
+                // A request of a later release, which works without it.
                 Some(Heard::Unknown(_)) | None => {}
             }
         }

@@ -1,4 +1,4 @@
-//! Sessions that outlive their host: they wait for another one, which takes over the fork server too.
+//! Sessions that outlive their host: they wait for a new host, which takes over the fork server too.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -16,11 +16,11 @@ use ipc_protocol::{
 use super::{Control, Door, ForkServer, HOST_DEATH_PATIENCE, Proxy, door::Owner, is_readable};
 use crate::proxy::outliving::{EndRecord, record_path, write_record};
 
-/// How much longer than its own deadline a proxy that nobody fetched may take to end its session.
+/// Time beyond its own deadline in which a proxy that no host adopted has to end its session.
 const GIVE_UP_PATIENCE: Duration = Duration::from_secs(5);
 
 impl ForkServer<'_> {
-    /// Sees to it that another host finds a session that is to outlive this one.
+    /// Opens the socket through which a new host finds the sessions that outlive this host.
     pub(super) fn open_door(&mut self, detach: Option<&Detach>) -> Result<(), WireError> {
         let Some(detach) = detach.filter(|_| self.door.is_none()) else { return Ok(()) };
         let door = Door::open(Path::new(&detach.directory), self.own.id()).map_err(|error| WireError::System {
@@ -31,7 +31,7 @@ impl ForkServer<'_> {
         Ok(())
     }
 
-    /// The host is gone: tells the proxies that outlive it.
+    /// Notifies the proxies that outlive the host, since the host is gone.
     pub(super) fn detach_sessions(&mut self) {
         let outliving = self.proxies.all().filter(|proxy| proxy.detach.is_some());
         let pids: Vec<Pid> = outliving.map(|proxy| proxy.process.id().pid).collect();
@@ -39,19 +39,19 @@ impl ForkServer<'_> {
             crate::leave_stderr();
             self.proxies.poll(pid);
             if let Some(handover) = self.proxies.get(pid).and_then(|proxy| proxy.handover.as_ref()) {
-                // One that does not take it sees its own socket closed.
+                // A proxy that does not receive this sees its own socket closed.
                 let _ = tell(handover, &Handover::HostGone, None);
             }
         }
     }
 
-    /// Listens to who wants to be the host.
+    /// Handles clients that want to become the host.
     pub(super) fn answer_door(&mut self) {
         if self.door.is_none() {
             return;
         }
         let lives = self.control.is_some() && !is_readable(&self.host);
-        // Which host that is, is said for people only.
+        // The host's identity is only used in a text for people.
         let owner =
             lives.then(|| registry::pid_of_pidfd(self.host.as_fd()).ok().and_then(|pid| registry::identify(pid).ok()));
         let owner = owner.map(|owner| owner.unwrap_or(self.own.id()));
@@ -72,7 +72,7 @@ impl ForkServer<'_> {
         self.control = Some(control);
     }
 
-    /// Gives a proxy its new host. Where that fails the socket is closed, which the host sees.
+    /// Sends a proxy the socket of its new host. If that fails the socket is closed, which the host sees.
     pub(super) fn adopt(&mut self, session: &SessionId, after_seq: u64, socket: Option<&OwnedFd>) {
         let Some(described) = self.control.as_ref().map(|control| control.wire().is_described()) else { return };
         let proxy = self.proxies.all().find(|proxy| proxy.session == *session && proxy.detach.is_some());
@@ -82,34 +82,34 @@ impl ForkServer<'_> {
     }
 }
 
-/// When the session of this proxy is ended without it, the host being gone since `gone`.
+/// Returns the time at which a proxy is ended whose host is gone since `gone`; `None` means never.
 pub(super) fn forsaken_at(gone: Instant, proxy: &Proxy) -> Option<Instant> {
     match &proxy.detach {
         None => Some(gone + HOST_DEATH_PATIENCE),
-        // A time too long for the clock is no deadline.
+        // A time beyond the clock's range is no deadline.
         Some(detach) => {
             gone.checked_add(Duration::from_millis(detach.fetch_within_ms).saturating_add(GIVE_UP_PATIENCE))
         }
     }
 }
 
-/// Says something to a proxy, which is of this very build.
+/// Sends a message to a proxy, which is of this very build.
 fn tell(handover: &OwnedFd, word: &Handover, socket: Option<&OwnedFd>) -> std::io::Result<()> {
     let packets = encode_packets(word).map_err(std::io::Error::other)?;
     let packet = packets.first().map(Vec::as_slice).unwrap_or_default();
     send_packet(handover, packet, socket.map(AsFd::as_fd))
 }
 
-/// A session is over that could have outlived its host. If there is none to be told, and the proxy did not write down how it
-/// ended, this does; what the proxy kept goes.
+/// Cleans up after a session that could have outlived its host: removes the proxy's spool. Without a host, and if the proxy
+/// failed without a record, this writes the record of the session's end.
 pub(super) fn clear_up(directory: &str, session: &SessionId, exit: ExitStatus, receipt: &Receipt, has_host: bool) {
     let path = record_path(directory, session.as_str());
     let spool = path.with_file_name(format!("{session}.spool"));
-    // The proxy has, if it could.
+    // The proxy has removed it, if it could.
     let _ = std::fs::remove_file(spool);
     if !has_host && !exit.success() && !path.exists() {
         let reason = EndReason::ProxyDied(Some(exit));
-        // Nobody is there to be told: the next manager finds the session's journal, and that nothing is left.
+        // A failure has nobody to be reported to: the next manager finds the session's journal, and that no process is left.
         let _ = write_record(&path, &EndRecord { session, reason: &reason, receipt, unheard: 0 });
     }
 }

@@ -1,8 +1,8 @@
-//! Where a new host finds the sessions of a dead one: a local socket, and who may come in.
+//! Local socket through which a new host adopts the sessions of a dead one, and the checks of its clients.
 //!
 //! ```text
 //! DIR/PID.START.sock   0600, of the fork server with this pid and start time; DIR is 0700
-//! DIR/PID.START.lock   held (flock) for as long as that lives: who has it may remove both
+//! DIR/PID.START.lock   locked (flock) while that fork server lives: the holder of the lock may remove both
 //! ```
 
 use std::{
@@ -35,12 +35,12 @@ use nix::{
 use registry::PidFd;
 use rustix::fs::FlockOperation;
 
-/// How long one who connects may take to say what it wants.
+/// Time in which a client has to send its request.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Clients that are listened to at once.
+/// Most clients that are served at once.
 const MAX_CALLERS: usize = 32;
 
-/// The socket, and who is at it.
+/// Listening socket with its clients.
 #[derive(Debug)]
 pub(super) struct Door {
     listener: Listener,
@@ -54,29 +54,29 @@ pub(super) struct Door {
 #[derive(Debug)]
 struct Caller {
     stream: Stream,
-    /// It, as the kernel says.
+    /// Pidfd of the client, from the kernel.
     process: OwnedFd,
     line: Vec<u8>,
     control: Option<OwnedFd>,
     until: Instant,
 }
 
-/// Who is the owner now.
+/// New host of the sessions.
 #[derive(Debug)]
 pub(super) struct Owner {
-    /// A pidfd of the host.
+    /// Pidfd of the host.
     pub(super) host: OwnedFd,
-    /// The connection to it.
+    /// Connection to the host.
     pub(super) control: OwnedFd,
     pub(super) wire: Wire,
     pub(super) process: ProcessId,
 }
 
 impl Door {
-    /// Opens the door of the fork server `own` in `directory`.
+    /// Opens the socket of the fork server `own` in `directory`.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system.
     pub(super) fn open(directory: &Path, own: ProcessId) -> io::Result<Self> {
         let name = format!("{}.{}", own.pid, own.start_time);
         let lock_path = directory.join(format!("{name}.lock"));
@@ -86,35 +86,35 @@ impl Door {
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
         let socket = directory.join(format!("{name}.sock"));
         remove_stale(&socket)?;
-        // The name of a socket has at most 107 bytes, however long the directory's is.
+        // A socket's path has at most 107 bytes, but the directory may have any length.
         let short = File::open(directory)?;
         let path = PathBuf::from(format!("/proc/self/fd/{}/{name}.sock", short.as_raw_fd()));
         let listener = ListenerOptions::new()
             .name(path.as_path().to_fs_name::<GenericFilePath>()?)
-            // Set before the name appears: there is no moment in which others can connect.
+            // The mode is set before the name appears: at no moment can other users connect.
             .mode(0o600)
-            // It would unlink what that path means by then.
+            // By then that path would mean something else.
             .reclaim_name(false)
             .nonblocking(ListenerNonblockingMode::Both)
             .create_sync()?;
         Ok(Self { listener, socket, lock_path, _lock: lock, own, callers: Vec::new() })
     }
 
-    /// What to poll for reading: who comes is not looked at while there is no room.
+    /// Returns the descriptors to poll for reading. New clients are not polled for while there is no room.
     pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let Listener::UdSocket(listener) = &self.listener;
         let listener = (self.callers.len() < MAX_CALLERS).then(|| listener.as_fd());
         listener.into_iter().chain(self.callers.iter().map(|caller| fd(&caller.stream)))
     }
 
-    /// When [`Door::turn`] is due with nothing to read.
+    /// Returns the time at which [`Door::turn`] is due even with nothing to read.
     pub(super) fn next(&self) -> Option<Instant> {
         self.callers.iter().map(|caller| caller.until).min()
     }
 
-    /// Listens to who is there; the new owner, if there is one. While there is an `owner` there is none.
+    /// Serves the clients that are ready. Returns the new host, if one was accepted; while `owner` exists none is.
     pub(super) fn turn(&mut self, owner: Option<ProcessId>) -> Option<Owner> {
-        // Those that are refused count too: a session's processes can come as fast as they are sent away.
+        // Refused clients count too: a session's processes can reconnect as fast as they are refused.
         for _ in self.callers.len()..MAX_CALLERS {
             let Ok(stream) = self.listener.accept() else { break };
             match peer(&stream, self.own) {
@@ -155,7 +155,7 @@ impl Drop for Door {
 }
 
 impl Caller {
-    /// What it wants, once it has said so.
+    /// Returns the client's request once it is complete.
     fn hear(&mut self) -> io::Result<Option<Claim>> {
         loop {
             let mut buffer = [0; MAX_LINE];
@@ -197,7 +197,7 @@ impl Caller {
     }
 }
 
-/// Says one line. Who does not listen is closed on all the same.
+/// Sends one line. The connection is closed even if the client does not read it.
 fn answer(stream: &Stream, verdict: &Verdict) {
     if let Ok(mut line) = serde_json::to_vec(verdict) {
         line.push(b'\n');
@@ -210,7 +210,7 @@ fn fd(stream: &Stream) -> BorrowedFd<'_> {
     stream.as_fd()
 }
 
-/// A socket that a dead process left may be removed, by who has the lock.
+/// Removes the socket that a dead process left; the caller holds the lock.
 fn remove_stale(socket: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(socket) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -224,19 +224,19 @@ fn remove_stale(socket: &Path) -> io::Result<()> {
     }
 }
 
-/// A pidfd of who connected, if it may; else why not.
+/// Returns a pidfd of the client if it is permitted, else the reason.
 fn peer(stream: &Stream, own: ProcessId) -> Result<OwnedFd, String> {
     let Stream::UdSocket(socket) = stream;
     let peer = getsockopt(socket, sockopt::PeerCredentials);
     let peer = peer.map_err(|error| format!("the kernel does not say who you are ({error})"))?;
     may_come_in(peer.uid(), rustix::process::geteuid().as_raw())?;
-    // 0 is a process of another PID namespace.
+    // The kernel reports 0 for a process of another PID namespace.
     let pid = Pid::try_from(peer.pid()).ok().filter(|pid| *pid != 0);
     let pid = pid.ok_or_else(|| "the kernel does not say which process you are".to_owned())?;
     let gone = |error: io::Error| format!("your process {pid} is gone, or cannot be seen ({error})");
     let process = match getsockopt(socket, sockopt::PeerPidfd) {
         Ok(process) => process,
-        // Of kernels before 6.5.
+        // Kernels before 6.5 lack the option.
         Err(Errno::ENOPROTOOPT) => {
             let process = registry::identify(pid).and_then(PidFd::open).map_err(gone)?;
             process.as_fd().try_clone_to_owned().map_err(gone)?
@@ -246,14 +246,14 @@ fn peer(stream: &Stream, own: ProcessId) -> Result<OwnedFd, String> {
     if registry::is_below(pid, &[own])? {
         return Err(format!("your process {pid} belongs to one of these sessions itself"));
     }
-    // As long as it was there its number was nobody else's.
+    // The pidfd still names this pid, so the number belonged to no other process in between.
     match registry::pid_of_pidfd(process.as_fd()) {
         Ok(now) if now == pid => Ok(process),
         _ => Err(format!("your process {pid} is gone")),
     }
 }
 
-/// Whether who connected is the one whose sessions these are; the reason if not.
+/// Checks that the client's user owns the sessions; the error is the reason.
 fn may_come_in(user: u32, ours: u32) -> Result<(), String> {
     if user == ours { Ok(()) } else { Err(format!("you are user {user}, and these sessions are user {ours}'s")) }
 }
@@ -264,14 +264,14 @@ mod tests {
 
     use super::*;
 
-    /// A door of `own`, at which so many have knocked.
+    /// Makes a door of `own` with this many waiting clients.
     fn knocked(own: ProcessId, times: usize) -> (Door, Vec<std::os::unix::net::UnixStream>) {
         let directory = std::env::temp_dir().join(format!("agent-proxy-door-{}-{}", own.pid, own.start_time));
         std::fs::create_dir(&directory).expect("made");
         let door = Door::open(&directory, own).expect("opened");
         let knock = |_| std::os::unix::net::UnixStream::connect(&door.socket).expect("connected");
         let callers = (0..times).map(knock).collect();
-        // Its names are needed no more.
+        // The names are not needed any more.
         std::fs::remove_dir_all(&directory).expect("removed");
         (door, callers)
     }
@@ -314,11 +314,11 @@ mod tests {
             assert_eq!(mode & 0o7777, 0o600, "{}", path.display());
         }
         drop(door);
-        // It takes them along.
+        // Dropping the door removes its files.
         std::fs::remove_dir(&directory).expect("it is empty");
     }
 
-    /// With a user of another number: tests/tests/detach.rs, as far as there is one.
+    /// The test with a user of another number is in tests/tests/detach.rs, as far as such a user exists.
     #[test]
     fn other_users_are_refused_root_too() {
         assert_eq!(may_come_in(1000, 1000), Ok(()));

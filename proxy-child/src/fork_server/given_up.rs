@@ -1,15 +1,15 @@
-//! Sessions whose end was told with survivors: what is left of them is theirs, and no other session's.
+//! Sessions that ended with survivors: their remaining processes belong to no other session.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use ipc_protocol::ProcessId;
 
-/// Sessions that are remembered; the oldest are forgotten first.
+/// Most sessions remembered; the oldest are forgotten first.
 const MOST: usize = 64;
-/// Processes of each that are remembered.
+/// Most processes remembered of a session.
 const MOST_PROCESSES: usize = 1024;
 
-/// Those sessions.
+/// Sessions with survivors, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct GivenUp(VecDeque<Session>);
 
@@ -20,7 +20,7 @@ struct Session {
 }
 
 impl GivenUp {
-    /// The end of the session with this marker was told, and that these survived.
+    /// Records the survivors of a session whose end was reported.
     pub(crate) fn remember(&mut self, marker: String, survivors: &[ProcessId]) {
         if survivors.is_empty() {
             return;
@@ -32,21 +32,21 @@ impl GivenUp {
         self.0.push_back(Session { marker, left });
     }
 
-    /// Whether a living process with this marker is one of theirs.
+    /// Returns whether a living process with this marker belongs to one of the sessions.
     pub(crate) fn has(&mut self, id: ProcessId, marker: Option<&str>) -> bool {
         if self.0.iter().any(|session| session.left.contains(&id)) {
             return true;
         }
         let Some(marker) = marker.filter(|marker| !marker.is_empty()) else { return false };
         let Some(session) = self.0.iter_mut().find(|session| session.marker == marker) else { return false };
-        // When it is dead it has no marker any more.
+        // A dead process has no marker any more, so its id is recorded now.
         if session.left.len() < MOST_PROCESSES {
             session.left.insert(id);
         }
         true
     }
 
-    /// Whether a process that has died was one of theirs.
+    /// Removes a dead process. Returns whether it belonged to one of the sessions.
     pub(crate) fn bury(&mut self, id: ProcessId) -> bool {
         self.0.iter_mut().any(|session| session.left.remove(&id))
     }

@@ -1,4 +1,4 @@
-//! Whether anything came or went below a proxy: one look for all of them, where the kernel does not tell.
+//! Detection of processes that came or went below a proxy: one scan for all proxies, where the kernel reports nothing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,19 +10,19 @@ use std::{
 use ipc_protocol::Pid;
 use registry::{Look, ProcFs};
 
-/// Time between looks.
+/// Time between scans.
 pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(250);
-/// Processes on the machine, and new ones among them, up to which it is worth finding out whose they are.
+/// Most processes on the machine, and most new ones among them (`MAX_NEW`), for which finding their proxies is worthwhile.
 const MAX_PROCESSES: usize = 4096;
 const MAX_NEW: usize = 64;
-/// Ancestors looked at on the way to a proxy.
+/// Most ancestors checked on the way to a proxy.
 const MAX_DEPTH: usize = 64;
 
-/// The processes of the last look.
+/// Processes of the last scan.
 pub(crate) struct Newcomers {
     next: Instant,
     pulse: Pulse,
-    /// With the proxy that each is below, if any.
+    /// Known processes, each with the proxy that it is below, if any.
     known: BTreeMap<Pid, Option<Pid>>,
 }
 
@@ -31,12 +31,12 @@ impl Newcomers {
         Self { next: Instant::now(), pulse: Pulse { file: None, last: Vec::new() }, known: BTreeMap::new() }
     }
 
-    /// When to look next.
+    /// Returns the time of the next scan.
     pub(crate) fn next(&self) -> Instant {
         self.next
     }
 
-    /// The proxies below which something came or went since the last look; `None` if it may be any.
+    /// Returns the proxies below which a process came or went since the last scan; `None` if it may be any of them.
     pub(crate) fn look(&mut self, is_proxy: impl Fn(Pid) -> bool) -> Option<BTreeSet<Pid>> {
         self.next = Instant::now() + LOOK_INTERVAL;
         if !self.pulse.has_changed() {
@@ -45,7 +45,7 @@ impl Newcomers {
         let pids = registry::numbers_in_proc(".", MAX_PROCESSES + 1).ok()?;
         let new = pids.iter().filter(|pid| !self.known.contains_key(pid)).count();
         if pids.len() > MAX_PROCESSES || new > MAX_NEW {
-            // Taken for known, but not for anybody's: whoever has them looks now.
+            // These are recorded as known, without an owner: every proxy is nudged now.
             self.known = pids.into_iter().take(MAX_PROCESSES).map(|pid| (pid, None)).collect();
             return None;
         }
@@ -59,14 +59,14 @@ impl Newcomers {
             });
             now.insert(pid, owner);
         }
-        // What is left of the known ones has gone.
+        // Processes still in `known` have ended.
         concerned.extend(self.known.values().flatten());
         self.known = now;
         Some(concerned)
     }
 }
 
-/// The proxy that `pid` is below.
+/// Returns the proxy that `pid` is below.
 fn owner(pid: Pid, is_proxy: &impl Fn(Pid) -> bool) -> Option<Pid> {
     let mut pid = pid;
     for _ in 0..MAX_DEPTH {
@@ -82,10 +82,10 @@ fn owner(pid: Pid, is_proxy: &impl Fn(Pid) -> bool) -> Option<Pid> {
     None
 }
 
-/// Whether anything at all was forked or has ended in this PID namespace: the number of threads, and the last pid given
-/// out. On a quiet machine it spares the look.
+/// Detector of any fork or end in this PID namespace, by the number of threads and the last pid assigned. On a quiet machine it
+/// saves the scan.
 struct Pulse {
-    /// Opened when it is needed: not everything that is forked from here shall have it.
+    /// Opened on first use: not every process that is forked from here should inherit it.
     file: Option<File>,
     last: Vec<u8>,
 }
@@ -93,14 +93,14 @@ struct Pulse {
 impl Pulse {
     fn has_changed(&mut self) -> bool {
         if self.file.is_none() {
-            // A file of another file system in its place (containers have such) says something else.
+            // A file of another file system in its place (as containers have) has other contents.
             let is_procfs =
                 |file: &File| rustix::fs::fstatfs(file).is_ok_and(|fs| fs.f_type == rustix::fs::PROC_SUPER_MAGIC);
             self.file = registry::open_proc_file("loadavg").ok().filter(is_procfs);
         }
         let mut bytes = [0; 128];
         let Some(length) = self.file.as_ref().and_then(|file| file.read_at(&mut bytes, 0).ok()) else { return true };
-        // `0.00 0.01 0.05 1/123 4567`: after the slash.
+        // The part after the slash of `0.00 0.01 0.05 1/123 4567`.
         let Some(at) = bytes[..length].iter().position(|byte| *byte == b'/') else { return true };
         let now = &bytes[at..length];
         let has_changed = now != self.last;
@@ -118,8 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// The proxies that a look concerns; looked for until the wanted one is among them, as tests beside this one start
-    /// processes too.
+    /// Scans until the wanted proxy is among the affected ones, since tests beside this one start processes too.
     fn until_concerned(newcomers: &mut Newcomers, own: Pid) {
         let deadline = Instant::now() + Duration::from_secs(20);
         while !newcomers.look(|pid| pid == own).is_none_or(|concerned| concerned.contains(&own)) {

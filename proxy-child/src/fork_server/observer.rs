@@ -1,7 +1,7 @@
-//! Tells the host of every process of every session, as the kernel's proc connector tells of it.
+//! Observer of all processes of all sessions, by the kernel's proc connector; it reports them to the host.
 //!
-//! One subscription for all sessions, read in the fork server's loop, so that a wedged proxy hides nothing. It takes
-//! part in that loop a slice at a time: forking and kills never wait for it. While there is no session it is paused.
+//! One subscription covers all sessions and is read in the fork server's loop, so a wedged proxy hides nothing. The observer works in
+//! slices: forks and kills never wait for it. It is paused while there is no session.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -16,55 +16,55 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::{READY_AFTER, control::Control};
 
-/// Its share of the fork server's one thread at a time.
+/// Longest turn of the observer on the fork server's one thread.
 const SLICE: Duration = Duration::from_millis(2);
-/// How long reading can be put off for the sake of starts.
+/// Longest time that reading is postponed for the sake of starts.
 const LONGEST_DELAY: Duration = Duration::from_millis(5);
-/// How long events gather after others were read, but for execs. To be woken for each takes the processors from those that
-/// begin and end: an agent starts its tools by the dozen, and a kill ends them by the thousand.
+/// Time for which events other than execs gather after a read. A wake-up for each would take the processors from the processes that
+/// start and end: an agent starts its tools by the dozen, and a kill ends them by the thousand.
 const GATHER: Duration = Duration::from_millis(5);
-/// The same while a session starts: its agent begins its threads one after the other, and has the processors busy.
+/// Same time while a session starts: its agent starts its threads one after the other, and keeps the processors busy.
 const GATHER_AT_START: Duration = Duration::from_millis(20);
-/// At most so often is the host told of events: each time wakes it, its log and whoever follows, while an agent that starts
-/// its tools by the dozen needs the processors. An event after a while of silence is told at once.
+/// Least time between two batches of events to the host. Each batch wakes the host, its log and its subscribers, while an agent that
+/// starts its tools by the dozen needs the processors. An event after a time of silence is sent at once.
 const TELL_EVERY: Duration = Duration::from_millis(5);
-/// Events that wait for a host that does not read; what is beyond is counted and lost.
+/// Most events that wait for a host that does not read; further ones are counted and lost.
 const MAX_WAITING: usize = 8192;
-/// Packets given to the socket's own queue at a time: what waits, waits here, where it is counted.
+/// Most packets in the socket's own queue: the rest waits here, where it is counted.
 const MAX_UNSENT: usize = 64;
-/// Between two resynchronizations: each looks at every process of every session.
+/// Least time between two resynchronizations: each one scans every process of every session.
 const RESYNC_INTERVAL: Duration = Duration::from_millis(100);
-/// A process can be reaped before the kernel tells of its end; how long the end of its session waits for that.
+/// Time for which the end of a session waits for its last process events: a process can be reaped before the kernel reports its end.
 const LAST_WORDS: Duration = Duration::from_millis(20);
-/// Events come from several processors, and so in almost the order of their times: nanoseconds.
+/// Largest disorder of events in nanoseconds: they come from several processors, almost in the order of their times.
 const DISORDER: u64 = 1_000_000;
 
-/// The observer of all sessions.
+/// Observer of all sessions.
 pub(crate) struct Observer {
-    /// Where the connector does not work, why.
+    /// Source of events, or the reason why the connector does not work.
     source: Result<Source, Unavailable>,
-    /// Of living and dead proxies whose session is not over.
+    /// Roots by proxy, living or dead, of sessions that have not ended.
     roots: BTreeMap<Pid, Root>,
     over: VecDeque<Over>,
     queue: Queue,
-    /// Not to be read before: a session starts.
+    /// Earliest time of the next read, since a session starts.
     not_before: Instant,
     last_read: Instant,
 }
 
-/// A session that is over, and what its host is to be told after its last process.
+/// Session that has ended, with the message that follows its last process event.
 struct Over {
     root: Root,
     session: SessionId,
     message: FromForkServer,
-    /// When it was: monotonic nanoseconds. What happened before has to be read first.
+    /// End of the session in monotonic nanoseconds. Everything before it has to be read first.
     at: u64,
-    /// What is missing by then is given up.
+    /// Time after which missing events are not waited for.
     until: Instant,
 }
 
 impl Observer {
-    /// Subscribes and proves that it works: some 0.5 ms.
+    /// Subscribes and checks that events arrive, which takes about 0.5 ms.
     pub(crate) fn new() -> Self {
         let now = Instant::now();
         let source = Connector::open().map(Source::new);
@@ -72,8 +72,8 @@ impl Observer {
         Self { source, roots, over, queue, not_before: now, last_read: now }
     }
 
-    /// Whether it will observe a session that starts now. To be called before anything of that session runs. Reading is
-    /// put off by `delay`: the start itself shall have the processors.
+    /// Returns whether it will observe a session that starts now. Must be called before anything of that session runs. Reading is
+    /// postponed by `delay`, so that the start itself has the processors.
     pub(crate) fn prepare(&mut self, delay: Duration) -> bool {
         let Ok(source) = &mut self.source else { return false };
         let now = Instant::now();
@@ -89,20 +89,20 @@ impl Observer {
         true
     }
 
-    /// A session has got this proxy. To be called before the next [`Observer::turn`]. `since` is after the proxy's fork and
-    /// before anything that it does for the session.
+    /// Adds the session of this proxy. Must be called before the next [`Observer::turn`]. `since` is after the proxy's fork and before
+    /// anything that the proxy does for the session.
     pub(crate) fn add(&mut self, session: &SessionId, proxy: Pid, since: u64) {
         if let Ok(source) = &mut self.source {
             self.roots.insert(proxy, source.lineage.add(session.clone(), proxy, since));
         }
     }
 
-    /// Has the host told of something else of this session, in its order.
+    /// Queues another event of this session for the host, in order.
     pub(crate) fn tell(&mut self, session: &SessionId, event: Event) {
         self.queue.event(session, event);
     }
 
-    /// The session of `proxy` is over. `message`, which tells the host so, is sent after its last process event.
+    /// Removes the session of `proxy`, which has ended. `message`, which reports that, is sent after its last process event.
     pub(crate) fn end(&mut self, proxy: Pid, session: SessionId, message: FromForkServer) {
         match (self.roots.remove(&proxy), &self.source) {
             (Some(root), Ok(_)) => {
@@ -113,7 +113,7 @@ impl Observer {
         }
     }
 
-    /// The host is gone: nobody is to be told of anything.
+    /// Drops everything, since the host is gone.
     pub(crate) fn stop(&mut self) {
         if let Ok(source) = &mut self.source {
             source.pause();
@@ -131,7 +131,7 @@ impl Observer {
         self.over.is_empty() && self.source.as_ref().is_ok_and(|source| source.gathers(now))
     }
 
-    /// What to poll for reading, if anything.
+    /// Returns the descriptor to poll for reading, if any.
     pub(crate) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         let (source, now) = (self.source.as_ref().ok()?, Instant::now());
         let connector = matches!(source.reading, Reading::Following).then_some(&source.connector)?;
@@ -139,7 +139,7 @@ impl Observer {
         (!self.is_put_off(now)).then_some(fd)
     }
 
-    /// When [`Observer::turn`] is due with nothing to read.
+    /// Returns the time at which [`Observer::turn`] is due even with nothing to read.
     pub(crate) fn next(&mut self) -> Option<Instant> {
         let now = Instant::now();
         let (is_put_off, gathers) = (self.is_put_off(now), self.gathers(now));
@@ -159,8 +159,7 @@ impl Observer {
         read.into_iter().chain(self.queue.due).min()
     }
 
-    /// Reads what there is, for a slice, and passes on what it comes to. `is_ready` is whether what was to be polled can be
-    /// read.
+    /// Reads events for one slice and sends their results. `is_ready` says whether the polled descriptor is readable.
     pub(crate) fn turn(&mut self, control: &mut Control, is_ready: bool) {
         let now = Instant::now();
         if !self.is_put_off(now) && (is_ready || !self.gathers(now)) {
@@ -198,7 +197,7 @@ impl Observer {
         }
     }
 
-    /// Ends the sessions whose last process was told of, or will not be.
+    /// Removes the ended sessions whose last process event was sent, or will not come.
     fn settle(&mut self) {
         let Ok(source) = &mut self.source else { return };
         while let Some(over) = self.over.front()
@@ -219,31 +218,31 @@ impl Observer {
     }
 }
 
-/// Where the reading is.
+/// State of the reading.
 enum Reading {
     /// There are no sessions.
     Paused,
     /// Events are read as they come.
     Following,
-    /// Events were lost. The kernel is told to stop until `/proc` is looked at.
+    /// Events were lost. The kernel sends none until `/proc` is scanned.
     Lost { since: Instant },
-    /// These sessions are still to be looked at.
+    /// Resynchronizing: `todo` are the sessions still to be scanned.
     Resynchronizing { todo: Vec<Root> },
 }
 
-/// The connector, and what its events mean.
+/// Proc connector, with the lineage that its events build.
 struct Source {
     connector: Connector,
     lineage: Lineage,
     reading: Reading,
     last_resync: Option<Instant>,
-    /// Whether the last read left something.
+    /// True if the last read left events.
     has_more: bool,
-    /// Until then only an exec is read at once.
+    /// Until this time only an exec is read at once.
     gathers_until: Instant,
-    /// Until then a session starts.
+    /// Until this time a session counts as starting.
     starting_until: Instant,
-    /// What happened before was read: monotonic nanoseconds.
+    /// Time up to which everything was read, in monotonic nanoseconds.
     read_until: u64,
 }
 
@@ -262,7 +261,7 @@ impl Source {
     }
 
     fn pause(&mut self) {
-        // It fails only if the socket is of no use any more, which the next resume will say.
+        // This fails only for a socket that is unusable, which the next resume reports.
         let _ = self.connector.pause();
         self.reading = Reading::Paused;
     }
@@ -282,7 +281,7 @@ impl Source {
         matches!(self.reading, Reading::Following) && self.read_until >= at
     }
 
-    /// Does what is due, for a slice.
+    /// Does one slice of the work that is due.
     fn step(&mut self, began: Instant, told: &mut Told) -> io::Result<()> {
         match &mut self.reading {
             Reading::Paused => {}
@@ -290,7 +289,7 @@ impl Source {
             Reading::Lost { .. } => {
                 if self.resync_due() <= began {
                     self.last_resync = Some(began);
-                    // From here on what happens is told again, also what /proc will show already.
+                    // Events arrive again from here on, also for changes that the scan of /proc will show.
                     self.connector.resume()?;
                     self.reading = Reading::Resynchronizing { todo: self.lineage.roots().collect() };
                 }
@@ -352,16 +351,16 @@ impl Source {
     }
 }
 
-/// What waits for the host, in order.
+/// Messages that wait for the host, in order.
 struct Queue {
     waiting: VecDeque<FromForkServer>,
-    /// Of these.
+    /// Number of events among them.
     events: usize,
-    /// Events of each session for which there was no room.
+    /// Events of each session that found no room.
     lost: BTreeMap<SessionId, u64>,
-    /// Events wait until then, if nothing else does.
+    /// Until this time events wait, unless another message is due.
     not_before: Instant,
-    /// When [`Queue::pass_on`] has something to do that no packet and no room for one announces.
+    /// Time at which [`Queue::pass_on`] has work that neither a packet nor room for one announces.
     due: Option<Instant>,
 }
 
@@ -387,7 +386,7 @@ impl Queue {
         self.waiting.push_back(FromForkServer::Observed { session: session.clone(), event });
     }
 
-    /// Says what was lost of a session, before more is said of it.
+    /// Queues the marker of a session's lost events, before further events of the session.
     fn own_up(&mut self, session: &SessionId) {
         if let Some(lost) = self.lost.remove(session) {
             let reason = format!("the host did not read for a while, and {lost} process events were lost");
@@ -395,7 +394,7 @@ impl Queue {
         }
     }
 
-    /// The last word on a session. Never lost.
+    /// Queues the last message of a session, which is never lost.
     fn message(&mut self, session: &SessionId, message: FromForkServer) {
         self.own_up(session);
         self.waiting.push_back(message);
@@ -429,7 +428,7 @@ impl Queue {
     }
 }
 
-/// The clock of the kernel's events, in nanoseconds.
+/// Returns the time of the kernel's events, in nanoseconds.
 pub(super) fn monotonic() -> u64 {
     nanoseconds(ClockId::Monotonic)
 }
@@ -455,8 +454,8 @@ mod tests {
         Event::ProcessExited { process: ProcessId { pid, start_time: 0 }, command: None, exit: None }
     }
 
-    /// Of what a host does not read a bounded part waits; the rest is counted, told of where it is missing, and the last
-    /// word is not lost.
+    /// A bounded number of events waits for a host that does not read. Further ones are counted and reported in their place, and the
+    /// last message is not lost.
     #[test]
     fn what_a_host_does_not_read_is_bounded_and_counted() {
         let (ours, theirs) = packet_pair().expect("a pair");
@@ -488,7 +487,7 @@ mod tests {
         assert!(reason.contains("100 process events"), "{reason}");
     }
 
-    /// The first after a silence is told at once, those soon after it together, and a last word takes along what is before it.
+    /// The first event after a silence is sent at once, those soon after it together, and a last message flushes the events before it.
     #[test]
     fn what_comes_in_a_burst_is_told_together() {
         let (ours, theirs) = packet_pair().expect("a pair");
@@ -518,7 +517,7 @@ mod tests {
         assert_eq!((heard(&mut queue, &mut control, began + TELL_EVERY), queue.due), (2, None));
     }
 
-    /// After something was read only an exec is read at once, unless a session waits for its last process event.
+    /// After a read only an exec is read at once, unless a session waits for its last process event.
     #[test]
     fn all_but_execs_gather() {
         let (_ours, theirs) = packet_pair().expect("a pair");
@@ -536,7 +535,7 @@ mod tests {
             Err(_) => unreachable!("it is there"),
         };
         assert_eq!(polled(&observer), Some(all), "nothing was read yet");
-        // Its fork is told of before `spawn` returns.
+        // The connector reports the fork before `spawn` returns.
         let mut read = |observer: &mut Observer| {
             let child = registry::Spawn { argv: vec!["true".into()], ..registry::Spawn::new("/bin/true") };
             drop(registry::spawn(child).expect("started"));
@@ -555,10 +554,10 @@ mod tests {
         read(&mut observer);
         let Ok(source) = &mut observer.source else { panic!("it failed") };
         assert!((began + GATHER..=Instant::now() + GATHER).contains(&source.gathers_until), "it has started");
-        // Until it is looked at, here.
+        // `read` treats everything before this time as due.
         let later = began + Duration::from_secs(3600);
         source.gathers_until = later;
-        // What may wait to be told is another matter.
+        // The delay of the queue is another matter.
         observer.queue = Queue::new(began);
         assert_eq!((polled(&observer), observer.next()), (Some(execs), Some(later)));
         let last = FromForkServer::Listed { session: session.clone(), processes: Vec::new() };

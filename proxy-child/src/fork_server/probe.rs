@@ -1,4 +1,4 @@
-//! What this machine offers to sessions, tried in a process that is no child of the host: trying takes processes, and a host
+//! Check of the isolation that this machine offers, in a process that is no child of the host: the check forks processes, and a host
 //! may count its children, or reap them all.
 
 use std::{io::Write, os::fd::OwnedFd};
@@ -9,7 +9,7 @@ use ipc_protocol::{
 };
 use registry::{Connector, Unavailable};
 
-/// Tries everything, tells `fds[0]`, and is done; the result is the exit code.
+/// Checks everything, sends the result to `fds[0]`, and returns the exit code.
 pub(crate) fn main(fds: Vec<OwnedFd>) -> u8 {
     let Some(socket) = fds.into_iter().next() else { return 1 };
     let probed = Probed { strict: tell(registry::strict_is_available()), connector: tell(Connector::probe()) };

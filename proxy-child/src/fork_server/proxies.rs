@@ -1,7 +1,7 @@
-//! The living proxies, and which of them something is due for.
+//! Table of the living proxies, with indexes of those that need attention.
 //!
-//! The fork server is woken by every process of the machine. A turn of its loop costs what has happened, however many sessions
-//! there are: those that have to look for their processes, that were stopped, or that lost their host are kept apart.
+//! Every process of the machine wakes the fork server. The cost of a turn of its loop depends on what has happened, not on the number
+//! of sessions: proxies that poll, that were stopped, or that lost their host have indexes of their own.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,13 +16,13 @@ use super::{Proxy, stopped::Stopped};
 #[derive(Default)]
 pub(super) struct Proxies {
     living: BTreeMap<Pid, Proxy>,
-    /// Those that have to look for their processes themselves.
+    /// Proxies that have to scan for their processes themselves.
     polling: BTreeSet<Pid>,
-    /// Those that somebody has stopped, for a while.
+    /// Proxies that somebody has stopped, kept for a while.
     stopped: BTreeMap<Pid, Stopped>,
-    /// When those whose host is gone are ended, soonest first.
+    /// Deadlines of the proxies whose host is gone, soonest first.
     forsaken: BTreeSet<(Instant, Pid)>,
-    /// Proxies that were looked at.
+    /// Number of accesses to proxies.
     #[cfg(test)]
     looks: std::cell::Cell<usize>,
 }
@@ -32,12 +32,12 @@ impl Proxies {
         self.living.insert(proxy.process.id().pid, proxy);
     }
 
-    /// It is dead.
+    /// Removes a dead proxy.
     pub(super) fn remove(&mut self, pid: Pid) -> Option<Proxy> {
         let proxy = self.living.remove(&pid)?;
         self.polling.remove(&pid);
         self.stopped.remove(&pid);
-        // What it has among the forsaken is passed over when it is due: nothing is forked meanwhile.
+        // Its entry among the forsaken is skipped when it is due: nothing is forked meanwhile.
         Some(proxy)
     }
 
@@ -53,12 +53,12 @@ impl Proxies {
         self.living.get(&pid).inspect(|_| self.looked())
     }
 
-    /// All of them: not for every turn.
+    /// Iterates over all proxies, which is too expensive for every turn.
     pub(super) fn all(&self) -> impl Iterator<Item = &Proxy> {
         self.living.values().inspect(|_| self.looked())
     }
 
-    /// The one of a session.
+    /// Returns the proxy of a session.
     pub(super) fn of(&self, session: &SessionId) -> Option<&Proxy> {
         self.all().find(|proxy| proxy.session == *session)
     }
@@ -68,19 +68,19 @@ impl Proxies {
         self.looks.set(self.looks.get() + 1);
     }
 
-    /// How many proxies were looked at, each time counted.
+    /// Returns the number of accesses to proxies.
     #[cfg(test)]
     pub(super) fn looks(&self) -> usize {
         self.looks.get()
     }
 
-    /// When [`Proxies::continue_stopped`] or [`Proxies::take_forsaken`] has something to do.
+    /// Returns the time at which [`Proxies::continue_stopped`] or [`Proxies::take_forsaken`] has work.
     pub(super) fn next(&self) -> Option<Instant> {
         let forsaken = self.forsaken.first().map(|(at, _)| *at);
         self.stopped.values().map(Stopped::next).chain(forsaken).min()
     }
 
-    /// It has to look for its processes itself from now on.
+    /// Records that the proxy has to scan for its processes from now on.
     pub(super) fn poll(&mut self, pid: Pid) {
         self.polling.insert(pid);
     }
@@ -89,7 +89,7 @@ impl Proxies {
         !self.polling.is_empty()
     }
 
-    /// Where these, of those that have to look, hear that they should; all of them for `None`.
+    /// Returns the handover sockets of the polling proxies among `concerned`, or of all polling proxies for `None`.
     pub(super) fn nudges(&self, concerned: Option<BTreeSet<Pid>>) -> impl Iterator<Item = &OwnedFd> {
         let nudged = match concerned {
             Some(concerned) => concerned.intersection(&self.polling).copied().collect(),
@@ -98,7 +98,7 @@ impl Proxies {
         nudged.into_iter().filter_map(move |pid| self.get(pid)?.handover.as_ref())
     }
 
-    /// Somebody has stopped this child. `false` if it is none of them.
+    /// Records that this child was stopped. Returns `false` if it is no proxy.
     pub(super) fn was_stopped(&mut self, pid: Pid) -> bool {
         let is_one = self.contains(pid);
         if is_one {
@@ -107,8 +107,8 @@ impl Proxies {
         is_one
     }
 
-    /// Continues those that were stopped, and sees to the limits of those that are stopped again and again. One that
-    /// `is_ended` by now is left as it is. `tell` passes on what the host is to hear.
+    /// Continues the proxies that were stopped, and enforces the limits of those that are stopped again and again. A proxy that
+    /// `is_ended` is left as it is. `tell` sends events to the host.
     pub(super) fn continue_stopped(
         &mut self,
         now: Instant,
@@ -131,18 +131,18 @@ impl Proxies {
         });
     }
 
-    /// The host is gone: they are ended when `at` says; `None` is never.
+    /// Sets the deadlines of all proxies, since the host is gone: `at` returns the deadline, or `None` for never.
     pub(super) fn forsake(&mut self, at: impl Fn(&Proxy) -> Option<Instant>) {
         let forsaken = self.all().filter_map(|proxy| Some((at(proxy)?, proxy.process.id().pid))).collect();
         self.forsaken = forsaken;
     }
 
-    /// There is a host again.
+    /// Clears the deadlines, since there is a host again.
     pub(super) fn be_adopted(&mut self) {
         self.forsaken.clear();
     }
 
-    /// One that is to be ended by now, its host being gone. Each once.
+    /// Returns a proxy whose deadline has passed, each one once.
     pub(super) fn take_forsaken(&mut self, now: Instant) -> Option<&Proxy> {
         while self.forsaken.first().is_some_and(|(at, _)| *at <= now)
             && let Some((_, pid)) = self.forsaken.pop_first()
@@ -173,7 +173,7 @@ mod tests {
     fn the_forsaken_are_ended_in_order_and_each_once() {
         let (mut proxies, now) = (crowd(), Instant::now());
         let at = |pid: Pid| now + Duration::from_secs(u64::from(pid - FIRST));
-        // The first of them can wait for ever.
+        // The first of the proxies has no deadline.
         proxies.forsake(|proxy| (proxy.process.id().pid > FIRST).then(|| at(proxy.process.id().pid)));
         let looks = proxies.looks();
         assert_eq!(proxies.next(), Some(at(FIRST + 1)));

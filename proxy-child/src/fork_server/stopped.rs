@@ -1,6 +1,6 @@
-//! A proxy that somebody has stopped: it is continued, and as long as it is stopped again its limits are looked after here.
+//! Handling of a stopped proxy: it is continued, and while it is stopped repeatedly its limits are enforced here.
 //!
-//! A stop tells itself by SIGCHLD, so nobody is looked at for it.
+//! SIGCHLD reports a stop, so no polling is needed.
 
 use std::time::{Duration, Instant};
 
@@ -9,23 +9,23 @@ use registry::{Hold, Look, PidFd, ProcFs, ProcessRegistry, init_below};
 
 use crate::proxy::limits::Limiter;
 
-/// Between two continuations: who stops a proxy in a loop shall not have the fork server turn in it.
+/// Least time between two continuations, so that stopping a proxy in a loop does not keep the fork server busy.
 const INTERVAL: Duration = Duration::from_millis(10);
-/// A proxy that was not stopped for so long is left to itself.
+/// Time without a stop after which a proxy is forgotten here.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// One proxy that was stopped, until it is left alone.
+/// Proxy that was stopped, until it is left alone.
 pub(crate) struct Stopped {
-    /// When it was noticed last.
+    /// Time of the last stop.
     last: Instant,
-    /// It stands still, and has to be continued.
+    /// True while the proxy is stopped and has to be continued.
     stands: bool,
     stops: u32,
     next: Instant,
     deputy: Option<Deputy>,
 }
 
-/// Looks after the limits of a session in its proxy's place.
+/// Enforcement of a session's limits in its proxy's place.
 struct Deputy {
     registry: ProcessRegistry,
     limiter: Limiter,
@@ -37,7 +37,7 @@ impl Stopped {
         Self { last: now, stands: false, stops: 0, next: now, deputy: None }
     }
 
-    /// It was stopped.
+    /// Records a stop.
     pub(crate) fn again(&mut self) {
         (self.last, self.stands, self.stops) = (Instant::now(), true, self.stops.saturating_add(1));
         if self.deputy.is_some() {
@@ -47,17 +47,17 @@ impl Stopped {
         self.next = if self.stops == 1 { self.last } else { self.last + INTERVAL };
     }
 
-    /// When the next step is due.
+    /// Returns the time of the next step.
     pub(crate) fn next(&self) -> Instant {
         self.next
     }
 
-    /// Whether it has been left alone for a while.
+    /// Returns whether the proxy was not stopped for a while.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         !self.stands && now.duration_since(self.last) >= QUIET
     }
 
-    /// Continues it, and looks after its limits if it was stopped more than once. What the host is to be told.
+    /// Continues the proxy, and enforces its limits if it was stopped more than once. Returns the events for the host.
     pub(crate) fn step(&mut self, session: &SessionId, limits: &Limits, proxy: &PidFd) -> Vec<Event> {
         let mut told = Vec::new();
         if std::mem::take(&mut self.stands) {
@@ -65,7 +65,7 @@ impl Stopped {
                 let detail = format!("somebody has stopped the session's proxy ({}): it is continued", proxy.id().pid);
                 told.push(Event::SessionStatus { status: "proxyStopped".into(), detail });
             }
-            // It fails only for one that is dead.
+            // This fails only for a dead proxy.
             let _ = proxy.signal(Signal::Cont);
         }
         let now = Instant::now();
@@ -83,11 +83,11 @@ impl Stopped {
 }
 
 impl Deputy {
-    /// `None` where nothing is limited, or there is no agent.
+    /// Returns `None` if nothing is limited, or there is no agent.
     fn new(session: &SessionId, limits: &Limits, proxy: ProcessId) -> Option<Self> {
         limits.set().next()?;
         let mut registry = ProcessRegistry::guard(session.clone());
-        // Without its cgroup: what that limits the kernel does.
+        // The cgroup is left out: the kernel enforces its limits.
         let init = init_below(proxy.pid).map(|init| (init.id().pid, init));
         let agent = agent_below(proxy.pid, init.as_ref().map(|(pid, _)| *pid))?;
         registry.hold(Hold { init: init.map(|(_, init)| init), ..Hold::default() });
@@ -102,20 +102,20 @@ impl Deputy {
         self.registry.set_roots_below(proxy.pid);
         for verdict in self.limiter.look(now, &mut self.registry) {
             for victim in &verdict.victims {
-                // One that is gone by now needs no killing; the others are met again.
+                // A victim that has already ended needs no kill; any other is found again by the next look.
                 let _ = self.registry.kill(*victim, Signal::Kill);
             }
-            // The host ends the session where that is the action.
+            // The host ends the session if that is the action.
             if verdict.announce || verdict.exceeded.action == LimitAction::KillSession {
                 told.push(Event::LimitExceeded(Box::new(verdict.exceeded)));
             }
         }
-        // The host sees every end, or the proxy says what it finds.
+        // The host sees every end, or the proxy reports what it finds.
         while self.registry.next_event().is_some() {}
     }
 }
 
-/// The child that a proxy has started first.
+/// Returns the first child that the proxy has started.
 fn agent_below(proxy: u32, init: Option<u32>) -> Option<ProcessId> {
     let children = ProcFs.children(proxy).into_iter().filter(|pid| Some(*pid) != init);
     let started = |pid| ProcFs.see(pid).ok().map(|seen| ProcessId { pid, start_time: seen.start_time });

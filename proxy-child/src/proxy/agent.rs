@@ -1,4 +1,4 @@
-//! The agent's process and its pipes.
+//! Process of the agent, with its pipes.
 
 use std::{future::pending, io};
 
@@ -6,23 +6,23 @@ use ipc_protocol::ProcessId;
 use registry::{PidFd, Spawned};
 use tokio::net::unix::pipe;
 
-/// Bytes that may wait for an agent that does not read. A prompt is at most a message of the wire long; a few fit.
+/// Most bytes queued for an agent that does not read. A prompt is at most one message of the wire long; a few fit.
 const MAX_UNREAD: usize = 4 * ipc_protocol::codec::MAX_MESSAGE;
-/// Read at a time: what a pipe holds.
+/// Most bytes of one read: the capacity of a pipe.
 const CHUNK: usize = 64 * 1024;
 
 pub(crate) struct Agent {
     pub(crate) process: PidFd,
     stdin: Option<pipe::Sender>,
     unread: Vec<u8>,
-    /// The input is to be closed when all of it was read.
+    /// True if the input is to be closed once the queue is empty.
     closes: bool,
     stdout: Option<pipe::Receiver>,
     stderr: Option<pipe::Receiver>,
     chunk: Vec<u8>,
 }
 
-/// Which of the two outputs.
+/// Output stream of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Output {
     Stdout,
@@ -46,10 +46,10 @@ impl Agent {
         self.process.id()
     }
 
-    /// Queues bytes for its standard input and writes what it takes.
+    /// Queues bytes for the agent's standard input and writes what it accepts.
     ///
     /// # Errors
-    /// When it has closed its standard input, or reads so slowly that too much would wait.
+    /// The agent has closed its standard input, or reads so slowly that too much would be queued.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.stdin.is_none() || self.closes {
             return Err(io::Error::new(io::ErrorKind::BrokenPipe, "the agent's standard input is closed"));
@@ -62,7 +62,7 @@ impl Agent {
         self.flush()
     }
 
-    /// Closes its standard input as soon as it has read what waits.
+    /// Closes the agent's standard input as soon as the queue is empty.
     pub(crate) fn close_input(&mut self) {
         self.closes = true;
         if self.unread.is_empty() {
@@ -70,10 +70,10 @@ impl Agent {
         }
     }
 
-    /// Writes what the agent takes.
+    /// Writes what the agent accepts.
     ///
     /// # Errors
-    /// When it has closed its standard input.
+    /// The agent has closed its standard input.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         let Some(stdin) = &self.stdin else { return Ok(()) };
         let mut written = 0;
@@ -98,7 +98,7 @@ impl Agent {
         result
     }
 
-    /// Reads what there is of one output, up to a chunk; `None` when there is nothing now, or never will be.
+    /// Reads from one output, up to a chunk. Returns `None` if there is nothing now, or never will be.
     pub(crate) fn read(&mut self, output: Output) -> Option<&[u8]> {
         let pipe = match output {
             Output::Stdout => &mut self.stdout,
@@ -107,8 +107,7 @@ impl Agent {
         self.chunk.resize(CHUNK, 0);
         let open = pipe.as_ref()?;
         let read = match open.try_read(&mut self.chunk) {
-            // The runtime says so without a look where it has not polled since something was written, and by now the writer may be
-            // dead.
+            // The runtime returns this without a read if it has not polled since something was written, and the writer may be dead by now.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 rustix::io::read(open, &mut self.chunk).map_err(io::Error::from)
             }
@@ -124,7 +123,7 @@ impl Agent {
     }
 }
 
-/// When the agent takes more of what waits for it.
+/// Waits until the agent accepts more of its queued input.
 pub(crate) async fn writable(agent: Option<&Agent>) {
     match agent.and_then(|agent| agent.stdin.as_ref().filter(|_| !agent.unread.is_empty())) {
         Some(stdin) if stdin.writable().await.is_ok() => {}
@@ -132,12 +131,12 @@ pub(crate) async fn writable(agent: Option<&Agent>) {
     }
 }
 
-/// When there is standard output to read.
+/// Waits until there is standard output to read.
 pub(crate) async fn stdout_readable(agent: Option<&Agent>) {
     readable(agent.and_then(|agent| agent.stdout.as_ref())).await;
 }
 
-/// When there is standard error to read.
+/// Waits until there is standard error to read.
 pub(crate) async fn stderr_readable(agent: Option<&Agent>) {
     readable(agent.and_then(|agent| agent.stderr.as_ref())).await;
 }
@@ -158,7 +157,7 @@ mod tests {
 
     use super::*;
 
-    /// A proxy may learn of the end from its own look at the processes, before the runtime has polled the pipes at all.
+    /// A proxy may learn of the end from its own scan of the processes, before the runtime has polled the pipes at all.
     #[tokio::test(flavor = "current_thread")]
     async fn what_a_dead_agent_said_is_read_without_a_turn_of_the_runtime() {
         let argv = ["echo", "last words"].map(Into::into).to_vec();

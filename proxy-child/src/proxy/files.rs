@@ -1,4 +1,4 @@
-//! The agent's own files, as far as its adapter has to do with them.
+//! Access to the agent's own files, on behalf of its adapter.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -11,15 +11,15 @@ use std::{
 use agents::ListedFile;
 use rustix::fs::{CWD, OFlags, RenameFlags};
 
-/// Most files told of.
+/// Most files in a list.
 const MAX_FILES: usize = 1000;
-/// Most entries of a directory looked at.
+/// Most entries of a directory that are read.
 const MAX_ENTRIES: usize = 50_000;
-/// Bytes read of each file.
+/// Bytes that are read of each file.
 const HEAD: u64 = 16 * 1024;
 
-/// The plain files directly in `directory` whose names end with `suffix`, the newest first, each with its first bytes. What is
-/// not there or cannot be read is left out.
+/// Lists the plain files directly in `directory` whose names end with `suffix`, newest first, each with its first bytes. Files that
+/// do not exist or cannot be read are left out.
 pub(crate) fn list(directory: &str, suffix: &str) -> Vec<ListedFile> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     let mut found: Vec<_> = entries
@@ -37,7 +37,7 @@ pub(crate) fn list(directory: &str, suffix: &str) -> Vec<ListedFile> {
         let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
         Some(ListedFile {
             head: head(&path)?,
-            // A path that is no text could not be named to the agent either.
+            // A path that is no text could not be passed to the agent either.
             path: path.into_os_string().into_string().ok()?,
             modified_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
         })
@@ -45,10 +45,10 @@ pub(crate) fn list(directory: &str, suffix: &str) -> Vec<ListedFile> {
     found.into_iter().filter_map(file).collect()
 }
 
-/// Gives the file at `path` another name in its directory, unless there is one of that name.
+/// Renames the file at `path` within its directory, unless the new name exists.
 ///
 /// # Errors
-/// The system's; `InvalidInput` for what is no name.
+/// The error of the system; `InvalidInput` for an invalid name.
 pub(crate) fn rename(path: &str, name: &str) -> io::Result<()> {
     let path = Path::new(path);
     if name.contains('/') || matches!(name, "" | "." | "..") {
@@ -59,7 +59,7 @@ pub(crate) fn rename(path: &str, name: &str) -> io::Result<()> {
 }
 
 fn head(path: &Path) -> Option<Vec<u8>> {
-    // The agent may have put a pipe or a link there by now: neither is waited for or followed.
+    // The agent may have replaced the file by a pipe or a link: the open neither waits for a pipe nor follows a link.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let file: File = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
     if !file.metadata().ok()?.is_file() {
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(names.collect::<Vec<_>>(), ["c.jsonl", "b.jsonl"]);
     }
 
-    /// What the agent can put there must not lend it the proxy's eyes, nor hold the proxy up.
+    /// A file of the agent must neither give it the proxy's read access nor block the proxy.
     #[test]
     fn links_and_pipes_are_left_alone() {
         let directory = Directory::new("links");

@@ -1,7 +1,7 @@
-//! The client of an agent's own server: HTTP/1.1 over TCP to this machine, and nowhere else.
+//! HTTP/1.1 client for the agent's own server, over TCP to this machine and nowhere else.
 //!
-//! Each request has a connection and a task of its own, on the proxy's one thread. What comes of them arrives in one bounded
-//! queue: who does not take from it holds up the tasks, which then read no further, and so the server.
+//! Each request has a connection and a task of its own, on the proxy's one thread. The results arrive in one bounded queue. If nobody
+//! takes from the queue the tasks stop reading, and so the server has to wait.
 
 use std::{
     collections::VecDeque,
@@ -31,28 +31,28 @@ use tokio::{
     time::timeout_at,
 };
 
-/// Requests under way at once; more wait for one of them to end.
+/// Most requests in progress; more wait for one of them to end.
 const CONCURRENT: usize = 32;
-/// Requests under way and waiting; more are refused.
+/// Most requests in progress and waiting; more are refused.
 const MAX_REQUESTS: usize = 256;
-/// Pieces of answers that wait to be taken.
+/// Most pieces of answers in the queue.
 const QUEUE: usize = 4;
-/// What is read at a time, and kept of what was read.
+/// Most bytes of one read, and of the buffer.
 const CHUNK: usize = 64 * 1024;
 /// Longest answer that is no stream, in bytes.
 const MAX_BODY: usize = 8 * 1024 * 1024;
-/// From a request to the end of its answer; to the beginning of a stream.
+/// Time from a request to the end of its answer, or to the beginning of a stream.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// The same of one that may take longer: of an operation, which nobody waits for any more then.
+/// Same time for a request that may take longer: an operation, whose caller gives up after it.
 const LONG_DEADLINE: Duration = super::operations::PATIENCE;
-/// A server that refuses a connection for its stream is asked again this often, for this long: it may be starting again. One
-/// that has died is seen dead by then.
+/// Time between attempts to connect for a stream while the server refuses; [`PATIENCE`] is the total time. The server may be
+/// restarting. A server that has died is known to be dead by then.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(1);
-/// What an agent's server said before it died is waited for this long.
+/// Time for which the last answers of a server are read after it died.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// What became of a request: an [`HttpEvent`] that owns its bytes.
+/// Result of a request: an [`HttpEvent`] that owns its bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Head(u16),
@@ -62,7 +62,7 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// As an adapter takes it.
+    /// Returns the result as an adapter takes it.
     pub(crate) fn event(&self) -> HttpEvent<'_> {
         match self {
             Self::Head(status) => HttpEvent::Head(*status),
@@ -73,19 +73,19 @@ impl Outcome {
     }
 }
 
-/// A piece of an answer.
+/// Piece of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Answered {
-    /// Of the request.
+    /// Id of the request.
     pub(crate) id: u64,
-    /// Whether the answer is a stream, whose bytes are the agent's own lines.
+    /// True if the answer is a stream, whose bytes are the agent's own lines.
     pub(crate) stream: bool,
-    /// Whether it is told as it is.
+    /// True if the answer is emitted as raw lines.
     pub(crate) told: bool,
     pub(crate) outcome: Outcome,
 }
 
-/// Where the server is, and what proves who we are.
+/// Address of the server, with our credentials.
 #[derive(Clone, Debug)]
 struct Target {
     address: SocketAddr,
@@ -93,7 +93,7 @@ struct Target {
     authorization: Option<HeaderValue>,
 }
 
-/// The client. Nothing is allocated before the first [`Http::connect`]; dropping it drops all connections.
+/// HTTP client. Nothing is allocated before the first [`Http::connect`]; dropping the client drops all connections.
 #[derive(Debug, Default)]
 pub(crate) struct Http {
     client: Option<Box<Client>>,
@@ -105,21 +105,21 @@ struct Client {
     deadline: Duration,
     long_deadline: Duration,
     permits: Arc<Semaphore>,
-    /// Of those that may take longer: they hold up nobody else.
+    /// Permits of requests that may take longer, so that they do not delay others.
     long_permits: Arc<Semaphore>,
     tasks: JoinSet<()>,
     sender: mpsc::Sender<Answered>,
     receiver: mpsc::Receiver<Answered>,
-    /// Received, or refused at once, and not yet taken.
+    /// Pieces that were received, or refused at once, and not yet taken.
     ready: VecDeque<Answered>,
-    /// Connections that there are.
+    /// Number of open connections.
     connected: Arc<AtomicUsize>,
-    /// When the agent was first seen dead.
+    /// Time at which the agent was first seen dead.
     dead_since: Option<Instant>,
 }
 
 impl Http {
-    /// From now on requests go there. An endpoint that is not on this machine makes each of them fail.
+    /// Sets the server of all further requests. An endpoint that is not on this machine makes each of them fail.
     pub(crate) fn connect(&mut self, endpoint: &Endpoint) {
         let target = target(endpoint);
         match &mut self.client {
@@ -128,13 +128,13 @@ impl Http {
         }
     }
 
-    /// Begins a request.
+    /// Starts a request.
     pub(crate) fn request(&mut self, request: HttpRequest) {
         let no_target = || Box::new(Client::new(Err("no server is known yet".into()), DEADLINE));
         self.client.get_or_insert_with(no_target).request(request);
     }
 
-    /// When [`Http::take`] has something. May be dropped and called again.
+    /// Waits until [`Http::take`] has something. The future may be dropped and created again.
     pub(crate) async fn readable(&mut self) {
         match &mut self.client {
             None => std::future::pending().await,
@@ -148,27 +148,27 @@ impl Http {
         }
     }
 
-    /// The next piece of an answer that is here.
+    /// Returns the next piece of an answer that has arrived.
     pub(crate) fn take(&mut self) -> Option<Answered> {
         let client = self.client.as_mut()?;
         client.ready.pop_front().or_else(|| client.receiver.try_recv().ok())
     }
 
-    /// Until when the last words of a dead agent are worth waiting for; `None` where there will be none. What they were is
-    /// then for [`Http::take`].
+    /// Returns the time until which the last answers of a dead agent are awaited, or `None` if there will be none. [`Http::take`]
+    /// returns the answers that have arrived.
     pub(crate) fn last_words_until(&mut self) -> Option<Instant> {
         let client = self.client.as_mut().filter(|client| client.may_say_more())?;
         let until = *client.dead_since.get_or_insert_with(Instant::now) + LAST_WORDS;
         (Instant::now() < until).then_some(until)
     }
 
-    /// When [`Http::last_words_until`] is to be asked again.
+    /// Returns the time at which [`Http::last_words_until`] changes.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let client = self.client.as_ref().filter(|client| client.may_say_more())?;
         client.dead_since.map(|since| since + LAST_WORDS).filter(|due| Instant::now() < *due)
     }
 
-    /// Drops all connections, and what came of them.
+    /// Drops all connections and their results.
     pub(crate) fn close(&mut self) {
         self.client = None;
     }
@@ -215,7 +215,7 @@ impl Client {
         let until = tokio::time::Instant::now() + deadline;
         let exchange = Exchange { id, stream, told, sender, connected, deadline, until };
         self.tasks.spawn(async move {
-            // Never closed: an error cannot be.
+            // The semaphore is never closed, so this cannot fail.
             let permit = exchange.in_time(async { Ok(permits.acquire().await) }).await;
             let done = match &permit {
                 Ok(_) => exchange.run(&target, request).await,
@@ -226,8 +226,7 @@ impl Client {
     }
 }
 
-/// A request, from its beginning to the end of its answer. Only the server is waited for with a deadline: who takes the
-/// pieces may be busy.
+/// Request from its start to the end of its answer. The deadline applies to the server only: the taker of the pieces may be busy.
 struct Exchange {
     id: u64,
     stream: bool,
@@ -235,11 +234,11 @@ struct Exchange {
     sender: mpsc::Sender<Answered>,
     connected: Arc<AtomicUsize>,
     deadline: Duration,
-    /// When that is over.
+    /// End of the deadline.
     until: tokio::time::Instant,
 }
 
-/// One that is counted, as long as it is there.
+/// Guard that counts an open connection while it exists.
 struct Counted<'a>(&'a AtomicUsize);
 
 impl Drop for Counted<'_> {
@@ -249,12 +248,12 @@ impl Drop for Counted<'_> {
 }
 
 impl Exchange {
-    /// Waits until there is room; nobody is left to be told once the client is dropped.
+    /// Sends a piece once there is room. After the client was dropped there is no receiver.
     async fn tell(&self, outcome: Outcome) {
         let _ = self.sender.send(Answered { id: self.id, stream: self.stream, told: self.told, outcome }).await;
     }
 
-    /// What `work` comes to, if that is in time.
+    /// Runs `work` with the deadline.
     async fn in_time<T>(&self, work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
         let too_late = |_| Err(format!("no answer within {} ms", self.deadline.as_millis()));
         timeout_at(self.until, work).await.unwrap_or_else(too_late)
@@ -285,7 +284,7 @@ impl Exchange {
         };
         tokio::select! {
             done = exchange => done,
-            // What it came to, the exchange is told.
+            // The exchange gets the result of the connection.
             () = async { let _ = connection.await; std::future::pending().await } => Ok(()),
         }
     }
@@ -302,7 +301,7 @@ impl Exchange {
 
 type Connection = http1::Connection<TokioIo<TcpStream>, Full<Bytes>>;
 
-/// A server that refuses is asked again until then.
+/// Connects to the server. While the server refuses, it tries again until `until`.
 async fn connect(
     target: &Target,
     until: Option<Instant>,
@@ -319,13 +318,13 @@ async fn connect(
             }
         }
     };
-    // Small requests that wait for their answers.
+    // The requests are small and wait for their answers.
     let _ = tcp.set_nodelay(true);
     let handshake = http1::Builder::new().max_buf_size(CHUNK).handshake(TokioIo::new(tcp)).await;
     handshake.map_err(|error| describe(&error))
 }
 
-/// All of `body`.
+/// Collects all of `body`.
 async fn whole(mut body: Incoming) -> Result<Bytes, String> {
     let mut all = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -338,7 +337,7 @@ async fn whole(mut body: Incoming) -> Result<Bytes, String> {
     Ok(all.into())
 }
 
-/// Where `endpoint` is. Names are not looked up (that starts threads): there is only `localhost`.
+/// Parses the address of `endpoint`. Names are not resolved (that would start threads): only `localhost` is known.
 fn target(endpoint: &Endpoint) -> Result<Target, String> {
     let url = endpoint.url.as_deref().unwrap_or_default();
     let refused = |why: &str| format!("{url:?} {why}: it takes http://127.0.0.1:PORT");
@@ -370,7 +369,7 @@ fn target(endpoint: &Endpoint) -> Result<Target, String> {
     Ok(Target { address, host, authorization: authorization.transpose()? })
 }
 
-/// `request` as hyper takes it.
+/// Converts `request` to hyper's form.
 fn message(target: &Target, request: HttpRequest) -> Result<Request<Full<Bytes>>, String> {
     let mut builder = Request::builder()
         .method(request.method)
@@ -390,7 +389,7 @@ fn message(target: &Target, request: HttpRequest) -> Result<Request<Full<Bytes>>
     builder.body(body).map_err(|error| format!("{} {:?} cannot be asked: {error}", request.method, request.path))
 }
 
-/// An error of hyper's and what is behind it, in one line.
+/// Describes an error of hyper with its sources, in one line.
 fn describe(error: &hyper::Error) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);

@@ -1,7 +1,7 @@
-//! What the proxy of a session that can be detached has said, and no host has acknowledged: in memory while there is a host,
-//! in a file while there is none.
+//! Replay buffer of a session that can be detached: the messages that no host has acknowledged, in memory while there is a host, and in
+//! a file (the spool) while there is none.
 //!
-//! A record of the file is a length (`u32`, little-endian) and a message as `ipc_protocol::codec::encode` makes it.
+//! A record of the file is a length (`u32`, little-endian) and a message as encoded by `ipc_protocol::codec::encode`.
 
 use std::{
     collections::VecDeque,
@@ -17,66 +17,66 @@ use ipc_protocol::{
 };
 use rustix::fs::{Mode, OFlags};
 
-/// Bytes that wait for an acknowledgement in memory. With more the agent's output is left in its pipes; with no host and no
-/// file, what comes then is lost.
+/// Most bytes in memory that wait for an acknowledgement. Beyond it the agent's output is left in its pipes; with neither a host nor
+/// a file, further messages are lost.
 const MOST_IN_MEMORY: usize = 4 << 20;
-/// Room in the file for what must not be lost, beyond its bound.
+/// Room in the file, beyond its bound, for messages that must not be lost.
 const RESERVE: u64 = 64 << 20;
-/// Read from the file at a time.
+/// Most bytes of one read from the file.
 const CHUNK: usize = 256 * 1024;
-/// Bytes gathered before they are written to the file.
+/// Most bytes gathered before they are written to the file.
 const BATCH: usize = 64 * 1024;
 const LENGTH: usize = 4;
 
-/// The file, while there is one.
+/// Open spool file.
 #[derive(Debug)]
 struct Spool {
     file: File,
     /// Number of its first message.
     first: u64,
-    /// How many there are.
+    /// Number of its messages.
     count: u64,
-    /// Its length, with what is gathered.
+    /// Length of the file, including the gathered bytes.
     len: u64,
-    /// To be written at its end.
+    /// Gathered bytes, to be written at the end.
     batch: Vec<u8>,
 }
 
-/// Where a replay is.
+/// Position of a replay.
 #[derive(Debug)]
 struct Replay {
-    /// In the file.
+    /// Offset in the file.
     at: u64,
-    /// Number of the next message there.
+    /// Number of the next message in the file.
     next: u64,
-    /// Messages up to this one are passed over.
+    /// Messages up to this number are skipped.
     after: u64,
-    /// Read, and not yet given out.
+    /// Bytes that were read and not yet replayed.
     buffer: Vec<u8>,
 }
 
-/// What is kept.
+/// Replay buffer.
 #[derive(Debug)]
 pub(crate) struct Kept {
     path: PathBuf,
     most: u64,
     /// Number of the next message.
     next: u64,
-    /// Up to this one the host has them.
+    /// Number of the last message that the host has acknowledged.
     acked: u64,
-    /// Messages after those in the file, back to back, and their lengths.
+    /// Messages after those in the file, one after the other; `lengths` has their lengths.
     bytes: Vec<u8>,
     start: usize,
     lengths: VecDeque<usize>,
     spool: Option<Spool>,
     replay: Option<Replay>,
-    /// Without a host, new messages go to the file.
+    /// True without a host: new messages go to the file.
     detached: bool,
-    /// Messages that found no room since the last that did.
+    /// Number of messages lost since the last one that found room.
     lost: u64,
-    /// Ends of turns that are kept: number and turn.
+    /// Ends of turns in the buffer: number of the message and of the turn.
     turn_ends: VecDeque<(u64, u64)>,
-    /// Number of the message that says that the agent is ready.
+    /// Number of the message that reports the agent's readiness.
     started: Option<u64>,
 }
 
@@ -99,45 +99,45 @@ impl Kept {
         }
     }
 
-    /// Number of the next message.
+    /// Returns the number of the next message.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
-    /// Number of the last message that the host has.
+    /// Returns the number of the last message that the host has.
     pub(crate) fn acked(&self) -> u64 {
         self.acked
     }
 
-    /// Whether the host has all that was said.
+    /// Returns whether the host has every message.
     pub(crate) fn is_acknowledged(&self) -> bool {
         self.acked + 1 == self.next && self.lost == 0
     }
 
-    /// Whether so much waits for the host that the agent has to wait too.
+    /// Returns whether so much waits for the host that the agent has to wait too.
     pub(crate) fn is_full(&self) -> bool {
         !self.detached && (self.replay.is_some() || self.bytes.len() - self.start > MOST_IN_MEMORY)
     }
 
-    /// Whether what was said before has yet to be said to this host.
+    /// Returns whether earlier messages are still to be replayed to this host.
     pub(crate) fn is_behind(&self) -> bool {
         self.replay.is_some()
     }
 
-    /// The turn that ran before the messages behind `after`; `now` is the one that runs by now.
+    /// Returns the turn that was in progress at the messages after `after`; `now` is the current turn.
     pub(crate) fn turn_after(&self, after: u64, now: Option<u64>) -> Option<u64> {
         self.turn_ends.iter().find(|(seq, _)| *seq > after).map(|(_, turn)| *turn).or(now)
     }
 
-    /// Whether the host at `after` has not heard that the agent is ready.
+    /// Returns whether a host that has the messages up to `after` does not know yet that the agent is ready.
     pub(crate) fn is_start_after(&self, after: u64) -> bool {
         self.started.is_none_or(|seq| seq > after)
     }
 
-    /// Keeps a numbered message; its frames, if it is to be sent now.
+    /// Adds a numbered message. Returns its frames if the message is to be sent now.
     ///
     /// # Errors
-    /// If it cannot be encoded, or is too long: nothing is kept then.
+    /// The message cannot be encoded, or is too long: nothing is added then.
     pub(crate) fn keep(&mut self, message: &FromProxy) -> Result<Option<&[u8]>, CodecError> {
         let spools = self.detached || self.replay.is_some();
         let from = self.bytes.len();
@@ -153,7 +153,7 @@ impl Kept {
         Ok(Some(&self.bytes[from..]))
     }
 
-    /// Gives the message its number.
+    /// Assigns the message its number.
     fn note(&mut self, message: &FromProxy) {
         match message {
             FromProxy::TurnEnded { turn } => self.turn_ends.push_back((self.next, *turn)),
@@ -165,7 +165,7 @@ impl Kept {
 
     fn spool(&mut self, frames: &[u8], may_be_lost: bool, message: &FromProxy) {
         if may_be_lost && (self.lost > 0 || !self.has_room(frames.len(), 0)) {
-            // Once something is lost, so is all that may be, up to the marker: there is one for all of it.
+            // After the first loss all further losable messages are lost up to the marker: one marker covers them all.
             self.lost += 1;
             return;
         }
@@ -186,7 +186,7 @@ impl Kept {
         }
     }
 
-    /// Says what was lost, in its place.
+    /// Adds the marker of lost messages in their place.
     fn own_up(&mut self) {
         let lost = std::mem::take(&mut self.lost);
         if lost == 0 {
@@ -195,7 +195,7 @@ impl Kept {
         let reason = format!("there was no host for a while, and no room for {lost} events: they are lost");
         let marker = FromProxy::Event { turn: 0, event: Event::SessionLossy { reason } };
         let mut frames = Vec::new();
-        // It is short.
+        // The marker is short.
         if encode(&marker, &mut frames).is_ok() && self.store(&frames, false) {
             self.note(&marker);
         } else {
@@ -203,11 +203,11 @@ impl Kept {
         }
     }
 
-    /// Puts a message behind the others.
+    /// Appends a message.
     fn store(&mut self, frames: &[u8], may_be_lost: bool) -> bool {
         let spools = self.detached || self.replay.is_some();
         match &mut self.spool {
-            // What found no room in the file when the host went is in memory: what comes now is behind that.
+            // Messages that found no room in the file when the host went are in memory, so new ones have to follow them there.
             Some(spool) if spools && self.lengths.is_empty() => spool.append(frames, may_be_lost).is_ok(),
             _ => {
                 self.bytes.extend_from_slice(frames);
@@ -217,7 +217,7 @@ impl Kept {
         }
     }
 
-    /// The host has the messages up to `seq`.
+    /// Removes the messages up to `seq`, since the host has them.
     pub(crate) fn acknowledge(&mut self, seq: u64) {
         let seq = seq.min(self.next - 1);
         if seq <= self.acked {
@@ -247,8 +247,8 @@ impl Kept {
         }
     }
 
-    /// There is no host any more: what waits goes to the file, and so does what comes. Where no file can be had it stays in
-    /// memory; why.
+    /// Switches to the file, since there is no host any more: waiting and new messages go to it. Without a file they stay in memory;
+    /// the error is the reason.
     pub(crate) fn detach(&mut self) -> io::Result<()> {
         (self.detached, self.replay) = (true, None);
         if self.spool.is_none() {
@@ -260,7 +260,7 @@ impl Kept {
         let Some(spool) = &mut self.spool else { return Ok(()) };
         let mut at = self.start;
         while let Some(len) = self.lengths.front() {
-            // What cannot be written stays where it is.
+            // Messages that cannot be written stay in memory.
             spool.append(&self.bytes[at..at + len], true)?;
             at += len;
             self.start = at;
@@ -270,15 +270,15 @@ impl Kept {
         spool.flush()
     }
 
-    /// Writes what was gathered.
+    /// Writes the gathered bytes.
     pub(crate) fn flush(&mut self) {
         if let Some(spool) = &mut self.spool {
-            // A failure is told by the next message, which then finds no room.
+            // The next message finds no room after a failure, and reports it.
             let _ = spool.flush();
         }
     }
 
-    /// Another host has come, which has the messages up to `after`. What it has not is given out by [`Kept::replayed`].
+    /// Starts the replay for a new host, which has the messages up to `after`. [`Kept::replayed`] returns the others.
     pub(crate) fn attach(&mut self, after: u64) {
         self.own_up();
         self.flush();
@@ -288,19 +288,19 @@ impl Kept {
         self.replay = Some(Replay { at, next, after: self.acked, buffer: Vec::new() });
     }
 
-    /// How many messages have yet to be given out at the most.
+    /// Returns the most messages that are still to be replayed.
     pub(crate) fn waiting(&self) -> u64 {
         self.next - 1 - self.acked
     }
 
-    /// Gives out messages, number and frames, for a chunk. `false` when there are no more: what comes now is sent as it comes.
+    /// Replays one chunk of messages, as number and frames. Returns `false` at the end: new messages are then sent directly.
     ///
     /// # Errors
-    /// The file cannot be read: it is to be given up.
+    /// The file cannot be read and has to be given up.
     pub(crate) fn replayed(&mut self, mut out: impl FnMut(u64, &[u8])) -> io::Result<bool> {
         let Some(replay) = &mut self.replay else { return Ok(false) };
         if let Some(spool) = &mut self.spool {
-            // What cannot be written (the disk may be full) is given out from memory.
+            // Bytes that cannot be written (the disk may be full) are replayed from memory.
             let _ = spool.flush();
             if replay.at < spool.len {
                 replay.read(spool, &mut out)?;
@@ -310,7 +310,7 @@ impl Kept {
         let after = replay.after;
         self.replay = None;
         self.own_up();
-        // Where there was no file, or no room in it.
+        // Messages from a time without a file, or without room in it.
         let mut at = self.start;
         for (seq, len) in (self.next - self.lengths.len() as u64..).zip(&self.lengths) {
             if seq > after {
@@ -324,8 +324,8 @@ impl Kept {
         Ok(false)
     }
 
-    /// Gives up the file, which cannot be read; how many messages are lost by that. The host counts what it hears: what comes
-    /// next has the number of the first that is lost.
+    /// Drops the file, which cannot be read. Returns the number of lost messages. The host counts the messages that it receives: the next
+    /// one has the number of the first lost one.
     pub(crate) fn give_up_file(&mut self) -> u64 {
         let Some((replay, spool)) = self.replay.as_ref().zip(self.spool.as_ref()) else { return 0 };
         let (first, end) = (replay.next.max(replay.after + 1), spool.first + spool.count);
@@ -338,17 +338,17 @@ impl Kept {
         lost
     }
 
-    /// Nothing is kept any more.
+    /// Removes the file, since nothing is kept any more.
     pub(crate) fn remove_spool(&mut self) {
         if self.spool.take().is_some() {
-            // The next manager would.
+            // The next manager would remove it otherwise.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
 impl Spool {
-    /// Puts a message at the end. What may not be lost waits in memory if it cannot be written.
+    /// Appends a message. A message that must not be lost waits in memory if it cannot be written.
     fn append(&mut self, frames: &[u8], may_be_lost: bool) -> io::Result<()> {
         let length = u32::try_from(frames.len()).map_err(io::Error::other)?;
         let gathered = self.batch.len() + LENGTH + frames.len();
@@ -365,7 +365,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Where in the file what was gathered begins.
+    /// Returns the offset in the file at which the gathered bytes start.
     fn written(&self) -> u64 {
         self.len - self.batch.len() as u64
     }
@@ -380,7 +380,7 @@ impl Spool {
         Ok(())
     }
 
-    /// The bytes at `at`: up to `wanted` of those that are written, or all that are gathered.
+    /// Reads the bytes at `at`: up to `wanted` of the written ones, or all gathered ones.
     fn read(&mut self, at: u64, wanted: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
         buffer.clear();
         let written = self.written();
@@ -398,7 +398,7 @@ impl Spool {
 }
 
 impl Replay {
-    /// Gives out what a chunk of the file holds, one message at the least.
+    /// Replays one chunk of the file, at least one message.
     fn read(&mut self, spool: &mut Spool, out: &mut impl FnMut(u64, &[u8])) -> io::Result<()> {
         let mut wanted = CHUNK;
         loop {
@@ -435,7 +435,7 @@ mod tests {
 
     use super::*;
 
-    /// A place of its own for a spool.
+    /// Path for a spool, private to a test.
     struct Place(PathBuf);
 
     impl Place {
@@ -469,7 +469,7 @@ mod tests {
         }
     }
 
-    /// What a host gets that reads all.
+    /// Returns everything that a host receives which reads all.
     fn drain(kept: &mut Kept, heard: &mut Vec<u64>) {
         let mut more = true;
         while more {
@@ -484,11 +484,11 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Say(usize),
-        /// The host keeps so many more of what it heard, and says so.
+        /// The host keeps this many more of the received messages, and acknowledges them.
         Keep(usize),
-        /// The same, and it dies before it says so.
+        /// Same, but the host dies before it acknowledges them.
         Die(usize),
-        /// Another one comes, and the replay gets so far.
+        /// A new host comes, and the replay gets this far.
         Come(usize),
         Drain,
     }
@@ -506,12 +506,12 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(200))]
-        /// Whenever hosts die and come: each message is heard, in order, and what a host has kept is not said again.
+        /// With any sequence of dying and new hosts each message is received, in order, and none is repeated that a host has kept.
         #[test]
         fn nothing_is_lost_or_doubled(steps in proptest::collection::vec(step(), 1..80)) {
             let place = Place::new();
             let mut kept = place.kept(u64::MAX);
-            // What all hosts together have kept, and what the last one has heard beyond that.
+            // Messages that all hosts together have kept, and messages that the last host has received beyond them.
             let (mut has, mut heard, mut host) = (0_usize, Vec::new(), true);
             for step in steps {
                 match step {
@@ -619,7 +619,7 @@ mod tests {
     }
 
     impl Place {
-        /// The spool, such that it can be read and not written.
+        /// Returns the spool as a file that can be read and not written.
         fn unwritable(&self) -> File {
             File::open(&self.0).expect("there")
         }
@@ -651,7 +651,7 @@ mod tests {
         set_file(&mut kept, place.unwritable());
         kept.keep(&text(6, 30_000)).expect("short enough");
         kept.keep(&text(7, 30_000)).expect("short enough");
-        // This one is counted, and what must not be lost is not lost.
+        // This message is counted as lost; messages that must not be lost are not.
         kept.keep(&text(0, 30_000)).expect("short enough");
         kept.keep(&FromProxy::TurnEnded { turn: 8 }).expect("short");
         kept.attach(0);

@@ -1,4 +1,4 @@
-//! The limits of a session: what enforces each, and the watch over those that the kernel does not enforce.
+//! Limits of a session: the mechanism that enforces each, and the watchdog for those that the kernel does not enforce.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use ipc_protocol::{ExitStatus, LimitAction, LimitForm, LimitInForce, LimitKind, 
 use registry::{Group, Meter, ProcessRegistry, Verdict, Watchdog};
 use rustix::process::Resource;
 
-/// Looks after the limits of one session. A session without any has none.
+/// Enforcement of the limits of a session; a session without limits has none.
 pub(crate) struct Limiter {
     limits: Limits,
     in_force: Vec<LimitInForce>,
@@ -15,7 +15,7 @@ pub(crate) struct Limiter {
 }
 
 impl Limiter {
-    /// For a session whose agent has just started; `None` where nothing is limited.
+    /// Makes the limiter of a session whose agent has just started, or `None` if nothing is limited.
     pub(crate) fn new(limits: Limits, in_force: Vec<LimitInForce>, agent: ProcessId) -> Option<Self> {
         if in_force.is_empty() {
             return None;
@@ -25,7 +25,7 @@ impl Limiter {
         Some(Self { limits, in_force, watchdog, meter: Meter::default() })
     }
 
-    /// For a session whose proxy is stopped: what that would look after, but for the wall clock, which the host knows.
+    /// Makes the limiter of a session whose proxy is stopped. It replaces the proxy's, except for the wall clock, which the host watches.
     pub(crate) fn deputy(limits: &Limits, proxy: ProcessId, agent: ProcessId) -> Option<Self> {
         let limits = Limits { wall_clock_ms: None, ..limits.clone() };
         let in_force = put_in_force(&limits, None);
@@ -33,38 +33,38 @@ impl Limiter {
         Some(Self { meter: Meter::of_reaper(proxy.pid), ..limiter })
     }
 
-    /// The limits, each with what enforces it.
+    /// Returns the limits, each with the mechanism that enforces it.
     pub(crate) fn in_force(&self) -> Vec<LimitInForce> {
         self.in_force.clone()
     }
 
-    /// When [`Limiter::look`] is due.
+    /// Returns the time at which [`Limiter::look`] is due.
     pub(crate) fn next(&self, working: bool) -> Option<Instant> {
         self.watchdog.next(working)
     }
 
-    /// Whether a look is one at all processes.
+    /// Returns whether a look reads all processes.
     pub(crate) fn scans(&self) -> bool {
         self.watchdog.wanted().tree
     }
 
-    /// Looks at what the session uses.
+    /// Measures the session's usage.
     pub(crate) fn look(&mut self, now: Instant, registry: &mut ProcessRegistry) -> Vec<Verdict> {
         let usage = self.meter.read(registry, self.watchdog.wanted());
         self.watchdog.look(now, &usage)
     }
 
-    /// A process of the session has ended.
+    /// Records that a process of the session has ended.
     pub(crate) fn note_exit(&mut self, process: ProcessId, exit: ExitStatus) -> Option<Verdict> {
         self.watchdog.note_exit(&self.limits, process, exit, Instant::now())
     }
 }
 
-/// Gives each limit the strongest form that can be had, and has the session's cgroup enforce what it can. To be called
-/// before anything is started in it.
+/// Gives each limit the strongest form that is available, and sets the limits of the session's cgroup. Must be called before anything
+/// is started in it.
 pub(crate) fn put_in_force(limits: &Limits, group: Option<&Group>) -> Vec<LimitInForce> {
     let put = |(limit, value)| {
-        // What the controller does not take (a value beyond its range, say) is watched in its place, and reported so.
+        // A limit that the controller refuses (for example a value out of range) is watched instead, and reported so.
         let by_group = group.is_some_and(|group| group.limit(limit, value, limits.on_limit).unwrap_or(false));
         let form = if by_group { LimitForm::Cgroup } else { form_without_group(limit, limits.on_limit) };
         LimitInForce { limit, value, form }
@@ -76,13 +76,13 @@ fn form_without_group(limit: LimitKind, action: LimitAction) -> LimitForm {
     match limit {
         LimitKind::WallClock => LimitForm::Clock,
         LimitKind::OpenFiles => LimitForm::Rlimit,
-        // The kernel does not only say it: it stops who goes on writing.
+        // The kernel not only reports this limit: it stops the writer.
         LimitKind::FileSize if action != LimitAction::Warn => LimitForm::Rlimit,
         _ => LimitForm::Watchdog,
     }
 }
 
-/// The resource limits of an agent, which all below it inherit.
+/// Returns the resource limits of an agent, which all processes below it inherit.
 pub(crate) fn rlimits(limits: &Limits, in_force: &[LimitInForce]) -> Vec<(Resource, u64)> {
     let resource = |limit: &LimitInForce| match (limit.form, limit.limit) {
         (LimitForm::Rlimit, LimitKind::OpenFiles) => Some((Resource::Nofile, limit.value)),

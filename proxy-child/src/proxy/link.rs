@@ -1,4 +1,4 @@
-//! The proxy's end of the stream to the host, and what is kept for the next one.
+//! Connection to the host, on the proxy's side, with the replay buffer for the next host.
 
 use std::{
     io,
@@ -21,13 +21,13 @@ pub(crate) struct Link {
     wire: Wire,
     inbox: Inbox,
     outbox: Outbox,
-    /// The host closed its end, or sent what is no message.
+    /// True if the host closed its end, or sent something that is no message.
     closed: bool,
-    /// Of a session that can be detached.
+    /// Replay buffer, for a session that can be detached.
     kept: Option<Kept>,
-    /// Since when there is no host, for a session that is detached.
+    /// Start of the time without a host, for a detached session.
     detached: Option<Instant>,
-    /// How many hosts there were.
+    /// Number of hosts so far.
     epoch: u64,
 }
 
@@ -57,12 +57,12 @@ impl Link {
         self.epoch
     }
 
-    /// Whether the session goes on without a host.
+    /// Returns whether the session goes on without a host.
     pub(crate) fn outlives_host(&self) -> bool {
         self.kept.is_some()
     }
 
-    /// Since when the session has no host.
+    /// Returns the time since which the session has no host.
     pub(crate) fn detached(&self) -> Option<Instant> {
         self.detached
     }
@@ -76,7 +76,7 @@ impl Link {
         self.kept.as_ref()
     }
 
-    /// Whether nothing waits for the host to keep it.
+    /// Returns whether the host has acknowledged everything.
     pub(crate) fn is_acknowledged(&self) -> bool {
         self.kept.as_ref().is_none_or(Kept::is_acknowledged)
     }
@@ -97,13 +97,13 @@ impl Link {
         !self.outbox.is_empty() || (!self.closed && self.kept.as_ref().is_some_and(Kept::is_behind))
     }
 
-    /// Bytes that wait for the host to read, or as good as that.
+    /// Returns the bytes that wait for the host, plus [`HIGH_WATER`] if the replay buffer is full.
     pub(crate) fn unsent(&self) -> usize {
         let full = self.kept.as_ref().is_some_and(Kept::is_full);
         self.outbox.len() + if full { HIGH_WATER } else { 0 }
     }
 
-    /// The host is gone: what is told from now on is kept for the next one.
+    /// Keeps all further messages for the next host, since this one is gone.
     pub(crate) fn detach(&mut self) {
         let Some(kept) = &mut self.kept else { return };
         (self.closed, self.inbox, self.outbox) = (true, Inbox::default(), Outbox::default());
@@ -115,11 +115,10 @@ impl Link {
         }
     }
 
-    /// Another host takes over, which has the messages up to `after`. Its socket replaces the old one; for how long there was
-    /// none.
+    /// Connects to the socket of a new host, which replaces the old one. Returns the time without a host.
     ///
     /// # Errors
-    /// The socket cannot be used: all is as it was.
+    /// The socket cannot be used: nothing has changed.
     pub(crate) fn attach(&mut self, socket: OwnedFd, wire: Wire) -> io::Result<Duration> {
         self.stream = stream(socket)?;
         (self.wire, self.closed) = (wire, false);
@@ -128,31 +127,31 @@ impl Link {
         Ok(self.detached.take().map_or(Duration::ZERO, |since| since.elapsed()))
     }
 
-    /// Notes what the new host has, before it is told what there is.
+    /// Starts the replay of the messages after `after`, before the new host gets anything else.
     pub(crate) fn replay_after(&mut self, after: u64) {
         if let Some(kept) = &mut self.kept {
             kept.attach(after);
         }
     }
 
-    /// The host has what was said up to this one.
+    /// Removes the messages up to this number, since the host has them.
     pub(crate) fn acknowledge(&mut self, seq: u64) {
         if let Some(kept) = &mut self.kept {
             kept.acknowledge(seq);
         }
     }
 
-    /// Removes what is kept.
+    /// Removes the replay buffer's file.
     pub(crate) fn forget(&mut self) {
         if let Some(kept) = &mut self.kept {
             kept.remove_spool();
         }
     }
 
-    /// Queues a message. One that is too long goes as a shorter one that says so.
+    /// Queues a message. A message that is too long is replaced by a shorter one that reports it.
     pub(crate) fn send(&mut self, message: &FromProxy) {
         if self.queue(message).is_err() {
-            // Short by their nature.
+            // The replacements are short.
             let _ = self.queue(&shorter(message));
         }
     }
@@ -170,21 +169,21 @@ impl Link {
                 Ok(())
             }
             (Some(_), Wire::Described) => {
-                // It is kept: to be sent in vain is better than to be kept twice.
+                // The message is kept: a lost copy is better than keeping it twice.
                 let _ = put(&mut self.outbox, self.wire, seq, message);
                 Ok(())
             }
         }
     }
 
-    /// Queues more of what a host has missed.
+    /// Queues more of the messages that the host has missed.
     fn refill(&mut self) {
         while self.outbox.len() < HIGH_WATER {
             let Some(kept) = self.kept.as_mut().filter(|kept| kept.is_behind()) else { return };
             let (outbox, wire) = (&mut self.outbox, self.wire);
             let replayed = kept.replayed(|seq, frames| match wire {
                 Wire::Plain => outbox.push_encoded(frames),
-                // What was encoded can be decoded.
+                // A message that was encoded can be decoded.
                 Wire::Described => match decode_frames::<FromProxy>(frames) {
                     Ok(message) => _ = put(outbox, wire, seq, &message),
                     Err(_) => _ = put(outbox, wire, seq, &unreadable()),
@@ -202,7 +201,7 @@ impl Link {
         }
     }
 
-    /// Writes what the host takes.
+    /// Writes what the host accepts.
     pub(crate) fn flush(&mut self) {
         if self.closed {
             if let Some(kept) = &mut self.kept {
@@ -226,7 +225,7 @@ impl Link {
         }
     }
 
-    /// The next message; `None` when there is none now.
+    /// Returns the next message, or `None` if there is none now.
     pub(crate) fn receive(&mut self) -> Option<ToProxy> {
         loop {
             match self.wire.next_message(&mut self.inbox) {
@@ -236,7 +235,7 @@ impl Link {
                     continue;
                 }
                 Ok(None) => {}
-                // After garbage nothing that comes can be understood: as good as gone.
+                // After garbage nothing can be understood: the host counts as gone.
                 Err(_) => self.closed = true,
             }
             if self.closed {
@@ -251,7 +250,7 @@ impl Link {
         }
     }
 
-    /// Answers a request that a later release has and this one has not.
+    /// Refuses a request of a later release, which this one does not know.
     fn refuse(&mut self, text: &str) {
         if let Some(request) = request_of(text) {
             let reason = "the session's proxy is of an earlier release, which does not know this request".to_owned();
@@ -266,7 +265,7 @@ fn stream(socket: OwnedFd) -> io::Result<UnixStream> {
     UnixStream::from_std(stream)
 }
 
-/// Queues a message in the form in which the host wants it.
+/// Queues a message in the host's wire format.
 fn put(outbox: &mut Outbox, wire: Wire, seq: u64, message: &FromProxy) -> Result<(), ipc_protocol::codec::CodecError> {
     match wire {
         Wire::Plain => outbox.push(message),
@@ -274,19 +273,19 @@ fn put(outbox: &mut Outbox, wire: Wire, seq: u64, message: &FromProxy) -> Result
     }
 }
 
-/// Stands for a kept message that cannot be read any more.
+/// Makes the replacement of a kept message that cannot be read any more.
 fn unreadable() -> FromProxy {
     let reason = "an event that was kept while there was no host cannot be read: it is lost".to_owned();
     FromProxy::Event { turn: 0, event: Event::SessionLossy { reason } }
 }
 
-/// The name of a request that is not known: its only field's `request`.
+/// Returns the id of an unknown request: the field `request` of its only member.
 fn request_of(text: &str) -> Option<RequestId> {
     let message: serde_json::Value = serde_json::from_str(text).ok()?;
     message.as_object()?.values().next()?.get("request")?.as_u64()
 }
 
-/// What stands for a message that is longer than a message may be.
+/// Makes the replacement of a message that is too long.
 fn shorter(message: &FromProxy) -> FromProxy {
     let reason = format!("what is to be told is longer than a message may be ({MAX_MESSAGE} bytes)");
     match message {

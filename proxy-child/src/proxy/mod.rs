@@ -1,7 +1,7 @@
-//! The proxy: one process, one session, one agent.
+//! Proxy: one process, one session, one agent.
 //!
-//! Everything happens on one thread, in the order in which it is noticed: bytes from the host, bytes from the agent,
-//! deaths, and the clock. Nothing here waits but [`Proxy::wait`].
+//! Everything happens on one thread, in the order in which it is noticed: bytes from the host, bytes from the agent, deaths, and the
+//! clock. Only [`Proxy::wait`] waits.
 
 mod agent;
 mod enclose;
@@ -44,15 +44,15 @@ use crate::own_limits::OwnLimits;
 /// Descriptors that a proxy gets: the socket on which the fork server hands it its session, and a pidfd of the fork server.
 pub(crate) const FDS: usize = 2;
 
-/// While a supervisor is dead, what the session runs has this long after SIGTERM.
+/// Grace of the session's processes after SIGTERM, when a supervisor is dead.
 const SUPERVISOR_GRACE: Duration = Duration::from_millis(300);
-/// How long a host that does not read may hold up the proxy's exit.
+/// Longest delay of the proxy's exit by a host that does not read.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
-/// Bytes waiting for the host beyond which the agent's output is left in its pipes.
+/// Bytes queued for the host beyond which the agent's output is left in its pipes.
 const HIGH_WATER: usize = 256 * 1024;
 
-/// Runs a proxy, which is forked ahead of its session and waits for it; the result is the exit code. 0 says: proven that
-/// nothing is left.
+/// Runs a proxy, which is forked ahead of its session and waits for it. Returns the exit code; 0 means that it is
+/// proven that nothing is left.
 pub(crate) fn main(title: Title, fds: Vec<OwnedFd>, adapters: &Adapters) -> u8 {
     match run(title, fds, adapters) {
         Ok(true) => 0,
@@ -65,12 +65,12 @@ pub(crate) fn main(title: Title, fds: Vec<OwnedFd>, adapters: &Adapters) -> u8 {
 }
 
 fn run(title: Title, fds: Vec<OwnedFd>, adapters: &Adapters) -> std::io::Result<bool> {
-    // Who was forked has this from the fork server; not who had to be executed.
+    // A forked proxy inherits this from the fork server; an executed one does not.
     registry::set_dumpable(false)?;
-    // One that is stopped when its guard dies has nobody else to continue it, and a session to end.
+    // A proxy that is stopped when its guard dies has nobody else to continue it, and a session to end.
     nix::sys::prctl::set_pdeathsig(Signal::SIGCONT)?;
     title.set("ap spare", "agent-proxy: waits for a session")?;
-    // SIGCHLD is read from a descriptor; SIGPIPE shall be an error, and never SIG_IGN, which the agent would inherit.
+    // SIGCHLD is read from a descriptor. SIGPIPE is to be an error, and never SIG_IGN, which the agent would inherit.
     let mut mask = SigSet::empty();
     mask.add(Signal::SIGCHLD);
     mask.add(Signal::SIGPIPE);
@@ -85,7 +85,7 @@ fn run(title: Title, fds: Vec<OwnedFd>, adapters: &Adapters) -> std::io::Result<
         else {
             return Ok(true);
         };
-        // The end of a UUIDv7 is what differs between sessions started together.
+        // The end of a UUIDv7 differs between sessions that start together.
         let short = &session.as_str()[session.as_str().len().saturating_sub(12)..];
         title.set(&format!("ap {short}"), &format!("agent-proxy: session {session}"))?;
         let kept = detach.as_ref().map(|detach| {
@@ -98,17 +98,17 @@ fn run(title: Title, fds: Vec<OwnedFd>, adapters: &Adapters) -> std::io::Result<
     })
 }
 
-/// Lets the runtime watch a descriptor.
+/// Registers a descriptor with the runtime.
 #[expect(deprecated, reason = "what replaces it is unsafe; it is sound for an owner that lives as long as the watch")]
 fn watch<T: AsFd + AsRawFd>(owner: T) -> std::io::Result<AsyncFd<T>> {
     AsyncFd::new(owner)
 }
 
-/// What a proxy has before it has a session.
+/// State of a proxy before it has a session.
 struct Supervision {
     process: ProcessId,
-    /// Brings the session; after that, if this proxy has to look for its processes itself, a packet whenever it should, and if
-    /// it outlives its host, the next one.
+    /// Socket that brings the session. After that it brings a packet for each scan if this proxy has to scan for its processes itself,
+    /// and the next host if the session outlives this one.
     handover: Option<AsyncFd<OwnedFd>>,
     sigchld: AsyncFd<SignalFd>,
     guard: AsyncFd<OwnedFd>,
@@ -131,7 +131,7 @@ impl Supervision {
         })
     }
 
-    /// What the fork server hands over, and the socket to the host; `None` when there will be none.
+    /// Waits for the session and the socket to its host. Returns `None` if there will be none.
     async fn wait_for_session(mut self) -> std::io::Result<Option<Given>> {
         let Some(handover) = self.handover.take() else { return Ok(None) };
         let mut packet = Vec::new();
@@ -159,17 +159,17 @@ impl Supervision {
     }
 }
 
-/// A session, and what there is for it.
+/// Session as handed over by the fork server.
 struct Given {
     supervision: Supervision,
     session: SessionId,
     observed: bool,
     detach: Option<Box<Detach>>,
-    /// To the host.
+    /// Socket to the host.
     socket: OwnedFd,
 }
 
-/// When the fork server has something to say.
+/// Waits until the fork server has sent something.
 async fn nudge(handover: Option<&AsyncFd<OwnedFd>>) {
     match handover {
         Some(handover) if handover.readable().await.is_ok() => {}
@@ -181,11 +181,11 @@ struct Proxy<'a> {
     link: Link,
     supervision: Supervision,
     session: Session<'a>,
-    /// If the session is to outlive its host.
+    /// Detach configuration, if the session outlives its host.
     detach: Option<Box<Detach>>,
 }
 
-/// What there is to do.
+/// Event that wakes the proxy.
 #[derive(Clone, Copy, Debug)]
 enum Wake {
     HostSpoke,
@@ -201,7 +201,7 @@ enum Wake {
 }
 
 impl Proxy<'_> {
-    /// Whether it is proven that nothing is left.
+    /// Runs the session. Returns whether it is proven that nothing is left.
     async fn run(&mut self) -> bool {
         self.session.greet(&mut self.link);
         self.link.flush();
@@ -222,7 +222,7 @@ impl Proxy<'_> {
             // Without enough files it goes on as it can: what it cannot prove the fork server is asked for.
             let _ = own_limits.restore_now_and_then();
             self.handle(wake);
-            // Answers first: nobody shall wait for a look at the processes.
+            // Answers go first: they do not wait for a scan of the processes.
             self.link.flush();
             self.session.after(&mut self.link);
             self.link.flush();
@@ -246,7 +246,7 @@ impl Proxy<'_> {
         let lost_guard = self.session.lost_guard();
         let (agent, http) = self.session.sources();
         tokio::select! {
-            // Deaths and requests before output: a flood of it must not hold up a kill.
+            // Deaths and requests come before output: a flood of output must not delay a kill.
             biased;
             ready = self.supervision.sigchld.readable() => {
                 while matches!(self.supervision.sigchld.get_ref().read_signal(), Ok(Some(_))) {}

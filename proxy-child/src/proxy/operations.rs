@@ -7,12 +7,12 @@ use std::{
 
 use ipc_protocol::{WireError, message::RequestId};
 
-/// Most that are open at once.
+/// Most operations that are open at once.
 const MAX_OPEN: usize = 64;
-/// After this long nobody waits any more: compacting a long conversation takes minutes.
+/// Longest time that an operation is awaited: compacting a long conversation takes minutes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 
-/// The open operations.
+/// Open operations.
 #[derive(Debug, Default)]
 pub(crate) struct Operations {
     open: BTreeMap<RequestId, Open>,
@@ -21,15 +21,14 @@ pub(crate) struct Operations {
 #[derive(Debug)]
 struct Open {
     asked: Instant,
-    /// Nobody waits for the answer; what it changes is still worth knowing, as long as there is room.
+    /// True if the caller has given up. The answer is still useful for its change, as long as there is room.
     given_up: bool,
 }
 
 impl Operations {
-    /// Notes a new one. Where there is no room it takes the place of the oldest that was given up, which gets this error.
-    ///
+    /// Adds an operation. Without room it replaces the oldest one that was given up; the result is that one with its error.
     /// # Errors
-    /// [`WireError::Busy`] where too many are open that somebody waits for.
+    /// [`WireError::Busy`] if too many operations are open that somebody waits for.
     pub(crate) fn begin(
         &mut self,
         request: RequestId,
@@ -46,24 +45,24 @@ impl Operations {
         Ok(pushed_out)
     }
 
-    /// Nobody waits for this one any more.
+    /// Records that the caller of this operation has given up.
     pub(crate) fn give_up(&mut self, request: RequestId) {
         if let Some(open) = self.open.get_mut(&request) {
             open.given_up = true;
         }
     }
 
-    /// Forgets one; `false` where it is not open: nobody waits for its answer.
+    /// Removes an operation. Returns `false` if it is not open, so that nobody waits for its answer.
     pub(crate) fn end(&mut self, request: RequestId) -> bool {
         self.open.remove(&request).is_some()
     }
 
-    /// When the next one has waited long enough.
+    /// Returns the deadline of the next operation that expires.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.open.values().map(|open| open.asked + PATIENCE).min()
     }
 
-    /// Forgets those that have waited long enough, with the error that each gets.
+    /// Removes the operations that have expired, and returns each with its error.
     pub(crate) fn take_due(&mut self, now: Instant) -> Vec<(RequestId, WireError)> {
         if self.next().is_none_or(|next| now < next) {
             return Vec::new();
@@ -72,7 +71,7 @@ impl Operations {
         due.map(|(request, _)| (request, deadline(PATIENCE))).collect()
     }
 
-    /// Forgets all: the agent is gone.
+    /// Removes all operations, since the agent has ended.
     pub(crate) fn take_all(&mut self) -> impl Iterator<Item = RequestId> + use<> {
         std::mem::take(&mut self.open).into_keys()
     }
@@ -119,7 +118,7 @@ mod tests {
             assert!(!operations.end(old), "it is forgotten");
         }
         assert_eq!(operations.begin(66, now), Err(WireError::Busy), "somebody waits for each of them");
-        // Where there is room it stays.
+        // An abandoned operation stays while there is room.
         assert!(operations.end(0));
         operations.give_up(1);
         assert_eq!(operations.begin(67, now), Ok(None));

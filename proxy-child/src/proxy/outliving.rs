@@ -1,4 +1,4 @@
-//! A session that outlives its host: who takes it over, and what is left where nobody does.
+//! Session that outlives its host: adoption by a new host, and the record that is left without one.
 
 use std::{
     os::fd::OwnedFd,
@@ -17,21 +17,21 @@ use tokio::io::Interest;
 
 use super::{FLUSH_PATIENCE, Proxy, SUPERVISOR_GRACE, Supervision, session::Ended};
 
-/// What the fork server has to say to a proxy that has its session.
+/// Messages of the fork server to a proxy that has its session.
 #[derive(Debug, Default)]
 pub(super) struct Words {
-    /// Something came or went.
+    /// True if a process came or went.
     pub(super) nudged: bool,
-    /// There will be no more.
+    /// True if the socket is closed.
     pub(super) closed: bool,
-    /// The host is gone.
+    /// True if the host is gone.
     pub(super) host_gone: bool,
-    /// Another one takes over.
+    /// Adoption by a new host: socket, acknowledged number and wire format.
     pub(super) adopt: Option<(OwnedFd, u64, Wire)>,
 }
 
 impl Supervision {
-    /// Takes what there is.
+    /// Reads all messages that have arrived.
     pub(super) fn take_words(&self) -> Words {
         let mut words = Words::default();
         let Some(handover) = &self.handover else { return words };
@@ -57,13 +57,13 @@ impl Supervision {
 }
 
 impl Proxy<'_> {
-    /// When nobody comes any more.
+    /// Returns the time at which the wait for a host ends.
     pub(super) fn given_up_at(&self) -> Option<Instant> {
         let since = self.link.detached()?;
         since.checked_add(Duration::from_millis(self.detach.as_ref()?.fetch_within_ms))
     }
 
-    /// The host is gone: the session ends, or goes on alone.
+    /// Ends the session, or detaches it, since the host is gone.
     pub(super) fn lose_host(&mut self) {
         if !self.link.outlives_host() {
             return self.session.end(EndReason::HostDied, KillOptions::grace(SUPERVISOR_GRACE));
@@ -74,7 +74,7 @@ impl Proxy<'_> {
         self.link.flush();
     }
 
-    /// Does what the fork server says.
+    /// Handles the fork server's messages.
     pub(super) fn heed(&mut self, words: Words) {
         if words.closed {
             self.supervision.handover = None;
@@ -90,12 +90,12 @@ impl Proxy<'_> {
         }
     }
 
-    /// Another host takes over: the old one is dropped, and the new one told what there is.
+    /// Connects to a new host: drops the old one, and sends the new one the session's state.
     fn adopted(&mut self, socket: OwnedFd, after: u64, wire: Wire) {
         if self.link.detached().is_none() {
             self.lose_host();
         }
-        // Of no use if it cannot be watched; the host sees its end closed, and the session waits for another.
+        // A socket that cannot be watched is useless; its host sees it closed, and the session waits for another.
         let Ok(without) = self.link.attach(socket, wire) else { return };
         self.link.replay_after(after);
         self.session.greet(&mut self.link);
@@ -111,7 +111,7 @@ impl Proxy<'_> {
         self.link.flush();
     }
 
-    /// Nobody has come in time.
+    /// Ends the session, since no host has come in time.
     pub(super) fn give_up(&mut self) {
         let within = self.detach.as_ref().map_or(0, |detach| detach.fetch_within_ms);
         let action = "waiting for a host".to_owned();
@@ -120,13 +120,13 @@ impl Proxy<'_> {
         self.session.end(EndReason::HostDied, KillOptions::grace(SUPERVISOR_GRACE));
     }
 
-    /// The session is over: the host is told, this one or the next. Where there is none in time, a file tells.
+    /// Reports the end of the session to this host or the next one. If none comes in time, a file is the report.
     pub(super) async fn last_words(&mut self) {
         let mut until = Instant::now() + FLUSH_PATIENCE;
         loop {
             self.link.flush();
             if self.link.is_closed() {
-                // Without its fork server nobody finds it.
+                // Without its fork server no host finds this proxy.
                 let findable = self.supervision.handover.is_some() && !self.session.lost_guard();
                 if !self.link.outlives_host() || !findable {
                     break;
@@ -164,34 +164,34 @@ impl Proxy<'_> {
         self.link.forget();
     }
 
-    /// Writes down how the session ended, for the next manager.
+    /// Writes the record of the session's end, for the next manager.
     fn leave_record(&self) {
         let (Some(detach), Some(Ended { reason, receipt })) = (&self.detach, self.session.last()) else { return };
         let path = record_path(&detach.directory, self.session.id().as_str());
         let unheard = self.link.kept().map_or(0, super::kept::Kept::waiting);
         let record = EndRecord { session: self.session.id(), reason, receipt, unheard };
-        // Nobody is there to be told. The fork server then says what it knows.
+        // A failure has nobody to be reported to. The fork server then writes its own record.
         let _ = write_record(&path, &record);
     }
 }
 
-/// `ID.ended.json` in the directory for detached sessions: how one ended whose host never came.
+/// Record `ID.ended.json` in the directory for detached sessions: the end of a session that no host has received.
 #[derive(Debug, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct EndRecord<'a> {
     pub(crate) session: &'a ipc_protocol::SessionId,
     pub(crate) reason: &'a EndReason,
     pub(crate) receipt: &'a ipc_protocol::Receipt,
-    /// Messages that no host has got, and none will.
+    /// Number of messages that no host has received or will receive.
     pub(crate) unheard: u64,
 }
 
-/// Where that is.
+/// Returns the path of that record.
 pub(crate) fn record_path(directory: &str, session: &str) -> PathBuf {
     PathBuf::from(directory).join(format!("{session}.ended.json"))
 }
 
-/// Writes it, whole or not at all.
+/// Writes the record atomically.
 pub(crate) fn write_record(path: &std::path::Path, record: &EndRecord<'_>) -> std::io::Result<()> {
     use std::{io::Write, os::unix::fs::OpenOptionsExt};
 

@@ -1,11 +1,11 @@
-//! Texts that are too long for one event.
+//! Splitting of texts that are too long for one event.
 
 use ipc_protocol::Event;
 
-/// Bytes of text in one event at the most. An agent may say megabytes at once; readers, rings and the log count on small events.
+/// Most bytes of text in one event. An agent may send megabytes at once; readers, rings and the log rely on small events.
 const MOST: usize = 256 * 1024;
 
-/// Gives the event to `take`. One whose text is longer than [`MOST`] becomes several, cut between characters.
+/// Calls `take` with the event. A text longer than [`MOST`] becomes several events, cut between characters.
 pub(crate) fn give(event: Event, mut take: impl FnMut(Event)) {
     let (text, make): (&str, fn(String) -> Event) = match &event {
         Event::Text { text } if text.len() > MOST => (text, |text| Event::Text { text }),
@@ -26,7 +26,7 @@ mod tests {
 
     use super::*;
 
-    /// The texts of what becomes of an event.
+    /// Returns the texts of the events that an event becomes.
     fn texts(event: Event) -> Vec<String> {
         let (kind, mut texts) = (std::mem::discriminant(&event), Vec::new());
         give(event, |piece| {
@@ -48,7 +48,7 @@ mod tests {
             let event = if thinks { Event::Thinking { text: text.clone() } } else { Event::Text { text: text.clone() } };
             let texts = texts(event);
             prop_assert!(texts.iter().all(|piece| piece.len() <= MOST));
-            // Only the last one is short.
+            // Only the last text is short.
             prop_assert!(texts.iter().rev().skip(1).all(|piece| piece.len() > MOST - 4));
             prop_assert_eq!(texts.concat(), text);
         }

@@ -1,27 +1,27 @@
-//! Looking at `/proc` for processes that came and went, where nobody tells.
+//! Polling of `/proc` for processes that came and went, without events from the kernel.
 //!
-//! A working session is looked at all the time. An idle one sleeps: the fork server looks, for all of them at once, whether
-//! something came or went, and nudges the proxy it concerns.
+//! A working session is scanned all the time. An idle one sleeps: the fork server checks for all of them at once whether something came
+//! or went, and nudges the affected proxies.
 
 use std::time::{Duration, Instant, SystemTime};
 
 use ipc_protocol::{Pid, ProcessInfo};
 use registry::Look;
 
-/// Time between looks while a turn runs, or something has just happened.
+/// Time between scans while a turn is in progress, or something has just happened.
 pub(crate) const FAST: Duration = Duration::from_millis(10);
-/// Time between looks at an idle session that nobody was nudged about: should a nudge have been lost.
+/// Time between scans of an idle session without a nudge, in case a nudge was lost.
 const RARE: Duration = Duration::from_secs(10);
-/// How long after a prompt or a start an agent without turns counts as working.
+/// Time after a prompt or a start for which an agent without turns counts as working.
 const AFTERGLOW: Duration = Duration::from_secs(2);
-/// Processes on their way to an exec at once: each is looked at again whenever the proxy wakes.
+/// Most processes held back at once until their exec: each is checked again whenever the proxy wakes.
 const MAX_HELD: usize = 16;
 
-/// When to look, and what was seen too early to be told.
+/// Schedule of the scans, and processes that are too new to be emitted.
 pub(crate) struct Polling {
     next: Instant,
     working_until: Instant,
-    /// Seen after their fork and before their exec: what they will run is not known yet. In the order in which they were seen.
+    /// Processes between their fork and their exec, in the order in which they were seen: their future program is unknown.
     held: Vec<ProcessInfo>,
 }
 
@@ -31,29 +31,29 @@ impl Polling {
         Self { next: now, working_until: now, held: Vec::new() }
     }
 
-    /// When the next look is due.
+    /// Returns the time of the next scan.
     pub(crate) fn next(&self) -> Instant {
         self.next
     }
 
-    /// Whether a turn runs, or something has just begun.
+    /// Returns whether a turn is in progress, or something has just begun.
     pub(crate) fn is_working(&self, now: Instant, has_turn: bool) -> bool {
         has_turn || now < self.working_until
     }
 
-    /// The agent got something to do.
+    /// Records that the agent got something to do.
     pub(crate) fn work_begins(&mut self) {
         let now = Instant::now();
         self.working_until = now + AFTERGLOW;
         self.next = now + FAST;
     }
 
-    /// Something came or went: look at once.
+    /// Makes a scan due at once, since something came or went.
     pub(crate) fn hurry(&mut self) {
         self.next = Instant::now();
     }
 
-    /// Whether to look now; the next look is due later. `has_turn` while a turn runs.
+    /// Returns whether a scan is due now, and schedules the next one. `has_turn` says whether a turn is in progress.
     pub(crate) fn is_due(&mut self, now: Instant, has_turn: bool) -> bool {
         let is_due = now >= self.next;
         if is_due {
@@ -63,13 +63,13 @@ impl Polling {
         is_due
     }
 
-    /// Whether another process that was seen may be taken. Where not, it waits where it is.
+    /// Returns whether another process can be taken. Otherwise it waits in the registry.
     pub(crate) fn has_room(&self) -> bool {
         self.held.len() < MAX_HELD
     }
 
-    /// Takes a process that was seen, and says what is to be told now: this one, its parent before it; or nothing yet, if it is
-    /// about to execute something.
+    /// Takes a process that was seen. Returns the processes to emit now: this one after its parent, or none yet if it is about to execute
+    /// a program.
     pub(crate) fn seen(&mut self, info: ProcessInfo, may_wait: bool, look: &mut impl Look) -> Vec<ProcessInfo> {
         let mut told = Vec::new();
         if may_wait && is_on_its_way(&info, look) {
@@ -82,7 +82,7 @@ impl Polling {
         told
     }
 
-    /// Looks again at those that were about to execute something, and says which are to be told now. All, unless they `may_wait`.
+    /// Checks the processes again that were held back, and returns those to emit now: all of them, unless they `may_wait`.
     pub(crate) fn ready(&mut self, may_wait: bool, look: &mut impl Look) -> Vec<ProcessInfo> {
         let due = self.held.iter().filter(|info| !may_wait || !is_on_its_way(info, look)).map(|info| info.id.pid);
         let due: Vec<_> = due.collect();
@@ -91,14 +91,14 @@ impl Polling {
         told
     }
 
-    /// The process with this pid has ended: says what is to be told before that.
+    /// Returns the processes to emit before the end of the process with this pid.
     pub(crate) fn ended(&mut self, pid: Pid, look: &mut impl Look) -> Vec<ProcessInfo> {
         let mut told = Vec::new();
         self.release(pid, look, &mut told);
         told
     }
 
-    /// The process with this pid waits no longer, nor does its parent, which comes before it.
+    /// Releases the process with this pid, after its parent.
     fn release(&mut self, pid: Pid, look: &mut impl Look, told: &mut Vec<ProcessInfo>) {
         if let Some(at) = self.held.iter().position(|info| info.id.pid == pid) {
             let info = self.held.remove(at);
@@ -108,10 +108,10 @@ impl Polling {
     }
 }
 
-/// Whether a process is about to execute something.
+/// Returns whether a process is about to execute a program.
 fn is_on_its_way(info: &ProcessInfo, look: &mut impl Look) -> bool {
     let age = SystemTime::now().duration_since(info.started_at).unwrap_or_default();
-    // What we started ourselves is known from that.
+    // A process that the proxy started itself is already known.
     !info.tracked
         && look.see(info.id.pid).is_ok_and(|seen| {
             let is_it = seen.start_time == info.id.start_time && !seen.is_dead;
@@ -119,7 +119,7 @@ fn is_on_its_way(info: &ProcessInfo, look: &mut impl Look) -> bool {
         })
 }
 
-/// With what the process runs now, if it is still there.
+/// Returns the process with its current program, if it still exists.
 fn as_it_is(mut info: ProcessInfo, look: &mut impl Look) -> ProcessInfo {
     let is_it = |seen: registry::Sight| seen.start_time == info.id.start_time && !seen.is_dead;
     if !info.tracked && look.see(info.id.pid).is_ok_and(is_it) {
@@ -141,7 +141,7 @@ mod tests {
 
     use super::*;
 
-    /// A `/proc` that says what it is told to: whether a process has executed something, and whether it wants to run.
+    /// Fake `/proc` with a configured state: whether a process has executed a program, and whether it wants to run.
     #[derive(Default)]
     struct Fake(BTreeMap<Pid, (bool, bool)>);
 
@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    /// A process that was forked just now.
+    /// Makes a process that was forked just now.
     fn forked(pid: Pid, ppid: Pid) -> ProcessInfo {
         ProcessInfo {
             id: ProcessId { pid, start_time: 7 },
@@ -202,7 +202,7 @@ mod tests {
         told.iter().filter_map(|info| info.command.as_deref()).collect()
     }
 
-    /// One that hangs in the kernel before its exec (for the disk, in a vfork) is waited for for seconds.
+    /// A process that hangs in the kernel before its exec (for the disk, in a vfork) is awaited for seconds.
     #[test]
     fn one_that_is_on_its_way_to_its_exec_holds_up_no_other() {
         let (mut polling, mut proc) = (Polling::new(), Fake::default());

@@ -1,29 +1,29 @@
-//! The agent's own lines, byte for byte, beside the events that an adapter makes of them.
+//! Raw lines of the agent, byte for byte, in addition to the events that an adapter makes of them.
 
 use agents::{Action, Lines};
 use ipc_protocol::Event;
 
-/// Longest piece of an answer that is told at once, in bytes, as of a line.
+/// Longest piece of an answer in one event, in bytes; the same as for a line.
 const PIECE: usize = 1024 * 1024;
 
-/// One stream of the agent's: its standard output, or the body of an answer of its server that goes on and on.
+/// Output stream of the agent: its standard output, or the endless body of an answer of its server.
 ///
-/// A line is told first, and then handed to the adapter; so each line comes before the events that it became. What is told is
-/// exactly what is handed on.
+/// A line is emitted first and then passed to the adapter, so each line comes before its events. The bytes emitted are exactly the
+/// bytes passed on.
 pub(crate) struct Stream {
-    /// The agent whose lines are told; `None` where they are not.
+    /// Agent whose lines are emitted; `None` if they are not.
     agent: Option<Box<str>>,
     lines: Lines,
 }
 
 impl Stream {
-    /// Of the agent with this catalog id; `None` where its lines are not to be told.
+    /// Makes the stream of the agent with this catalog id; `None` if its lines are not emitted.
     pub(crate) fn new(agent: Option<Box<str>>) -> Self {
         Self { agent, lines: Lines::default() }
     }
 
-    /// Takes `bytes`: tells the lines that they complete, and `hand`s each to the adapter. The beginning of a line waits for
-    /// its end, where lines are told at all; a line longer than 1 MiB comes in pieces.
+    /// Adds `bytes`: emits the lines that they complete, and passes each to the adapter with `hand`. If lines are emitted, the beginning
+    /// of a line waits for its end; a line longer than 1 MiB comes in pieces.
     pub(crate) fn push(&mut self, bytes: &[u8], out: &mut Vec<Action>, mut hand: impl FnMut(&[u8], &mut Vec<Action>)) {
         match &self.agent {
             None => hand(bytes, out),
@@ -34,14 +34,14 @@ impl Stream {
         }
     }
 
-    /// Tells a whole answer of the server's, which is no line of this stream: in pieces where it is long.
+    /// Emits a complete answer of the server, which is no line of this stream, in pieces if it is long.
     pub(crate) fn tell(&self, answer: &[u8], out: &mut Vec<Action>) {
         if let Some(agent) = &self.agent {
             out.extend(answer.chunks(PIECE).map(|piece| told(agent, piece)));
         }
     }
 
-    /// The stream is at its end: what waits for its end will have none.
+    /// Emits and passes on an incomplete last line, since the stream has ended.
     pub(crate) fn finish(&mut self, out: &mut Vec<Action>, mut hand: impl FnMut(&[u8], &mut Vec<Action>)) {
         if let Some(agent) = &self.agent {
             self.lines.finish(|line| {
@@ -60,7 +60,7 @@ fn told(agent: &str, line: &[u8]) -> Action {
 mod tests {
     use super::*;
 
-    /// What is told, and what is handed on.
+    /// Returns the emitted lines and the lines passed on.
     fn run(agent: Option<Box<str>>, pieces: &[&[u8]]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         let (mut stream, mut out, mut handed) = (Stream::new(agent), Vec::new(), Vec::new());
         for piece in pieces {

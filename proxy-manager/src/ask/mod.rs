@@ -1,4 +1,4 @@
-//! Asking an agent and waiting for its answer, and handlers that are told of an answer as it grows.
+//! Asks an agent and waits for its answer; notifies handlers while an answer grows.
 
 mod reply;
 mod stream;
@@ -12,40 +12,40 @@ pub(crate) use stream::stream;
 pub use stream::{Chunk, Quiet, StreamHandler, StreamInfo, StreamOptions};
 pub use turn_stream::{TurnStep, TurnStream};
 
-/// What an agent answered to one prompt.
+/// Answer of an agent to one prompt.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Answer {
-    /// All that it said in the turn; what came before a tool call is a paragraph of its own.
+    /// Full text of the turn; text before a tool call is a paragraph of its own.
     pub reply: String,
-    /// The session. It has ended where `receipt` is there.
+    /// The session. It has ended if `receipt` is present.
     pub session_id: SessionId,
     /// Number of the turn in the session.
     pub turn: u64,
-    /// What it did, in the order in which it began.
+    /// Tool calls, in the order in which they began.
     pub tool_calls: Vec<ToolCall>,
-    /// Tokens and cost of the turn, as far as the agent says.
+    /// Tokens and cost of the turn, as far as the agent reports them.
     pub usage: Option<Usage>,
-    /// Why the turn ended; `null` if the agent did not say.
+    /// Reason for the turn's end; `null` if the agent gave none.
     pub stop_reason: Option<StopReason>,
-    /// The clock that ran out, if that is why it ended.
+    /// The clock that ran out, if that ended the turn.
     pub timed_out: Option<TimeoutKind>,
-    /// The budget that was used up, if that is why it ended.
+    /// The budget that was used up, if that ended the turn.
     pub over_budget: Option<BudgetKind>,
-    /// Permission requests that were answered by [`StreamOptions::unanswered`]: their titles.
+    /// Titles of permission requests that [`StreamOptions::unanswered`] answered.
     pub unanswered: Vec<String>,
-    /// Events of the session that were lost before they were read here: where there are any, text may be missing.
+    /// Number of session events lost before they were read here; if not 0, text may be missing.
     pub missed_events: u64,
-    /// Bytes that were left out since the answer was too long ([`StreamOptions::longest`]).
+    /// Bytes left out because the answer was too long ([`StreamOptions::longest`]).
     pub cut_bytes: u64,
-    /// Why the handler was not called to the end, if it was not.
+    /// Reason why the handler was no longer called, if it was stopped.
     pub handler_stopped: Option<String>,
-    /// The proof that nothing is left of a session that was started for this question, and ended with it.
+    /// Proof that nothing is left of a session that was started for this question, and ended with it.
     pub receipt: Option<Box<Receipt>>,
 }
 
 impl Answer {
-    /// Whether none of its text is missing.
+    /// Returns true if no text is missing.
     pub fn is_complete(&self) -> bool {
         self.missed_events == 0 && self.cut_bytes == 0
     }

@@ -1,31 +1,31 @@
-//! What an agent answers, put together from the events of its turn. Pure, and bounded.
+//! Assembles an answer from the events of its turn. Pure and bounded.
 
 use ipc_protocol::{BypassAction, Event, Json, ResolvedBy, StopReason, ToolStatus, Usage};
 use serde::Serialize;
 
-/// Most tool calls of an answer; later ones are counted.
+/// Maximum number of tool calls in an answer; later ones are only counted.
 const MOST_CALLS: usize = 4096;
 
-/// In whose name requests are answered where nobody else is there.
+/// Name under which permission requests are answered when no user is there.
 pub(super) const ASKER: &str = "ask";
 
 /// A tool call of a turn.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolCall {
-    /// Names the call within the session.
+    /// Id of the call within the session.
     pub id: String,
-    /// The tool's machine name, where the agent gives one; else its kind.
+    /// The tool's machine name if the agent gives one, else its kind.
     pub name: String,
-    /// Its input as the agent gave it; `null` if it did not.
+    /// Input as the agent gave it; `null` if it gave none.
     pub input: Json,
-    /// Its output as text, as far as it has come.
+    /// Output so far, as text.
     pub output: String,
-    /// Where it is.
+    /// Status of the call.
     pub state: ToolStatus,
 }
 
-/// An answer that grows.
+/// Answer under construction.
 #[derive(Debug, Default)]
 pub(super) struct Reply {
     pub(super) text: String,
@@ -33,20 +33,20 @@ pub(super) struct Reply {
     pub(super) tool_calls: Vec<ToolCall>,
     pub(super) usage: Option<Usage>,
     pub(super) stop_reason: Option<StopReason>,
-    /// Titles of permission requests that [`ASKER`] answered.
+    /// Titles of permission requests answered as [`ASKER`].
     pub(super) unanswered: Vec<String>,
     /// The tool call that bypassed the permission policy, and had the turn aborted: its title.
     pub(super) bypassed: Option<String>,
     /// Permission requests that are open: their ids and titles.
     asked: Vec<(String, String)>,
-    /// Events of the session that were lost before they were read.
+    /// Number of session events lost before they were read.
     pub(super) missed: u64,
-    /// Bytes and calls for which there was no room.
+    /// Bytes and calls left out for lack of room.
     pub(super) cut: u64,
-    /// Bytes that are kept of text, thinking and tool calls.
+    /// Bytes retained of text, thinking and tool calls.
     held: usize,
     longest: usize,
-    /// A tool was called since the last piece of text.
+    /// True if a tool was called since the last piece of text.
     interrupted: bool,
     /// The end of the text that was left out for want of room, in bytes; and of the thinking.
     text_cut: usize,
@@ -56,12 +56,12 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    /// An answer of at most so many bytes.
+    /// Creates an answer of at most `longest` bytes.
     pub(super) fn new(longest: usize) -> Self {
         Self { longest, ..Self::default() }
     }
 
-    /// Takes what an event says. Whether that changed anything worth telling.
+    /// Applies an event. Returns true if a handler should be notified.
     pub(super) fn note(&mut self, event: &Event) -> bool {
         match event {
             Event::Text { text } => self.text(text),
@@ -73,7 +73,7 @@ impl Reply {
             Event::Voided { text_bytes, thinking_bytes } => self.void(*text_bytes, *thinking_bytes),
             Event::ToolStart(call) => {
                 self.interrupted = true;
-                // Some agents say it again when they know more.
+                // Some agents repeat a call's start when they know more.
                 if let Some(known) = self.find(&call.id) {
                     known.state = call.status;
                     return true;
@@ -111,7 +111,7 @@ impl Reply {
                 }
                 self.output(&end.id, &end.output);
             }
-            // Each counts the whole turn up to then; a field that one leaves out was said by another.
+            // Each report counts the whole turn so far; a field that one omits was in another.
             Event::Usage(usage) => self.usage(usage),
             Event::Complete { stop_reason, usage } => {
                 self.stop_reason = Some(stop_reason.clone());
@@ -153,7 +153,7 @@ impl Reply {
         self.longest.saturating_sub(self.held)
     }
 
-    /// As much of `text` as there is room for, which it takes.
+    /// Returns the part of `text` that fits, and counts its bytes as used.
     fn fitting<'a>(&mut self, text: &'a str) -> &'a str {
         let fits = &text[..text.floor_char_boundary(self.room())];
         self.held += fits.len();
@@ -162,7 +162,7 @@ impl Reply {
     }
 
     fn text(&mut self, text: &str) {
-        // What was said before a tool call is a paragraph of its own.
+        // Text before a tool call is a paragraph of its own.
         if std::mem::take(&mut self.interrupted) && !self.text.is_empty() {
             let gap = if self.text.ends_with('\n') { "\n" } else { "\n\n" };
             let gap = self.fitting(gap);
@@ -203,7 +203,7 @@ impl Reply {
         self.held = self.held - before.min(self.held) + now;
     }
 
-    /// Replaces a call's output: each is the whole so far.
+    /// Replaces a call's output: each report is the whole output so far.
     fn output(&mut self, id: &str, output: &str) {
         let Some(call) = self.find(id) else { return };
         let mut place = std::mem::take(&mut call.output);

@@ -1,5 +1,5 @@
-//! Handlers: told of an answer as it grows, at their own pace. A slow one holds up nobody: it is told less often, and each
-//! time all that there is by then.
+//! Stream handlers, notified at their own pace while an answer grows. A slow handler delays nobody: it is called less
+//! often, each time with everything so far.
 
 use std::{collections::VecDeque, future::Future, sync::Arc, time::Duration};
 
@@ -15,48 +15,49 @@ use super::{
 use crate::ProxyManager;
 use crate::{Error, PromptMode, Result, SessionHandle, TurnEnd};
 
-/// Bytes of events that wait for a slow handler. Beyond that the session's history is where they wait.
+/// Bytes of events that may wait for a slow handler. Beyond that, events wait in the session's history.
 const WAITING: usize = 4 * 1024 * 1024;
 
-/// Which stream a handler is called for.
+/// Stream that a handler is called for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StreamInfo {
     /// The session.
     pub session_id: SessionId,
-    /// Catalog id of its agent.
+    /// Catalog id of the session's agent.
     pub agent: String,
-    /// What is asked, in words.
+    /// The prompt as text.
     pub prompt: String,
 }
 
-/// An answer as far as it has come.
+/// An answer so far.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Chunk<'a> {
-    /// All of the text so far.
+    /// Full text so far.
     pub text: &'a str,
-    /// All of the thinking so far.
+    /// Full thinking so far.
     pub thinking: &'a str,
-    /// The tool calls so far, as they stand.
+    /// The tool calls so far, with their current state.
     pub tool_calls: &'a [ToolCall],
-    /// Events that were lost before they were read: where there are any, text may be missing.
+    /// Number of events lost before they were read; if not 0, text may be missing.
     pub missed_events: u64,
-    /// Whether this is all of it.
+    /// True if the answer is complete.
     pub is_final: bool,
 }
 
-/// Is told of an answer as it grows. The caller's context is the handler itself: whatever a callback needs is a field of it.
+/// Receives an answer while it grows. The handler itself carries the context: anything a callback needs is a field of
+/// it.
 ///
-/// The calls come one after the other. While one runs the answer is read on; the next gets all that came meanwhile.
+/// Calls never overlap. While one runs the answer is still read; the next call gets everything that came meanwhile.
 pub trait StreamHandler: Send {
-    /// Before the prompt is sent.
+    /// Called before the prompt is sent.
     fn on_stream_start(&mut self, stream: &StreamInfo) -> impl Future<Output = ()> + Send {
         let _ = stream;
         async {}
     }
 
-    /// Something came. The last call of a turn that ended well has `is_final`.
+    /// Called when the answer has grown. The last call of a turn that ended well has `is_final`.
     fn on_chunk(&mut self, chunk: &Chunk<'_>) -> impl Future<Output = ()> + Send;
 
     /// Something went wrong and the turn goes on, or ends with it: an error (with its attempt where the agent asks again), an answer
@@ -72,14 +73,14 @@ pub trait StreamHandler: Send {
         async {}
     }
 
-    /// It did not end well, or the prompt was not taken. [`Error::TurnFailed`] has what was answered up to then.
+    /// Called when the turn failed, or the prompt was not accepted. [`Error::TurnFailed`] has the answer up to then.
     fn on_failed(&mut self, error: &Error) -> impl Future<Output = ()> + Send {
         let _ = error;
         async {}
     }
 }
 
-/// A handler that wants to hear nothing.
+/// A handler that ignores everything.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quiet;
 
@@ -87,21 +88,23 @@ impl StreamHandler for Quiet {
     async fn on_chunk(&mut self, _: &Chunk<'_>) {}
 }
 
-/// How an answer is waited for and told.
+/// Options of waiting for an answer and notifying its handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamOptions {
-    /// What becomes of the prompt while a turn runs.
+    /// Treatment of the prompt while a turn runs.
     pub mode: PromptMode,
     /// Shortest time from the end of one `on_chunk` to the next. 50 ms by default.
     pub interval: Duration,
-    /// Longest time that a call of the handler may take; after that it is not called any more. 30 s by default.
+    /// Longest time that a call of the handler may take; the handler is not called again after that. 30 s by default.
     pub longest_call: Duration,
-    /// Bytes of text, thinking and tool calls that are kept; what is left out is counted. 16 MiB by default.
+    /// Bytes of text, thinking and tool calls that are retained; bytes left out are counted. 16 MiB by default.
     pub longest: usize,
-    /// What is answered to permission requests that the session's policy leaves to users. `None`, the default of calls of a
-    /// session that others may know: it is for them. [`ProxyManager::ask`] rejects, since nobody else is there to answer.
+    /// Answer to permission requests that the session's policy leaves to users. `None` leaves them to those users; it
+    /// is the default of calls on a session that others may know. [`ProxyManager::ask`] rejects, since nobody else is
+    /// there to answer.
     pub unanswered: Option<PermissionAnswer>,
-    /// Whether a session that [`ProxyManager::ask_with`] started goes on afterwards. One that has a key always does.
+    /// True if a session that [`ProxyManager::ask_with`] started continues afterwards. A session with a key always
+    /// does.
     pub keep: bool,
 }
 
@@ -118,7 +121,7 @@ impl Default for StreamOptions {
     }
 }
 
-/// Prompts, tells `handler`, and returns what was answered.
+/// Sends the prompt, notifies `handler`, and returns the answer.
 pub(crate) async fn stream<H: StreamHandler>(
     session: &SessionHandle,
     prompt: Prompt,
@@ -205,7 +208,7 @@ async fn follow<H: StreamHandler>(
         receipt: None,
     };
     match (end, failed) {
-        // Who died, and how, says more than that the turn failed.
+        // The session's own error says more than a failed turn.
         (Err(error), _) => Err(error),
         (Ok(_), Some(reason)) => {
             let session = session.id().clone();
@@ -225,7 +228,7 @@ fn chunk(reply: &Reply, is_final: bool) -> Chunk<'_> {
     }
 }
 
-/// Who is told, as long as it listens.
+/// The handler's caller, which stops after a call that takes too long.
 struct Audience {
     longest: Duration,
     stopped: Option<String>,
@@ -234,13 +237,13 @@ struct Audience {
 impl Audience {
     async fn tell(&mut self, what: &str, call: impl Future<Output = ()>) {
         if self.stopped.is_none() && timeout(self.longest, call).await.is_err() {
-            tracing::warn!(what, "a stream handler takes too long: it is not called any more");
+            tracing::warn!(what, "stopped calling a stream handler: a call took too long");
             self.stopped = Some(format!("its {what} took longer than {:?}", self.longest));
         }
     }
 }
 
-/// The events of the turn that were not told yet, and its end.
+/// Events of the turn that the handler has not received yet, and the turn's end.
 struct Feed {
     turn: TurnStream,
     session: SessionHandle,
@@ -255,14 +258,14 @@ impl Feed {
         Self { turn, session, unanswered, waiting: VecDeque::new(), weight: 0, end: None }
     }
 
-    /// Waits until there is something to tell.
+    /// Waits for events or the end of the turn.
     async fn news(&mut self) {
         while self.waiting.is_empty() && self.end.is_none() {
             self.read().await;
         }
     }
 
-    /// Runs `future`, and reads on meanwhile, as far as there is room.
+    /// Runs `future`, and keeps reading meanwhile, as far as there is room.
     async fn during<T>(&mut self, future: impl Future<Output = T>) -> T {
         tokio::pin!(future);
         loop {
@@ -275,7 +278,7 @@ impl Feed {
         }
     }
 
-    /// Reads on until then, or to the end of the turn.
+    /// Reads until the instant `then`, or to the end of the turn.
     async fn until(&mut self, then: Instant) {
         while self.end.is_none() && Instant::now() < then {
             if self.weight >= WAITING {
@@ -287,13 +290,13 @@ impl Feed {
         }
     }
 
-    /// May be dropped while it waits without losing anything.
+    /// Reads the next step of the turn. Cancel-safe: dropping it while it waits loses nothing.
     async fn read(&mut self) {
         match self.turn.next().await {
             Some(TurnStep::Event(envelope)) if is_told(&envelope.event) => {
                 if let (Event::PermissionRequested(request), Some(answer)) = (&envelope.event, &self.unanswered) {
                     let (session, id, answer) = (self.session.clone(), request.id.clone(), answer.clone());
-                    // What the policy has decided is not open any more, and refused.
+                    // A request that the policy has decided is no longer open, and refuses this answer.
                     tokio::spawn(async move { session.respond_permission_as(ASKER, &id, answer).await });
                 }
                 self.weight += envelope.event.weight();

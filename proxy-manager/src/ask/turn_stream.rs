@@ -1,4 +1,4 @@
-//! A prompt, followed to the end of its turn.
+//! Follows a prompt to the end of its turn.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use crate::{Error, PromptMode, ProxyManager, Result, SessionHandle, Subscription, Turn, TurnEnd};
 
-/// The events of one turn as they come, then its end.
+/// The events of one turn as they come, followed by its end.
 #[derive(Debug)]
 pub struct TurnStream {
     session: SessionHandle,
@@ -15,25 +15,25 @@ pub struct TurnStream {
     ready: VecDeque<Arc<Envelope>>,
     /// Offset of the last event taken from `events`.
     seen: u64,
-    /// Its number; `None` for an agent without turns.
+    /// Number of the turn; `None` for an agent without turns.
     turn: Option<u64>,
     end: End,
 }
 
-/// How far the turn is.
+/// Progress of the turn.
 #[derive(Debug)]
 enum End {
     Awaited(oneshot::Receiver<Result<TurnEnd>>),
-    /// It is over; events up to this offset may still belong to it.
+    /// The turn is over; events up to this offset may still belong to it.
     At(u64, Option<Result<TurnEnd>>),
 }
 
-/// What a [`TurnStream`] yields.
+/// Item of a [`TurnStream`].
 #[derive(Debug)]
 pub enum TurnStep {
     /// An event of the turn.
     Event(Arc<Envelope>),
-    /// The end; nothing follows.
+    /// The turn's end; nothing follows.
     End(Result<TurnEnd>),
 }
 
@@ -41,40 +41,40 @@ impl TurnStream {
     /// Sends the prompt.
     ///
     /// # Errors
-    /// As [`SessionHandle::prompt`], when the prompt was not taken.
+    /// As [`SessionHandle::prompt`], when the prompt was not accepted.
     pub async fn prompt(session: SessionHandle, prompt: Prompt, mode: PromptMode) -> Result<Self> {
-        // Subscribed first: the turn may be over before we look.
+        // Subscribes first: the turn may be over before its events are read.
         let seen = session.info().last_offset;
         let events = session.subscribe_from(seen);
         let turn = session.prompt(prompt, mode).await?;
         Ok(Self::of(session, events, seen, turn))
     }
 
-    /// Sends the prompt to a session that may have to be resumed for it.
+    /// Sends the prompt to a session, and resumes that session first if necessary.
     ///
     /// # Errors
-    /// The manager's, when the prompt was not taken.
+    /// An error of the manager, when the prompt was not accepted.
     pub async fn resuming(manager: &ProxyManager, id: &SessionId, prompt: Prompt, mode: PromptMode) -> Result<Self> {
         let before = manager.session(id)?;
         let seen = before.info().last_offset;
         let events = before.subscribe_from(seen);
         let turn = manager.send_prompt(id, prompt, mode).await?;
-        // Another one, if it was resumed.
+        // The session is another one if it was resumed.
         Ok(Self::of(manager.session(id)?, events, seen, turn))
     }
 
-    /// A turn whose events come after `seen`.
+    /// Follows a turn whose events come after `seen`.
     fn of(session: SessionHandle, events: Subscription, seen: u64, turn: Turn) -> Self {
         let number = turn.number();
         Self { session, events, ready: VecDeque::new(), seen, turn: number, end: End::Awaited(wait(turn)) }
     }
 
-    /// The turn's number, as [`Turn::number`] has it.
+    /// Number of the turn, as in [`Turn::number`].
     pub fn number(&self) -> Option<u64> {
         self.turn
     }
 
-    /// What comes next; `None` after the end. May be dropped while it waits without losing anything.
+    /// Returns the next item; `None` after the end. Cancel-safe: dropping it while it waits loses nothing.
     pub async fn next(&mut self) -> Option<TurnStep> {
         loop {
             while let Some(envelope) = self.ready.pop_front() {
@@ -109,13 +109,13 @@ impl TurnStream {
     }
 
     fn is_ours(&self, envelope: &Envelope) -> bool {
-        // What ends the session, or leaves a hole in what we print, concerns every turn.
+        // The session's end, and a gap in its events, concern every turn.
         matches!(envelope.event, Event::SessionEnded { .. } | Event::SessionGap(_))
             || (self.turn.is_some() && envelope.turn == self.turn)
     }
 }
 
-/// A turn's end as something that can be waited for by reference.
+/// Converts a turn's end to a receiver, which can be awaited by reference.
 fn wait(turn: Turn) -> oneshot::Receiver<Result<TurnEnd>> {
     let (sender, receiver) = oneshot::channel();
     tokio::spawn(async move { sender.send(turn.wait().await) });

@@ -1,4 +1,4 @@
-//! The event log of a manager, for as long as the manager has it.
+//! The event log of a manager, until the manager closes it.
 
 use std::{
     fmt,
@@ -9,10 +9,10 @@ use std::{
 
 use event_log::EventLog;
 
-/// How long the manager's end waits for those who use the log.
+/// Longest wait at the manager's end for users of the log.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The manager's event log, if it has one. It is given back at the manager's end, whoever still has sessions of it.
+/// The manager's event log, if it has one. The manager's end closes it, even if callers still have its sessions.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Shared>);
 
@@ -28,7 +28,7 @@ struct State {
     users: usize,
 }
 
-/// The log, in use: it is not closed before this is dropped.
+/// A use of the log, which is not closed before this is dropped.
 pub(crate) struct InUse {
     log: EventLog,
     _use: Use,
@@ -47,7 +47,7 @@ impl Log {
         Self(Arc::new(Shared { state: Mutex::new(State { log, users: 0 }), is_free: Condvar::new() }))
     }
 
-    /// The log, for one use.
+    /// Returns the log for one use.
     pub(crate) fn get(&self) -> Option<InUse> {
         let mut state = self.0.state();
         let log = state.log.clone()?;
@@ -59,7 +59,7 @@ impl Log {
         self.0.state().log.is_some()
     }
 
-    /// Closes it, when those who use it are done. Blocks while there is something to be written.
+    /// Closes the log once its users are done, or after [`PATIENCE`]. Blocks while writes are outstanding.
     pub(crate) fn give_back(&self) {
         let mut state = self.0.state();
         let log = state.log.take();
@@ -82,7 +82,7 @@ impl Deref for InUse {
 }
 
 impl Drop for Use {
-    /// After the log itself: fields are dropped in their order.
+    /// Runs after the log is dropped: fields are dropped in their order.
     fn drop(&mut self) {
         self.0.state().users -= 1;
         self.0.is_free.notify_all();

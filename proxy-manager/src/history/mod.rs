@@ -1,7 +1,8 @@
-//! The events of a session: one writer appends to them, any number of cursors read.
+//! The events of a session: one writer appends, any number of cursors read.
 //!
-//! What was appended last is in a bounded ring in memory. With an event log (a state directory) an event is in the ring only
-//! once the log has committed it, and a cursor that falls behind the ring reads from the log; without one it gets a gap.
+//! The newest events are in a bounded ring in memory. With an event log (a state directory) an event enters the ring
+//! only once the log has committed it, and a cursor that falls behind the ring reads from the log. Without a log such a
+//! cursor gets a gap.
 
 mod log;
 mod subscription;
@@ -26,18 +27,18 @@ pub(crate) use self::log::{InUse, Log};
 pub use subscription::Subscription;
 pub(crate) use writer::{Held, RETRY, Writer};
 
-/// How much of each session's past is kept in memory. Without a state directory what falls out is gone: a subscriber that has
-/// not read it gets a `session:gap` in its place. With one it is read from the event log.
+/// Bounds of each session's events in memory. Without a state directory, events dropped from memory are lost: a
+/// subscriber that has not read them gets a `session:gap` in their place. With one, they are read from the event log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryLimits {
-    /// Events per session. 65,536 by default; at least 1 is kept.
+    /// Events per session. 65,536 by default; at least 1 is retained.
     pub events: usize,
     /// Bytes per session, as [`Event::weight`] counts them. 8 MiB by default, 2 MiB with a state directory.
     pub bytes: usize,
 }
 
 impl HistoryLimits {
-    /// What is kept in memory of what is in the event log as well: enough for readers that are not behind.
+    /// Bounds for events that the event log has as well: enough for readers that are not behind.
     pub const BESIDE_LOG: Self = Self { events: 65_536, bytes: 2 * 1024 * 1024 };
 }
 
@@ -47,29 +48,29 @@ impl Default for HistoryLimits {
     }
 }
 
-/// What becomes of a session whose events cannot be written to the event log (a full disk, a file that is read-only).
+/// Policy for a session whose events cannot be written to the event log (a full disk, a read-only file).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFailure {
-    /// It goes on with a `session:degraded`, and its events are in memory only until the log can be written again. A
-    /// `session:gap` stands for them there.
+    /// The session continues after a `session:degraded`. Its events are in memory only until the log can be written
+    /// again; a `session:gap` replaces them in the log.
     #[default]
     Degrade,
-    /// It ends, as one that has failed. One that is suspended stays so.
+    /// The session ends as failed. A suspended session stays suspended.
     End,
 }
 
-/// How long the log may take for what is waited for.
+/// Longest wait for the log to commit events that a caller waits for.
 const PUBLISHED: Duration = Duration::from_secs(10);
 
 /// Events taken from a ring under one lock.
 const PAGE: usize = 256;
-/// How far back it is looked for what was ended of a suspended session: after that only what others append comes.
+/// Number of newest events searched for a suspended session's receipt: only events appended by others follow it.
 const RECENT: u64 = 1024;
 
-/// Wakes whoever reads all sessions.
+/// Notifies readers of all sessions.
 pub(crate) type Everyone = Arc<watch::Sender<()>>;
 
-/// What the histories of a manager have in common.
+/// State shared by the histories of a manager.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Streams {
     pub(crate) limits: HistoryLimits,
@@ -77,22 +78,22 @@ pub(crate) struct Streams {
     pub(crate) log: Log,
     pub(crate) log_failure: LogFailure,
     pub(crate) roster: Arc<Roster>,
-    /// Events of which there are two shapes for a while.
+    /// Events that are written in two shapes for a while.
     pub(crate) shapes: &'static [Shape],
 }
 
-/// The readable side.
+/// The readable side of a session's events.
 pub(crate) struct History {
     session: Arc<SessionId>,
     ring: Mutex<Ring>,
     limits: HistoryLimits,
-    /// Offset of the last event that can be read, for a look without the lock.
+    /// Offset of the last readable event, readable without the lock.
     last: AtomicU64,
-    /// Offset of the last event that has got one.
+    /// Last offset assigned.
     assigned: AtomicU64,
-    /// Number of the last of the proxy's messages that was appended.
+    /// Number of the last appended message of the proxy.
     source: AtomicU64,
-    /// The same of those that the log has, or has failed to take.
+    /// Number of the last message that the log has, or has failed to take.
     kept_source: AtomicU64,
     wake: watch::Sender<()>,
     everyone: Everyone,
@@ -101,24 +102,24 @@ pub(crate) struct History {
     shapes: &'static [Shape],
     /// Weight of the events that wait for the log.
     waiting: AtomicUsize,
-    /// The log's queue was full. What is in here has its offsets, and goes to the log before anything that is appended later,
-    /// whichever writer that is by.
+    /// Batches that found the log's queue full. They have their offsets, and go to the log before anything appended
+    /// later by any writer.
     held: Mutex<VecDeque<Full>>,
     trouble: Mutex<Trouble>,
-    /// Something changed for the writer: there is room again, or the log failed.
+    /// Notifies the writer that there is room again, or that the log failed.
     news: Notify,
-    /// Also that it has taken something.
+    /// True if the writer is also notified each time the log has taken a batch.
     tells_all: AtomicBool,
 }
 
-/// What the log could not take.
+/// Failures of the log to take events.
 #[derive(Default)]
 struct Trouble {
-    /// Offset of the first event that it lacks, until it was told.
+    /// Offset of the first event that the log lacks, until its marker is appended.
     hole: Option<u64>,
-    /// Why, until somebody has asked.
+    /// Error of the log, until the writer has asked for it.
     error: Option<LogError>,
-    /// Why the last batch failed, if it did.
+    /// Error of the last batch, if it failed.
     lasts: Option<LogError>,
 }
 
@@ -126,26 +127,27 @@ struct Trouble {
 struct Ring {
     events: VecDeque<Arc<Envelope>>,
     bytes: usize,
-    /// Offset of the first event kept, or of the next one if none is.
+    /// Offset of the first event retained, or of the next one if none is.
     first: u64,
     closed: bool,
 }
 
-/// What a cursor found.
+/// Result of reading the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// This many envelopes.
+    /// Number of envelopes taken.
     Some(usize),
     /// Nothing yet.
     Nothing,
-    /// What it wants is in the log.
+    /// The cursor's next event is in the log.
     Behind,
     /// Nothing, ever.
     End,
 }
 
 impl History {
-    /// The history of a session that begins, and the one writer to it. It goes on where the log ends, if that knows the session.
+    /// Creates the history of a session and its one writer. Continues after the log's last event if the log knows the
+    /// session.
     pub(crate) fn new(session: Arc<SessionId>, streams: &Streams) -> (Arc<Self>, Writer) {
         let head = streams.log.get().and_then(|log| log.head(&session));
         let (last, source) = head.map_or((0, 0), |head| (head.last, head.source));
@@ -172,12 +174,12 @@ impl History {
         (history, writer)
     }
 
-    /// Another writer, which goes on where the last one left it open ([`Writer::leave_open`]).
+    /// Creates another writer, which continues where the last one left the history open ([`Writer::leave_open`]).
     pub(crate) fn reopen(self: &Arc<Self>) -> Writer {
         Writer::new(self.clone())
     }
 
-    /// Nothing more comes, though nobody wrote a last event.
+    /// Ends the history, though no writer appended a last event.
     pub(crate) fn close(&self) {
         self.ring().closed = true;
         self.wake();
@@ -201,37 +203,37 @@ impl History {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it outlives this manager.
+    /// Returns true if the history outlives this manager.
     pub(crate) fn is_durable(&self) -> bool {
         self.log.is_there()
     }
 
-    /// Offset of the last event; 0 if there is none.
+    /// Offset of the last readable event; 0 if there is none.
     pub(crate) fn last_offset(&self) -> u64 {
         self.last.load(Ordering::Acquire)
     }
 
-    /// Offset of the last event that was appended, whether it can be read yet or not.
+    /// Offset of the last appended event, readable or not.
     pub(crate) fn assigned(&self) -> u64 {
         self.assigned.load(Ordering::Acquire)
     }
 
-    /// Resolves when the event with this offset can be read.
+    /// Resolves when the event with this offset is readable.
     pub(crate) async fn reaches(&self, offset: u64) {
         let mut wake = self.wake.subscribe();
-        // It fails only without a history.
+        // Fails only without a history.
         let _ = wake.wait_for(|()| self.last_offset() >= offset).await;
     }
 
-    /// Resolves when all that has been appended can be read, or the log has taken too long for it.
+    /// Resolves when all appended events are readable, or the log has taken too long.
     pub(crate) async fn published(&self) {
         let last = self.assigned();
         if tokio::time::timeout(PUBLISHED, self.reaches(last)).await.is_err() {
-            tracing::warn!(session = %self.session, last, "events cannot be read yet");
+            tracing::warn!(session = %self.session, last, "timed out waiting for the event log to commit events");
         }
     }
 
-    /// Offset of the first event still kept.
+    /// Offset of the first event still retained.
     pub(crate) fn first_offset(&self) -> u64 {
         match self.log.get().and_then(|log| log.head(&self.session)) {
             Some(head) => head.first.max(1),
@@ -239,13 +241,14 @@ impl History {
         }
     }
 
-    /// Shows every event still kept to `note`, behind a gap for those that are not; some at a time. Blocks where they are in the
-    /// log.
+    /// Passes every retained event to `note`, after a gap for those that are lost. Reads a page at a time. Blocks where
+    /// events are in the log.
     pub(crate) fn read(&self, note: impl FnMut(&Event)) {
         self.read_from(1, note);
     }
 
-    /// What was ended when the session was suspended, if that is among the newest events. Blocks where they are in the log.
+    /// Receipt of the session's last suspension, if that is among the newest events. Blocks where events are in the
+    /// log.
     pub(crate) fn last_receipt(&self) -> Option<Box<Receipt>> {
         let mut found: Option<Box<Receipt>> = None;
         self.read_from(self.last_offset().saturating_sub(RECENT) + 1, |event| {
@@ -271,7 +274,7 @@ impl History {
         }
     }
 
-    /// Appends what a cursor at `next` (the offset it wants) has waiting, at most `limit`, and moves it.
+    /// Appends at most `limit` waiting events to `out` for a cursor at offset `next`, and advances the cursor.
     fn take(&self, next: &mut u64, limit: usize, out: &mut Vec<Arc<Envelope>>) -> Taken {
         let ring = self.ring();
         let before = out.len();
@@ -284,7 +287,7 @@ impl History {
             *next = ring.first;
             limit -= 1;
         }
-        // Offsets in the ring have no holes.
+        // Offsets in the ring are contiguous.
         let skip = usize::try_from(next.saturating_sub(ring.first)).unwrap_or(usize::MAX).min(ring.events.len());
         out.extend(ring.events.range(skip..).take(limit).cloned());
         let taken = out.len() - before;
@@ -298,26 +301,26 @@ impl History {
         }
     }
 
-    /// Whether what a cursor at `next` wants is in the log.
+    /// Returns true if the event at `next` has to be read from the log.
     fn is_past(&self, next: u64) -> bool {
         next < self.ring().first && self.log.is_there()
     }
 
-    /// What the log has from `next` on. Blocks.
+    /// Reads a page of the log from `next` on. Blocks.
     ///
     /// # Errors
-    /// Where it cannot be read now, and perhaps later.
+    /// An error if the log cannot be read now, but perhaps later.
     fn look_up(&self, next: u64) -> std::result::Result<Page, LogError> {
         let Some(log) = self.log.get() else { return Ok(self.in_ring(next)) };
         match log.read(&self.session, next - 1, Limit::default()) {
-            // What it could not take: the marker for that may not be there yet.
+            // The log failed to take these events; their marker may not be there yet.
             Ok(page) if page.events.is_empty() => Ok(match page.gap(next - 1) {
                 Some(gap) => Page { gap: Some(gap), events: Vec::new() },
                 None => self.in_ring(next),
             }),
             Ok(page) => Ok(Page { gap: page.gap(next - 1), events: page.events }),
             Err(LogError::Corrupt { lost: Some(lost), detail, .. }) => {
-                tracing::error!(session = %self.session, detail, "a part of the event log cannot be read");
+                tracing::error!(session = %self.session, detail, "failed to read a part of the event log");
                 Ok(Page { gap: Some(lost), events: Vec::new() })
             }
             Err(error @ (LogError::Corrupt { .. } | LogError::Unknown { .. })) => Ok(self.lost(next, &error)),
@@ -325,9 +328,9 @@ impl History {
         }
     }
 
-    /// A gap in place of what only the log has.
+    /// Replaces the events that only the log has by a gap.
     fn lost(&self, next: u64, error: &LogError) -> Page {
-        tracing::error!(session = %self.session, %error, "the event log cannot be read");
+        tracing::error!(session = %self.session, %error, "failed to read the event log");
         self.in_ring(next)
     }
 
@@ -336,7 +339,7 @@ impl History {
         Page { gap: Some(gap), events: Vec::new() }
     }
 
-    /// Gives a cursor at `next` what was looked up for it. Says how many envelopes that is.
+    /// Appends a page to `out` for a cursor at `next`. Returns the number of envelopes.
     fn accept(&self, page: Page, next: &mut u64, out: &mut Vec<Arc<Envelope>>) -> usize {
         let before = out.len();
         if let Some(lost) = page.gap {
@@ -350,10 +353,10 @@ impl History {
         out.len() - before
     }
 
-    /// Shows events to readers. They follow those before them.
+    /// Makes events readable. They follow those published before.
     fn publish(&self, events: Vec<Arc<Envelope>>) {
         let Some(last) = events.last().map(|event| event.offset) else { return };
-        // Dropped when the lock is released: readers do not wait for it.
+        // Dropped after the lock is released, so that readers do not wait for it.
         let mut evicted = Vec::new();
         {
             let mut ring = self.ring();
@@ -378,15 +381,15 @@ impl History {
     }
 }
 
-/// What was found in the log.
+/// Result of reading the log.
 #[derive(Default)]
 struct Page {
-    /// What is not to be had any more, before the events.
+    /// Events before the page that are lost.
     gap: Option<Gap>,
     events: Vec<Arc<Envelope>>,
 }
 
-/// The marker in place of lost events.
+/// Creates the marker for lost events.
 fn gap(session: &Arc<SessionId>, from: u64, to: u64) -> Arc<Envelope> {
     Arc::new(Envelope {
         offset: to,

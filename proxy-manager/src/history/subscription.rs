@@ -16,29 +16,29 @@ use crate::{
     directory::{Added, Directory, Forgotten},
 };
 
-/// Between two tries to read a log that cannot be read now.
+/// Pause between two attempts to read a log that cannot be read now.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Tries, one after the other, before what cannot be read is given up as a gap: some minutes where each has to wait for a
+/// Failed attempts in a row before unreadable events become a gap: some minutes where each attempt has to wait for a
 /// reader.
 const TRIES: u32 = 40;
-/// What a page is read for.
+/// Operation named in errors.
 const READING: &str = "reading the event log";
 
-/// Events of one session, or of all. It reads from the sessions' histories at its own pace: a slow one holds up nobody.
-/// With a state directory it gets all of them. Without one, if it falls so far behind that events were dropped, it gets one
-/// `session:gap` in their place and goes on behind it.
+/// Events of one session, or of all. Reads from the sessions' histories at its own pace; a slow subscriber delays
+/// nobody. With a state directory it gets every event. Without one, a subscriber that falls too far behind gets one
+/// `session:gap` in place of the dropped events, and continues after it.
 ///
-/// Its futures may be dropped at any time (in `select!`, say) without losing an event.
+/// Its futures are cancel-safe: dropping one at any time (in `select!`, say) loses no event.
 pub struct Subscription {
     source: Source,
-    /// Taken from the source and not yet given out by [`Subscription::next`].
+    /// Events taken from the source that [`Subscription::next`] has not returned yet.
     ready: VecDeque<Arc<Envelope>>,
-    /// How often the log could not be read, one time after the other.
+    /// Failures in a row to read the log.
     failures: u32,
 }
 
 enum Source {
-    /// Of many sessions nothing is read ahead: each would have a page in memory.
+    /// Only a single session is read ahead: with many sessions each would have a page in memory.
     One {
         cursor: Cursor,
         wake: watch::Receiver<()>,
@@ -47,14 +47,14 @@ enum Source {
     All(All),
 }
 
-/// A page of the log that is being read, while the one before it is used.
+/// Page of the log that is being read while the previous one is used.
 struct Ahead {
-    /// Offset of its first event.
+    /// Offset of the page's first event.
     next: u64,
     page: oneshot::Receiver<std::result::Result<Page, LogError>>,
 }
 
-/// A place in one history.
+/// Position in one history.
 struct Cursor {
     history: Arc<History>,
     next: u64,
@@ -64,13 +64,13 @@ struct All {
     directory: Arc<Directory>,
     wake: watch::Receiver<()>,
     cursors: Vec<Cursor>,
-    /// Sessions that were forgotten before they were seen here.
+    /// Sessions that were forgotten before this subscription saw them.
     missed: VecDeque<Forgotten>,
-    /// Sessions up to this serial number were seen.
+    /// Serial number of the last session seen.
     seen: u64,
-    /// Which cursor is first asked: each in its turn.
+    /// Index of the cursor that is asked first, which rotates.
     first: usize,
-    /// Whose events are to be read from the log.
+    /// Session whose events have to be read from the log.
     behind: Option<Arc<SessionId>>,
 }
 
@@ -93,11 +93,11 @@ impl Subscription {
         Self { source: Source::All(all), ready: VecDeque::new(), failures: 0 }
     }
 
-    /// The next event. `None` after the last: a session's subscription ends behind its `session:ended`, one of all
-    /// sessions when the manager is gone and the last of them has ended.
+    /// Returns the next event, or `None` after the last one. A session's subscription ends after its `session:ended`; a
+    /// subscription to all sessions ends once the manager is gone and the last session has ended.
     pub async fn next(&mut self) -> Option<Arc<Envelope>> {
         if self.ready.is_empty() {
-            // Taken back below, without a wait between: a dropped future loses nothing.
+            // The batch is put back below, with no await in between, so a dropped future loses nothing.
             let mut batch = Vec::from(std::mem::take(&mut self.ready));
             self.fill(&mut batch).await;
             self.ready = batch.into();
@@ -105,8 +105,8 @@ impl Subscription {
         self.ready.pop_front()
     }
 
-    /// Appends at least 1 event to `out`, as soon as there are any: at most 256, or a page of the event log (some 4,000). `false` at the end, as
-    /// [`Subscription::next`] has it; `out` is then as it was.
+    /// Waits for events and appends at least one to `out`: at most 256, or a page of the event log (some 4,000).
+    /// Returns `false` at the end, as defined by [`Subscription::next`]; `out` is then unchanged.
     pub async fn next_batch(&mut self, out: &mut Vec<Arc<Envelope>>) -> bool {
         if self.ready.is_empty() {
             return self.fill(out).await;
@@ -119,7 +119,7 @@ impl Subscription {
         loop {
             let (taken, behind) = match &mut self.source {
                 Source::One { cursor, wake, ahead } => {
-                    // Before the look: what is appended after it wakes us again.
+                    // Marked before looking: an event appended later wakes this task again.
                     wake.mark_unchanged();
                     (cursor.take(PAGE, out), Some((cursor, Some(ahead))))
                 }
@@ -142,7 +142,7 @@ impl Subscription {
                         }
                         Err(error) => {
                             if self.failures == 0 {
-                                tracing::warn!(%error, "the event log cannot be read now: it is tried again");
+                                tracing::warn!(%error, "failed to read the event log: trying again");
                             }
                             self.failures += 1;
                             sleep(PAUSE).await;
@@ -168,11 +168,11 @@ impl Cursor {
         self.history.take(&mut self.next, limit, out)
     }
 
-    /// Appends what the log has next, and has the page behind that read into `ahead`, if there is one. A dropped future has
-    /// moved nothing.
+    /// Appends the log's next events, and starts reading the following page into `ahead`, if there is one. Cancel-safe:
+    /// dropping the future moves nothing.
     ///
     /// # Errors
-    /// Where the log cannot be read now; if it `gives_up`, a gap stands for what the log alone has.
+    /// An error if the log cannot be read now. With `gives_up`, a gap replaces the events that only the log has.
     async fn catch_up(
         &mut self,
         ahead: Option<&mut Option<Ahead>>,
@@ -196,7 +196,7 @@ impl Cursor {
         };
         let taken = self.history.accept(page, &mut self.next, out);
         if goes_on && self.history.is_past(self.next) {
-            // What cannot be had now is asked for again, when it is needed.
+            // A page that cannot be read ahead now is read again when it is needed.
             *slot = self.look_up().ok();
         }
         Ok(taken)
@@ -209,14 +209,14 @@ impl Cursor {
 }
 
 impl All {
-    /// The cursor that has to read from the log, if one was found.
+    /// Returns the cursor that has to read from the log, if one was found.
     fn behind(&mut self) -> Option<&mut Cursor> {
         let session = self.behind.take()?;
         self.cursors.iter_mut().find(|cursor| cursor.history.session == session)
     }
 
     fn take(&mut self, out: &mut Vec<Arc<Envelope>>) -> Taken {
-        // Asked before the sessions are: one that is added later is seen at the next wake.
+        // Read before the sessions are: a session added later is seen at the next wake.
         let closed = self.directory.is_closed();
         let Added { histories, forgotten } = self.directory.added_since(&mut self.seen);
         self.cursors.extend(histories.into_iter().map(|history| Cursor { history, next: 1 }));
@@ -235,7 +235,7 @@ impl All {
             match self.cursors[at].take(left, out) {
                 Taken::Some(taken) => left -= taken,
                 Taken::Nothing => {}
-                // They have their turns as the others do: which one is first changes.
+                // Cursors that are behind take turns too, since `first` rotates.
                 Taken::Behind if self.behind.is_none() && left == PAGE => {
                     self.behind = Some(self.cursors[at].history.session.clone());
                     break;

@@ -11,14 +11,14 @@ use ipc_protocol::{Envelope, Event, Gap};
 
 use super::{History, LogFailure, log::InUse};
 
-/// Weight of the events that may wait for the log before the session's task stops reading from the proxy, in bytes: so a slow
-/// disk holds up the agent, and not the host's memory.
+/// Weight in bytes of the events that may wait for the log before the session's task stops reading from the proxy. A
+/// slow disk then delays the agent, and does not fill the host's memory.
 const MOST_WAITING: usize = 2 * 1024 * 1024;
 
-/// Between two tries to append to a log whose queue is full.
+/// Pause between two attempts to append to a log whose queue is full.
 pub(crate) const RETRY: Duration = Duration::from_millis(1);
 
-/// Told once, when a batch is kept, with the offset of its last event; or why it is not.
+/// Callback called once, with the offset of a batch's last event when the batch is committed, or with the error.
 type Then = Box<dyn FnOnce(Result<u64, LogError>) + Send>;
 
 /// The one writer of a [`History`]. Dropping it closes the history: subscriptions then end.
@@ -26,19 +26,19 @@ pub(crate) struct Writer {
     history: Arc<History>,
     next: u64,
     batch: Vec<(u64, Event)>,
-    /// The proxy's number of what is in the batch.
+    /// Number of the proxy's last message in the batch.
     source: u64,
-    /// Who waits for the batch.
+    /// Callback for the batch.
     then: Option<Then>,
     /// A consumer of the stream, and the offset that it has come to: stored with the batch, or not at all.
     cursor: Option<(&'static str, u64)>,
     leaves_open: bool,
 }
 
-/// While it is held, everything for the log is committed together: see [`EventLog::together`].
+/// Guard under which everything for the log is committed together: see [`EventLog::together`].
 pub(crate) struct Held {
     _together: Together,
-    // Dropped last: until then the log is in use.
+    // Dropped last, so that the log stays in use until then.
     _log: InUse,
 }
 
@@ -49,19 +49,19 @@ impl Writer {
         Self { history, next, batch: Vec::new(), source, then: None, cursor: None, leaves_open: false }
     }
 
-    /// Another writer will come: readers wait for that.
+    /// Leaves the history open for another writer; readers wait for it.
     pub(crate) fn leave_open(&mut self) {
         self.leaves_open = true;
     }
 
-    /// Nothing of the batch is told, and readers wait for another writer.
+    /// Discards the batch and leaves the history open for another writer.
     pub(crate) fn call_off(&mut self) {
         self.batch.clear();
         self.cursor = None;
         self.leave_open();
     }
 
-    /// Adds an event to the batch, behind its older shape while it is in transition. `turn` 0 means none.
+    /// Adds an event to the batch, after its older shape while the event is in transition. `turn` 0 means none.
     pub(crate) fn push(&mut self, turn: u64, event: Event) {
         self.batch.extend(event.older(self.history.shapes).map(|older| (turn, older)));
         self.batch.push((turn, event));
@@ -87,63 +87,63 @@ impl Writer {
         self.history.source.store(source, Ordering::Release);
     }
 
-    /// Number of the last of the proxy's messages that was appended.
+    /// Number of the last appended message of the proxy.
     pub(crate) fn source(&self) -> u64 {
         self.source
     }
 
-    /// Number of the last of the proxy's messages that is kept. Where nothing waits for a log all of them are, also those that
-    /// came to no event.
+    /// Number of the last committed message of the proxy. If nothing waits for the log, that is the last message, even
+    /// if it produced no event.
     pub(crate) fn kept_source(&self) -> u64 {
         let nothing_waits =
             self.batch.is_empty() && !self.is_held() && self.history.waiting.load(Ordering::Acquire) == 0;
         if nothing_waits { self.source } else { self.history.kept_source.load(Ordering::Acquire) }
     }
 
-    /// Has [`History::changed`] resolve whenever the log has taken something.
+    /// Makes [`History::changed`] resolve whenever the log has taken a batch.
     pub(crate) fn tell_of_all(&self) {
         self.history.tells_all.store(true, Ordering::Release);
     }
 
-    /// Whether so much waits for the log that no more shall be read from the proxy.
+    /// Returns true if too much waits for the log to read more from the proxy.
     pub(crate) fn is_behind(&self) -> bool {
         self.is_held() || self.history.waiting.load(Ordering::Acquire) > MOST_WAITING
     }
 
-    /// Whether the log's queue was full, and is to be asked again soon.
+    /// Returns true if the log's queue was full; the caller retries soon.
     pub(crate) fn is_held(&self) -> bool {
         !self.history.held().is_empty()
     }
 
-    /// Whether a session ends whose events cannot be written.
+    /// Returns true if a session ends when its events cannot be written.
     pub(crate) fn ends_on_failure(&self) -> bool {
         self.history.log_failure == LogFailure::End
     }
 
-    /// Events that are not appended yet.
+    /// Number of events in the batch.
     pub(crate) fn batched(&self) -> usize {
         self.batch.len()
     }
 
-    /// Whether what is appended goes to a log that keeps it.
+    /// Returns true if appended events go to a durable log.
     pub(crate) fn is_kept(&self) -> bool {
         self.history.is_durable()
     }
 
-    /// If the log cannot take what is appended: why, once for each time that this begins. The batch tells of it then.
+    /// Takes the log's error, once per failure, and adds an event about it to the batch.
     pub(crate) fn push_failure(&mut self) -> Option<LogError> {
         let error = self.history.trouble().error.take()?;
         self.push(0, Event::SessionDegraded { reason: error.to_string() });
         Some(error)
     }
 
-    /// What is appended from now on is committed together with what else comes while this is held.
+    /// Commits everything appended from now on together, until the guard is dropped.
     pub(crate) fn together(&self) -> Option<Held> {
         let log = self.history.log.get()?;
         Some(Held { _together: log.together(), _log: log })
     }
 
-    /// Appends the batch, and wakes the readers once: now, or when the log has it.
+    /// Appends the batch and notifies the readers once: now, or when the log has it.
     pub(crate) fn commit(&mut self) {
         let is_empty = self.batch.is_empty() && self.cursor.is_none();
         if is_empty && !self.is_held() {
@@ -159,14 +159,15 @@ impl Writer {
         }
     }
 
-    /// Gives what is in the batch its offsets, and what the log is to have; without a log the readers have it.
+    /// Assigns offsets to the batch. Returns what the log has to append; without a log the readers get the batch at
+    /// once.
     fn finish_batch(&mut self, has_log: bool) -> Option<Full> {
         let created_at = now_in_ms();
         let session = &self.history.session;
         let cursor = self.cursor.take().map(|(consumer, offset)| (consumer.to_owned(), offset));
         let hole = if has_log { self.hole() } else { None };
         let first = hole.map_or(self.next, |hole| hole.from);
-        // Who reads the log later is told of the hole in it.
+        // Later readers of the log learn of the missing events by this marker.
         let marker = hole.map(|hole| (0, Event::SessionGap(hole)));
         let envelopes: Vec<Arc<Envelope>> = marker
             .into_iter()
@@ -200,7 +201,8 @@ impl Writer {
         Some(Full { batch, done })
     }
 
-    /// As [`Writer::commit`], of a batch that is not empty; `then` is told when it is kept and can be read, or why it is not kept.
+    /// Commits a batch that is not empty, as [`Writer::commit`] does. `then` is called when the batch is committed and
+    /// readable, or with the error.
     pub(crate) fn commit_and(&mut self, then: impl FnOnce(Result<u64, LogError>) + Send + 'static) {
         self.then = Some(Box::new(then));
         self.commit();
@@ -224,9 +226,9 @@ impl History {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the log what it had no room for, and `next` behind that. `false` if there is no room still.
+    /// Appends the batches that found no room, then `next`. Returns `false` if there is still no room.
     fn hand_on(&self, log: &EventLog, next: Option<Full>) -> bool {
-        // Until all of it is handed on: who else does that must not come between.
+        // Locked throughout, so that another caller's batch cannot come in between.
         let mut held = self.held();
         held.extend(next);
         while let Some(Full { batch, done }) = held.pop_front() {
@@ -238,9 +240,10 @@ impl History {
         true
     }
 
-    /// Nobody will take what is held, which has this history in turn: whoever waits for it is told that the log is closed.
+    /// Discards the batches that found no room (each refers to this history), and reports the log as closed to their
+    /// callbacks.
     fn let_go_of_held(&self) {
-        // Not with the lock.
+        // The callbacks run without the lock.
         let lost = std::mem::take(&mut *self.held());
         for Full { done, .. } in lost {
             done(Err(LogError::Closed { session: self.session.as_ref().clone() }));
@@ -248,7 +251,7 @@ impl History {
     }
 }
 
-/// What is done when the log has taken a batch, or has failed to: readers get it either way.
+/// Creates the callback that runs when the log has taken a batch or failed to; readers get the batch either way.
 fn done(
     history: Arc<History>,
     envelopes: Vec<Arc<Envelope>>,
@@ -266,8 +269,8 @@ fn done(
             let before = trouble.lasts.take();
             match result {
                 Ok(()) => {
-                    // The log goes on behind it: what was lacking before, by a batch that failed while this one waited, its
-                    // marker tells of.
+                    // The log continues after this batch. An earlier batch that failed while this one waited is covered
+                    // by this one's marker.
                     trouble.hole = trouble.hole.filter(|from| *from > last);
                     Ok(last)
                 }
@@ -275,7 +278,7 @@ fn done(
                     trouble.hole = Some(trouble.hole.map_or(first, |from| from.min(first)));
                     is_news = before.is_none();
                     let error = match (error, before) {
-                        // It only fails since the one before it did.
+                        // This batch failed only because the previous one did.
                         (LogError::Order { .. }, Some(before)) => before,
                         (error, _) => error,
                     };
@@ -292,7 +295,7 @@ fn done(
             then(kept);
         }
         let before = history.waiting.fetch_sub(weight, Ordering::AcqRel);
-        // What a failed log lacks is told; to have it twice would not help.
+        // Events that a failed log lacks are marked by a gap; the proxy need not send them again.
         history.kept_source.fetch_max(source, Ordering::AcqRel);
         if before > MOST_WAITING || is_news || is_awaited || history.tells_all.load(Ordering::Acquire) {
             history.news.notify_one();
@@ -314,14 +317,14 @@ impl Drop for Writer {
     }
 }
 
-/// As the log keeps it: read again, an event is what it was.
+/// Current time as the log stores it, so that an event read again is equal.
 fn now_in_ms() -> SystemTime {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UNIX_EPOCH + Duration::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Appends what the log had no room for when its writer was dropped, which cannot wait. What the next writer appends goes the same
-/// way, behind it.
+/// Appends in a thread the batches that found no room when their writer was dropped, since a drop cannot wait. The next
+/// writer's batches go the same way, after them.
 fn finish_later(log: InUse, history: Arc<History>, leaves_open: bool) {
     let of = history.clone();
     let work = move || {
@@ -333,7 +336,7 @@ fn finish_later(log: InUse, history: Arc<History>, leaves_open: bool) {
         }
     };
     if let Err(error) = std::thread::Builder::new().name("agent-proxy".to_owned()).spawn(work) {
-        tracing::error!(%error, "the last events of a session are not in the log");
+        tracing::error!(%error, "failed to append the last events of a session to the log");
         history.let_go_of_held();
         if !leaves_open {
             history.close();
@@ -341,14 +344,14 @@ fn finish_later(log: InUse, history: Arc<History>, leaves_open: bool) {
     }
 }
 
-/// Closes a stream behind what waits to be appended to it.
+/// Closes a stream after the batches that wait to be appended to it.
 fn close(log: &EventLog, history: Arc<History>) {
     let session = history.session.clone();
     log.close(
         &session,
         Box::new(move |result| {
             if let Err(error) = result {
-                tracing::warn!(session = %history.session, %error, "a session's events stay open in the log");
+                tracing::warn!(session = %history.session, %error, "failed to close a session's events in the log");
             }
             history.close();
         }),

@@ -1,4 +1,4 @@
-//! Files in a directory that an agent had: nothing here follows a symbolic link that it may have left.
+//! Files in a directory that an agent had. Nothing here follows a symbolic link that the agent may have left.
 
 use std::{
     ffi::{CStr, CString, OsStr},
@@ -13,20 +13,21 @@ use rustix::{
     io::Errno,
 };
 
-/// How a directory is opened: as it stands.
+/// Flags that open a directory itself and follow no symbolic link.
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// Entries of a directory that are looked at before it is read again.
+/// Entries of a directory read at once, before the directory is read again.
 const AT_ONCE: usize = 4096;
 
-/// Opens the directory `path`, which no symbolic link leads to.
+/// Opens the directory `path`, which must not be a symbolic link.
 pub(crate) fn open(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, DIRECTORY, Mode::empty())?)
 }
 
-/// The nearest directory above `path` that is there, and `path` within it. No symbolic link leads to it.
+/// Opens the nearest existing directory above `path`, and returns the rest of `path` within it. No symbolic link is
+/// followed.
 ///
 /// # Errors
-/// `FilesystemLoop` if there is a link on the way.
+/// `FilesystemLoop` if there is a symbolic link on the way.
 pub(crate) fn nearest(path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
     for above in path.ancestors().skip(1) {
         match rustix::fs::openat2(rustix::fs::CWD, above, DIRECTORY, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
@@ -38,12 +39,13 @@ pub(crate) fn nearest(path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
     Err(io::Error::new(io::ErrorKind::NotFound, format!("{path:?} is in no directory")))
 }
 
-/// Writes `contents` to `path` within `root`, for this user only, with the directories on the way. What is there is replaced.
+/// Writes `contents` to `path` within `root`, for this user only, and creates directories on the way. Replaces an
+/// existing file.
 pub(crate) fn write(root: &OwnedFd, path: &Path, contents: &[u8]) -> io::Result<()> {
     write_as(root, path, contents, Mode::RUSR | Mode::WUSR)
 }
 
-/// The same of a program.
+/// Writes an executable like [`write`].
 pub(crate) fn write_program(root: &OwnedFd, path: &Path, contents: &[u8]) -> io::Result<()> {
     write_as(root, path, contents, Mode::RWXU)
 }
@@ -63,7 +65,7 @@ fn write_as(root: &OwnedFd, path: &Path, contents: &[u8], mode: Mode) -> io::Res
     File::from(rustix::fs::openat(&directory, name, flags, mode)?).write_all(contents)
 }
 
-/// Removes the file `path` within `root`. None there is no error.
+/// Removes the file `path` within `root`. A missing file is no error.
 pub(crate) fn unlink(root: &OwnedFd, path: &Path) -> io::Result<()> {
     let (directories, name) = within(path)?;
     let mut directory = rustix::io::fcntl_dupfd_cloexec(root, 0)?;
@@ -83,7 +85,7 @@ fn unlink_at(directory: &OwnedFd, name: &OsStr) -> io::Result<()> {
     }
 }
 
-/// The directories on the way to `path`, and the name of the file.
+/// Splits `path` into the directories on the way and the name of the file.
 fn within(path: &Path) -> io::Result<(Vec<&OsStr>, &OsStr)> {
     let mut names = Vec::new();
     for component in path.components() {
@@ -98,10 +100,10 @@ fn within(path: &Path) -> io::Result<(Vec<&OsStr>, &OsStr)> {
     Ok((names, name))
 }
 
-/// Removes `path` and everything below it, however deep. Nothing there is no error.
+/// Removes `path` and everything below it, however deep. A missing path is no error.
 ///
-/// The agent chose what is there: directories within directories are moved to the top before they are emptied, so that neither
-/// the stack nor the number of descriptors depends on it.
+/// The agent chose the content, so neither the stack nor the number of descriptors may depend on its depth: nested
+/// directories are moved to the top before they are emptied.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     match rustix::fs::open(path, DIRECTORY | OFlags::PATH, Mode::empty()) {
         Ok(top) => {
@@ -118,8 +120,8 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Unlinks what is in `directory`, up to a number. The directories in it are moved to `top`; those in `top` are emptied so, and
-/// removed.
+/// Unlinks the entries of `directory`, up to [`AT_ONCE`]. Directories in it are moved to `top`; those already in `top`
+/// are emptied this way and removed.
 fn empty(directory: &OwnedFd, top: &OwnedFd, moved: &mut u64) -> io::Result<()> {
     let at_top = std::ptr::eq(directory, top);
     for name in names(directory)? {
@@ -129,7 +131,7 @@ fn empty(directory: &OwnedFd, top: &OwnedFd, moved: &mut u64) -> io::Result<()> 
             Err(error) => return Err(error.into()),
         }
         let below = rustix::fs::openat(directory, &name, DIRECTORY | OFlags::PATH, Mode::empty())?;
-        // One that may not be written to can be neither emptied nor moved.
+        // A read-only directory can be neither emptied nor moved.
         let below = usable(&below)?;
         if !at_top {
             hoist(directory, &name, top, moved)?;
@@ -160,7 +162,7 @@ fn hoist(directory: &OwnedFd, name: &CStr, top: &OwnedFd, moved: &mut u64) -> io
     }
 }
 
-/// Names in `directory`, up to a number.
+/// Names in `directory`, at most [`AT_ONCE`].
 fn names(directory: &OwnedFd) -> io::Result<Vec<CString>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {
@@ -175,9 +177,10 @@ fn names(directory: &OwnedFd) -> io::Result<Vec<CString>> {
     Ok(names)
 }
 
-/// Opens a directory such that it can be emptied: caches are often made read-only.
+/// Opens a directory for emptying: caches are often made read-only.
 fn usable(directory: &OwnedFd) -> io::Result<OwnedFd> {
-    // One that may not even be opened is changed through its place in /proc, which is of this very directory.
+    // A directory that cannot even be opened is changed through its descriptor in /proc, which names this very
+    // directory.
     rustix::fs::chmod(format!("/proc/self/fd/{}", directory.as_raw_fd()), Mode::RWXU)?;
     Ok(rustix::fs::openat(directory, c".", DIRECTORY, Mode::empty())?)
 }

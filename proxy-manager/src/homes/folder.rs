@@ -1,4 +1,4 @@
-//! What a session has beside its home, and no longer than it lives: programs of ours that its agent runs.
+//! Folder of programs of ours that a session's agent runs; it lasts as long as the session.
 
 use std::{
     fs::DirBuilder,
@@ -13,7 +13,7 @@ use ipc_protocol::SessionId;
 use super::{Homes, files, system};
 use crate::Result;
 
-/// A directory with programs. It goes when this is dropped, unless it stays.
+/// A directory with programs. Dropping this removes it, unless it stays.
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
@@ -21,7 +21,7 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// Where that of `session` is, or would be. Makes the directory around it where there is none. Blocks.
+    /// Path of `session`'s folder. Creates its parent directory if necessary. Blocks.
     ///
     /// # Errors
     /// [`Error::System`](crate::Error::System).
@@ -29,10 +29,10 @@ impl Folder {
         Ok(homes.directory()?.join(format!("run-{session}")))
     }
 
-    /// Makes it, in place of one that a manager left which was killed. Blocks.
+    /// Creates the folder, and replaces one that a killed manager left. Blocks.
     ///
     /// # Errors
-    /// [`Error::System`](crate::Error::System); nothing is left then.
+    /// [`Error::System`](crate::Error::System); nothing is left on the disk then.
     pub(crate) fn make(path: &Path, programs: &[ProvisionFile]) -> Result<Self> {
         let wrong = |error: io::Error| system("making the folder", path, &error);
         files::remove(path).map_err(wrong)?;
@@ -47,30 +47,30 @@ impl Folder {
 }
 
 impl Folder {
-    /// That of a session that an earlier manager started.
+    /// The folder of a session that an earlier manager started.
     pub(crate) fn left(path: PathBuf) -> Self {
         Self { path, stays: true }
     }
 
-    /// Its session may outlive this manager: it stays when this is dropped.
+    /// Keeps the folder when this is dropped: its session may outlive this manager.
     pub(crate) fn stay(&mut self) {
         self.stays = true;
     }
 
-    /// The session is over. Blocks.
+    /// Removes the folder, since the session is over. Blocks.
     pub(crate) fn remove(mut self) {
         self.stays = false;
     }
 }
 
 impl Drop for Folder {
-    /// Its few files are quickly removed.
+    /// Blocks briefly: there are few files.
     fn drop(&mut self) {
         if self.stays {
             return;
         }
         if let Err(error) = files::remove(&self.path) {
-            tracing::warn!(path = ?self.path, %error, "a session's folder stays");
+            tracing::warn!(path = ?self.path, %error, "failed to remove a session's folder");
         }
     }
 }

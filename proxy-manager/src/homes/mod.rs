@@ -1,13 +1,13 @@
-//! Home directories of sessions' own.
+//! Home directories that belong to sessions.
 //!
 //! ```text
-//! STATE/homes/s-ID     the home of session ID, until that session and those that went on with it are deleted
+//! STATE/homes/s-ID     home of session ID, until that session and those that resumed its conversation are deleted
 //! STATE/homes/run-ID   programs of ours that its agent runs, until it ends
 //! ```
 //!
-//! Without a state directory they are in a temporary one, which goes with the manager.
+//! Without a state directory they are in a temporary directory, which is removed with the manager.
 //!
-//! The files of a home that hold the key of a model configuration are there as long as a session with this home runs.
+//! Files of a home that hold the key of a model configuration exist only while a session with this home runs.
 
 pub(crate) mod files;
 mod folder;
@@ -32,33 +32,33 @@ pub(crate) use self::folder::Folder;
 use self::temporary::Temporary;
 use crate::{Error, Result};
 
-/// All of a manager's.
+/// All homes of a manager.
 #[derive(Debug)]
 pub(crate) struct Homes {
     root: Root,
     users: Mutex<Users>,
 }
 
-/// Who has which home.
+/// Users of each home.
 #[derive(Debug, Default)]
 struct Users {
-    /// Of each home, the sessions that have it (its own, and those that went on with its conversation), each hold with a number.
+    /// Sessions that have each home (its own, and those that resumed its conversation), each hold with a number.
     holds: HashMap<PathBuf, BTreeSet<(SessionId, u64)>>,
     last: u64,
-    /// Those that are being removed.
+    /// Homes that are being removed.
     going: HashSet<PathBuf>,
-    /// Those that are in use.
+    /// Homes in which a session runs.
     used: HashMap<PathBuf, Used>,
 }
 
 /// A home in which a session runs.
 #[derive(Debug, Default)]
 struct Used {
-    /// The holds of those that run.
+    /// Holds of the running sessions.
     holds: BTreeSet<u64>,
-    /// Of these, the holds of those that may run on without this manager: the keys stay with them.
+    /// Holds among these whose sessions may outlive this manager: the keys stay with them.
     staying: BTreeSet<u64>,
-    /// Files with keys, within the home.
+    /// Files with keys, relative to the home.
     keys: BTreeSet<PathBuf>,
 }
 
@@ -69,7 +69,8 @@ impl Users {
         self.last
     }
 
-    /// Takes away the holds of `home` that are `given_up`. Whether nobody has it any more: then it is going.
+    /// Removes the holds of `home` that satisfy `given_up`. Returns true if none is left; the home is then marked as
+    /// going.
     fn release(&mut self, home: &Path, given_up: impl Fn(&SessionId, u64) -> bool) -> bool {
         let Some(holds) = self.holds.get_mut(home) else { return false };
         let before = holds.len();
@@ -82,20 +83,20 @@ impl Users {
     }
 }
 
-/// What is written down of a session's home: see [`crate::records`].
+/// Record of a session's home: see [`crate::records`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Recorded {
     pub(crate) session: SessionId,
     pub(crate) home: PathBuf,
-    /// Files within it that hold a key.
+    /// Files within the home that hold a key.
     pub(crate) keys: Vec<PathBuf>,
 }
 
-/// Where they are.
+/// Directory of all homes.
 #[derive(Debug)]
 enum Root {
     Kept(PathBuf),
-    /// Made when it is first needed, in this directory.
+    /// Created in this directory when first needed.
     Temporary {
         parent: PathBuf,
         made: Mutex<Option<Temporary>>,
@@ -103,8 +104,8 @@ enum Root {
 }
 
 impl Homes {
-    /// Homes in this directory, which is there and ours alone. `recorded` are the sessions of earlier managers that have one.
-    /// These run no more: the keys that are left in it go. Blocks.
+    /// Opens homes in this directory, which exists and is this user's alone. `recorded` names the sessions of earlier
+    /// managers that have a home. These sessions no longer run, so keys left in their homes are removed. Blocks.
     pub(crate) fn kept(directory: PathBuf, recorded: impl IntoIterator<Item = Recorded>) -> Self {
         let mut users = Users::default();
         for Recorded { session, home, keys } in recorded {
@@ -116,12 +117,13 @@ impl Homes {
         Self { root: Root::Kept(directory), users: Mutex::new(users) }
     }
 
-    /// The home that a record names, if it is there. Blocks.
+    /// Returns the home that a record names, if it exists. Blocks.
     pub(crate) fn recorded(&self, home: &Path) -> Option<PathBuf> {
         within(&self.directory().ok()?, home).filter(|home| home.symlink_metadata().is_ok())
     }
 
-    /// Homes in a fresh directory within `parent`. Those that killed managers left there are removed meanwhile.
+    /// Uses a fresh directory for homes within `parent`. A thread removes the directories that killed managers left
+    /// there.
     pub(crate) fn temporary(parent: PathBuf) -> Self {
         temporary::sweep_in_background(parent.clone());
         Self { root: Root::Temporary { parent, made: Mutex::default() }, users: Mutex::default() }
@@ -131,16 +133,16 @@ impl Homes {
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where `session`'s own home is, or would be. Makes the directory around it where there is none. Blocks.
+    /// Path of `session`'s own home. Creates its parent directory if necessary. Blocks.
     ///
     /// # Errors
     /// [`Error::System`].
     pub(crate) fn path(&self, session: &SessionId) -> Result<PathBuf> {
-        // An id may be `..`.
+        // The prefix matters: an id may be `..`.
         Ok(self.directory()?.join(format!("s-{session}")))
     }
 
-    /// The directory that they are in. Blocks.
+    /// Directory of all homes. Blocks.
     pub(crate) fn directory(&self) -> Result<PathBuf> {
         match &self.root {
             Root::Kept(directory) => Ok(directory.clone()),
@@ -156,10 +158,10 @@ impl Homes {
         }
     }
 
-    /// Makes `session`'s own home. Blocks.
+    /// Creates `session`'s own home. Blocks.
     ///
     /// # Errors
-    /// [`Error::DuplicateSession`] if an earlier session of that id has left one: it is to be deleted first.
+    /// [`Error::DuplicateSession`] if an earlier session with that id has left one: delete that session first.
     /// [`Error::System`].
     pub(crate) fn make(self: &Arc<Self>, session: &SessionId) -> Result<Tenancy> {
         let path = self.path(session)?;
@@ -172,10 +174,10 @@ impl Homes {
         }
     }
 
-    /// `session` has this home too. Blocks.
+    /// Adds `session` to the users of this home. Blocks.
     ///
     /// # Errors
-    /// [`Error::System`] if it is not there, or is being removed.
+    /// [`Error::System`] if the home does not exist, or is being removed.
     pub(crate) fn share(self: &Arc<Self>, home: &Path, session: &SessionId) -> Result<Tenancy> {
         let mut users = self.users();
         if users.going.contains(home) {
@@ -197,7 +199,7 @@ impl Homes {
         })
     }
 
-    /// The same for the home of another manager: unless `session` keeps it, it stays for that one. Blocks.
+    /// Shares the home of another manager: unless `session` keeps it, it stays that manager's. Blocks.
     ///
     /// # Errors
     /// As [`Homes::share`].
@@ -207,10 +209,11 @@ impl Homes {
         Ok(tenancy)
     }
 
-    /// `session` does not need its home any more; it goes with the last that has it. Says whether there was one. Blocks.
+    /// Removes `session` from the users of its home; the last user's removal removes the home. Returns true if there
+    /// was a home. Blocks.
     ///
     /// # Errors
-    /// [`Error::System`]; it is the session's still.
+    /// [`Error::System`]; the session has the home still.
     pub(crate) fn delete(&self, session: &SessionId) -> Result<bool> {
         let own = self.path(session)?;
         let mut users = self.users();
@@ -218,11 +221,11 @@ impl Homes {
         let had: Vec<_> = users.holds.iter().filter(|(_, holds)| has(holds)).map(|(home, _)| home.clone()).collect();
         let mut unused: Vec<_> =
             had.iter().filter(|home| users.release(home, |holder, _| holder == session)).cloned().collect();
-        // One of a session that an earlier manager had, else.
+        // The session may have had a home under an earlier manager.
         if had.is_empty() && !users.holds.contains_key(&own) && users.going.insert(own.clone()) {
             unused.push(own);
         }
-        // They may be large: others are not held up by it.
+        // Unlocked first: homes may be large, and others must not wait for their removal.
         drop(users);
         let mut there = !had.is_empty();
         for home in unused {
@@ -232,7 +235,7 @@ impl Homes {
         Ok(there)
     }
 
-    /// Removes a home that is going.
+    /// Removes a home that is marked as going.
     fn remove(&self, home: &Path, session: &SessionId) -> Result<()> {
         let removed = files::remove(home);
         let mut users = self.users();
@@ -243,8 +246,8 @@ impl Homes {
         })
     }
 
-    /// Removes the homes that are not kept, and the keys from those that are: no session runs any more, but for those that
-    /// outlive this manager. Blocks.
+    /// Removes temporary homes, and the keys from the other ones. No session runs any more, except those that outlive
+    /// this manager. Blocks.
     pub(crate) fn close(&self) {
         let used = std::mem::take(&mut self.users().used);
         for (home, Used { keys, .. }) in used.into_iter().filter(|(_, used)| used.staying.is_empty()) {
@@ -254,7 +257,7 @@ impl Homes {
         let Some(directory) = made.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
         let path = directory.path().to_owned();
         if let Err(error) = directory.remove() {
-            tracing::warn!(?path, %error, "the sessions' homes stay");
+            tracing::warn!(?path, %error, "failed to remove the sessions' homes");
         }
     }
 }
@@ -272,31 +275,31 @@ pub(crate) struct Tenancy {
     path: PathBuf,
     session: SessionId,
     number: u64,
-    /// Another manager may have the home too: it is only given back.
+    /// True if another manager may have the home too: discarding then never removes it.
     is_anothers: bool,
     fresh: Mutex<bool>,
-    /// Whether it is not given up when this is dropped.
+    /// True if dropping this does not give the home up.
     stays: AtomicBool,
 }
 
 impl Tenancy {
-    /// Writes what an agent needs to the home; `keys` are those of the files that hold a key. Blocks.
+    /// Writes the agent's files to the home; `keys` names those that hold a key. Blocks.
     ///
     /// # Errors
-    /// [`Error::System`], without the contents.
+    /// [`Error::System`], which omits the contents.
     pub(crate) fn write(&self, files: &[ProvisionFile], keys: &[PathBuf]) -> Result<()> {
         self.has_keys(keys);
         write(&self.path, files)
     }
 
-    /// These files of the home hold a key.
+    /// Records files of the home that hold a key.
     pub(crate) fn has_keys(&self, keys: &[PathBuf]) {
         if let Some(used) = self.homes.users().used.get_mut(&self.path) {
             used.keys.extend(keys.iter().cloned());
         }
     }
 
-    /// The session is over: the keys go from its home, unless another session runs there. Blocks.
+    /// Ends the session's use of the home: the keys are removed, unless another session runs there. Blocks.
     pub(crate) fn leave(&self) {
         let mut users = self.homes.users();
         let Some(used) = users.used.get_mut(&self.path) else { return };
@@ -305,12 +308,13 @@ impl Tenancy {
             && used.holds.is_empty()
             && let Some(Used { keys, .. }) = users.used.remove(&self.path)
         {
-            // Whoever is about to go on here waits until they are gone, and then writes its own.
+            // Locked throughout: a session about to resume here waits for the removal, and then writes its own keys.
             remove_keys(&self.path, &keys);
         }
     }
 
-    /// The session may outlive this manager, and its keys with it: only who knows that it is over gives the home up.
+    /// Keeps home and keys when this is dropped: the session may outlive this manager. Only an owner that knows of the
+    /// session's end gives the home up.
     pub(crate) fn stay(&self) {
         self.stays.store(true, Ordering::Relaxed);
         if let Some(used) = self.homes.users().used.get_mut(&self.path) {
@@ -318,12 +322,12 @@ impl Tenancy {
         }
     }
 
-    /// The session has started: the home is its, until it is deleted.
+    /// Keeps the home until the session is deleted, since the session has started.
     pub(crate) fn keep(&self) {
         *self.fresh.lock().unwrap_or_else(PoisonError::into_inner) = false;
     }
 
-    /// Gives it up, unless it is kept: it goes if nobody else has it. Blocks.
+    /// Gives the home up, unless it is kept; it is removed if nobody else has it. Blocks.
     pub(crate) fn discard(&self) {
         self.leave();
         let mut fresh = self.fresh.lock().unwrap_or_else(PoisonError::into_inner);
@@ -334,13 +338,13 @@ impl Tenancy {
         if self.is_anothers {
             self.homes.users().going.remove(&self.path);
         } else if let Err(error) = self.homes.remove(&self.path, &self.session) {
-            tracing::warn!(path = ?self.path, %error, "the home of a session that did not start stays");
+            tracing::warn!(path = ?self.path, %error, "failed to remove the home of a session that did not start");
         }
     }
 }
 
 impl Drop for Tenancy {
-    /// It was never given to an agent, or whoever should have discarded it was dropped.
+    /// Discards a home that no agent got, or whose owner was dropped.
     fn drop(&mut self) {
         if !self.stays.load(Ordering::Relaxed) {
             self.discard();
@@ -356,7 +360,7 @@ pub(crate) fn remove_keys(home: &Path, keys: &BTreeSet<PathBuf>) {
         if let Err(error) = removed
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(?home, ?path, %error, "a key stays in the home of a session that is over");
+            tracing::warn!(?home, ?path, %error, "failed to remove a key from the home of an ended session");
         }
     }
 }
@@ -373,7 +377,7 @@ fn write(home: &Path, files: &[ProvisionFile]) -> Result<()> {
     Ok(())
 }
 
-/// The home of that name in `directory`: the state directory may have been moved, or be called by another path.
+/// Path of that home in `directory`: the state directory may have been moved, or have another path.
 fn within(directory: &Path, home: &Path) -> Option<PathBuf> {
     Some(directory.join(home.file_name()?))
 }

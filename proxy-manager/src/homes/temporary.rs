@@ -1,5 +1,5 @@
-//! The directory of homes that are not kept. Its manager has it locked (`flock`) as long as it lives; what a manager leaves that
-//! was killed is removed by a later one, which can lock it then.
+//! Temporary directory of homes. Its manager locks it (`flock`) while it lives. A killed manager's directory can be
+//! locked by a later manager, which removes it.
 
 use std::{
     fs,
@@ -19,32 +19,32 @@ use rustix::{
 
 use super::files;
 
-/// What the names of such directories begin with.
+/// Prefix of the names of such directories.
 const PREFIX: &str = "agent-proxy-homes.";
-/// What the names of saved conversations begin with.
+/// Prefix of the names of saved conversations.
 pub(crate) const BACKUP: &str = "backup-";
-/// A directory that somebody removes before it is locked is made anew, so often.
+/// Attempts to create a directory that somebody else removes before it is locked.
 const TRIES: usize = 16;
 
-/// One that is this manager's.
+/// The temporary directory of this manager.
 #[derive(Debug)]
 pub(super) struct Temporary {
     path: PathBuf,
-    /// Holds the lock.
+    /// Descriptor that holds the lock.
     _lock: OwnedFd,
 }
 
 impl Temporary {
-    /// Makes one in `parent`.
+    /// Creates the directory in `parent`.
     pub(super) fn make(parent: &Path) -> io::Result<Self> {
         for _ in 0..TRIES {
             let path = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?.keep();
-            // Before it is locked it looks like one of a manager that has died.
+            // An unlocked directory looks like that of a dead manager.
             let opened = match files::open(&path) {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 opened => opened?,
             };
-            // Where it cannot be locked for another reason, nobody else can lock it either.
+            // Other failures to lock it are ignored: nobody else can lock it either.
             if flock(&opened, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
                 continue;
             }
@@ -59,24 +59,24 @@ impl Temporary {
         &self.path
     }
 
-    /// Removes it with all that is in it.
+    /// Removes the directory with its content.
     pub(super) fn remove(self) -> io::Result<()> {
         files::remove(&self.path)
     }
 }
 
-/// Removes what managers of this user's have left in `parent` that are dead, in a thread of its own: it may be much.
+/// Removes the directories of this user's dead managers in `parent`, in a thread of its own since they may be large.
 pub(super) fn sweep_in_background(parent: PathBuf) {
     let swept = thread::Builder::new().name("agent-proxy".to_owned()).spawn(move || sweep(&parent));
     if let Err(error) = swept {
-        tracing::warn!(%error, "homes that killed managers left are not looked for");
+        tracing::warn!(%error, "failed to sweep the homes of killed managers");
     }
 }
 
 fn sweep(parent: &Path) {
     let entries = match fs::read_dir(parent) {
         Ok(entries) => entries,
-        Err(error) => return tracing::debug!(?parent, %error, "homes that killed managers left are not looked for"),
+        Err(error) => return tracing::debug!(?parent, %error, "failed to sweep the homes of killed managers"),
     };
     for entry in entries.flatten() {
         if entry.file_name().to_str().is_none_or(|name| !name.starts_with(PREFIX)) {
@@ -84,16 +84,16 @@ fn sweep(parent: &Path) {
         }
         let path = entry.path();
         match remove_left(&path) {
-            Ok(true) => tracing::info!(?path, "homes that a killed manager left: removed"),
+            Ok(true) => tracing::info!(?path, "removed the homes of a killed manager"),
             Ok(false) => {}
-            // Somebody else was faster.
+            // Another manager removed it first.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => tracing::warn!(?path, %error, "homes that a killed manager left stay"),
+            Err(error) => tracing::warn!(?path, %error, "failed to remove the homes of a killed manager"),
         }
     }
 }
 
-/// Removes one, unless it is another user's or its manager lives.
+/// Removes a directory, unless it is another user's or its manager lives.
 fn remove_left(path: &Path) -> io::Result<bool> {
     let opened = files::open(path)?;
     if fstat(&opened)?.st_uid != rustix::process::geteuid().as_raw() {
@@ -117,7 +117,7 @@ fn remove_left(path: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Whether this is the directory at `path`.
+/// Returns true if `path` names this directory.
 fn is_at(directory: impl AsFd, path: &Path) -> bool {
     let (Ok(ours), Ok(there)) = (fstat(directory), fs::symlink_metadata(path)) else { return false };
     (ours.st_dev, ours.st_ino) == (there.dev(), there.ino())

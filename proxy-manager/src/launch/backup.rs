@@ -1,10 +1,11 @@
-//! Conversations of agents that may destroy what they cannot load: saved before, brought back after.
+//! Backups of conversations for agents that may destroy what they fail to load: saved before the start, restored after
+//! it.
 //!
-//! A catalog row whose agent does that says where its conversations are: `protocol_config.backupBeforeLoad`, a directory in
-//! which `{home}` and `{cwd}` are filled in.
+//! The catalog row of such an agent names the directory of its conversations: `protocol_config.backupBeforeLoad`, with
+//! `{home}` and `{cwd}` filled in.
 //!
 //! ```text
-//! STATE/homes/backup-ID/index   whose places the copies have: for the next manager, if this one is killed meanwhile
+//! STATE/homes/backup-ID/index   original paths of the copies, for the next manager if this one is killed
 //! STATE/homes/backup-ID/0       a copy, and so on
 //! ```
 
@@ -36,56 +37,56 @@ use crate::{
     homes::{files, temporary::BACKUP},
 };
 
-/// Files that are looked at.
+/// Maximum number of files that are examined.
 const MOST_FILES: usize = 20_000;
-/// Files that are saved where the conversation is not named: the newest.
+/// Maximum number of files saved where no conversation is named: the newest ones.
 const NEWEST: usize = 16;
 /// Largest file that is saved, in bytes.
 const LARGEST: u64 = 64 * 1024 * 1024;
-/// How much of a file is looked at to see whose it is: the id is at the beginning.
+/// Bytes of a file that are searched for the id, which is at the beginning.
 const HEAD: u64 = 64 * 1024;
-/// Directories within one another.
+/// Maximum depth of nested directories.
 pub(super) const DEEPEST: usize = 16;
-/// Ending of the name under which a file is kept that a saved one took the place of. No agent looks for it.
+/// Suffix for a file that a restored one replaces. No agent looks for it.
 const REPLACED: &str = ".replaced";
-/// The file that says whose places the copies have.
+/// Name of the file with the copies' original paths.
 const INDEX: &str = "index";
-/// Far beyond what an index is long, in bytes.
+/// Upper bound of an index, in bytes; indexes are far shorter.
 const LONGEST: u64 = 128 * 1024 * 1024;
-/// Agents name files by the beginning of an id.
+/// Number of characters of an id by which agents name files.
 pub(super) const PREFIX: usize = 8;
 
-/// What is to be saved.
+/// Plan of what to save.
 #[derive(Debug)]
 pub(super) struct BackupPlan {
     directory: PathBuf,
-    /// The conversation; `None` for the most recent.
+    /// Id of the conversation; `None` for the most recent one.
     id: Option<String>,
 }
 
-/// What was saved: each file's own place, and where the copy is.
+/// Saved files: the original path and the copy of each.
 #[derive(Debug)]
 pub(crate) struct Backup {
     directory: PathBuf,
-    /// Whether they are all of the conversation that was to be loaded: nobody else has reason to write to them.
+    /// True if the files are all of the conversation to be loaded: nobody else has reason to write to them.
     is_named: bool,
-    /// `None` when it is settled what becomes of them.
+    /// `None` once the copies have been restored or dropped.
     copies: Mutex<Option<Vec<(PathBuf, PathBuf)>>>,
-    /// Whether they stay when this is dropped: the agent may live on.
+    /// True if the copies stay when this is dropped, since the agent may live on.
     stays: AtomicBool,
 }
 
-/// What is written down of the copies. Their names are the numbers of their places.
+/// Index of the copies on disk. A copy's name is the number of its place.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Index {
     is_named: bool,
-    /// No symbolic link leads to them.
+    /// Original paths, free of symbolic links.
     places: Vec<PathBuf>,
 }
 
 impl BackupPlan {
-    /// What is to be saved before an agent of `spec` goes on with `resume`.
+    /// Plans the backup for an agent of `spec` that resumes `resume`.
     pub(super) fn of(
         spec: &AgentSpec,
         resume: Option<&NativeResume>,
@@ -97,10 +98,11 @@ impl BackupPlan {
         resume.map(|resume| Self { directory: directory.into(), id: resume.id.clone() })
     }
 
-    /// Copies the conversation's files to a directory of the session's in `place`. Nothing there is nothing to save. Blocks.
+    /// Copies the conversation's files to a directory of the session's in `place`. Returns `None` if there are none.
+    /// Blocks.
     ///
     /// # Errors
-    /// [`Error::System`]: the agent must not be let near what cannot be saved.
+    /// [`Error::System`]: the agent must not start if a file cannot be saved.
     pub(super) fn save(&self, place: &Path, session: &SessionId) -> Result<Option<Backup>> {
         let saved = || {
             let found = self.find()?;
@@ -108,11 +110,11 @@ impl BackupPlan {
                 return Ok(None);
             }
             let directory = place.join(format!("{BACKUP}{session}"));
-            // One that an earlier start left.
+            // An earlier start may have left a backup.
             settle(&directory)?;
             fs::DirBuilder::new().mode(0o700).create(&directory)?;
             let root = files::open(&directory)?;
-            // From here on it is removed again, whatever happens.
+            // From here on the directory is removed again, whatever happens.
             let is_named = self.id.is_some();
             let backup = Backup { directory, is_named, copies: Mutex::new(Some(Vec::new())), stays: false.into() };
             let index = Index { is_named, places: found };
@@ -139,10 +141,10 @@ impl BackupPlan {
         })
     }
 
-    /// The conversation's files, or the newest ones.
+    /// Finds the conversation's files, or the newest ones.
     fn find(&self) -> io::Result<Vec<PathBuf>> {
         let mut files = Vec::new();
-        // The user may have put it elsewhere; below it no link is followed, and none on the way back.
+        // The user may have linked the directory elsewhere; below it no link is followed, and none on restoring.
         if let Some(directory) = present(fs::canonicalize(&self.directory))? {
             list(&directory, DEEPEST, &mut files)?;
         }
@@ -164,14 +166,14 @@ impl BackupPlan {
 }
 
 impl Backup {
-    /// That of a session that an earlier manager started, if it left one. Blocks.
+    /// Returns the backup of a session that an earlier manager started, if it left one. Blocks.
     pub(crate) fn left(place: &Path, session: &SessionId) -> Option<Self> {
         let directory = place.join(format!("{BACKUP}{session}"));
         let read = Self::read(&directory);
-        read.inspect_err(|error| tracing::error!(?directory, %error, "a saved conversation cannot be read")).ok()?
+        read.inspect_err(|error| tracing::error!(?directory, %error, "failed to read a saved conversation")).ok()?
     }
 
-    /// As its index says. `None` where there is nothing.
+    /// Reads a backup by its index. `None` if there is none.
     fn read(directory: &Path) -> io::Result<Option<Self>> {
         let Some(root) = present(files::open(directory))? else { return Ok(None) };
         let index = match present(read(&directory.join(INDEX), LONGEST))? {
@@ -180,7 +182,7 @@ impl Backup {
         };
         let index: Index = match index {
             Ok(index) => index,
-            // Its manager was killed before there was a copy.
+            // The manager was killed before it made a copy.
             Err(_) if matches!(rustix::fs::statat(&root, "0", AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT)) => {
                 Index { is_named: false, places: Vec::new() }
             }
@@ -192,18 +194,20 @@ impl Backup {
         Ok(Some(Self { directory, is_named: index.is_named, copies, stays: true.into() }))
     }
 
-    /// It stays if nobody says how the start went: the agent outlives this manager then, and the next one sees to it.
+    /// Keeps the copies if the start's outcome stays unknown: the agent then outlives this manager, and the next one
+    /// decides.
     pub(crate) fn stay(&self) {
         self.stays.store(true, Ordering::Relaxed);
     }
 
-    /// Held while something becomes of them: who comes second finds it done.
+    /// Locked while copies are restored or dropped: a second caller finds them gone.
     fn copies(&self) -> MutexGuard<'_, Option<Vec<(PathBuf, PathBuf)>>> {
         self.copies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Brings back what is gone or emptied, and of a conversation that was named what has become shorter; what the agent made
-    /// of that is kept beside it. The rest is not touched. Once. Blocks.
+    /// Restores files that are missing or empty, and for a named conversation also those that have become shorter; the
+    /// agent's version of these is kept beside the restored file. Other files stay untouched. Only the first call has
+    /// an effect. Blocks.
     pub(crate) fn restore(&self) {
         let mut open = self.copies();
         let Some(copies) = open.take() else { return };
@@ -211,12 +215,12 @@ impl Backup {
         for (path, copy) in copies {
             match restore(&path, &copy, self.is_named) {
                 Ok(true) => {
-                    tracing::warn!(?path, "the agent destroyed a conversation that it could not load: restored")
+                    tracing::warn!(?path, "restored a conversation that the agent destroyed on loading it")
                 }
                 Ok(false) => {}
                 Err(error) => {
                     failed = true;
-                    tracing::error!(?path, ?copy, %error, "a conversation that the agent destroyed cannot be restored");
+                    tracing::error!(?path, ?copy, %error, "failed to restore a conversation that the agent destroyed");
                 }
             }
         }
@@ -225,7 +229,7 @@ impl Backup {
         }
     }
 
-    /// Nothing has to be brought back. Blocks.
+    /// Drops the copies, since nothing has to be restored. Blocks.
     pub(crate) fn drop_it(&self) {
         let mut open = self.copies();
         if open.take().is_some() {
@@ -235,13 +239,13 @@ impl Backup {
 
     fn remove(&self) {
         if let Err(error) = files::remove(&self.directory) {
-            tracing::warn!(directory = ?self.directory, %error, "the copies of conversations stay");
+            tracing::warn!(directory = ?self.directory, %error, "failed to remove the copies of conversations");
         }
     }
 }
 
 impl Drop for Backup {
-    /// Nobody said how the start went: it was refused, or not waited for.
+    /// Restores the files of a start that was refused, or whose result nobody waited for.
     fn drop(&mut self) {
         if !self.stays.load(Ordering::Relaxed) {
             self.restore();
@@ -249,11 +253,11 @@ impl Drop for Backup {
     }
 }
 
-/// Brings back what managers that were killed have saved in `place`, but for sessions that live. Blocks.
+/// Restores the backups that killed managers left in `place`, except those of live sessions. Blocks.
 pub(crate) fn recover(place: &Path, lives: impl Fn(&str) -> bool) {
     let entries = match fs::read_dir(place) {
         Ok(entries) => entries,
-        Err(error) => return tracing::warn!(?place, %error, "saved conversations are not looked for"),
+        Err(error) => return tracing::warn!(?place, %error, "failed to look for saved conversations"),
     };
     for entry in entries.flatten() {
         let name = entry.file_name();
@@ -261,15 +265,15 @@ pub(crate) fn recover(place: &Path, lives: impl Fn(&str) -> bool) {
         if !lives(session)
             && let Err(error) = settle(&entry.path())
         {
-            tracing::error!(%session, %error, "a conversation that its agent may have destroyed is not brought back");
+            tracing::error!(%session, %error, "failed to restore a conversation that its agent may have destroyed");
         }
     }
 }
 
-/// Brings back what is saved in `directory`, if it is there.
+/// Restores the backup in `directory`, if there is one.
 ///
 /// # Errors
-/// It is there still.
+/// An error if the backup is there still.
 fn settle(directory: &Path) -> io::Result<()> {
     let left = |error| io::Error::other(format!("there are copies in {}: {error}", directory.display()));
     if let Some(backup) = Backup::read(directory).map_err(left)? {
@@ -281,14 +285,14 @@ fn settle(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether it was gone, emptied, or, if `is_named`, shortened.
+/// Restores a file that is missing, empty or, if `is_named`, shorter than its copy. Returns true if it did.
 fn restore(path: &Path, copy: &Path, is_named: bool) -> io::Result<bool> {
-    // Killed while it was saving, its manager had not started the agent yet.
+    // A manager killed while saving had not started the agent yet.
     let Some(contents) = present(read(copy, LARGEST))? else { return Ok(false) };
     let (directory, below) = files::nearest(path)?;
     let there = match rustix::fs::statat(&directory, &below, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(there) => Some(there),
-        // With directories on the way to it.
+        // The directories on the way may be missing too.
         Err(Errno::NOENT) => None,
         Err(error) => return Err(error.into()),
     };
@@ -298,7 +302,7 @@ fn restore(path: &Path, copy: &Path, is_named: bool) -> io::Result<bool> {
         if FileType::from_raw_mode(there.st_mode) != FileType::RegularFile {
             return Err(io::Error::other("there is something else in its place"));
         }
-        // Who knows what another agent makes of its conversation.
+        // The file may be the conversation of another agent that changed it since.
         if len >= contents.len() as u64 || (len > 0 && !is_named) {
             return Ok(false);
         }
@@ -313,7 +317,7 @@ fn restore(path: &Path, copy: &Path, is_named: bool) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Whether a file has this at its beginning.
+/// Returns true if a file contains `id` near its beginning.
 pub(super) fn says(path: &Path, id: &str) -> io::Result<bool> {
     Ok(present(read(path, HEAD))?.is_some_and(|head| contains(&head, id.as_bytes())))
 }
@@ -326,7 +330,7 @@ fn read_at(directory: &OwnedFd, name: &Path) -> io::Result<Vec<u8>> {
     Ok(contents)
 }
 
-/// Appends the files below `directory` with the times of their last changes. Links are not followed.
+/// Appends the files below `directory` with their modification times. Follows no links.
 pub(super) fn list(directory: &Path, depth: usize, out: &mut Vec<(PathBuf, SystemTime)>) -> io::Result<()> {
     let Some(depth) = depth.checked_sub(1) else { return Ok(()) };
     let entries = match fs::read_dir(directory) {
@@ -349,7 +353,7 @@ pub(super) fn list(directory: &Path, depth: usize, out: &mut Vec<(PathBuf, Syste
     Ok(())
 }
 
-/// What another agent has just removed is not there, and no reason to fail.
+/// Maps `NotFound` to `None`: another agent may have removed the file just now.
 fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -357,14 +361,14 @@ fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// The beginning of a file, `limit` bytes at most.
+/// Reads the beginning of a file, at most `limit` bytes.
 pub(super) fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let mut contents = Vec::new();
     open(path)?.take(limit).read_to_end(&mut contents)?;
     Ok(contents)
 }
 
-/// A file to be read. No link is followed, and nothing is waited for.
+/// Opens a file for reading. Follows no link and never blocks.
 pub(super) fn open(path: &Path) -> io::Result<File> {
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     let flags = i32::try_from(flags.bits()).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! What a host writes down of a session that can outlive it, for the next one. It travels as JSON: the next one may be of
-//! another release. What it does not know it leaves out; nothing secret is in it.
+//! Record of a session that a host hands to the next one. It travels as JSON, since the next host may be of another
+//! release. Unknown values are left out, and it has no secrets.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,11 +10,11 @@ use serde_json::Value;
 use super::Launch;
 use crate::session::Labels;
 
-/// A session's card.
+/// Handoff record of a session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Card {
-    /// Milliseconds since 1970.
+    /// Time of the start, in milliseconds since 1970.
     started_at_ms: u64,
     #[serde(deserialize_with = "lenient")]
     pub(crate) labels: Labels,
@@ -27,44 +27,44 @@ pub(crate) struct Card {
     #[serde(deserialize_with = "lenient")]
     pub(crate) on_usage_limit: OnUsageLimit,
     pub(crate) max_turns: Option<u32>,
-    /// Whose conversation it has, as leases have it.
+    /// Family of its conversation, as leases name it.
     pub(crate) family: String,
-    /// Where the agent keeps it.
+    /// Directory in which the agent keeps the conversation.
     pub(crate) store: Option<std::path::PathBuf>,
-    /// Where the agent keeps the files of conversations.
+    /// Directory in which the agent keeps the files of conversations.
     pub(crate) native_files: Option<std::path::PathBuf>,
     /// Files in its home that hold a key.
     pub(crate) keys: Vec<std::path::PathBuf>,
-    /// What its proxy says is numbered on from this in the event log.
+    /// Number in the event log from which the proxy's message numbers continue.
     pub(crate) source_base: u64,
 }
 
-/// What another release means by it is better guessed than the session lost.
+/// Deserializes a value, or its default where another release writes it differently: better than losing the session.
 fn lenient<'de, D: Deserializer<'de>, T: DeserializeOwned + Default>(source: D) -> Result<T, D::Error> {
     let value = Value::deserialize(source)?;
     Ok(serde_json::from_value(value).unwrap_or_default())
 }
 
 impl Card {
-    /// Reads a card; what it does not say has its default.
+    /// Reads a record; missing values get their defaults.
     pub(crate) fn read(json: &Json) -> Self {
         serde_json::from_str(json.as_str()).unwrap_or_default()
     }
 
-    /// As it is given to the fork server.
+    /// Serializes the record for the fork server.
     pub(crate) fn json(&self, source_base: u64) -> Json {
         let card = Self { source_base, ..self.clone() };
         serde_json::to_value(card).map_or_else(|_| Json::null(), |card| Json::from(&card))
     }
 
-    /// When the session was started.
+    /// Time of the session's start.
     pub(crate) fn started_at(&self) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_millis(self.started_at_ms)
     }
 }
 
 impl Launch {
-    /// What the next host is told, if there is to be one.
+    /// Creates the handoff record, if the session may outlive its host.
     pub(crate) fn card(&self) -> Option<Card> {
         self.detach.as_ref()?;
         let config = &self.attempt.config;

@@ -1,11 +1,11 @@
-//! What makes no sense in a configuration.
+//! Validation of a session's configuration.
 
 use ipc_protocol::{AgentSessionConfig, EnvVars, LimitKind, Timeouts};
 
 use super::invalid;
 use crate::{Error, Result};
 
-/// Checks what does not depend on the agent.
+/// Validates the parts that do not depend on the agent.
 ///
 /// # Errors
 /// [`Error::InvalidConfig`] with the field; [`Error::TooDeep`].
@@ -17,7 +17,7 @@ pub(super) fn config(config: &AgentSessionConfig, max_depth: u32) -> Result<()> 
     if let Some((kind, _)) = config.limits.set().find(|(_, value)| *value == 0) {
         return Err(invalid(limit_field(kind), format!("a limit of 0 on {kind} leaves nothing: leave it out")));
     }
-    // Of the start, 0 is none: null is the manager's own.
+    // A start clock of 0 is refused; null means the manager's own.
     for (field, clock) in clocks(&config.timeouts) {
         if clock == Some(0) {
             return Err(invalid(field, "no time at all: null stops a clock".to_owned()));
@@ -26,7 +26,7 @@ pub(super) fn config(config: &AgentSessionConfig, max_depth: u32) -> Result<()> 
     agents::permission::check(&config.permissions).map_err(|error| invalid("permissions", error.to_string()))
 }
 
-/// Checks a working directory.
+/// Validates a working directory.
 pub(super) fn cwd(cwd: &str) -> Result<()> {
     if cwd.starts_with('/') && !cwd.contains('\0') {
         return Ok(());
@@ -34,7 +34,7 @@ pub(super) fn cwd(cwd: &str) -> Result<()> {
     Err(invalid("cwd", format!("{cwd:?} is no absolute path")))
 }
 
-/// Checks what a program is started with.
+/// Validates a program's arguments and environment.
 pub(super) fn program(argv: &[String], env: &EnvVars) -> Result<()> {
     if argv.iter().any(|arg| arg.contains('\0')) {
         return Err(invalid("command", "an argument holds a NUL byte".to_owned()));
@@ -61,7 +61,7 @@ fn clocks(timeouts: &Timeouts) -> [(&'static str, Option<u64>); 6] {
     ]
 }
 
-/// The field of a configuration that holds a limit.
+/// Name of the configuration field of a limit.
 fn limit_field(kind: LimitKind) -> &'static str {
     match kind {
         LimitKind::Memory => "limits.memoryBytes",

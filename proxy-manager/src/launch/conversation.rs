@@ -1,4 +1,4 @@
-//! Which conversation of its agent's a session has open.
+//! The native conversation that a session holds, and its lease.
 
 use std::{
     path::{Path, PathBuf},
@@ -14,36 +14,36 @@ use crate::{
     leases::{Lease, Leases},
 };
 
-/// The conversation that a session has open, as far as it is known.
+/// Conversation of a session, as far as it is known.
 #[derive(Debug)]
 pub(crate) struct Conversation {
     leases: Arc<Leases>,
     family: String,
-    /// Where the agent keeps it.
+    /// Directory in which the agent keeps it.
     store: Option<PathBuf>,
     agent: String,
     session: SessionId,
-    /// Whether it is not in a session's own home, which one manager has alone.
+    /// False in a session's own home, which only one manager has.
     is_shared: bool,
     is: Is,
     lease: Option<Lease>,
-    /// What keeps its agent alive, once that is ready.
+    /// Proxy that keeps the agent alive, once the agent is ready.
     keeper: Option<Keeper>,
 }
 
-/// What a conversation is to its session.
+/// Relation of a conversation to its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Is {
-    /// It begins with it.
+    /// The conversation begins with the session.
     New,
-    /// It was there before.
+    /// The conversation existed before the session.
     Old,
-    /// The session has it already, with another host before this one.
+    /// The session has it open already, under an earlier host.
     Its,
 }
 
 impl Conversation {
-    /// One that is not known yet.
+    /// Creates a conversation whose id is not known yet.
     pub(crate) fn new(
         leases: Arc<Leases>,
         family: String,
@@ -55,20 +55,21 @@ impl Conversation {
         Self { leases, family, store, agent, session, is_shared: true, is, lease: None, keeper: None }
     }
 
-    /// The same, in a session's own home if there is one: no other manager can come to it.
+    /// Marks the conversation as not shared if it is in a session's own home, where no other manager can open it.
     pub(crate) fn within(self, has_home: bool) -> Self {
         Self { is_shared: !has_home, ..self }
     }
 
-    /// Whose conversations they are, and where the agent keeps them.
+    /// Family of the conversation, and the directory in which the agent keeps it.
     pub(crate) fn place(&self) -> (&str, Option<&Path>) {
         (&self.family, self.store.as_deref())
     }
 
-    /// The agent's own id of it is `id` from now on.
+    /// Sets the agent's own id of the conversation, and takes its lease.
     ///
     /// # Errors
-    /// [`Error::NativeSessionBusy`](crate::Error::NativeSessionBusy) if it was there before, and another session has it open.
+    /// [`Error::NativeSessionBusy`](crate::Error::NativeSessionBusy) if it existed before, and another session has it
+    /// open.
     pub(crate) fn is_now(&mut self, id: &str) -> Result<()> {
         if self.lease.as_ref().is_some_and(|lease| lease.id() == id) {
             return Ok(());
@@ -82,34 +83,34 @@ impl Conversation {
         self.keeper.into_iter().for_each(|keeper| lease.is_kept_by(keeper));
         self.close();
         self.lease = Some(lease);
-        // A second one may be anybody's; a new one is nobody's, so it is free.
+        // The first new conversation is nobody else's, so it is free. A later one may be another session's.
         self.is = Is::Old;
         Ok(())
     }
 
-    /// Its agent is ready, and lives as long as `keeper`.
+    /// Ties the conversation to the life of `keeper`, since the agent is ready.
     pub(crate) fn is_kept_by(&mut self, keeper: Keeper) {
         self.keeper = Some(keeper);
         self.lease.iter_mut().for_each(|lease| lease.is_kept_by(keeper));
     }
 
-    /// Another session with a conversation in the same place.
+    /// Returns another session with a conversation in the same place.
     pub(crate) fn neighbour(&self) -> Option<SessionId> {
         self.leases.other(&self.family, self.store.as_deref(), &self.session)
     }
 
-    /// It is to be a new one after all.
+    /// Switches to a new conversation after all.
     pub(crate) fn begins_anew(&mut self) {
         self.close();
         self.is = Is::New;
     }
 
-    /// Nobody has it open any more.
+    /// Ends the lease.
     pub(crate) fn close(&mut self) {
         self.lease.take().into_iter().for_each(Lease::end);
     }
 
-    /// It stays open, without this manager.
+    /// Leaves the conversation open, detached from this manager.
     pub(crate) fn let_go(&mut self) {
         self.lease = None;
     }

@@ -1,5 +1,5 @@
-//! The one database in which an agent keeps all its conversations. While it is broken the agent does not start at all, not for a
-//! new conversation either: where one was asked for, the database is put aside.
+//! The single database in which an agent keeps all its conversations. While it is broken the agent does not start at
+//! all, not even for a new conversation. A start that allows a new conversation therefore renames the database.
 
 use std::{
     io,
@@ -16,24 +16,26 @@ use rustix::{
 use super::{family, native_file::DATABASE};
 use crate::{Error, Result, homes::files};
 
-/// What SQLite says of a file that is no database, and of one that is damaged.
+/// SQLite's messages for a file that is no database, and for a damaged one.
 const BROKEN: [&str; 2] = ["file is not a database", "database disk image is malformed"];
-/// The files of a database: SQLite finds the others by its name. It comes last, since what finds it gone makes a new one.
+/// Suffixes of a database's files: SQLite finds the others by the name of the first. The main file is renamed last,
+/// since an agent that finds it gone creates a new one.
 const FILES: [&str; 3] = ["-wal", "-shm", ""];
-/// The variable by which OpenCode is told of another one.
+/// Variable that names OpenCode's database.
 const VARIABLE: &str = "OPENCODE_DB";
 
-/// Where a conversation is that is to be gone on with.
+/// Database with the conversation to resume.
 #[derive(Debug)]
 pub(crate) struct Database {
     path: PathBuf,
     agent: String,
-    /// The agent's id of the conversation; `None` for the most recent.
+    /// The agent's id of the conversation; `None` for the most recent one.
     id: Option<String>,
 }
 
 impl Database {
-    /// That of an agent of `spec`, which keeps its conversations in `store`. `None` where each has a file of its own.
+    /// Finds the database of an agent of `spec`, which keeps its conversations in `store`. `None` where each
+    /// conversation has a file of its own.
     pub(super) fn of(spec: &AgentSpec, resume: &NativeResume, store: Option<&Path>, env: &EnvVars) -> Option<Self> {
         if family(spec) != "opencode" {
             return None;
@@ -42,7 +44,7 @@ impl Database {
         Some(Self { path: store?.join(name), agent: spec.id.clone(), id: resume.id.clone() })
     }
 
-    /// What is to be said if the agent did not start because this is broken.
+    /// Returns the error to report if the agent did not start because the database is broken.
     pub(crate) fn is_broken(&self, error: &Error) -> Option<Error> {
         let Error::AgentDied { reason, .. } = error else { return None };
         let said = BROKEN.iter().find(|said| reason.contains(**said))?;
@@ -51,10 +53,10 @@ impl Database {
         Some(Error::NativeSessionMissing { agent: self.agent.clone(), id, reason })
     }
 
-    /// Gives its files other names, and says which one it has now. Blocks.
+    /// Renames its files, and returns the new path. Blocks.
     ///
     /// # Errors
-    /// [`Error::System`]. It may be without the files beside it then.
+    /// [`Error::System`]. The database may have lost the files beside it then.
     pub(crate) fn put_aside(&self) -> Result<PathBuf> {
         let renamed = || {
             let (directory, below) = files::nearest(&self.path)?;

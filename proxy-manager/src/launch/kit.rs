@@ -1,4 +1,4 @@
-//! What sessions are started from.
+//! Defaults from which sessions are started.
 
 use std::collections::BTreeMap;
 
@@ -8,24 +8,24 @@ use ipc_protocol::{AgentSessionConfig, EnvVars};
 use super::invalid;
 use crate::{Error, Result};
 
-/// What a manager knows, and what it gives to every session.
+/// Catalog, configurations and defaults that a manager applies to every session.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kit {
     pub(crate) catalog: Catalog,
     pub(crate) profiles: Profiles,
     pub(crate) models: BTreeMap<String, ModelConfig>,
     pub(crate) base_env: EnvVars,
-    /// Where sessions work that do not say where.
+    /// Working directory of sessions that name none.
     pub(crate) cwd: String,
-    /// How many sessions deep a session may be.
+    /// Maximum nesting of sessions.
     pub(crate) max_depth: u32,
 }
 
 impl Kit {
-    /// Gives `config` what its profile says and it does not.
+    /// Fills `config` with the values of its profile, where it has none.
     ///
     /// # Errors
-    /// [`Error::UnknownProfile`]; [`Error::InvalidConfig`] for one of another agent.
+    /// [`Error::UnknownProfile`]; [`Error::InvalidConfig`] for a profile of another agent.
     pub(crate) fn apply_profile(&self, config: &mut AgentSessionConfig) -> Result<()> {
         let Some(name) = config.profile.clone() else { return Ok(()) };
         let applied = self.profiles.get(&name).and_then(|profile| profile.apply(config));
@@ -35,10 +35,10 @@ impl Kit {
         })
     }
 
-    /// The row of the session's agent.
+    /// Returns the catalog row of the session's agent.
     ///
     /// # Errors
-    /// [`Error::UnknownAgent`]; [`Error::InvalidConfig`] for one that cannot be started.
+    /// [`Error::UnknownAgent`]; [`Error::InvalidConfig`] for an agent that cannot be started.
     pub(crate) fn agent(&self, config: &AgentSessionConfig) -> Result<&AgentSpec> {
         self.catalog.get(&config.agent).map_err(|error| match error {
             CatalogError::Unknown { agent, known } => Error::UnknownAgent { agent, known },
@@ -46,10 +46,10 @@ impl Kit {
         })
     }
 
-    /// The model configuration that the session names.
+    /// Returns the model configuration that the session names.
     ///
     /// # Errors
-    /// [`Error::UnknownModel`] says what there is.
+    /// [`Error::UnknownModel`], which lists the existing ones.
     pub(super) fn model(&self, config: &AgentSessionConfig) -> Result<Option<&ModelConfig>> {
         let Some(name) = &config.model_config else { return Ok(None) };
         let unknown = || Error::UnknownModel { model: name.clone(), known: self.models.keys().cloned().collect() };

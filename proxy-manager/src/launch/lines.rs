@@ -1,5 +1,5 @@
-//! Whether the file of a conversation is whole, where an agent keeps each in a file of JSON lines: some go on, without a word, with
-//! what they can read of a broken one, or write to it what they refuse to read.
+//! Checks the file of a conversation where an agent keeps each in a file of JSON lines. Some agents continue silently
+//! with the readable part of a broken file, or write to a file that they refuse to read.
 
 use std::{
     io::{self, BufRead, BufReader, Read},
@@ -13,27 +13,28 @@ use serde::de::IgnoredAny;
 use super::{backup, family, native_file};
 use crate::{Error, Result};
 
-/// Whose agents keep conversations so.
+/// Families of agents that keep conversations this way.
 const FAMILIES: [&str; 4] = ["claude", "codex", "gemini", "pi"];
-/// And how they name them. Gemini has others, from before.
+/// Extension of such files. Gemini has older files with another one.
 const EXTENSION: &str = "jsonl";
-/// How much of a file is looked at, in bytes: a second, where it is in memory (63 MB took 53 ms, release).
+/// Bytes of a file that are checked: about a second, where the file is cached (63 MB took 53 ms, release).
 const LARGEST: u64 = 1024 * 1024 * 1024;
-/// A line of so many bytes is not read: what there is then is left to the agent.
+/// Length in bytes at which a line is not read; the file is then left to the agent.
 const LONGEST: u64 = 64 * 1024 * 1024;
 
-/// The file of a conversation that is to be gone on with.
+/// File of a conversation to resume.
 #[derive(Debug)]
 pub(super) struct Lines {
     directory: PathBuf,
     agent: String,
-    /// The agent's id of the conversation; `None` for the most recent of `cwd`.
+    /// The agent's id of the conversation; `None` for the most recent one of `cwd`.
     id: Option<String>,
     cwd: String,
 }
 
 impl Lines {
-    /// That of an agent of `spec`, which keeps the files in `directory` and works in `cwd`. `None` where there is none to look at.
+    /// Plans the check for an agent of `spec`, which keeps the files in `directory` and works in `cwd`. `None` where
+    /// there is nothing to check.
     pub(super) fn of(
         spec: &AgentSpec,
         resume: Option<&NativeResume>,
@@ -45,10 +46,10 @@ impl Lines {
         FAMILIES.contains(&family(spec)).then_some(Self { directory, agent, id, cwd })
     }
 
-    /// Looks at it. One that is not there or cannot be read is left to the agent. Blocks.
+    /// Checks the file. A missing or unreadable file is left to the agent. Blocks.
     ///
     /// # Errors
-    /// [`Error::NativeSessionMissing`]: it is broken.
+    /// [`Error::NativeSessionMissing`] if the file is broken.
     pub(super) fn check(&self) -> Result<()> {
         let file = || match &self.id {
             Some(id) => native_file::find(&self.directory, id),
@@ -69,18 +70,19 @@ impl Lines {
             }
             Err(error) => {
                 let error: io::Error = error;
-                tracing::debug!(id = ?self.id, %error, "whether a conversation is whole is left to its agent");
+                tracing::debug!(id = ?self.id, %error, "failed to check a conversation's file");
                 Ok(())
             }
         }
     }
 }
 
-/// Where it is broken: a line, from 1. A single broken one is not that: an agent that was killed leaves half a line, and writes on
-/// behind it. Two in a row are, and any where there is at most one whole line, which only says whose file it is.
+/// Finds the line where a file is broken, counted from 1. A single broken line is tolerated: a killed agent leaves half
+/// a line, and later output follows it. Two in a row are an error, and so is any in a file with at most one whole line,
+/// which only identifies the conversation.
 fn broken(path: &Path) -> io::Result<Option<usize>> {
     let mut file = BufReader::new(backup::open(path)?.take(LARGEST));
-    // Broken ones: the first, and the last if nothing whole came behind it.
+    // Broken lines: the first, and the last if no whole line followed it.
     let (mut first, mut before, mut whole) = (None, None, 0);
     let mut line = Vec::new();
     for number in 1.. {

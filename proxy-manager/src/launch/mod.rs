@@ -1,4 +1,4 @@
-//! What a session is started with: planned here, before anything is made or forked.
+//! Plan of a session's start, complete before anything is created or forked.
 
 mod backup;
 mod card;
@@ -58,72 +58,72 @@ const LONGEST_SETTINGS: u64 = 1 << 20;
 /// Variable that every process of a session carries in its environment, with the session's id.
 pub const SESSION_MARKER: &str = "AGENT_PROXY_SESSION";
 
-/// Variable that every process of a session carries in its environment: how many sessions deep it is. What starts a session
-/// from within one passes it on as `AgentSessionConfig::depth`.
+/// Environment variable of every process of a session: its nesting depth. A program that starts a session from within
+/// one passes it on as `AgentSessionConfig::depth`.
 pub const DEPTH_MARKER: &str = "AGENT_PROXY_DEPTH";
 
-/// A checked configuration, and all that is to be done with it.
+/// A checked configuration with the complete plan of its start.
 #[derive(Debug)]
 pub(crate) struct Launch {
     pub(crate) attempt: Attempt,
-    /// Without the conversation, for when that cannot be had.
+    /// Attempt without the conversation, for when it cannot be resumed.
     pub(crate) fallback: Option<Box<Attempt>>,
     pub(crate) enclosure: Enclosure,
     pub(crate) labels: Labels,
-    /// Where the session's home is.
+    /// Location of the session's home.
     pub(crate) place: Place,
-    /// Where the programs are that its agent runs, if there are any.
+    /// Folder of the programs that its agent runs, if there are any.
     folder: Option<PathBuf>,
-    /// What is known of its conversation.
+    /// Conversation of the session, as far as it is known.
     pub(crate) conversation: Conversation,
-    /// Where its agent keeps the files of conversations.
+    /// Directory in which its agent keeps the files of conversations.
     pub(crate) native_files: Option<PathBuf>,
-    /// Where the conversation is that it goes on with, if its agent keeps all in one.
+    /// Database with the conversation to resume, if its agent keeps all in one.
     pub(crate) database: Option<Database>,
-    /// The file of the conversation that it goes on with, if its agent keeps each in one of lines.
+    /// File of the conversation to resume, if its agent keeps each in a file of JSON lines.
     lines: Option<Lines>,
-    /// What is saved before the agent loads a conversation.
+    /// Backup to take before the agent loads a conversation.
     backup: Option<BackupPlan>,
-    /// Where its processes are written down, if they are.
+    /// Journal of its processes, if there is one.
     pub(crate) journal: Option<Journal>,
-    /// Its place among the sessions.
+    /// Place among the sessions.
     pub(crate) slot: Option<Slot>,
-    /// If it is to outlive this host.
+    /// Detach settings, if the session may outlive this host.
     pub(crate) detach: Option<Box<Detach>>,
 }
 
-/// One try to start the agent.
+/// An attempt to start the agent.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     pub(crate) config: AgentSessionConfig,
     pub(crate) command: AgentCommand,
-    /// The conversation that it goes on with, whoever is told.
+    /// Conversation that it resumes, whoever instructs the agent.
     resume: Option<NativeResume>,
-    /// What the agent finds in its home.
+    /// Files for the agent's home.
     pub(crate) files: Vec<ProvisionFile>,
-    /// Those of them that hold the key of the model configuration.
+    /// Paths of those files that hold the key of the model configuration.
     keys: Vec<PathBuf>,
-    /// What it finds in the session's folder.
+    /// Programs for the session's folder.
     programs: Vec<ProvisionFile>,
-    /// What comes before the first prompt.
+    /// Text before the first prompt.
     pub(crate) preamble: Option<String>,
-    /// Why it begins a new conversation where it should have gone on with one.
+    /// Reason why it begins a new conversation instead of resuming one.
     pub(crate) anew: Option<String>,
-    /// What is broken, and is put aside before the agent starts.
+    /// Broken database that is renamed before the agent starts.
     pub(crate) broken: Option<Database>,
 }
 
-/// What a launch is planned with.
+/// Context in which a launch is planned.
 pub(crate) struct Around<'a> {
     pub(crate) kit: &'a Kit,
     pub(crate) homes: &'a Homes,
     pub(crate) leases: &'a Arc<Leases>,
-    /// The manager's sessions.
+    /// Looks up the manager's sessions.
     pub(crate) past: &'a (dyn Fn(&SessionId) -> Option<Past> + Sync),
 }
 
 impl Launch {
-    /// Checks `config`, fills in what it leaves open, and resolves its agent, model and conversation. Makes no home yet.
+    /// Checks `config`, fills in defaults, and resolves its agent, model and conversation. Creates no home yet.
     ///
     /// # Errors
     /// [`Error::InvalidConfig`], [`Error::UnknownAgent`], [`Error::UnknownProfile`], [`Error::UnknownModel`],
@@ -151,7 +151,7 @@ impl Launch {
             Place::Of(home) => Some(home.clone()),
         };
         let folder = needs_folder(spec).then(|| Folder::path(around.homes, &config.session_id)).transpose()?;
-        // Ids can be chosen, and two managers can choose the same: this is of this one run.
+        // Ids can be chosen, and two managers can choose the same: the marker identifies this one run.
         let enclosure = Enclosure { marker: SessionId::mint().to_string(), ..Enclosure::default() };
         let marker = &enclosure.marker;
         let draft = Draft { kit, spec, model, home: home.as_deref(), folder: folder.as_deref(), marker };
@@ -202,18 +202,18 @@ impl Launch {
         })
     }
 
-    /// What holds the session, as it was resolved.
+    /// Sets the resolved containment of the session.
     pub(crate) fn hold(&mut self, Held { cgroup, strict }: Held) {
         (self.enclosure.cgroup, self.enclosure.strict) = (cgroup, strict);
     }
 
-    /// The session's id.
+    /// Id of the session.
     pub(crate) fn id(&self) -> &SessionId {
         &self.attempt.config.session_id
     }
 }
 
-/// Where the session's home is.
+/// Resolves the location of the session's home.
 fn place(config: &AgentSessionConfig, origin: Option<&Origin>) -> Place {
     if let Some(place) = origin.and_then(|origin| origin.place.clone()) {
         return place;
@@ -226,7 +226,7 @@ fn place(config: &AgentSessionConfig, origin: Option<&Origin>) -> Place {
     }
 }
 
-/// What is known of the session's conversation, which nobody else has open.
+/// Resolves the session's conversation, and takes its lease if its id is known.
 fn conversation(
     spec: &AgentSpec,
     attempt: &Attempt,
@@ -235,7 +235,7 @@ fn conversation(
     leases: &Arc<Leases>,
 ) -> Result<Conversation> {
     let Attempt { config, command, resume, .. } = attempt;
-    // A copy is a new one.
+    // A fork is a new conversation.
     let resume = resume.as_ref().filter(|resume| !resume.fork);
     let store = store::store(family(spec), &command.env, Path::new(command.cwd.as_deref().unwrap_or(cwd)));
     let (family, agent, session) = (family(spec).to_owned(), spec.id.clone(), config.session_id.clone());
@@ -248,12 +248,12 @@ fn conversation(
     Ok(conversation)
 }
 
-/// Agents that read each other's conversations have the same.
+/// Family of agents that read each other's conversations.
 fn family(spec: &AgentSpec) -> &str {
     spec.family().unwrap_or(&spec.id)
 }
 
-/// What the tries of a session have in common.
+/// Inputs shared by the attempts of a session.
 struct Draft<'a> {
     kit: &'a Kit,
     spec: &'a AgentSpec,
@@ -263,14 +263,14 @@ struct Draft<'a> {
     marker: &'a str,
 }
 
-/// The first try, and what is tried if the conversation cannot be had.
+/// The first attempt, and the fallback if the conversation cannot be resumed.
 struct Tries {
     attempt: Attempt,
     fallback: Option<Box<Attempt>>,
 }
 
 impl Draft<'_> {
-    /// What is tried.
+    /// Plans the attempts.
     fn tries(
         &self,
         config: &AgentSessionConfig,
@@ -293,10 +293,10 @@ impl Draft<'_> {
             Err(missing) => Err(missing),
         };
         match first {
-            // The agent's own reason takes the place of this one.
+            // The agent's own reason replaces this one.
             Ok(attempt) => Ok(Tries { attempt, fallback: anew(String::new())? }),
             Err(error @ (Error::NativeSessionMissing { .. } | Error::Unsupported { .. })) => {
-                // An agent that cannot do something else either says so now.
+                // An agent that cannot do the fallback either fails here.
                 match anew(error.to_string())? {
                     Some(attempt) => Ok(Tries { attempt: *attempt, fallback: None }),
                     None => Err(error),
@@ -387,7 +387,7 @@ impl Draft<'_> {
         Ok(Attempt { config, command, resume, files, keys, programs, preamble, anew, broken: None })
     }
 
-    /// The agent's whole environment, in layers: the manager's, the home, the agent's, the session's, ours.
+    /// Builds the agent's whole environment in layers: the manager's, the home's, the agent's, the session's, ours.
     fn environment(&self, config: &AgentSessionConfig, agents: EnvVars) -> EnvVars {
         let mut env = self.kit.base_env.clone();
         if let Some(home) = self.home {
@@ -402,7 +402,7 @@ impl Draft<'_> {
     }
 }
 
-/// The files that hold `key`, as it is or as a JSON string has it.
+/// Returns the files that contain `key`, verbatim or as a JSON string.
 fn holding(key: &Secret, files: &[ProvisionFile]) -> Vec<PathBuf> {
     let key = key.expose();
     let escaped = Json::from(&key.into());

@@ -10,15 +10,16 @@ use agents::AgentSpec;
 
 use super::{backup, family};
 
-/// Where the agents of a family keep the files, below their store.
+/// Directories of a family's conversation files, below its store.
 const DIRECTORIES: [(&str, &str); 5] =
     [("claude", "projects"), ("codex", "sessions"), ("gemini", "tmp"), ("opencode", ""), ("pi", "")];
-/// Where OpenCode keeps all conversations.
+/// Name of OpenCode's database of all conversations.
 pub(super) const DATABASE: &str = "opencode.db";
-/// Files that are asked for their directory: of each its beginning is read.
+/// Maximum number of files whose beginning is searched for a working directory.
 const NEWEST: usize = 1000;
 
-/// The directory of the files of an agent of `spec`: that of its family, else the row's own. `None` where nobody says.
+/// Directory of the conversation files of an agent of `spec`: its family's, else the one in its row. `None` where
+/// neither is known.
 pub(super) fn directory(spec: &AgentSpec, store: Option<&Path>, home: Option<&String>) -> Option<PathBuf> {
     let family = family(spec);
     if let Some((_, below)) = DIRECTORIES.iter().find(|(name, _)| *name == family) {
@@ -29,11 +30,11 @@ pub(super) fn directory(spec: &AgentSpec, store: Option<&Path>, home: Option<&St
     path.is_absolute().then_some(path)
 }
 
-/// The file of conversation `id` below `directory`: the newest one that is named after it. `None` where it is not there yet.
-/// Links are not followed. Blocks.
+/// Finds the file of conversation `id` below `directory`: the newest file named after it. `None` if it does not exist
+/// yet. Follows no links. Blocks.
 ///
 /// # Errors
-/// Where the files cannot be listed, or are too many.
+/// An error if the files cannot be listed, or are too many.
 pub(crate) fn find(directory: &Path, id: &str) -> io::Result<Option<PathBuf>> {
     let database = directory.join(DATABASE);
     if database.is_file() {
@@ -42,8 +43,8 @@ pub(crate) fn find(directory: &Path, id: &str) -> io::Result<Option<PathBuf>> {
     Ok(newest_first(directory)?.find(|path| is_of(path, id)))
 }
 
-/// The newest file below `directory` that says at its beginning that it is of `cwd`. `None` where none of the newest does. Links are
-/// not followed. Blocks.
+/// Finds the newest file below `directory` whose beginning names `cwd`. `None` if none of the newest does. Follows no
+/// links. Blocks.
 ///
 /// # Errors
 /// As [`find`].
@@ -59,7 +60,8 @@ fn newest_first(directory: &Path) -> io::Result<impl Iterator<Item = PathBuf>> {
     Ok(files.into_iter().map(|(path, _)| path))
 }
 
-/// Whether a file is named after the conversation: by its id, or by the beginning of it where the file then says the rest.
+/// Returns true if a file is named after the conversation: by its id, or by a prefix of it if the file's beginning has
+/// the whole id.
 fn is_of(path: &Path, id: &str) -> bool {
     let Some(name) = path.file_stem().and_then(|name| name.to_str()) else { return false };
     let Some(prefix) = id.get(..backup::PREFIX) else { return !id.is_empty() && name == id };

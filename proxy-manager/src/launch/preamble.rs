@@ -1,17 +1,17 @@
-//! What an agent is told before its first prompt.
+//! Text that precedes an agent's first prompt.
 
 use ipc_protocol::SessionId;
 
-/// Where the agent is, for agents that could start themselves again. `{session}`, `{agent}` and `{depth}` are filled in.
+/// Runtime context for agents that could start themselves again. `{session}`, `{agent}` and `{depth}` are filled in.
 const RUNTIME_CONTEXT: &str = "[Runtime context: this conversation runs in session {session} of agent-proxy, as agent \
     \"{agent}\", {depth} deep. Do not start that session, this agent or another copy of yourself again, neither by \
     agent-proxy nor by a command of your own: that would never end. The user's request follows.]";
 
-/// Before a history that is not the agent's own.
+/// Heading of a history that is not the agent's own.
 const HISTORY: &str = "[The conversation so far, which was lost and is given here as text:]";
 const HISTORY_ENDS: &str = "[End of the conversation so far.]";
 
-/// What comes before the first prompt, if anything does.
+/// Builds the text before the first prompt, if there is any.
 pub(crate) fn preamble(context: Option<(&SessionId, &str, u32)>, history: Option<&str>) -> Option<String> {
     let context = context.map(|(session, agent, depth)| {
         let text = RUNTIME_CONTEXT.replace("{session}", session.as_str());

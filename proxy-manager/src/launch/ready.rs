@@ -1,4 +1,4 @@
-//! What is made on disk before the agent starts, and put in order when it has started or has not.
+//! Work on the disk before the agent starts, and the clean-up after the start.
 
 use std::{
     path::{Path, PathBuf},
@@ -16,27 +16,28 @@ use crate::{
     session::Session,
 };
 
-/// What a start leaves to be done, whichever way it went.
+/// Clean-up of a start, whether it succeeded or failed.
 #[derive(Debug, Default)]
 pub(crate) struct Aftermath {
     tenancy: Option<Tenancy>,
-    /// While the session lives.
+    /// Present while the session lives.
     folder: Mutex<Option<Folder>>,
     backup: Option<Backup>,
     records: Arc<Records>,
     /// Files in its home that hold a key.
     keys: Vec<PathBuf>,
-    /// Whether the session may outlive this manager.
+    /// True if the session may outlive this manager.
     outlives: bool,
 }
 
 impl Launch {
-    /// Whether [`Launch::with_whole_conversation`] or [`Launch::make_ready`] has anything to do.
+    /// Returns true if [`Launch::with_whole_conversation`] or [`Launch::make_ready`] has anything to do.
     pub(crate) fn needs_disk(&self) -> bool {
         self.place != Place::Shared || self.backup.is_some() || self.folder.is_some() || self.lines.is_some()
     }
 
-    /// Where the file of the conversation is broken: begins a new one, if that was asked for. Blocks.
+    /// Checks the file of the conversation. If it is broken, begins a new conversation where the configuration allows
+    /// that. Blocks.
     ///
     /// # Errors
     /// [`Error::NativeSessionMissing`](crate::Error::NativeSessionMissing).
@@ -48,11 +49,11 @@ impl Launch {
         Ok(self)
     }
 
-    /// Makes the home and what is in it, and saves what the agent might destroy. Blocks.
+    /// Creates the home and its files, and backs up what the agent might destroy. Blocks.
     ///
     /// # Errors
-    /// [`Error::System`](crate::Error::System), [`Error::DuplicateSession`](crate::Error::DuplicateSession): nothing is left
-    /// then.
+    /// [`Error::System`](crate::Error::System), [`Error::DuplicateSession`](crate::Error::DuplicateSession): nothing is
+    /// left on the disk then.
     pub(crate) fn make_ready(&self, homes: &Arc<Homes>, records: Arc<Records>) -> Result<Aftermath> {
         let id = self.id();
         let tenancy = match &self.place {
@@ -72,13 +73,13 @@ impl Launch {
 }
 
 impl Aftermath {
-    /// With nothing made.
+    /// Creates an aftermath with nothing to clean up.
     pub(crate) fn new(records: Arc<Records>) -> Self {
         Self { records, ..Self::default() }
     }
 
-    /// Of a session that an earlier manager started: its home, if it has one of its own, what keys are written there, and what
-    /// that manager had saved and made for it. Blocks.
+    /// Rebuilds the aftermath of a session that an earlier manager started: its own home if any, the keys in it, its
+    /// folder and its backup. Blocks.
     pub(crate) fn adopted(
         records: Arc<Records>,
         homes: &Arc<Homes>,
@@ -89,7 +90,7 @@ impl Aftermath {
         let tenancy = home.and_then(|home| match homes.share(home, session) {
             Ok(tenancy) => Some(tenancy),
             Err(error) => {
-                tracing::warn!(%session, %error, "a session's home is gone");
+                tracing::warn!(%session, %error, "failed to find a session's home");
                 None
             }
         });
@@ -108,8 +109,8 @@ impl Aftermath {
         self.folder.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A proxy is asked for. If its session may outlive this manager, all that was made stays from now on, until somebody says
-    /// how the session went.
+    /// Records that a proxy is requested. If its session may outlive this manager, everything made for it stays from
+    /// now on, until its outcome is known.
     pub(crate) fn given(&self) {
         if !self.outlives {
             return;
@@ -119,14 +120,14 @@ impl Aftermath {
         self.backup.iter().for_each(Backup::stay);
     }
 
-    /// Writes down which conversation the session has, once its agent is ready.
+    /// Records the session's conversation once its agent is ready.
     pub(crate) async fn note(&self, session: &Session) {
         if session.gets_ready().await {
             self.records.note(session, &self.keys).await;
         }
     }
 
-    /// The agent is ready: its home is the session's, and nothing has to be brought back.
+    /// Keeps the home and drops the backup, since the agent is ready.
     pub(crate) async fn started(self: &Arc<Self>) {
         if let Some(tenancy) = &self.tenancy {
             tenancy.keep();
@@ -140,7 +141,7 @@ impl Aftermath {
         }
     }
 
-    /// The session is over.
+    /// Cleans up after the session's end.
     pub(crate) async fn ended(self: &Arc<Self>, session: &Session) {
         if session.is_let_go() {
             return;
@@ -156,12 +157,13 @@ impl Aftermath {
             if self.tenancy.is_some() {
                 self.clear_up(|this| this.tenancy.iter().for_each(Tenancy::leave)).await;
             }
-            // Its agent may have gone over to another conversation.
+            // The agent may have switched to another conversation.
             self.records.note(session, &[]).await;
         }
     }
 
-    /// The session did not start, and is over: as if it never had been. Nothing is done for one that goes on without this host.
+    /// Removes everything made for a session that ended without starting. A session that was detached from this host is
+    /// left alone.
     pub(crate) async fn failed(self: &Arc<Self>, session: &Session) {
         if session.is_let_go() || (self.tenancy.is_none() && self.backup.is_none()) {
             return;
@@ -176,16 +178,16 @@ impl Aftermath {
     async fn clear_up(self: &Arc<Self>, work: impl FnOnce(&Self) + Send + 'static) {
         let this = self.clone();
         if let Err(error) = blocking("clearing up after a start", move || work(&this)).await {
-            tracing::warn!(%error, "a start leaves something behind");
+            tracing::warn!(%error, "failed to clean up after a start");
         }
     }
 
-    /// The agent could not load its conversation, and is dead: what it destroyed is brought back. Blocks.
+    /// Restores what the dead agent destroyed when it failed to load its conversation. Blocks.
     pub(crate) fn load_failed(&self) {
         self.backup.iter().for_each(Backup::restore);
     }
 
-    /// Writes what a second try needs. Blocks.
+    /// Writes the files of a second attempt. Blocks.
     ///
     /// # Errors
     /// [`Error::System`](crate::Error::System).

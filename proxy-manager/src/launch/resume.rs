@@ -1,4 +1,4 @@
-//! Which conversation a session goes on with.
+//! Resolves the conversation that a session resumes.
 
 use std::path::PathBuf;
 
@@ -7,53 +7,54 @@ use ipc_protocol::{AgentSessionConfig, Home, NativeResume, OnMissing, Resume, Re
 use super::invalid;
 use crate::{Error, Result};
 
-/// Longest history that is injected, in bytes.
+/// Maximum length of an injected history, in bytes.
 pub(crate) const LONGEST_HISTORY: usize = 4 * 1024 * 1024;
 
-/// What is known of a session whose conversation is to be gone on with.
+/// Facts about a session whose conversation is to be resumed.
 #[derive(Clone, Debug)]
 pub(crate) struct Past {
     pub(crate) agent: String,
     pub(crate) native_session_id: Option<String>,
-    /// Its own home, if it has one.
+    /// The session's own home, if any.
     pub(crate) home: Option<PathBuf>,
     pub(crate) cwd: String,
-    /// The model configuration that it had.
+    /// Model configuration of the session.
     pub(crate) model_config: Option<String>,
     pub(crate) has_ended: bool,
-    /// Somebody goes on with it by the agent itself.
+    /// True if a user continues the conversation with the agent itself.
     pub(crate) is_handed_over: bool,
 }
 
-/// Where a session's home is.
+/// Location of a session's home.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// That of the base environment.
+    /// Home of the base environment.
     Shared,
-    /// One of its own, that is to be made.
+    /// A home of its own, yet to be created.
     Own,
-    /// That of the session it goes on from.
+    /// Home of the session whose conversation is resumed.
     Of(PathBuf),
 }
 
-/// A conversation that was found, or was not.
+/// Result of looking for a conversation.
 #[derive(Debug)]
 pub(crate) struct Origin {
-    /// What the agent is told; the error where there is nothing to tell it.
+    /// Instruction for the agent, or the error why there is none.
     pub(crate) native: Result<NativeResume>,
-    /// Where the session's home is, where that follows.
+    /// Location of the session's home, if the conversation determines it.
     pub(crate) place: Option<Place>,
-    /// Where it works, where that follows.
+    /// Working directory, if the conversation determines it.
     pub(crate) cwd: Option<String>,
-    /// The model configuration whose files are in its home, where that follows.
+    /// Model configuration whose files are in the home, if the conversation determines it.
     pub(crate) model_config: Option<String>,
 }
 
 impl Origin {
-    /// The conversation that `config` asks for. `past` knows the manager's sessions.
+    /// Finds the conversation that `config` asks for. `past` looks up the manager's sessions.
     ///
     /// # Errors
-    /// [`Error::InvalidConfig`]; [`Error::NativeSessionBusy`] for that of a session that lives; [`Error::HandedOver`].
+    /// [`Error::InvalidConfig`]; [`Error::NativeSessionBusy`] for the conversation of a live session;
+    /// [`Error::HandedOver`].
     pub(crate) fn find(
         config: &AgentSessionConfig,
         resume: &Resume,
@@ -96,11 +97,11 @@ impl Origin {
             let native = past.native_session_id.unwrap_or_else(|| id.to_string());
             return Err(Error::NativeSessionBusy { agent, id: native, session: id.clone(), manager: None });
         }
-        // It is taken back under its own id.
+        // Only the session itself may take its conversation back.
         if past.is_handed_over && !fork && *id != config.session_id {
             return Err(Error::HandedOver { session: id.clone() });
         }
-        // In a shared home it left nothing.
+        // In a shared home the configuration left no files.
         let model_config = past.model_config.filter(|_| past.home.is_some());
         let place = match (past.home, config.home) {
             (Some(_), Some(Home::Shared)) => {

@@ -1,4 +1,4 @@
-//! Where an agent keeps its conversations.
+//! Directory in which an agent keeps its conversations.
 
 use std::{
     fs,
@@ -7,7 +7,7 @@ use std::{
 
 use ipc_protocol::EnvVars;
 
-/// What the agents of a family look at, in this order: a variable, and where below the directory it names.
+/// Directories that the agents of a family try, in this order: a variable, and a path below the directory it names.
 const STORES: [(&str, &[(&str, &str)]); 5] = [
     ("claude", &[("CLAUDE_CONFIG_DIR", ""), ("HOME", ".claude")]),
     ("codex", &[("CODEX_HOME", ""), ("HOME", ".codex")]),
@@ -16,8 +16,8 @@ const STORES: [(&str, &[(&str, &str)]); 5] = [
     ("pi", &[("PI_CODING_AGENT_SESSION_DIR", ""), ("PI_CODING_AGENT_DIR", "sessions"), ("HOME", ".pi/agent/sessions")]),
 ];
 
-/// The directory in which an agent of `family` keeps its conversations, the same however it is spelled. For a family that is
-/// not known it is the home. `None` where nothing says so. Blocks for some looks at directories.
+/// Finds the directory in which an agent of `family` keeps its conversations, in canonical spelling. An unknown family
+/// has its home. `None` where no variable is set. Blocks for some system calls.
 pub(super) fn store(family: &str, env: &EnvVars, cwd: &Path) -> Option<PathBuf> {
     let places = STORES.iter().find(|(name, _)| *name == family).map_or(&[("HOME", "")][..], |(_, places)| places);
     let named = |(variable, below): &(&str, &str)| {
@@ -39,11 +39,11 @@ pub(super) fn home<'a>(family: &str, env: &'a EnvVars) -> Option<&'a String> {
     (family == "gemini").then(|| set("GEMINI_CLI_HOME")).flatten().or_else(|| set("HOME"))
 }
 
-/// `path` without links and spelled in one way. What is not there yet is taken as it is written.
+/// Resolves links in `path` and normalizes its spelling. The part that does not exist yet is taken literally.
 fn real(path: &Path) -> PathBuf {
     let there = path.ancestors().find_map(|above| Some((above, fs::canonicalize(above).ok()?)));
     let Some((above, real)) = there else { return path.components().collect() };
-    // No trailing slash for what is there already.
+    // An existing path gets no trailing slash.
     path.strip_prefix(above)
         .ok()
         .map_or_else(|| real.clone(), |rest| real.components().chain(rest.components()).collect())

@@ -1,4 +1,4 @@
-//! Events that others append, and what they ask for.
+//! Events appended by others, and the actions they request.
 
 use std::{
     collections::HashSet,
@@ -22,17 +22,17 @@ use crate::{
     session::{Accepted, Appending, BEGUN, Class, ENDED, Session, name_of},
 };
 
-/// Longest type of an event, and longest payload, in bytes.
+/// Maximum lengths of an event's type and payload, in bytes.
 const LONGEST_TYPE: usize = 256;
 const LONGEST_PAYLOAD: usize = 1024 * 1024;
 /// Up to where what is done at once was claimed, in the event log: all but prompts that wait for their turn.
 const CONSUMER: &str = "actions";
 /// Which of that is being done, there too; 0 for none.
 const DOING: &str = "doing";
-/// How far back a manager looks for actions that its predecessor had no time for, in events, where none of the stream was ever
-/// claimed.
+/// Number of newest events searched for actions that an earlier manager did not run, if no action of the stream was
+/// ever claimed.
 const LOOK_BACK: u64 = 10_000;
-/// How many sessions are looked through at a time: there may be thousands, and each read is a thread.
+/// Bounds the number of sessions searched at a time: there may be thousands, and each read is a thread.
 static LOOKING: Semaphore = Semaphore::const_new(4);
 /// Why an action is told as failed that a manager was killed in.
 const INTERRUPTED: &str = "its host ended while it was being done: it may have been done, and is not done again";
@@ -265,7 +265,7 @@ impl ProxyManager {
         }
     }
 
-    /// Notes that an action is about to be done: whatever happens now, it is not done again.
+    /// Claims an action that is about to run: it is never run again, whatever happens.
     async fn claim(&self, id: &SessionId, offset: u64) -> Result<()> {
         let Some(log) = self.inner.streams.log.get() else { return Ok(()) };
         claim_in(&log, id, offset, self.inner.deadlines.control).await
@@ -329,7 +329,7 @@ impl ProxyManager {
     }
 }
 
-/// Notes it in the log, which may stand still: what it takes too long for is not done, and may be noted yet.
+/// Records the claim in the log. If the log takes too long, the action does not run; the claim may still be recorded.
 async fn claim_in(log: &EventLog, id: &SessionId, offset: u64, after: Duration) -> Result<()> {
     let (done, claimed) = oneshot::channel();
     log.set_cursor(CONSUMER, id, offset, Box::new(move |result| _ = done.send(result)));

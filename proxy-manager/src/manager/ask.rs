@@ -1,4 +1,4 @@
-//! Questions that need a session of their own.
+//! Questions that start a session of their own.
 
 use ipc_protocol::{AgentSessionConfig, EndReason, KillOptions, PermissionAnswer, Prompt};
 
@@ -8,18 +8,18 @@ use crate::SessionHandle;
 use crate::{Answer, Error, Quiet, Result, StreamHandler, StreamOptions};
 
 impl ProxyManager {
-    /// Starts a session, asks it, waits for the answer, and ends the session: nothing is left, which the answer's receipt
-    /// proves. If this future is dropped the session is ended all the same. One with a key (`Lifecycle::key`) is not ended:
-    /// the same key asks it again.
+    /// Starts a session, sends it the prompt, waits for the answer, and ends the session; the answer's receipt proves
+    /// that nothing is left. Dropping this future ends the session too. A session with a key (`Lifecycle::key`) is not
+    /// ended: the same key asks it again.
     ///
     /// # Errors
-    /// As [`ProxyManager::start_session`] and [`SessionHandle::ask`]; [`Error::Survivors`] if something of the session is
-    /// left.
+    /// See [`ProxyManager::start_session`] and [`SessionHandle::ask`]; [`Error::Survivors`] if something of the session
+    /// is left.
     pub async fn ask(&self, config: AgentSessionConfig, prompt: impl Into<Prompt>) -> Result<Answer> {
         self.ask_with(config, prompt, &mut Quiet, StreamOptions::default()).await
     }
 
-    /// The same, with a handler that is told of the answer as it grows.
+    /// Asks like [`ProxyManager::ask`], and notifies `handler` while the answer grows.
     ///
     /// # Errors
     /// As [`ProxyManager::ask`].
@@ -32,7 +32,7 @@ impl ProxyManager {
     ) -> Result<Answer> {
         // Without an answer the turn would wait for ever.
         options.unanswered.get_or_insert(PermissionAnswer::Deny);
-        // What has a key may have been there before, and is for the next question too.
+        // A session with a key may be older than this question, and serves later ones too.
         let keep = options.keep || config.lifecycle.key.is_some();
         let session = self.start_session(config).await?;
         if keep {

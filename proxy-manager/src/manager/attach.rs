@@ -1,4 +1,4 @@
-//! Sessions that outlived an earlier host of the same state directory: they are taken over while the manager is built.
+//! Adopts sessions that outlived an earlier host of the same state directory, while the manager is built.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,24 +30,24 @@ use crate::{
     supervision::Claim,
 };
 
-/// How much of what a host appended after a session's last record is counted: its newest events. A record is written at the beginning
-/// and the end of a turn.
+/// Maximum number of newest events counted after a session's last record. A record is written at the beginning and the
+/// end of a turn.
 const COUNTED: u64 = 2_000;
 
-/// What an earlier host left that lives.
+/// Live sessions that an earlier host left.
 #[derive(Debug, Default)]
 pub(super) struct Outlived {
     found: Vec<Found>,
-    /// By session.
+    /// Journals by session.
     journals: BTreeMap<SessionId, Journal>,
-    /// Names of all that live, also of those that another host has.
+    /// Names of all live sessions, including those that another host has.
     living: BTreeSet<String>,
-    /// There are some that another host has.
+    /// True if another host has some.
     has_others: bool,
 }
 
 impl Outlived {
-    /// Takes over what lives, and ends what the rest left. Blocks.
+    /// Adopts live sessions, and ends what the others left. Blocks.
     pub(super) fn find(state: &StateDir, directory: &Path, host: ProcessId) -> (Self, Vec<Recovered>) {
         let Search { found, others } = detached::find(directory, host);
         let lives = |session: &SessionId, server: ProcessId| {
@@ -68,7 +68,7 @@ impl Outlived {
                 let journal = Journal::taken_over(state.sessions.clone(), name.to_owned(), record, host);
                 journals.insert(session.clone(), journal);
             } else if found.iter().any(|found| found.process == *fork_server) {
-                // It ends this one, and guards others.
+                // This fork server ends this session, and guards others.
                 record.fork_server = None;
             }
             lives
@@ -80,25 +80,25 @@ impl Outlived {
         (Self { found, journals, living: spared, has_others }, recovered)
     }
 
-    /// Whether a living session has this home, or may have: the keys in it stay.
+    /// Returns true if a live session has this home, or may have it: its keys stay.
     pub(super) fn uses(&self, home: &Path) -> bool {
         let cards = self.found.iter().flat_map(|found| &found.sessions).map(|detached| Card::read(&detached.card));
         self.has_others
             || cards.into_iter().any(|card| card.labels.home.as_deref().is_some_and(|used| Path::new(used) == home))
     }
 
-    /// Whether a session of that name lives, or may live.
+    /// Returns true if a session with that name lives, or may live.
     pub(super) fn may_live(&self, session: &str) -> bool {
         self.has_others || self.living.contains(session)
     }
 
-    /// Whether a session lives, and is not to be brought back from its record.
+    /// Returns true if a session lives, and is not to be restored from its record.
     pub(super) fn lives(&self, session: &SessionId) -> bool {
         self.living.contains(session.as_str())
     }
 }
 
-/// One that is on its way.
+/// Session that is being adopted.
 struct Coming {
     session: Arc<Session>,
     aftermath: Arc<Aftermath>,
@@ -108,7 +108,7 @@ struct Coming {
 }
 
 impl ProxyManager {
-    /// Goes on with the sessions that were found. One that cannot be had is left as it is, for a later manager.
+    /// Adopts the sessions that were found. A session that cannot be adopted is left alone, for a later manager.
     pub(super) async fn reattach(&self, outlived: Outlived, host: ProcessId) {
         let Outlived { found, mut journals, .. } = outlived;
         let mut coming = Vec::new();
@@ -116,7 +116,7 @@ impl ProxyManager {
             let server = match ForkServer::adopt(process, host, control, wire, &self.inner.deadlines) {
                 Ok(server) => server,
                 Err(error) => {
-                    tracing::warn!(fork_server = %process, %error, "detached sessions cannot be taken over");
+                    tracing::warn!(fork_server = %process, %error, "failed to adopt detached sessions");
                     continue;
                 }
             };
@@ -141,20 +141,20 @@ impl ProxyManager {
                 };
                 match self.take_over(&server, detached, journal, before, undone) {
                     Ok(session) => coming.push(self.welcome(session).await),
-                    Err(error) => tracing::warn!(session = %id, %error, "a detached session cannot be taken over"),
+                    Err(error) => tracing::warn!(session = %id, %error, "failed to adopt a detached session"),
                 }
             }
             self.inner.adopted.lock().unwrap_or_else(PoisonError::into_inner).push(server);
         }
         let all = async {
             for came in coming {
-                // One that has ended is not waited for.
+                // A session that has ended is not waited for.
                 let _ = came.await;
             }
         };
         let patience = self.inner.deadlines.control;
         if timeout(patience, all).await.is_err() {
-            tracing::warn!("not all detached sessions could be taken over within {patience:?}: the rest may come yet");
+            tracing::warn!("timed out adopting detached sessions after {patience:?}: the rest may follow");
         }
     }
 
@@ -168,19 +168,19 @@ impl ProxyManager {
             match ready.await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
-                    return tracing::warn!(session = %session.id(), %error, "a detached session has ended");
+                    return tracing::warn!(session = %session.id(), %error, "detached session ended before its adoption");
                 }
-                Err(_) => return tracing::warn!(session = %session.id(), "a detached session has ended"),
+                Err(_) => return tracing::warn!(session = %session.id(), "detached session ended before its adoption"),
             }
             aftermath.note(&session).await;
             aftermath.started().await;
             let id = session.id().clone();
-            // Its task has it: one that is let go of meanwhile is not held here.
+            // Its task holds the session: a session detached meanwhile is not held here.
             drop(session);
             let Some(inner) = manager.upgrade() else { return };
             inner.reattached.lock().unwrap_or_else(PoisonError::into_inner).push(id.clone());
             drop(inner);
-            // The build may have gone on without it.
+            // The build may have stopped waiting.
             let _ = tell.send(());
             act_on_missed(&manager, &id, undone).await;
         };
@@ -256,7 +256,7 @@ impl ProxyManager {
         Ok(Coming { session, aftermath, ready, undone })
     }
 
-    /// What a session needs that is to outlive this host, if it is to.
+    /// Creates the detach settings of a session that may outlive this host.
     pub(super) fn detach_of(&self, config: &AgentSessionConfig) -> Result<Option<Box<Detach>>> {
         let HostDeath::Detach { fetch_within_ms, spool_bytes } = config.on_host_death else { return Ok(None) };
         let refused = |reason: &str| Error::InvalidConfig { field: "onHostDeath", reason: reason.to_owned() };
@@ -270,15 +270,16 @@ impl ProxyManager {
         Ok(Some(Box::new(Detach { directory, fetch_within_ms, spool_bytes })))
     }
 
-    /// The sessions that an earlier manager with this state directory started (`on_host_death`), and this one goes on with. Those
-    /// that take longer than [`Deadlines::control`](crate::Deadlines::control) come after it was built.
+    /// Sessions that an earlier manager with this state directory started (`on_host_death`), and this one adopted.
+    /// Those that take longer than [`Deadlines::control`](crate::Deadlines::control) appear after the build.
     pub fn reattached(&self) -> Vec<SessionId> {
         self.inner.reattached.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 impl Inner {
-    /// What a session that lived with an earlier host did: by its record, and by what was appended after that.
+    /// Counts the activity of a session that lived with an earlier host: from its record, and the events appended after
+    /// that.
     pub(super) async fn counted(&self, record: &SessionRecord) -> Count {
         let mut count = Count::going_on(record);
         let Some(log) = self.streams.log.get() else { return count };
@@ -289,7 +290,7 @@ impl Inner {
                 match envelope {
                     Ok(envelope) => count.note(&envelope),
                     Err(error) => {
-                        tracing::warn!(session = %id, %error, "what a session did last is not counted");
+                        tracing::warn!(session = %id, %error, "failed to count the last events of a session");
                         break;
                     }
                 }
@@ -297,7 +298,7 @@ impl Inner {
             count
         };
         blocking("counting what a session did", counting).await.unwrap_or_else(|error| {
-            tracing::warn!(session = %record.session_id, %error, "what a session did last is not counted");
+            tracing::warn!(session = %record.session_id, %error, "failed to count the last events of a session");
             Count::going_on(record)
         })
     }

@@ -1,4 +1,4 @@
-//! That the sessions live is written down now and then: a later manager knows how long those of a dead one did.
+//! Writes a heartbeat of the live sessions, from which a later manager knows how long a dead one's sessions lived.
 
 use std::{
     sync::Arc,
@@ -9,10 +9,10 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::Inner;
 
-/// Between two beats. Each is one row for all sessions, and none if no session lives.
+/// Pause between two heartbeats. Each is one row for all sessions, and none is written if no session lives.
 const PERIOD: Duration = Duration::from_secs(30);
 
-/// Beats as long as there is a manager.
+/// Writes heartbeats while the manager lives.
 pub(super) fn keep(inner: &Arc<Inner>) {
     let inner = Arc::downgrade(inner);
     tokio::spawn(as_long_as(move || {
@@ -22,7 +22,7 @@ pub(super) fn keep(inner: &Arc<Inner>) {
     }));
 }
 
-/// Calls `beat` at once and then again each [`PERIOD`], as long as it wants that.
+/// Calls `beat` at once and then every [`PERIOD`], until it returns false.
 async fn as_long_as(mut beat: impl FnMut() -> bool) {
     let mut period = interval(PERIOD);
     period.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,4 +1,4 @@
-//! The end of a manager that lets running turns finish.
+//! End of a manager that lets running turns finish.
 
 use std::time::Duration;
 
@@ -8,28 +8,29 @@ use tokio::time::{Instant, timeout_at};
 use super::ProxyManager;
 use crate::{Error, SessionState};
 
-/// Between two looks at what still runs.
+/// Pause between two looks at the running turns.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// How far a drain is.
+/// Progress of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DrainProgress {
-    /// Sessions that have not ended.
+    /// Number of sessions that have not ended.
     pub sessions: usize,
-    /// Turns that run.
+    /// Number of running turns.
     pub turns: usize,
 }
 
 impl ProxyManager {
-    /// Takes no new session and no new prompt ([`Error::Draining`]; those that wait are refused), lets running turns finish for
-    /// at most `longest`, then shuts down. `progress` is told how many turns run, at first and whenever that changes. If this
-    /// future is dropped, nothing new begins all the same: call [`ProxyManager::shutdown`] then.
+    /// Accepts no new session and no new prompt ([`Error::Draining`]; waiting ones are refused), lets running turns
+    /// finish for at most `longest`, then shuts down. `progress` is called with the running turns, at first and
+    /// whenever that changes. Dropping this future still leaves the manager draining: call [`ProxyManager::shutdown`]
+    /// then.
     pub async fn drain(&self, longest: Duration, mut progress: impl FnMut(DrainProgress) + Send) -> Vec<Receipt> {
         let deadline = Instant::now().checked_add(longest);
         let directory = &self.inner.directory;
         self.inner.admission.close(Error::Draining);
-        // Whatever happens in any session wakes us, its beginning and the end of a turn among it.
+        // Any event of any session wakes this task, including a session's beginning and a turn's end.
         let mut wake = directory.everyone().subscribe();
         let mut told = None;
         loop {
@@ -61,7 +62,7 @@ impl ProxyManager {
             // Events come by the thousand; ends of turns do not.
             tokio::time::sleep(LOOK).await;
             if !in_time {
-                tracing::info!(turns = now.turns, "turns that are not done in time are ended");
+                tracing::info!(turns = now.turns, "drain timed out: ending the running turns");
                 break;
             }
         }

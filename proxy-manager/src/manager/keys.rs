@@ -1,4 +1,4 @@
-//! One start at a time for each session key: two at once shall get one session.
+//! Locks of session keys: two concurrent starts with one key must get one session.
 
 use std::{
     collections::HashMap,
@@ -9,19 +9,19 @@ use tokio::sync::OwnedMutexGuard;
 
 type Lock = Arc<tokio::sync::Mutex<()>>;
 
-/// The keys that somebody starts a session with, or waits to.
+/// Keys with which starts are in progress or waiting.
 #[derive(Debug, Default)]
 pub(super) struct Keys(Mutex<HashMap<String, Lock>>);
 
 impl Keys {
-    /// Waits until nobody else starts a session with `key`. Nobody else does as long as the guard lives.
+    /// Waits until no other start uses `key`, and excludes others until the guard is dropped.
     pub(super) async fn hold(&self, key: &str) -> OwnedMutexGuard<()> {
         self.lock_of(key).lock_owned().await
     }
 
     fn lock_of(&self, key: &str) -> Lock {
         let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those that nobody holds or waits for.
+        // Drops locks that nobody holds or waits for.
         locks.retain(|_, lock| Arc::strong_count(lock) > 1);
         locks.entry(key.to_owned()).or_default().clone()
     }

@@ -47,23 +47,24 @@ use crate::{
     supervision::{Admission, DescriptorReserve, Occupancy},
 };
 
-/// Runs agent sessions, each in a process of its own. Cheap to clone. When the last clone is dropped everything is torn
-/// down: without a wait and without receipts; call [`ProxyManager::shutdown`] to have both. Sessions that outlive their host
-/// ([`AgentSessionConfig::on_host_death`](ipc_protocol::AgentSessionConfig::on_host_death)) go on then, as if it had died.
+/// Runs agent sessions, each in a process of its own. Cheap to clone. Dropping the last clone tears everything down,
+/// without waiting and without receipts; [`ProxyManager::shutdown`] provides both. Sessions that may outlive their host
+/// ([`AgentSessionConfig::on_host_death`](ipc_protocol::AgentSessionConfig::on_host_death)) then continue, as if the
+/// host had died.
 ///
-/// Calls about one session say [`Error::UnknownSession`] for an id that is not there (or was forgotten), and
-/// [`Error::ShutDown`] after a shutdown. What else they do is said at the same call of [`SessionHandle`].
+/// Calls about one session fail with [`Error::UnknownSession`] for an unknown (or forgotten) id, and with
+/// [`Error::ShutDown`] after a shutdown. [`SessionHandle`] documents the rest at the call of the same name.
 #[derive(Clone, Debug)]
 pub struct ProxyManager {
     inner: Arc<Inner>,
 }
 
-/// Times that one prompt resumes a session.
+/// Maximum number of resumes for one prompt.
 const RESUMES: usize = 3;
-/// For the event log to have everything, at the end.
+/// Wait for the event log to commit everything at the end.
 const LAST_COMMIT: Duration = Duration::from_secs(10);
 
-/// What only managers hold: its drop is the end of the last one.
+/// State held only by managers: its drop ends the last one.
 #[derive(Debug)]
 struct Inner {
     directory: Arc<Directory>,
@@ -73,7 +74,7 @@ struct Inner {
     /// Those of earlier managers, with the sessions that outlived them.
     adopted: Mutex<Vec<Arc<ForkServer>>>,
     reattached: Mutex<Vec<SessionId>>,
-    /// Replaced as a whole: a start keeps the one that it began with.
+    /// Replaced as a whole: a start continues with the kit that it began with.
     kit: Mutex<Arc<Kit>>,
     deadlines: Deadlines,
     streams: Streams,
@@ -88,14 +89,14 @@ struct Inner {
     recovered: Vec<Recovered>,
     rules: Arc<[ActionRule]>,
     keys: Keys,
-    /// 0 for never.
+    /// Default idle time before suspension, 0 for never.
     idle_suspend_ms: u64,
-    /// One shutdown at a time; the others wait for it.
+    /// Locks out concurrent shutdowns, which wait for the first.
     shutdown: tokio::sync::Mutex<()>,
 }
 
 impl ProxyManager {
-    /// Begins to build a manager whose fork server is `child`.
+    /// Creates a builder for a manager whose fork server is `child`.
     pub fn builder(child: Child) -> Builder {
         Builder::new(child)
     }
@@ -158,7 +159,7 @@ impl ProxyManager {
         Ok(manager)
     }
 
-    /// The session of that id, alive or ended.
+    /// Returns the session with that id, alive or ended.
     ///
     /// # Errors
     /// [`Error::UnknownSession`], [`Error::ShutDown`].
@@ -175,42 +176,42 @@ impl ProxyManager {
         change(Arc::make_mut(&mut self.inner.kit.lock().unwrap_or_else(PoisonError::into_inner)));
     }
 
-    /// The profiles that sessions may name.
+    /// Returns the profiles that sessions may name.
     pub fn profiles(&self) -> Profiles {
         self.kit().profiles.clone()
     }
 
-    /// Replaces the profiles that sessions may name. Sessions that have started stay as they are.
+    /// Replaces the profiles that sessions may name. Sessions that have started are not affected.
     pub fn set_profiles(&self, profiles: Profiles) {
         self.change_kit(|kit| kit.profiles = profiles);
     }
 
-    /// Replaces the model configurations that sessions may name. Sessions that have started stay as they are.
+    /// Replaces the model configurations that sessions may name. Sessions that have started are not affected.
     pub fn set_models(&self, models: impl IntoIterator<Item = ModelConfig>) {
         let models = models.into_iter().map(|model| (model.name.clone(), model)).collect();
         self.change_kit(|kit| kit.models = models);
     }
 
-    /// Replaces agents, profiles and model configurations at once. Sessions that have started stay as they are.
+    /// Replaces agents, profiles and model configurations at once. Sessions that have started are not affected.
     pub fn configure(&self, catalog: Catalog, profiles: Profiles, models: impl IntoIterator<Item = ModelConfig>) {
         let models = models.into_iter().map(|model| (model.name.clone(), model)).collect();
         self.change_kit(|kit| (kit.catalog, kit.profiles, kit.models) = (catalog, profiles, models));
     }
 
-    /// See [`SessionHandle::prompt`]. A suspended session is resumed, unless it does not want to be
-    /// (`Lifecycle::resume_on_prompt`).
+    /// Sends a prompt as [`SessionHandle::prompt`] does. Resumes a suspended session, unless its configuration rules
+    /// that out (`Lifecycle::resume_on_prompt`).
     ///
     /// # Errors
-    /// As there, as [`ProxyManager::resume_session`] and as [`ProxyManager`] says.
+    /// See [`SessionHandle::prompt`], [`ProxyManager::resume_session`] and [`ProxyManager`].
     pub async fn send_prompt(&self, session: &SessionId, prompt: impl Into<Prompt>, mode: PromptMode) -> Result<Turn> {
         let prompt = prompt.into();
-        // One that was idle for too long can be suspended between the look at it and the prompt.
+        // An idle session can be suspended between the look at it and the prompt.
         for _ in 0..RESUMES {
             let handle = self.awake(session).await?;
             match handle.prompt(prompt.clone(), mode).await {
                 Err(Error::Suspended { .. }) if handle.session().resumes_on_prompt() => {
                     let session = handle.session();
-                    // What it ended with does not matter here.
+                    // The receipt does not matter here.
                     let _ = session.end_within(session.longest_kill(KillOptions::default())).await;
                 }
                 prompted => return prompted,
@@ -222,7 +223,7 @@ impl ProxyManager {
     /// See [`SessionHandle::steer`].
     ///
     /// # Errors
-    /// As there, and as [`ProxyManager`] says.
+    /// See [`SessionHandle::steer`] and [`ProxyManager`].
     pub async fn steer(&self, session: &SessionId, prompt: impl Into<Prompt>) -> Result<()> {
         self.session(session)?.steer(prompt).await
     }
@@ -230,7 +231,7 @@ impl ProxyManager {
     /// See [`SessionHandle::operate`].
     ///
     /// # Errors
-    /// As there, and as [`ProxyManager`] says.
+    /// See [`SessionHandle::operate`] and [`ProxyManager`].
     pub async fn operate(&self, session: &SessionId, operation: Operation) -> Result<Json> {
         self.session(session)?.operate(operation).await
     }
@@ -238,7 +239,7 @@ impl ProxyManager {
     /// See [`SessionHandle::abort`].
     ///
     /// # Errors
-    /// As there, and as [`ProxyManager`] says.
+    /// See [`SessionHandle::abort`] and [`ProxyManager`].
     pub async fn abort_session(&self, session: &SessionId, policy: AbortPolicy) -> Result<Option<Receipt>> {
         self.session(session)?.abort(policy).await
     }
@@ -246,7 +247,7 @@ impl ProxyManager {
     /// See [`SessionHandle::kill`].
     ///
     /// # Errors
-    /// As there, and as [`ProxyManager`] says.
+    /// See [`SessionHandle::kill`] and [`ProxyManager`].
     pub async fn kill_session(&self, session: &SessionId, options: KillOptions) -> Result<Receipt> {
         self.session(session)?.kill(options).await
     }
@@ -254,7 +255,7 @@ impl ProxyManager {
     /// See [`SessionHandle::kill_all`].
     ///
     /// # Errors
-    /// As there, and as [`ProxyManager`] says.
+    /// See [`SessionHandle::kill_all`] and [`ProxyManager`].
     pub async fn kill_all(&self, session: &SessionId, options: KillOptions) -> Result<Receipt> {
         self.session(session)?.kill_all(options).await
     }
@@ -262,7 +263,7 @@ impl ProxyManager {
     /// See [`SessionHandle::kill_process`].
     ///
     /// # Errors
-    /// As there, and as [`ProxyManager`] says.
+    /// See [`SessionHandle::kill_process`] and [`ProxyManager`].
     pub async fn kill_process(&self, session: &SessionId, pid: u32, options: KillOptions) -> Result<Receipt> {
         self.session(session)?.kill_process(pid, options).await
     }
@@ -270,7 +271,7 @@ impl ProxyManager {
     /// See [`SessionHandle::kill_tree`].
     ///
     /// # Errors
-    /// As there, and as [`ProxyManager`] says.
+    /// See [`SessionHandle::kill_tree`] and [`ProxyManager`].
     pub async fn kill_tree(&self, session: &SessionId, pid: u32, options: KillOptions) -> Result<Receipt> {
         self.session(session)?.kill_tree(pid, options).await
     }
@@ -278,17 +279,18 @@ impl ProxyManager {
     /// See [`SessionHandle::processes`].
     ///
     /// # Errors
-    /// As there, and as [`ProxyManager`] says.
+    /// See [`SessionHandle::processes`] and [`ProxyManager`].
     pub async fn list_processes(&self, session: &SessionId) -> Result<Vec<ProcessInfo>> {
         self.session(session)?.processes().await
     }
 
-    /// Every session, in the order of their start; ended ones as long as they are remembered.
+    /// Lists every session in starting order; ended ones as long as they are remembered.
     pub fn list_sessions(&self) -> Vec<SessionInfo> {
         self.inner.directory.all().iter().map(|session| session.info()).collect()
     }
 
-    /// The same, with what the processes of each take now. A session that does not answer in time has none of that.
+    /// Lists every session with the current resource use of its processes. A session that does not answer in time has
+    /// none.
     pub async fn measured_sessions(&self) -> Vec<SessionInfo> {
         let measured = self.inner.directory.all().into_iter().map(|session| {
             tokio::spawn(async move {
@@ -299,13 +301,13 @@ impl ProxyManager {
         let measured: Vec<_> = measured.collect();
         let mut sessions = Vec::with_capacity(measured.len());
         for session in measured {
-            // It fails only with the runtime.
+            // Fails only with the runtime.
             sessions.extend(session.await);
         }
         sessions
     }
 
-    /// How many sessions there are that have not ended, and how many starts wait for a place.
+    /// Number of sessions that have not ended, and of starts that wait for a place.
     pub fn occupancy(&self) -> Occupancy {
         self.inner.admission.occupancy()
     }
@@ -313,10 +315,10 @@ impl ProxyManager {
     /// See [`SessionHandle::subscribe`].
     ///
     /// # Errors
-    /// As [`ProxyManager`] says.
+    /// See [`ProxyManager`].
     pub fn subscribe(&self, session: &SessionId) -> Result<Subscription> {
         match self.session(session) {
-            // One of an earlier manager, which is over.
+            // An ended session of an earlier manager.
             Err(error @ Error::UnknownSession { .. }) => {
                 let history = self.inner.past_history(session).ok_or(error)?;
                 let first = history.first_offset();
@@ -329,7 +331,7 @@ impl ProxyManager {
     /// See [`SessionHandle::subscribe_from`].
     ///
     /// # Errors
-    /// As [`ProxyManager`] says.
+    /// See [`ProxyManager`].
     pub fn subscribe_from(&self, session: &SessionId, from: u64) -> Result<Subscription> {
         match self.session(session) {
             Err(error @ Error::UnknownSession { .. }) => {
@@ -340,22 +342,22 @@ impl ProxyManager {
         }
     }
 
-    /// Events of all sessions, those remembered and those to come, each from its first event. Order holds within a
-    /// session, not between two. Of a session that ended and was forgotten before the subscription came to it, all that
-    /// comes is one `session:gap`.
+    /// Subscribes to the events of all sessions, remembered and future ones, each from its first event. Order holds
+    /// within a session, not between sessions. A session that ended and was forgotten before the subscription reached
+    /// it yields one `session:gap`.
     pub fn subscribe_all(&self) -> Subscription {
         Subscription::all(self.inner.directory.clone())
     }
 
-    /// Events of all sessions together, those of earlier managers too, in the order in which they came into the event log: up to
-    /// `most` at positions greater than `from` (0 for all), each with its position, from which reading goes on. Positions grow, with
-    /// holes, and are never given again. What was removed is not among them, which shows in the offsets of a session; a `session:gap`
-    /// stands for what is damaged. What is imported is at the places where it was written, and there when all of it is: who has
-    /// read past some of them by then does not come to what is there.
+    /// Reads the events of all sessions together, including those of earlier managers, in the order of the event log:
+    /// up to `most` at positions greater than `from` (0 for all). Each has its position, from which reading continues.
+    /// Positions grow, with holes, and are never reused. Removed events are missing, which the offsets of their session
+    /// show; a `session:gap` replaces damaged ones. Imported events appear at the positions where they were written,
+    /// once the import is complete: a reader that is past some of these positions by then does not get those events.
     ///
     /// # Errors
-    /// [`Error::InvalidConfig`] without a state directory; [`Error::Log`] for a log that is damaged too much. Else as
-    /// [`ProxyManager`] says.
+    /// [`Error::InvalidConfig`] without a state directory; [`Error::Log`] for a log that is damaged too much. Else see
+    /// [`ProxyManager`].
     pub async fn read_all(&self, from: u64, most: usize) -> Result<Vec<(u64, Arc<Envelope>)>> {
         self.open()?;
         let log = self.inner.streams.log.get().ok_or_else(|| Error::InvalidConfig {
@@ -369,7 +371,7 @@ impl ProxyManager {
     /// See [`SessionHandle::respond_permission`].
     ///
     /// # Errors
-    /// As there, and as [`ProxyManager`] says.
+    /// See [`SessionHandle::respond_permission`] and [`ProxyManager`].
     pub async fn respond_permission(&self, session: &SessionId, request: &str, answer: PermissionAnswer) -> Result<()> {
         self.session(session)?.respond_permission(request, answer).await
     }
@@ -377,13 +379,13 @@ impl ProxyManager {
     /// See [`SessionHandle::ping`].
     ///
     /// # Errors
-    /// As there, and as [`ProxyManager`] says.
+    /// See [`SessionHandle::ping`] and [`ProxyManager`].
     pub async fn ping(&self, session: &SessionId) -> Result<()> {
         self.session(session)?.ping().await
     }
 
     /// Ends every session, with the default grace, then the fork server. Returns one receipt for each session that was
-    /// alive; where a kill failed it is one with survivors or without proof ([`Receipt::is_empty`] is false). Every
+    /// alive; a failed kill yields a receipt with survivors or without proof ([`Receipt::is_empty`] is false). Every
     /// later call fails with [`Error::ShutDown`]; a second shutdown waits for the first and returns nothing.
     pub async fn shutdown(&self) -> Vec<Receipt> {
         let Inner { directory, fork_servers, deadlines, shutdown, .. } = &*self.inner;
@@ -397,21 +399,21 @@ impl ProxyManager {
         }
         let mut receipts = Vec::with_capacity(alive.len());
         for session in &alive {
-            // They end side by side; only their answers are collected one after the other.
+            // Sessions end concurrently; only their answers are collected one at a time.
             receipts.push(match session.end_within(session.longest_kill(options)).await {
                 Ok(receipt) => receipt,
                 Err(Error::Survivors(receipt)) => *receipt,
                 Err(error) => {
-                    tracing::warn!(session = %session.id(), %error, "a session ended without a receipt");
+                    tracing::warn!(session = %session.id(), %error, "failed to get a session's receipt");
                     session.let_go();
                     Receipt::begin(session.id().clone(), ipc_protocol::KillCause::Shutdown)
                 }
             });
         }
         for session in &alive {
-            // What is written down of it is written by now: the next manager may be built at once.
+            // Its records are then written: the next manager may be built at once.
             if let Err(error) = session.settled().await {
-                tracing::warn!(session = %session.id(), %error, "a session's end is not written down yet");
+                tracing::warn!(session = %session.id(), %error, "timed out waiting for the records of a session's end");
             }
         }
         let proven = receipts.iter().all(|receipt| receipt.proof != Proof::None);
@@ -420,14 +422,14 @@ impl ProxyManager {
         for fork_server in adopted {
             fork_server.finish(deadlines.shutdown, proven).await;
         }
-        // What the next manager may have: the state directory, and no cgroup of ours.
+        // Releases the cgroup, and later the state directory, for the next manager.
         self.inner.containing.close();
         let homes = self.inner.homes.clone();
         if let Err(error) = blocking("removing the sessions' homes", move || homes.close()).await {
-            tracing::warn!(%error, "homes that are not kept stay");
+            tracing::warn!(%error, "failed to remove temporary homes");
         }
         for session in self.inner.directory.all() {
-            // Of one that is suspended no more is to come, here.
+            // This manager appends nothing more to a suspended session.
             session.history().close();
         }
         self.finish_log().await;
@@ -435,17 +437,17 @@ impl ProxyManager {
         receipts
     }
 
-    /// Waits until the event log has everything.
+    /// Waits until the event log has committed everything.
     async fn flush_log(&self) {
         let Some(log) = self.inner.streams.log.get() else { return };
         match blocking("writing the event log", move || log.flush(LAST_COMMIT)).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::error!(%error, "events are not in the log"),
-            Err(error) => tracing::error!(%error, "the event log is not waited for"),
+            Ok(Err(error)) => tracing::error!(%error, "failed to flush the event log"),
+            Err(error) => tracing::error!(%error, "failed to wait for the event log"),
         }
     }
 
-    /// Waits until the event log has everything, and gives it back.
+    /// Waits until the event log has committed everything, and closes it.
     async fn finish_log(&self) {
         let Some(log) = self.inner.streams.log.get() else { return };
         let all = self.inner.streams.log.clone();
@@ -457,19 +459,19 @@ impl ProxyManager {
         };
         match blocking("finishing the event log", finish).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::error!(%error, "the last events are not in the log"),
-            Err(error) => tracing::error!(%error, "the event log is not finished"),
+            Ok(Err(error)) => tracing::error!(%error, "failed to flush the last events to the event log"),
+            Err(error) => tracing::error!(%error, "failed to close the event log"),
         }
     }
 
-    /// What was found when the manager was built of sessions whose supervisors had all died before them, and what became
-    /// of it. Empty without a state directory and cgroups.
+    /// Sessions found when the manager was built whose supervisors had all died before them, and their outcomes. Empty
+    /// without a state directory and cgroups.
     pub fn recovered(&self) -> &[Recovered] {
         &self.inner.recovered
     }
 
-    /// What this machine offers to sessions, and why not the rest. What was not tried yet is tried now, which takes some
-    /// milliseconds and processes below the fork server: this process gets no child by it.
+    /// Containment that this machine offers to sessions, with reasons for what is missing. Tries what was not tried
+    /// yet; that takes some milliseconds, and processes below the fork server: this process gets no child.
     ///
     /// # Errors
     /// [`Error::ForkServerDied`]; [`Error::Deadline`]; [`Error::System`].
@@ -487,8 +489,8 @@ impl ProxyManager {
         self.inner.fork_servers.trouble().into_iter().collect()
     }
 
-    /// The processes that everything which sessions start is below: the fork server, and those of earlier managers whose sessions
-    /// outlived them.
+    /// Processes that are ancestors of everything that sessions start: the fork server, and those of earlier managers
+    /// whose sessions outlived them.
     pub fn fork_servers(&self) -> Vec<ProcessId> {
         let adopted = self.inner.adopted.lock().unwrap_or_else(PoisonError::into_inner);
         let adopted = adopted.iter().filter(|server| !server.is_dead()).map(|server| server.id());
@@ -530,7 +532,7 @@ impl Drop for Inner {
     }
 }
 
-/// What there is before the fork server.
+/// State prepared before the fork server starts.
 struct Prepared {
     containing: Arc<Containing>,
     state: Option<StateDir>,
@@ -543,7 +545,7 @@ struct Prepared {
 }
 
 impl Prepared {
-    /// Looks at the machine, takes the state directory, and ends what dead managers left. Blocks.
+    /// Probes the machine, takes the state directory, and ends what dead managers left. Blocks.
     fn new(builder: &Builder) -> Result<Self> {
         let host =
             registry::identify(std::process::id()).map_err(|error| Error::system("looking at this process", &error))?;
@@ -555,14 +557,14 @@ impl Prepared {
         let log = Log::new(log);
         builder.rules.iter().try_for_each(ActionRule::check)?;
         let containing = Containing::probe(builder.containment, builder.cgroup_parent.as_deref(), host)?;
-        // Before anything is ended: what outlived its host is not to be.
+        // Found before anything is ended: sessions that outlived their host must be spared.
         let (outlived, mut recovered) = match &state {
             Some(state) => Outlived::find(state, &state.directory("detached")?, host),
             None => Default::default(),
         };
-        // What has a journal is ended by that; the rest by its cgroup.
+        // Journals end the sessions that have one; cgroups end the rest.
         recovered.extend(containing.sweep());
-        // Their keys go when nobody of theirs runs any more.
+        // Keys are removed once no session with that home runs.
         let (homes, records) = match &state {
             Some(state) => {
                 let records = Records::open(state.directory("conversations")?)?;
@@ -576,9 +578,9 @@ impl Prepared {
         };
         for recovered in &recovered {
             if recovered.is_empty() {
-                tracing::info!(?recovered, "a session whose supervisors had died");
+                tracing::info!(?recovered, "recovered a session whose supervisors had died");
             } else {
-                tracing::warn!(?recovered, "of a session whose supervisors had died something is left");
+                tracing::warn!(?recovered, "failed to end all processes of a session whose supervisors had died");
             }
         }
         let roster = Arc::new(Roster::open(log.clone())?);
@@ -586,7 +588,7 @@ impl Prepared {
     }
 }
 
-/// Where temporary files are, as the base environment says.
+/// Directory for temporary files, from the base environment.
 fn temporary(builder: &Builder) -> PathBuf {
     let named = builder.kit.base_env.0.get("TMPDIR").map(PathBuf::from).filter(|path| path.is_absolute());
     named.unwrap_or_else(|| Path::new("/tmp").to_owned())

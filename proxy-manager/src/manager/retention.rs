@@ -1,4 +1,4 @@
-//! What is too much in the event log goes, now and then.
+//! Applies the retention policy to the event log every minute.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,17 +7,17 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::Inner;
 
-/// Between two passes. The first is at the start.
+/// Pause between two passes. The first is at the start.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// Keeps the event log within bounds, as long as there is a manager.
+/// Applies the retention policy while the manager lives.
 pub(super) fn keep(inner: &Arc<Inner>, retention: Retention) {
     if retention == Retention::default() {
         return;
     }
     let inner = Arc::downgrade(inner);
     let pass = move || {
-        // After a shutdown there is none.
+        // After a shutdown there is no log.
         let log = inner.upgrade().and_then(|inner| inner.streams.log.get());
         log.map(|log| log.retain(retention, Box::new(tell))).is_some()
     };
@@ -26,11 +26,11 @@ pub(super) fn keep(inner: &Arc<Inner>, retention: Retention) {
 
 fn tell(result: Result<(), LogError>) {
     if let Err(error) = result {
-        tracing::warn!(%error, "what is too much in the event log stays");
+        tracing::warn!(%error, "failed to apply the retention policy");
     }
 }
 
-/// Calls `pass` every [`PERIOD`], until it says that there is nothing to pass over any more.
+/// Calls `pass` every [`PERIOD`], until it returns false.
 async fn while_it_can(mut pass: impl FnMut() -> bool) {
     let mut period = interval(PERIOD);
     period.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,4 +1,4 @@
-//! Which sessions there are and were, what people call them, and what becomes of those of a dead host.
+//! Records of sessions, their names for people, and the fate of a dead host's sessions.
 
 use std::{io::BufRead, path::Path, sync::Arc};
 
@@ -16,18 +16,19 @@ use crate::{
     session::{Count, Labels, Session, transcript_of},
 };
 
-/// How what is kept of a session was written.
+/// Resolves with the result of writing a record.
 pub(super) type Written = oneshot::Receiver<std::result::Result<(), LogError>>;
 
-/// Who is told that, and where it comes.
+/// Creates a callback for a write, and the receiver of its result.
 pub(super) fn written() -> (Done, Written) {
     let (then, written) = oneshot::channel();
-    // Nobody waits any more: then nobody is told.
+    // The receiver may be gone.
     (Box::new(move |result| _ = then.send(result)), written)
 }
 
 impl ProxyManager {
-    /// What is kept of every session that `filter` fits, by id: with a state directory those of earlier managers too.
+    /// Lists the records of all sessions that match `filter`, by id; with a state directory also those of earlier
+    /// managers.
     pub fn records(&self, filter: &SessionFilter) -> Vec<SessionRecord> {
         let records = self.inner.streams.roster.list(filter).into_iter();
         records.map(|record| self.as_shown(record)).collect()
@@ -46,7 +47,7 @@ impl ProxyManager {
         record
     }
 
-    /// What is kept of a session.
+    /// Returns the record of a session.
     ///
     /// # Errors
     /// [`Error::UnknownSession`].
@@ -63,10 +64,10 @@ impl ProxyManager {
         damage
     }
 
-    /// See [`SessionHandle::transcript`]. Of sessions of earlier managers too.
+    /// Builds a transcript as [`SessionHandle::transcript`] does, also for sessions of earlier managers.
     ///
     /// # Errors
-    /// As [`ProxyManager`] says.
+    /// See [`ProxyManager`].
     pub async fn transcript(&self, session: &SessionId) -> Result<String> {
         let history = match self.session(session) {
             Err(error @ Error::UnknownSession { .. }) => self.inner.past_history(session).ok_or(error)?,
@@ -75,14 +76,14 @@ impl ProxyManager {
         blocking("reading a conversation", move || transcript_of(&history)).await
     }
 
-    /// Takes in the events of a session from elsewhere, as public JSON envelopes, one a line: all of them, or nothing. (Where its
-    /// record cannot be written and the events, which are there by then, cannot be deleted either, they stay until they are.) They
-    /// can be read by the session's id, which is taken until it is deleted. Its record is that of a session which is over, with the tag
-    /// `imported`; there is nothing to be resumed.
+    /// Imports the events of a session as public JSON envelopes, one per line: all of them, or none. (If its record
+    /// cannot be written and the events, written by then, cannot be deleted either, they stay until the deletion
+    /// succeeds.) The events can be read under the session's id, which is taken until it is deleted. Its record is that
+    /// of an ended session with the tag `imported`; there is nothing to resume.
     ///
     /// # Errors
-    /// [`Error::Log`]: the id is taken, a line is not the session's next event, or it cannot be written;
-    /// [`Error::InvalidConfig`] without a state directory; [`Error::Deadline`]. Else as [`ProxyManager`] says.
+    /// [`Error::Log`]: the id is taken, a line is not the session's next event, or the log cannot be written;
+    /// [`Error::InvalidConfig`] without a state directory; [`Error::Deadline`]. Else see [`ProxyManager`].
     pub async fn import_events(&self, input: impl BufRead + Send + 'static) -> Result<Imported> {
         self.open()?;
         let log = self.inner.streams.log.get().ok_or_else(|| Error::InvalidConfig {
@@ -105,19 +106,19 @@ impl ProxyManager {
         };
         if let Err(error) = recorded {
             if let Err(left) = self.inner.forget(id).await {
-                tracing::warn!(session = %id, %left, "events without a record are not deleted yet");
+                tracing::warn!(session = %id, %left, "failed to delete imported events without a record");
             }
             return Err(error);
         }
         Ok(imported)
     }
 
-    /// Waits until what is kept of a session is durable, as long as any call may take.
+    /// Waits until a session's record is durable, up to the deadline of any call.
     pub(super) async fn await_written(&self, session: &SessionId, written: Written) -> Result<()> {
         let after = self.inner.deadlines.control;
         match timeout(after, written).await {
             Ok(Ok(result)) => Ok(result?),
-            // Who would have told is gone.
+            // The log is gone.
             Ok(Err(_)) => Err(Error::ShutDown),
             Err(_) => {
                 let operation = format!("writing down what is kept of session {session}");
@@ -126,10 +127,11 @@ impl ProxyManager {
         }
     }
 
-    /// Changes what is kept of a session; durable when it returns.
+    /// Changes a session's record; the change is durable on return.
     ///
     /// # Errors
-    /// [`Error::UnknownSession`], what `change` says; [`Error::Log`] or [`Error::Deadline`] where it is changed in memory only.
+    /// [`Error::UnknownSession`]; errors of `change`; [`Error::Log`] or [`Error::Deadline`] if the change is in memory
+    /// only.
     async fn change_record(
         &self,
         session: &SessionId,
@@ -141,7 +143,7 @@ impl ProxyManager {
         Ok(self.as_shown(record))
     }
 
-    /// Gives a session a name for people, or none.
+    /// Sets or removes a session's title.
     ///
     /// # Errors
     /// [`Error::UnknownSession`], [`Error::InvalidConfig`]; [`Error::Log`] or [`Error::Deadline`] if it is not durable.
@@ -154,7 +156,7 @@ impl ProxyManager {
         .await
     }
 
-    /// Adds tags to a session, and takes some from it.
+    /// Adds tags to a session, and removes some.
     ///
     /// # Errors
     /// [`Error::UnknownSession`], [`Error::InvalidConfig`]; [`Error::Log`] or [`Error::Deadline`] if it is not durable.
@@ -172,7 +174,7 @@ impl ProxyManager {
         .await
     }
 
-    /// Puts a session aside, or takes it out again. One that runs goes on.
+    /// Archives a session, or takes it out of the archive. A running session continues.
     ///
     /// # Errors
     /// [`Error::UnknownSession`]; [`Error::Log`] or [`Error::Deadline`] if it is not durable.
@@ -184,8 +186,8 @@ impl ProxyManager {
         .await
     }
 
-    /// The session that has the key of `config` goes on: as it is if it runs, resumed if it is suspended, with its conversation
-    /// in a new session if it is over. `None` where there is none.
+    /// Finds the session with the key of `config`. A running session is returned, a suspended one is resumed, and the
+    /// conversation of an ended one continues in a new session. `None` if there is none.
     pub(super) async fn go_on_by_key(&self, config: &mut AgentSessionConfig) -> Result<Option<SessionHandle>> {
         let Some(record) = config.lifecycle.key.as_deref().and_then(|key| self.inner.streams.roster.with_key(key))
         else {
@@ -200,7 +202,7 @@ impl ProxyManager {
             }
             Ok(session) if session.ended().is_none() => Ok(Some(SessionHandle::new(session))),
             _ => {
-                // Its profile may have become another agent's since.
+                // Its profile may have been changed to another agent since.
                 let mut wanted = config.clone();
                 self.kit().apply_profile(&mut wanted)?;
                 let is_its_agent = self.past(&id).is_some_and(|past| past.agent == wanted.agent);
@@ -214,7 +216,7 @@ impl ProxyManager {
     }
 }
 
-/// The events of a stream after `from`, page by page. Blocks.
+/// Reads the events of a stream after `from`, a page at a time. Blocks.
 pub(super) fn log_of<'a>(
     log: &'a EventLog,
     session: &'a SessionId,
@@ -231,9 +233,9 @@ pub(super) fn log_of<'a>(
 }
 
 impl Inner {
-    /// Brings back the sessions of earlier managers: what a dead one left running is suspended now, where its conversation
-    /// can be gone on with, and over else. Their processes have been ended, but for those that it is said of that they live. Says
-    /// which of them rest: what was asked of them may not have been done.
+    /// Restores the sessions of earlier managers. A session that a dead manager left running is suspended if its
+    /// conversation can be resumed, else ended. Their processes have been ended, except those for which `lives` returns
+    /// true. Returns the suspended sessions, which may have actions that were not run.
     pub(super) async fn restore(&self, lives: &(dyn Fn(&SessionId) -> bool + Sync)) -> Vec<SessionId> {
         let mut resting = Vec::new();
         for record in self.streams.roster.list(&SessionFilter { archived: true, ..SessionFilter::default() }) {
@@ -248,10 +250,10 @@ impl Inner {
                 continue;
             }
             if rests && let Some(home) = &record.home {
-                // Its home is its own still. One that is gone is missed by the resume.
+                // The session still has its home. The resume reports a home that is gone.
                 let _ = self.homes.share(Path::new(home), &record.session_id).map(|tenancy| tenancy.keep());
             }
-            // The turn that its host died in was paid for too.
+            // The turn in which the host died cost money too.
             let count = if was_live { self.counted(&record).await } else { Count::going_on(&record) };
             let session = Arc::new(Session::restored(&record, &count, self.deadlines, &self.streams));
             let receipt = self.receipt_of(&record.session_id);
@@ -281,7 +283,7 @@ impl Inner {
                 };
             });
             if rests && let Err(error) = self.directory.insert(&session) {
-                tracing::warn!(session = %record.session_id, %error, "a suspended session is not brought back");
+                tracing::warn!(session = %record.session_id, %error, "failed to restore a suspended session");
             }
             if was_live {
                 session.note();
@@ -309,14 +311,14 @@ impl Inner {
     /// Forgets what is kept of a session; says whether there was anything.
     ///
     /// # Errors
-    /// [`Error::Log`]; [`Error::Deadline`], and it is forgotten as soon as the log goes on.
+    /// [`Error::Log`]; [`Error::Deadline`], after which they are deleted as soon as the log continues.
     pub(super) async fn forget(&self, session: &SessionId) -> Result<bool> {
         let had_record = self.streams.roster.forget(session);
         let Some(log) = self.streams.log.get() else { return Ok(had_record) };
         let had_events = log.head(session).is_some();
         if had_events {
             let (done, deleted) = oneshot::channel();
-            // Nobody waits any more: then nobody is told.
+            // The caller may have stopped waiting.
             log.delete(session, Box::new(move |result| _ = done.send(result)));
             let after = self.deadlines.control;
             let deleted = timeout(after, deleted).await.map_err(|_| {
@@ -328,7 +330,7 @@ impl Inner {
         Ok(had_record || had_events)
     }
 
-    /// What was ended of it when this manager was built.
+    /// Receipt of the processes ended when this manager was built.
     fn receipt_of(&self, session: &SessionId) -> Option<Box<ipc_protocol::Receipt>> {
         let recovered = self.recovered.iter().find(|recovered| recovered.session_id.as_ref() == Some(session))?;
         match &recovered.outcome {
@@ -350,7 +352,7 @@ impl Inner {
 }
 
 impl Labels {
-    /// Those of a session that was started with this.
+    /// Labels of a session from its record.
     pub(crate) fn of(record: &SessionRecord) -> Self {
         let config = record.config.clone();
         Self {

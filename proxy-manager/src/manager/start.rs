@@ -1,4 +1,4 @@
-//! The beginning of a session, and what is done when it is not needed any more.
+//! Start of a session, and deletion of an ended one.
 
 use std::{
     future::{Future, poll_fn},
@@ -23,18 +23,18 @@ use crate::{
 };
 
 impl ProxyManager {
-    /// Starts a session and returns when its agent is ready. If the start fails, or this future is dropped, whatever was
-    /// started is ended; the session then stays listed as ended, and its id is free again.
+    /// Starts a session and returns when its agent is ready. If the start fails, or this future is dropped, everything
+    /// started is ended; the session stays listed as ended, and its id is free again.
     ///
     /// # Errors
-    /// [`Error::DuplicateSession`] (also where a session of that id has left a home: delete it), [`Error::UnknownAgent`],
-    /// [`Error::UnknownProfile`], [`Error::UnknownModel`], [`Error::InvalidConfig`], [`Error::Unsupported`] (something in the configuration cannot be done),
-    /// [`Error::NativeSessionMissing`], [`Error::NativeSessionBusy`], [`Error::HandedOver`], [`Error::TooDeep`], [`Error::TooManySessions`],
-    /// [`Error::ContainmentUnavailable`] (the layer asked for cannot be had; there is
-    /// no silent step down), [`Error::ProgramNotFound`], [`Error::CwdMissing`], [`Error::FdsExhausted`],
-    /// [`Error::Deadline`] (the agent did not get ready, or that could not be written down), [`Error::AgentDied`], [`Error::ProxyDied`],
-    /// [`Error::ForkServerDied`], [`Error::Protocol`], [`Error::Ended`] (killed while it started), [`Error::System`],
-    /// [`Error::ShutDown`].
+    /// [`Error::DuplicateSession`] (also if a session with that id has left a home: delete it),
+    /// [`Error::UnknownAgent`], [`Error::UnknownProfile`], [`Error::UnknownModel`], [`Error::InvalidConfig`],
+    /// [`Error::Unsupported`] (a part of the configuration is not supported), [`Error::NativeSessionMissing`],
+    /// [`Error::NativeSessionBusy`], [`Error::HandedOver`], [`Error::TooDeep`], [`Error::TooManySessions`],
+    /// [`Error::ContainmentUnavailable`] (a requested layer is never silently left out), [`Error::ProgramNotFound`],
+    /// [`Error::CwdMissing`], [`Error::FdsExhausted`], [`Error::Deadline`] (the agent did not become ready, or that
+    /// could not be recorded), [`Error::AgentDied`], [`Error::ProxyDied`], [`Error::ForkServerDied`],
+    /// [`Error::Protocol`], [`Error::Ended`] (killed during the start), [`Error::System`], [`Error::ShutDown`].
     pub async fn start_session(&self, mut config: AgentSessionConfig) -> Result<SessionHandle> {
         self.open()?;
         let Lifecycle { key, title, tags, .. } = &config.lifecycle;
@@ -59,13 +59,13 @@ impl ProxyManager {
         {
             return Err(Error::DuplicateSession { session: config.session_id });
         }
-        // Before anything is made: a start that is refused must not touch what is another session's.
+        // Reserved before anything is created: a refused start must not touch another session's files.
         let _reserved = self.inner.directory.reserve(&config.session_id)?;
         self.begin(config, None).await
     }
 
-    /// As [`ProxyManager::start_session`], for an id that is reserved. `before` is what the session was until it was
-    /// suspended, if it goes on, and what is told of that.
+    /// Starts like [`ProxyManager::start_session`], for a reserved id. `before` is the suspended session to resume, if
+    /// any, with the event that reports it.
     pub(super) async fn begin(
         &self,
         mut config: AgentSessionConfig,
@@ -96,7 +96,7 @@ impl ProxyManager {
         let (ours, theirs) = sockets()?;
         let (id, labels) = (launch.id().clone(), launch.labels.clone());
         let goes_on = before.is_some();
-        // From here until it is the latest, nobody appends to what it was.
+        // Locked until the new incarnation is the latest: nobody appends to the suspended one meanwhile.
         let still = before.as_ref().map(|before| before.session.lives().hold_still());
         let (session, inlets, log) = match before {
             None => Session::new(id, labels, *deadlines, streams),
@@ -119,18 +119,19 @@ impl ProxyManager {
         };
         session.lives().begin(&session);
         drop(still);
-        // One that was suspended is that again.
+        // A resume that fails leaves the session suspended.
         let reason = if goes_on { EndReason::Suspended } else { EndReason::Killed };
         let abandoned = EndIfDropped(Some((&session, reason.clone())));
         let fork = Fork { server: fork_server, socket: theirs };
         let mut running = Box::pin(self.lives(task.run(directory.clone(), serial, fork), &session));
-        // What it begins with, sending the order to fork, is done here and now: waking another thread takes longer.
+        // The first poll runs the beginning of the task here, including the order to fork: waking another thread takes
+        // longer.
         let over = poll_fn(|context| Poll::Ready(running.as_mut().poll(context).is_ready())).await;
         drop(descriptors);
         if !over {
             tokio::spawn(running);
         }
-        // Which conversation it has is written down while its first events are.
+        // The conversation is recorded while the first events are written.
         let (begun, ()) = tokio::join!(session.has_begun(ready, reason), aftermath.note(&session));
         match begun {
             Ok(()) => {
@@ -139,33 +140,34 @@ impl ProxyManager {
                 Ok(SessionHandle::new(session))
             }
             Err(error) => {
-                // What the start left is being ended; the caller learns why it failed, with nothing left of it.
+                // Waits for the end of what was started, so that the caller's error comes when nothing is left.
                 let longest = session.longest_kill(Task::FAILED);
                 if let Err(ending) = session.end_within(longest).await {
-                    tracing::debug!(session = %session.id(), %ending, "end of a session that did not start");
+                    tracing::debug!(session = %session.id(), %ending, "failed to end a session that did not start");
                 }
                 aftermath.failed(&session).await;
                 if !goes_on && let Err(error) = records.remove(session.id()) {
-                    tracing::warn!(session = %session.id(), %error, "what was written down of a failed start is left");
+                    tracing::warn!(session = %session.id(), %error, "failed to remove the record of a failed start");
                 }
                 Err(error)
             }
         }
     }
 
-    /// Forgets a session that has ended, with its events, its receipt and its own home directory. A home that other sessions
-    /// went on with goes with the last of them. Also for a session that this manager does not remember: one of an earlier
-    /// manager with the same state directory, whose home or conversation is still known.
+    /// Deletes an ended session with its events, its receipt and its own home directory. A home whose conversation
+    /// other sessions resumed is removed with the last of them. Also deletes a session of an earlier manager with the
+    /// same state directory, if its home or conversation is still known.
     ///
     /// # Errors
-    /// [`Error::NotEnded`]; [`Error::UnknownSession`] if neither the session nor a home of it is there; [`Error::System`] if
-    /// the home cannot be removed: the session is remembered then; [`Error::Log`] if its events cannot be deleted: call it again;
-    /// [`Error::Deadline`] if that takes too long: they go once the event log goes on. Else as [`ProxyManager`] says.
+    /// [`Error::NotEnded`]; [`Error::UnknownSession`] if neither the session nor a home of it exists; [`Error::System`]
+    /// if the home cannot be removed: the session is then still known; [`Error::Log`] if its events cannot be deleted:
+    /// call it again; [`Error::Deadline`] if that takes too long: they are deleted once the event log continues. Else
+    /// see [`ProxyManager`].
     pub async fn delete_session(&self, session: &SessionId) -> Result<()> {
         self.open()?;
         let (_reserved, known) = self.inner.directory.reserve_ended(session)?;
         if let Some(known) = &known {
-            // Else what is written down at its end is written after it was forgotten.
+            // Otherwise the records of its end would be written after its deletion.
             known.settled().await?;
             // Its events go too: this is for who reads them now.
             let reason = "it is being deleted".to_owned();
@@ -183,10 +185,10 @@ impl ProxyManager {
         }
     }
 
-    /// The same of one that this manager does not remember.
+    /// Facts about a session that this manager does not remember.
     fn long_past(&self, id: &SessionId) -> Option<Past> {
         let Record { agent, native_session_id, cwd, home, model_config, .. } = self.inner.records.read(id)?;
-        // It is that session's still, whoever goes on with it: homes know of their records from the start.
+        // The home belongs to that session, whoever resumes it: homes know their records from the start.
         let home = match home {
             Some(home) => Some(self.inner.homes.recorded(&home)?),
             None => None,
@@ -225,7 +227,7 @@ impl ProxyManager {
         Launch::plan(config, &Around { kit: &self.kit(), homes, leases, past: &|id| self.past(id) })
     }
 
-    /// What is known of a session whose conversation is to be gone on with.
+    /// Facts about a session whose conversation is to be resumed.
     pub(super) fn past(&self, id: &SessionId) -> Option<Past> {
         let Ok(session) = self.inner.directory.get(id) else { return self.long_past(id) };
         let info = session.info();
@@ -234,7 +236,7 @@ impl ProxyManager {
             native_session_id: info.native_session_id,
             home: info.home.map(PathBuf::from),
             cwd: info.cwd,
-            // One that was brought back was perhaps given none, having gone on with another session's.
+            // A restored session may lack its own configuration if it resumed another session's conversation.
             model_config: session.labels().model_config.clone().or_else(|| self.inner.records.read(id)?.model_config),
             has_ended: info.state.at_rest().is_some(),
             is_handed_over: info.handed_over,
@@ -259,7 +261,7 @@ impl ProxyManager {
     }
 }
 
-/// Looks at the conversation on disk, and makes there what the agent needs.
+/// Checks the conversation on the disk, and creates the files that the agent needs.
 async fn make_ready(launch: Launch, homes: &Arc<Homes>, records: &Arc<Records>) -> Result<(Launch, Arc<Aftermath>)> {
     let (homes, records) = (homes.clone(), records.clone());
     if !launch.needs_disk() {
@@ -273,7 +275,7 @@ async fn make_ready(launch: Launch, homes: &Arc<Homes>, records: &Arc<Records>) 
     made.await?.map(|(launch, aftermath)| (launch, Arc::new(aftermath)))
 }
 
-/// Ends a session if its start is not waited for to the end.
+/// Ends a session whose start is abandoned.
 pub(super) struct EndIfDropped<'a>(pub(super) Option<(&'a Session, EndReason)>);
 
 impl EndIfDropped<'_> {

@@ -1,4 +1,4 @@
-//! Sessions whose processes end and whose conversation stays: suspended, resumed, started again, handed over.
+//! Sessions that end their processes and keep their conversation: suspended, resumed, restarted, handed over.
 
 use std::{fmt, future::Future, path::Path, sync::Arc};
 
@@ -19,24 +19,24 @@ use crate::{
     state,
 };
 
-/// A suspended session: what is needed to go on with it, here or in another manager that sees the same files.
+/// Snapshot of a suspended session, from which this manager, or another one that sees the same files, resumes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Snapshot {
-    /// What it was started with; without secrets, so what they were must be given again.
+    /// Configuration of its start, without secrets; these must be given again.
     pub config: Box<AgentSessionConfig>,
     /// The agent's own id of the conversation.
     pub native_session_id: String,
-    /// Its own home directory, if it has one: the conversation is in it.
+    /// Home directory that belongs to the session, if any: it has the conversation.
     pub home: Option<String>,
-    /// Turns so far.
+    /// Number of turns so far.
     pub turns: u64,
     /// Offset of its last event.
     pub last_offset: u64,
     /// Names of the secrets that it was started with, as in [`SessionRecord::secrets`](crate::SessionRecord::secrets).
     #[serde(default)]
     pub secrets: Vec<String>,
-    /// What was ended for it, with the proof.
+    /// Receipt of the processes ended by the suspension.
     pub receipt: Option<Box<Receipt>>,
 }
 
@@ -59,16 +59,16 @@ impl Snapshot {
     }
 }
 
-/// What a session is resumed with, beside what it was started with: secrets are in no record, so one that an earlier manager
-/// started needs its own again. Kept for as long as the manager lives. `Debug` shows no values.
+/// Secrets for a resume, in addition to the session's configuration: no record keeps secrets, so a session that an
+/// earlier manager started needs them again. Retained while the manager lives. `Debug` shows no values.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ResumeOptions {
-    /// Variables, each in the place of the one of its name.
+    /// Environment variables; each replaces the one with its name.
     pub env: EnvVars,
-    /// MCP servers, each in the place of the one of its name.
+    /// MCP servers; each replaces the one with its name.
     pub mcp_servers: Vec<McpServer>,
-    /// Address of the running server, in the place of the one before.
+    /// Address of the running server; replaces the one before.
     pub endpoint: Option<String>,
 }
 
@@ -77,7 +77,7 @@ impl fmt::Debug for ResumeOptions {
         let Self { env, mcp_servers, endpoint } = self;
         let mut shown = f.debug_struct("ResumeOptions");
         shown.field("env", env).field("mcp_servers", mcp_servers);
-        // There may be a login in it.
+        // The address may have a login.
         shown.field("has_endpoint", &endpoint.is_some()).finish()
     }
 }
@@ -100,7 +100,7 @@ impl ResumeOptions {
     }
 }
 
-/// A session from elsewhere whose record is there: it is forgotten again, unless it is taken in.
+/// Imported session whose record exists: the record is removed again, unless the import succeeds.
 struct TakingIn<'a> {
     roster: &'a Roster,
     id: &'a SessionId,
@@ -115,24 +115,24 @@ impl Drop for TakingIn<'_> {
     }
 }
 
-/// What a session was until it goes on.
+/// A suspended session that is being resumed.
 pub(super) struct Before<'a> {
     pub(super) session: &'a Session,
-    /// What is told of it.
+    /// Event that reports the resume.
     pub(super) resumed: Event,
-    /// What it is started with from now on.
+    /// Configuration from now on.
     pub(super) given: Arc<AgentSessionConfig>,
 }
 
 impl ProxyManager {
-    /// Ends the processes of a session and keeps its conversation; a running turn is ended too. A session that is suspended
-    /// already stays so: a resume that is under way is given up, and fails with [`Error::Suspended`], and so is a restart that is
-    /// to come.
+    /// Ends the processes of a session, and a running turn, and retains its conversation. A suspended session stays
+    /// suspended: a resume in progress is cancelled and fails with [`Error::Suspended`], and a scheduled restart is
+    /// cancelled.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if it has no conversation to go on with (yet), or one that ends with its process
+    /// [`Error::Unsupported`] if the session has no conversation to resume (yet), or one that ends with its process
     /// ([`SessionInfo::resumable`](crate::SessionInfo::resumable)), [`Error::Ended`] if it is over,
-    /// [`Error::Survivors`] if something outlived the kill, [`Error::Deadline`]. Else as [`ProxyManager`] says.
+    /// [`Error::Survivors`] if processes survived the kill, [`Error::Deadline`]. Else see [`ProxyManager`].
     pub async fn suspend_session(&self, session: &SessionId, options: KillOptions) -> Result<Snapshot> {
         self.open()?;
         self.suspend(session, options, false).await
@@ -142,27 +142,27 @@ impl ProxyManager {
         let session = self.inner.directory.get(id)?;
         conversation(&session)?;
         session.suspend(options, hand_over).await?;
-        // That may have been a later life.
+        // The suspension may have ended a later incarnation.
         let session = self.inner.directory.get(id)?;
         session.published().await?;
-        // Its record says so too.
+        // Afterwards its record is updated too.
         session.settled().await?;
         let secrets = self.inner.streams.roster.get(session.id()).map_or_else(Vec::new, |record| record.secrets);
         Snapshot::of(&session, secrets)
     }
 
-    /// Goes on with a suspended session: its agent is started again with the conversation, and its events go on where they
-    /// ended.
+    /// Resumes a suspended session: its agent starts again with the conversation, and its events continue.
     ///
     /// # Errors
-    /// [`Error::NotSuspended`], [`Error::HandedOver`]; [`Error::Suspended`] if somebody has it suspended before its agent is ready;
-    /// [`Error::SecretsMissing`] for one of an earlier manager that had some: see
-    /// [`ProxyManager::resume_session_with`]; what [`ProxyManager::start_session`] says. It is suspended still then.
+    /// [`Error::NotSuspended`], [`Error::HandedOver`]; [`Error::Suspended`] if another caller suspends it before its
+    /// agent is ready; [`Error::SecretsMissing`] for a session of an earlier manager that had secrets: see
+    /// [`ProxyManager::resume_session_with`]; errors of [`ProxyManager::start_session`]. The session then stays
+    /// suspended.
     pub async fn resume_session(&self, session: &SessionId) -> Result<SessionHandle> {
         self.resume_session_with(session, ResumeOptions::default()).await
     }
 
-    /// The same, with what no record keeps.
+    /// Resumes a suspended session with secrets that no record keeps.
     ///
     /// # Errors
     /// As [`ProxyManager::resume_session`].
@@ -170,13 +170,15 @@ impl ProxyManager {
         self.resume(session, "resume", false, options).await
     }
 
-    /// Goes on with a session that was suspended by another manager, which does not go on with it too: both see the same files, and
-    /// have state directories of their own. It has its id, its turns and its own home here; its events begin anew. Once it is taken
-    /// in, it is suspended here if it cannot be resumed. One that this manager has is resumed as it is here.
+    /// Resumes a session that another manager has suspended, and does not resume itself. Both managers see the same
+    /// files, and have state directories of their own. The session has its id, its turns and its own home here; its
+    /// events begin anew. Once imported, it stays suspended here if it cannot be resumed. A session that this manager
+    /// has already is resumed as it is here.
     ///
     /// # Errors
-    /// [`Error::DuplicateSession`] where something else of that id is kept; [`Error::InvalidConfig`] for a home that no manager made;
-    /// [`Error::System`] for one that is not there. Else as [`ProxyManager::resume_session_with`].
+    /// [`Error::DuplicateSession`] if this manager has records or events of another session with that id;
+    /// [`Error::InvalidConfig`] for a home that no manager made; [`Error::System`] for a home that does not exist. Else
+    /// see [`ProxyManager::resume_session_with`].
     pub async fn resume_snapshot(&self, snapshot: Snapshot, options: ResumeOptions) -> Result<SessionHandle> {
         self.open()?;
         let id = snapshot.config.session_id.clone();
@@ -186,7 +188,7 @@ impl ProxyManager {
         self.resume_session_with(&id, options).await
     }
 
-    /// A session that was suspended elsewhere is one of ours from now on.
+    /// Imports a session that was suspended elsewhere.
     async fn take_in(&self, snapshot: Snapshot) -> Result<()> {
         let Inner { directory, streams, homes, deadlines, .. } = &*self.inner;
         let Snapshot { config, native_session_id, home, turns, secrets, receipt, .. } = snapshot;
@@ -226,13 +228,14 @@ impl ProxyManager {
         Ok(())
     }
 
-    /// Suspends a session for somebody to go on with it by the agent itself: the command for that. Until it is taken back
-    /// ([`ProxyManager::take_back`]) it takes no prompt, and no other session is started with its conversation, but for a copy
-    /// (`Resume::fork`); with a state directory no later manager lets it have one either.
+    /// Suspends a session so that a user can continue its conversation with the agent itself, and returns the command
+    /// for that. Until it is taken back ([`ProxyManager::take_back`]) the session accepts no prompt, and no other
+    /// session resumes its conversation, except as a fork (`Resume::fork`). With a state directory later managers
+    /// enforce this too.
     ///
     /// # Errors
-    /// As [`ProxyManager::suspend_session`], [`Error::Unsupported`] also if the agent has no such command; [`Error::Log`] or
-    /// [`Error::Deadline`] if the mark is not durable: it holds here all the same.
+    /// See [`ProxyManager::suspend_session`]; [`Error::Unsupported`] also if the agent has no such command;
+    /// [`Error::Log`] or [`Error::Deadline`] if the mark is not durable: it still holds in this manager.
     pub async fn hand_over(&self, session: &SessionId, options: KillOptions) -> Result<Vec<String>> {
         let command = self.attach_command(session)?;
         self.suspend(session, options, true).await?;
@@ -243,7 +246,7 @@ impl ProxyManager {
         Ok(command)
     }
 
-    /// Goes on with a session that was handed over.
+    /// Resumes a session that was handed over.
     ///
     /// # Errors
     /// As [`ProxyManager::resume_session`].
@@ -251,7 +254,7 @@ impl ProxyManager {
         self.take_back_with(session, ResumeOptions::default()).await
     }
 
-    /// The same, with what no record keeps.
+    /// Resumes a session that was handed over, with secrets that no record keeps.
     ///
     /// # Errors
     /// As [`ProxyManager::resume_session`].
@@ -272,7 +275,7 @@ impl ProxyManager {
         let id = conversation(&session)?;
         let kit = self.kit();
         let config = session.config().ok_or_else(|| no_conversation(&session))?;
-        // Whoever runs it knows the server's password.
+        // The user who runs it knows the server's password.
         let endpoint = config.without_secrets().endpoint;
         if endpoint.is_none() && session.labels().home.is_some() {
             return Err(Error::Unsupported {
@@ -289,15 +292,15 @@ impl ProxyManager {
         })
     }
 
-    /// A handle that takes prompts: a suspended session is resumed, unless it does not want to be
-    /// (`Lifecycle::resume_on_prompt`), and one that is being resumed is waited for.
+    /// Returns a handle that accepts prompts. Resumes a suspended session, unless its configuration rules that out
+    /// (`Lifecycle::resume_on_prompt`), and waits for a resume in progress.
     ///
     /// # Errors
-    /// As [`ProxyManager::resume_session`], but that it is suspended is no error here, and as [`ProxyManager`] says.
+    /// See [`ProxyManager::resume_session`] and [`ProxyManager`]; a session that is not suspended is no error here.
     pub async fn awake(&self, session: &SessionId) -> Result<SessionHandle> {
         let handle = self.session(session)?;
         if handle.info().state == SessionState::Starting {
-            // Whoever resumes it has this until it is ready, or suspended again.
+            // A resume in progress holds this lock until the session is ready, or suspended again.
             drop(self.alone(session, handle.session().lives()).await?);
         }
         let handle = self.session(session)?;
@@ -305,7 +308,7 @@ impl ProxyManager {
             return Ok(handle);
         }
         match self.resume(handle.id(), "prompt", false, ResumeOptions::default()).await {
-            // Somebody else was quicker.
+            // Another caller resumed it first.
             Err(Error::NotSuspended { .. }) => self.session(handle.id()),
             resumed => resumed,
         }
@@ -331,7 +334,7 @@ impl ProxyManager {
         resumed
     }
 
-    /// [`Lives::alone`], within the time that somebody else's resume has.
+    /// Locks [`Lives::alone`], with the deadline of another caller's resume.
     ///
     /// # Errors
     /// [`Error::Deadline`].
@@ -342,7 +345,7 @@ impl ProxyManager {
         timeout(after, lives.alone()).await.map_err(|_| Error::Deadline { operation: operation(), after })
     }
 
-    /// As [`ProxyManager::resume`], for whom nobody else is at it: who has [`Lives::alone`].
+    /// Resumes a session like [`ProxyManager::resume`]. The caller holds [`Lives::alone`].
     async fn resume_alone(
         &self,
         id: &SessionId,
@@ -360,14 +363,14 @@ impl ProxyManager {
         before.settled().await?;
         let info = before.info();
         let given = options.onto(before.config().ok_or_else(|| no_conversation(&before))?);
-        // Whether a key is there is known when its model configuration is.
+        // The presence of a key is known only with the model configuration.
         self.require_secrets(id, &given, true)?;
         let labels = before.labels();
-        // What was changed since its start.
+        // Settings changed since the start override the given ones.
         let changed = |now: Option<String>, then: &Option<String>, given: &Option<String>| {
             if now == *then { given.clone() } else { now }
         };
-        // Agents keep a conversation from its first prompt on: of one without, nothing is lost.
+        // Agents keep a conversation from its first prompt on: without one, nothing is lost.
         let said_nothing = info.turns == 0 && given.resume.is_none() && !take_back;
         let on_missing = if said_nothing { OnMissing::StartAnew } else { OnMissing::Fail };
         let resume = Resume { from: ResumeFrom::Session { id: id.clone() }, fork: false, on_missing };
@@ -380,11 +383,11 @@ impl ProxyManager {
             ..given.as_ref().clone()
         };
         let resumed = Event::SessionResumed { by: by.to_owned(), detail: String::new() };
-        // A future in itself: a restart is within the life of the session that it restarts.
+        // Boxed because of recursion: a restart is part of the session that it restarts.
         let begun = Box::pin(self.begin(config, Some(Before { session: &before, resumed, given })));
         tokio::select! {
             biased;
-            // Nothing was started for it yet. Later the kill ends what was.
+            // Nothing has been started for the new incarnation yet; later a kill ends what has.
             reason = lives.unwanted(&before) => Err(match reason {
                 EndReason::Suspended => Error::Suspended { session: id.clone() },
                 reason => Error::Ended { session: id.clone(), reason: reason.to_string() },
@@ -393,7 +396,7 @@ impl ProxyManager {
         }
     }
 
-    /// A session that was started with secrets is not to go on without them.
+    /// Checks that a session started with secrets is not resumed without them.
     ///
     /// # Errors
     /// [`Error::SecretsMissing`].
@@ -408,7 +411,7 @@ impl ProxyManager {
         if names.is_empty() { Ok(()) } else { Err(Error::SecretsMissing { session: id.clone(), names }) }
     }
 
-    /// A session's life, and the next one if it crashes and wants one.
+    /// Runs a session's incarnation, and restarts the session if it crashed and its configuration asks for that.
     pub(super) fn lives(
         &self,
         life: impl Future<Output = ()> + Send + 'static,
@@ -418,7 +421,7 @@ impl ProxyManager {
         async move {
             life.await;
             let Some(pause) = session.restart_after() else { return };
-            tracing::info!(session = %session.id(), ?pause, "it crashed, and is started again");
+            tracing::info!(session = %session.id(), ?pause, "restarting a crashed session");
             tokio::time::sleep(pause).await;
             let Some(inner) = manager.upgrade() else { return };
             restart(Self { inner }, session).await;
@@ -426,10 +429,10 @@ impl ProxyManager {
     }
 }
 
-/// Starts a session again. Boxed, as a session's life is part of it.
+/// Restarts a session. Boxed, as a session's run is part of it.
 fn restart(manager: ProxyManager, crashed: Arc<Session>) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
     Box::pin(async move {
-        // Else somebody has it stay suspended, or has gone on with it.
+        // Otherwise another caller suspended the session, or resumed it.
         let is_wanted = || crashed.restart_after().is_some() && crashed.lives().is_latest(&crashed);
         if !is_wanted() {
             return;
@@ -439,7 +442,7 @@ fn restart(manager: ProxyManager, crashed: Arc<Session>) -> std::pin::Pin<Box<dy
             return;
         }
         match manager.resume_alone(crashed.id(), "restart", false, ResumeOptions::default()).await {
-            // Resumed, suspended, killed or deleted by somebody meanwhile.
+            // Another caller resumed, suspended, killed or deleted it meanwhile.
             Ok(_)
             | Err(
                 Error::NotSuspended { .. }
@@ -449,13 +452,14 @@ fn restart(manager: ProxyManager, crashed: Arc<Session>) -> std::pin::Pin<Box<dy
                 | Error::ShutDown,
             ) => {}
             Err(error) => {
-                tracing::warn!(session = %crashed.id(), %error, "a session that crashed could not be started again");
+                tracing::warn!(session = %crashed.id(), %error, "failed to restart a crashed session");
             }
         }
     })
 }
 
-/// A snapshot comes from outside, and a home is removed with its session: one that no manager made is refused. Blocks.
+/// Checks the home of a snapshot, which comes from outside: homes are removed with their session, so a home that no
+/// manager made is refused. Blocks.
 fn check_home(home: &Path) -> Result<()> {
     let shown = home.display();
     home.symlink_metadata().map_err(|error| Error::system(&format!("going on in the home {shown}"), &error))?;
@@ -468,7 +472,7 @@ fn check_home(home: &Path) -> Result<()> {
     Err(Error::InvalidConfig { field: "home", reason })
 }
 
-/// The conversation that another process could go on with.
+/// Returns the conversation that another process could resume.
 fn conversation(session: &Session) -> Result<String> {
     session.kept_conversation().ok_or_else(|| match session.native_session_id() {
         None => no_conversation(session),

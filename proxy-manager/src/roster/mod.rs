@@ -1,4 +1,4 @@
-//! Which sessions there are and were: in memory, and, with a state directory, in the event log's file.
+//! Records of all sessions, past and present: in memory, and with a state directory in the event log's file.
 
 mod record;
 
@@ -16,12 +16,12 @@ pub(crate) use self::record::MODEL_KEY;
 pub use self::record::{SessionFilter, SessionRecord, SessionStatus};
 use crate::{Error, Result, history::Log, session::Session};
 
-/// Longest title, key and tag, in bytes.
+/// Maximum length of a title, key and tag, in bytes.
 const LONGEST: usize = 256;
-/// Tags of a session at most.
+/// Maximum number of tags of a session.
 const MOST_TAGS: usize = 64;
 
-/// Told when something is durable, or why it is not.
+/// Callback called when a write is durable, or with the error.
 type Then = event_log::Done;
 
 /// All records of a manager.
@@ -29,16 +29,16 @@ type Then = event_log::Done;
 pub(crate) struct Roster {
     records: Mutex<BTreeMap<SessionId, SessionRecord>>,
     log: Log,
-    /// Names this run of the host.
+    /// Identifies this run of the host.
     execution: String,
-    /// When the sessions of this run were last known to live.
+    /// Time at which the sessions of this run were last known to live.
     beat: Mutex<Option<SystemTime>>,
     /// Records that are text and are not understood: their sessions are not listed.
     damage: Vec<Damage>,
 }
 
 impl Roster {
-    /// The records of the log. Those that are not ours to understand are left alone. Blocks.
+    /// Reads the records of the log. Records that cannot be parsed are left alone. Blocks.
     ///
     /// # Errors
     /// [`Error::Log`].
@@ -76,7 +76,7 @@ impl Roster {
         &self.damage
     }
 
-    /// All sessions of this run live, that are not at rest. One row for all of them. Says whether there are any.
+    /// Writes a heartbeat for all live sessions of this run, as one row. Returns true if there are any.
     pub(crate) fn beat(&self, now: SystemTime) -> bool {
         let lives = |record: &SessionRecord| record.status.is_live() && record.host_execution_id == self.execution;
         if !self.records().values().any(lives) {
@@ -86,7 +86,7 @@ impl Roster {
         if let Some(log) = self.log.get() {
             let done = |result| {
                 if let Err(error) = result {
-                    tracing::warn!(%error, "that the sessions live is not written down");
+                    tracing::warn!(%error, "failed to write the heartbeat");
                 }
             };
             log.put_beat(Beat { host: self.execution.clone(), at: now }, Box::new(done));
@@ -98,7 +98,7 @@ impl Roster {
         self.beat.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As it is to be shown.
+    /// Copy of a record with the latest heartbeat applied.
     fn shown(&self, record: &SessionRecord) -> SessionRecord {
         let mut record = record.clone();
         let beat = self.last_beat().map(|at| Beat { host: self.execution.clone(), at });
@@ -110,7 +110,8 @@ impl Roster {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes down what a session shows of itself. `then` is told when that is done, or why it is not.
+    /// Updates the record from a session's current state. `then` is called when the record is written, or with the
+    /// error.
     pub(crate) fn note(&self, session: &Session, then: Option<Then>) {
         let mut records = self.records();
         let record = SessionRecord::of(session, &self.execution, records.get(session.id()));
@@ -124,7 +125,7 @@ impl Roster {
         }
     }
 
-    /// A session that is over already. One that is known stays as it is.
+    /// Adds the record of a session that has ended. An existing record stays unchanged.
     pub(crate) fn add(&self, record: SessionRecord, then: Then) {
         let mut records = self.records();
         let then = match records.contains_key(&record.session_id) {
@@ -137,7 +138,7 @@ impl Roster {
         }
     }
 
-    /// Gives back whom it could not tell.
+    /// Stores a record. Returns the callback if it could not be handed to the log.
     fn put(
         &self,
         records: &mut BTreeMap<SessionId, SessionRecord>,
@@ -152,7 +153,7 @@ impl Roster {
             }
             (None, _) => then,
             (Some(_), Err(error)) => {
-                tracing::error!(session = %id, %error, "a record cannot be written");
+                tracing::error!(session = %id, %error, "failed to serialize a session's record");
                 then
             }
         };
@@ -160,28 +161,29 @@ impl Roster {
         left
     }
 
-    /// The record of a session.
+    /// Returns the record of a session.
     pub(crate) fn get(&self, id: &SessionId) -> Option<SessionRecord> {
         self.records().get(id).map(|record| self.shown(record))
     }
 
-    /// All records that a filter fits, by id.
+    /// Lists the records that match a filter, by id.
     pub(crate) fn list(&self, filter: &SessionFilter) -> Vec<SessionRecord> {
         self.records().values().filter(|record| filter.matches(record)).map(|record| self.shown(record)).collect()
     }
 
-    /// The session with this key: the one that changed last, where there are several.
+    /// Returns the session with this key; where there are several, the one that changed last.
     pub(crate) fn with_key(&self, key: &str) -> Option<SessionRecord> {
         let records = self.records();
         let with_key = records.values().filter(|record| record.config.lifecycle.key.as_deref() == Some(key));
-        // One that can be gone on with comes before one that cannot.
+        // Sessions that can be resumed come before those that cannot.
         with_key.max_by_key(|record| (record.status != SessionStatus::Terminated, record.updated_at)).cloned()
     }
 
-    /// Changes a record. `then` is told when that is durable, or why it is not; it is not called where there is an error.
+    /// Changes a record. `then` is called when the change is durable, or with the error of the write; it is not called
+    /// if this returns an error.
     ///
     /// # Errors
-    /// [`Error::UnknownSession`], and what `change` says.
+    /// [`Error::UnknownSession`], and errors of `change`.
     pub(crate) fn change(
         &self,
         id: &SessionId,
@@ -201,7 +203,8 @@ impl Roster {
         Ok(record)
     }
 
-    /// The file in which the agent keeps conversation `native` was found. Of a session that is forgotten meanwhile nothing is written.
+    /// Records the file in which the agent keeps conversation `native`. Nothing is written if the session has been
+    /// forgotten meanwhile.
     pub(crate) fn found_file(&self, id: &SessionId, native: &str, file: &str) {
         let found = self.change(id, None, |record| {
             if record.native_session_id.as_deref() == Some(native) {
@@ -210,11 +213,11 @@ impl Roster {
             Ok(())
         });
         if let Err(error) = found {
-            tracing::debug!(%error, "a conversation's file was found too late");
+            tracing::debug!(%error, "conversation file dropped: its session is no longer known");
         }
     }
 
-    /// Forgets a session; says whether it was known.
+    /// Removes a session's record; returns true if there was one.
     pub(crate) fn forget(&self, id: &SessionId) -> bool {
         if let Some(log) = self.log.get() {
             log.delete_session(id, tell(id, None));
@@ -227,7 +230,7 @@ fn tell(id: &SessionId, then: Option<Then>) -> event_log::Done {
     let id = id.clone();
     Box::new(move |result| {
         if let Err(error) = &result {
-            tracing::error!(session = %id, %error, "what is known of a session is not written down");
+            tracing::error!(session = %id, %error, "failed to write the record of a session");
         }
         if let Some(then) = then {
             then(result);
@@ -236,13 +239,13 @@ fn tell(id: &SessionId, then: Option<Then>) -> event_log::Done {
 }
 
 impl fmt::Debug for Roster {
-    /// Without what sessions were started with.
+    /// Omits the sessions' configurations.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Roster").field("records", &self.records().len()).finish_non_exhaustive()
     }
 }
 
-/// Checks what a caller calls a session.
+/// Validates a session's key, title and tags.
 ///
 /// # Errors
 /// [`Error::InvalidConfig`].

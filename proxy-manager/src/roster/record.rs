@@ -1,4 +1,4 @@
-//! What is kept of a session, and which of them somebody asks for.
+//! Record of a session, and the filter that selects records.
 
 use std::{collections::BTreeSet, sync::Arc, time::SystemTime};
 
@@ -11,17 +11,17 @@ use crate::{
     session::{Count, Session, SessionInfo, TurnUsage},
 };
 
-/// Where a session is in its life, in a word.
+/// State of a session's lifecycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum SessionStatus {
-    /// Its agent is not ready yet.
+    /// The agent is not ready yet.
     Starting,
-    /// Its agent is there.
+    /// The agent runs.
     Running,
-    /// It has no processes; its conversation can be gone on with.
+    /// The session has no processes; its conversation can be resumed.
     Suspended,
-    /// It is over.
+    /// The session is over.
     Terminated,
 }
 
@@ -35,78 +35,80 @@ impl SessionStatus {
         }
     }
 
-    /// Whether the session has, or had, processes of a living host.
+    /// Returns true if the session has, or had, processes of a living host.
     pub fn is_live(self) -> bool {
         matches!(self, Self::Starting | Self::Running)
     }
 }
 
-/// Names the key of a model configuration among [`SessionRecord::secrets`].
+/// Name of a model configuration's key in [`SessionRecord::secrets`].
 pub(crate) const MODEL_KEY: &str = "modelConfig.key";
 
-/// The tag of sessions whose events come from elsewhere.
+/// Tag of sessions whose events were imported.
 const IMPORTED: &str = "imported";
 
-/// What is kept of a session: with a state directory over all managers, until it is deleted.
+/// Record of a session. With a state directory it outlives the manager, until the session is deleted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionRecord {
-    /// Which session.
+    /// Id of the session.
     pub session_id: SessionId,
-    /// Where it is in its life.
+    /// State of its lifecycle.
     pub status: SessionStatus,
-    /// Why it is suspended or over.
+    /// Reason for its suspension or end.
     pub reason: Option<EndReason>,
-    /// Somebody put it aside.
+    /// True if a user archived the session.
     pub archived: bool,
-    /// Suspended, for somebody to use its conversation with the agent itself.
+    /// True if the session is suspended because a user continues its conversation with the agent itself.
     pub handed_over: bool,
-    /// What it was started with, and is started with again; without secrets.
+    /// Configuration for its start and its resumes, without secrets.
     pub config: AgentSessionConfig,
-    /// Names of what is not kept, being secret: variables, and what else [`AgentSessionConfig::secrets`] names; `modelConfig.key`
-    /// where its model configuration had a key. A resume in another manager needs them again.
+    /// Names of the secrets left out of `config`, as in [`AgentSessionConfig::secrets`]; `modelConfig.key` if its model
+    /// configuration had a key. A resume in another manager needs them again.
     pub secrets: Vec<String>,
     /// The agent's own id of the conversation.
     pub native_session_id: Option<String>,
-    /// The file in which the agent keeps that conversation, as [`SessionInfo::native_session_file`].
+    /// The file in which the agent keeps that conversation, as in [`SessionInfo::native_session_file`].
     #[serde(default)]
     pub native_session_file: Option<String>,
-    /// Whether another process can go on with it, as [`SessionInfo::resumable`].
+    /// True if another process can resume the conversation, as in [`SessionInfo::resumable`].
     #[serde(default = "yes")]
     pub resumable: bool,
-    /// Address of the agent's server, without a login: the running one that the session is connected to, or, while it runs, its own.
+    /// Address of the agent's server, without a login: the running server that the session is connected to, or its own
+    /// while it runs.
     #[serde(default)]
     pub endpoint: Option<String>,
-    /// Its own home directory.
+    /// Home directory that belongs to the session.
     pub home: Option<String>,
-    /// The manager that has it, or had it last: an id of that one run.
+    /// The manager that has the session, or had it last: an id of one run.
     pub host_execution_id: String,
-    /// Its proxy, while it runs.
+    /// The proxy, while it runs.
     pub proxy: Option<ProcessId>,
-    /// Its agent, while it runs.
+    /// The agent, while it runs.
     pub agent_process: Option<ProcessId>,
-    /// When it was started first. RFC 3339.
+    /// Time of its first start. RFC 3339.
     #[serde(with = "time")]
     pub created_at: SystemTime,
-    /// When anything of this changed last. RFC 3339.
+    /// Time of the record's last change. RFC 3339.
     #[serde(with = "time")]
     pub updated_at: SystemTime,
-    /// When its manager last knew it alive. While it lives that is written down with all others every 30 seconds, and at each
-    /// change; after a crash of its host it is at most so much too early. RFC 3339.
+    /// Time at which its manager last knew it alive. It is written for all live sessions together every 30 seconds, and
+    /// at each change; after a crash of the host it is at most that much too early. RFC 3339.
     #[serde(with = "time", default = "never")]
     pub heartbeat: SystemTime,
-    /// Turns so far.
+    /// Number of turns so far.
     pub turns: u64,
-    /// Prompts taken, and answers, as [`SessionMetrics::messages`](crate::SessionMetrics::messages).
+    /// Number of prompts accepted and answers, as in [`SessionMetrics::messages`](crate::SessionMetrics::messages).
     #[serde(default)]
     pub messages: u64,
-    /// Tokens and cost of all turns, as far as the agent tells them.
+    /// Tokens and cost of all turns, as far as the agent reports them.
     #[serde(default)]
     pub usage: Usage,
-    /// What of that is of the turn that was counted last: a host that takes the session over in it is told that once more.
+    /// Part of `usage` that belongs to the turn counted last: a host that takes the session over during that turn
+    /// receives its usage again.
     #[serde(default)]
     pub turn_usage: TurnUsage,
-    /// Offset of its last event when this was written.
+    /// Offset of its last event when the record was written.
     pub last_offset: u64,
     /// Accepted prompts that wait for their turn; those of a suspended session wait for its resume.
     #[serde(default)]
@@ -114,13 +116,13 @@ pub struct SessionRecord {
 }
 
 impl SessionRecord {
-    /// What a session shows of itself.
+    /// Creates the record of a session from its current state.
     pub(crate) fn of(session: &Session, host_execution_id: &str, before: Option<&Self>) -> Option<Self> {
         let config = session.config()?;
         let info = session.info();
         let SessionInfo { native_session_id, native_session_file, resumable, home, proxy, agent_process, .. } = info;
         let now = SystemTime::now();
-        // Up to now, if it was this manager who had it.
+        // A session of this manager has been alive up to now.
         let rested =
             before.filter(|before| !(before.status.is_live() && before.host_execution_id == host_execution_id));
         let status = SessionStatus::of(&info.state);
@@ -129,7 +131,7 @@ impl SessionRecord {
         kept.resume = None;
         let lifecycle = before.map(|before| before.config.lifecycle.clone());
         kept.lifecycle = lifecycle.unwrap_or(kept.lifecycle);
-        // One that was brought back lacks its own until it is resumed.
+        // A session that was brought back lacks its own secrets until it is resumed.
         let mut secrets: BTreeSet<String> = before.iter().flat_map(|before| before.secrets.clone()).collect();
         secrets.extend(config.secrets());
         secrets.extend(session.labels().has_model_key.then(|| MODEL_KEY.to_owned()));
@@ -156,16 +158,16 @@ impl SessionRecord {
             messages: info.metrics.messages,
             usage: info.metrics.usage,
             turn_usage: session.turn_usage(),
-            // They are on the disk before this is.
+            // Events up to this offset are on the disk before the record is.
             last_offset: session.history().assigned(),
             queued: session.queue().len(),
         })
     }
 
-    /// That of a session which another manager has suspended.
+    /// Creates the record of a session that another manager has suspended.
     ///
     /// # Errors
-    /// None: those of [`SessionRecord::imported`], of no events.
+    /// None: [`SessionRecord::imported`] fails only on events, and there are none.
     pub(crate) fn suspended(
         config: AgentSessionConfig,
         native_session_id: String,
@@ -187,10 +189,10 @@ impl SessionRecord {
         })
     }
 
-    /// What the events of an imported session say of it.
+    /// Creates the record of an imported session from its events.
     ///
     /// # Errors
-    /// Where they cannot be read.
+    /// An error if the events cannot be read.
     pub(crate) fn imported(
         imported: &Imported,
         events: impl Iterator<Item = Result<Arc<Envelope>, LogError>>,
@@ -241,7 +243,7 @@ impl SessionRecord {
         Ok(record)
     }
 
-    /// The host that had it was alive then.
+    /// Applies a heartbeat of the host that had the session.
     pub(super) fn catch_up(&mut self, beat: Option<&Beat>) {
         if self.heartbeat == never() {
             self.heartbeat = self.updated_at;
@@ -254,44 +256,44 @@ impl SessionRecord {
         }
     }
 
-    /// Its secrets that a session which is started with `config`, and a model configuration with a key or without, would lack.
+    /// Secrets of the session that a start with `config` would lack, given a model configuration with or without a key.
     pub(crate) fn missing_secrets(&self, config: &AgentSessionConfig, has_model_key: bool) -> Vec<String> {
         let given = config.secrets();
         let lacks = |name: &&String| if *name == MODEL_KEY { !has_model_key } else { !given.contains(name) };
         self.secrets.iter().filter(lacks).cloned().collect()
     }
 
-    /// Whether its conversation can be gone on with.
+    /// Returns true if its conversation can be resumed.
     pub(crate) fn can_go_on(&self) -> bool {
-        // Records of earlier releases do not say the second.
+        // Records of earlier releases lack `resumable`.
         self.native_session_id.is_some() && self.resumable && !self.config.ephemeral
     }
 }
 
-/// Which sessions somebody asks for: those that all of this fits. By default all but the archived ones.
+/// Filter of sessions: a session matches if all given fields match. By default all but the archived ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct SessionFilter {
-    /// In this status.
+    /// Status to match.
     pub status: Option<SessionStatus>,
-    /// Of this agent: a catalog id.
+    /// Catalog id of the agent.
     pub agent: Option<String>,
-    /// With this label.
+    /// User label.
     pub user_id: Option<String>,
-    /// With this label.
+    /// Workspace label.
     pub workspace_id: Option<String>,
-    /// With this tag.
+    /// Tag of the session.
     pub tag: Option<String>,
-    /// With this key.
+    /// Key of the session.
     pub key: Option<String>,
-    /// With this in its id, title or working directory, in upper or lower case.
+    /// Text in its id, title or working directory, in any case.
     pub text: Option<String>,
-    /// The archived ones too.
+    /// Includes archived sessions.
     pub archived: bool,
 }
 
 impl SessionFilter {
-    /// Whether a session is asked for.
+    /// Returns true if a session matches.
     pub fn matches(&self, record: &SessionRecord) -> bool {
         let SessionRecord { config, .. } = record;
         let is = |wanted: &Option<String>, value: Option<&String>| wanted.is_none() || wanted.as_ref() == value;
@@ -311,17 +313,17 @@ impl SessionFilter {
     }
 }
 
-/// Before records had it.
+/// Default for records of releases without this field.
 fn yes() -> bool {
     true
 }
 
-/// Before records had it.
+/// Default for records of releases without this field.
 fn never() -> SystemTime {
     SystemTime::UNIX_EPOCH
 }
 
-/// RFC 3339 with milliseconds.
+/// RFC 3339 times with milliseconds.
 mod time {
     use std::time::SystemTime;
 

@@ -7,20 +7,21 @@ use super::{Session, SessionState, Task};
 use crate::{Error, Result};
 
 impl Session {
-    /// Waits until its agent is ready, or it is over. Whether the agent is.
+    /// Waits until the agent is ready or the session is over. Returns true if the agent is ready.
     pub(crate) async fn gets_ready(&self) -> bool {
         let mut view = self.watch();
-        // It fails only without this.
+        // Fails only without the session.
         view.wait_for(|view| !matches!(view.state, SessionState::Starting))
             .await
             .is_ok_and(|view| view.state.at_rest().is_none())
     }
 
-    /// Waits until it is ready, and that is written down. The agent has a clock of its own; from then on it is the event log that
-    /// is waited for: where that takes too long the session is to end for `reason`, as one that was never ready.
+    /// Waits until the session is ready and that is recorded. The agent's start has a deadline of its own; after it,
+    /// the wait is for the event log. If that takes too long the session ends for `reason`, as one that was never
+    /// ready.
     ///
     /// # Errors
-    /// Why it did not start; [`Error::Deadline`].
+    /// Error of the start; [`Error::Deadline`].
     pub(crate) async fn has_begun(&self, ready: oneshot::Receiver<Result<()>>, reason: EndReason) -> Result<()> {
         let mut ready = std::pin::pin!(ready);
         let answer = select! {

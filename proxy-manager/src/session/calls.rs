@@ -1,4 +1,4 @@
-//! What can be asked of a session: each call goes to the task that owns it, and waits for the answer.
+//! Calls to a session: each is sent to the task that owns the session, and waits for the answer.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{Deadlines, Error, Result, blocking::blocking, history::Writer};
 
-/// How long a proxy may not answer before it is looked whether somebody has stopped it.
+/// Wait for a proxy's answer before checking whether somebody has stopped the proxy.
 const STOPPED: Duration = Duration::from_millis(500);
 /// Longest wait of a kill for the event log, once all has ended.
 const TELLING: Duration = Duration::from_secs(2);
@@ -99,13 +99,13 @@ impl Session {
     pub(crate) async fn operate(&self, operation: Operation) -> Result<Json> {
         let Deadlines { control, operation: longest, compact, .. } = self.deadlines;
         let after = if operation == Operation::Compact { compact } else { longest };
-        // The agent's time comes on top of the proxy's.
+        // The agent's time is added to the proxy's.
         let extra = after.saturating_sub(control);
         self.call("an operation of the agent's", extra, &self.say, |reply| Say::Operate { operation, reply }).await
     }
 
-    /// Appends an event that is none of the agent's; says its offset when it is kept and can be read. Where it cannot be kept, it
-    /// may be read nonetheless: then the session is degraded.
+    /// Appends an event that is not the agent's. Returns its offset when it is committed and readable. An event that
+    /// cannot be committed may be readable nonetheless: the session is then degraded.
     pub(crate) async fn append(&self, event: Event) -> Result<u64> {
         self.appended(self.append_at_last(vec![Appending { event, class: None }])).await
     }
@@ -139,48 +139,49 @@ impl Session {
             if !latest.is_suspended() {
                 return latest.exchange(&latest.say, |reply| Say::Append { events, reply }).await;
             }
-            // Its last writer is gone then.
+            // Afterwards its last writer is gone.
             latest.settled().await?;
             let (reply, answer) = oneshot::channel();
             let append = |log: &mut Writer| {
-                // Who appended before may have waited no longer.
+                // The error may stem from an earlier append whose caller has stopped waiting.
                 drop(log.push_failure());
                 let tell = |kept: Result<u64, event_log::LogError>| Pending::answer(reply, kept.map_err(Error::from));
                 latest.queue.append(log, 0, events.clone(), false, tell);
             };
             if latest.write_at_rest(append).is_none() {
-                // It was resumed, or has ended.
+                // The session was resumed, or has ended.
                 continue;
             }
             let kept = answer.await.unwrap_or_else(|_| Err(self.over()));
             if kept.is_err() {
-                // Nobody else tells. One that is resumed meanwhile tells itself.
+                // A suspended session has no task to report the failure. A resumed one reports it itself.
                 latest.write_at_rest(|log| drop(log.push_failure()));
             }
             return kept;
         }
     }
 
-    /// Says in its stream that an action failed, if it has one still. Whether that is kept, as far as anything of it is.
+    /// Emits an event that an action failed, if the session's stream still accepts one. Returns true if the event is
+    /// committed, or may be.
     pub(crate) async fn tell_failed(&self, action: String, error: String) -> bool {
         let event = Event::ActionFailed { action, error };
         let told = match self.append(event.clone()).await {
-            // Where the log is late, or cannot take it, it may live on.
+            // A late or failing log may still take the event.
             told @ (Ok(_) | Err(Error::Deadline { .. } | Error::Log(_))) => told,
-            // It is about to rest.
+            // The session is about to end or to be suspended.
             Err(_) => match self.settled().await {
                 Ok(()) => self.append(event).await,
                 Err(error) => Err(error),
             },
         };
         if let Err(error) = told {
-            tracing::warn!(session = %self.id, %error, "an action failed, and nobody can be told");
+            tracing::warn!(session = %self.id, %error, "failed to emit the failure of an action");
             return false;
         }
         true
     }
 
-    /// Of a suspended session there is no task: says `None` of any other.
+    /// Writes to the stream of a suspended session, which has no task. Returns `None` for any other session.
     fn write_at_rest(&self, write: impl FnOnce(&mut Writer)) -> Option<()> {
         let _still = self.lives.hold_still();
         if !self.is_suspended() || !self.lives.is_latest(self) {
@@ -246,8 +247,8 @@ impl Session {
     fn wake_proxy(&self) {
         let Some(proxy) = self.info().proxy else { return };
         if registry::look(proxy.pid).is_ok_and(|seen| seen.is_some_and(|seen| seen.is_stopped && seen.id == proxy)) {
-            tracing::warn!(%proxy, "the proxy was stopped by somebody: it is continued");
-            // It fails only for one that is gone.
+            tracing::warn!(%proxy, "proxy was stopped from outside: continued it");
+            // Fails only for a proxy that is gone.
             let _ = registry::PidFd::open(proxy).and_then(|proxy| proxy.signal(Signal::Cont));
         }
     }
@@ -270,7 +271,7 @@ impl Session {
         proven(self.waking_proxy(call).await?)
     }
 
-    /// Asks the session to end. It will, whoever waits for it.
+    /// Asks the session to end. It ends even if the caller stops waiting.
     pub(crate) fn demand_end(&self, options: KillOptions, reason: EndReason) {
         self.demand.send_modify(|demand| match demand {
             Demand::LetGo => {}
@@ -283,13 +284,14 @@ impl Session {
         });
     }
 
-    /// The manager is gone.
+    /// Detaches the session's task, since the manager is gone.
     pub(crate) fn let_go(&self) {
         self.demand.send_replace(Demand::LetGo);
     }
 
-    /// Ends the session, whichever of its lives this was, and says what was ended. On an ended session: what was ended then.
-    /// One that is suspended, or is about to be, is over afterwards; what is said is what was ended when it was suspended.
+    /// Ends the session's current incarnation, whichever one this handle is of, and returns the receipt. For an ended
+    /// session, returns the receipt of its end. A session that is suspended, or is about to be, is over afterwards; its
+    /// receipt is that of the suspension.
     pub(crate) async fn kill(&self, options: KillOptions, reason: EndReason) -> Result<Receipt> {
         self.find_what_was_ended(self.longest_kill(options)).await;
         let end = |latest: &Self| {
@@ -327,8 +329,8 @@ impl Session {
         self.is_closing() || !is_wanted || supervised.into_iter().flatten().any(registry::is_doomed)
     }
 
-    /// What was ended of one that an earlier manager left suspended is in its stream. Where it is not any more, or cannot be read
-    /// in time, nobody can tell.
+    /// Loads the receipt of a session that an earlier manager left suspended from its stream. It stays unknown if the
+    /// stream no longer has it, or cannot be read in time.
     async fn find_what_was_ended(&self, deadline: Duration) {
         let is_unknown = |state: &SessionState| matches!(state, SessionState::Suspended { receipt: None, .. });
         if !self.is_restored || !is_unknown(&self.view.borrow().state) {
@@ -346,8 +348,8 @@ impl Session {
         });
     }
 
-    /// Ends its processes, whichever of its lives this was, and keeps its conversation, perhaps for somebody else to use it. A
-    /// resume that is under way is given up for it, and so is a restart that is to come.
+    /// Ends the processes of the session's current incarnation, and retains its conversation, perhaps for a hand-over.
+    /// Cancels a resume in progress and a scheduled restart.
     pub(crate) async fn suspend(&self, options: KillOptions, hand_over: bool) -> Result<()> {
         let keep = |latest: &Self| {
             if !latest.is_suspended() {
@@ -366,7 +368,8 @@ impl Session {
         self.end_latest(options, &EndReason::Suspended, keep).await
     }
 
-    /// Ends the processes of its latest life, and has `then` done with that: if it is suspended, while nobody else is at it.
+    /// Ends the processes of the latest incarnation, then runs `then` on it. For a suspended one, `then` runs while no
+    /// resume is in progress.
     async fn end_latest<T>(
         &self,
         options: KillOptions,
@@ -386,9 +389,10 @@ impl Session {
                 if !latest.is_suspended() {
                     return then(latest);
                 }
-                // Its last writer is gone then.
+                // Afterwards its last writer is gone.
                 latest.settled().await?;
-                // Who resumes it has the lock, and gives up for this, or the session goes on and is to be ended as others are.
+                // A resume holds the lock. It either gives up for this call, or succeeds; the resumed session is then
+                // ended as others are.
                 tokio::select! {
                     _not_resumed = self.lives.alone() => {
                         if self.lives.is_latest(latest) {
@@ -402,7 +406,7 @@ impl Session {
         within(after, ended).await.unwrap_or_else(|| Err(self.late_kill(after)))
     }
 
-    /// Ends a suspended session, which nobody else is at: it has no processes, and no task.
+    /// Ends a suspended session, which has neither processes nor task. The caller excludes a concurrent resume.
     fn end_at_rest(&self, reason: &EndReason) {
         let receipt = self.ended().and_then(|(_, receipt)| receipt);
         let _still = self.lives.hold_still();
@@ -424,25 +428,25 @@ impl Session {
         }
     }
 
-    /// How long a kill may take: the proxy's try, then the fork server's.
+    /// Longest time of a kill: the proxy's attempt, then the fork server's.
     pub(crate) fn longest_kill(&self, options: KillOptions) -> Duration {
         let Deadlines { wedged, kill, .. } = self.deadlines;
         options.grace.saturating_mul(2).saturating_add(wedged).saturating_add(kill)
     }
 
-    /// Waits for the end that was asked for.
+    /// Waits for an end that was requested.
     pub(crate) async fn end_within(&self, deadline: Duration) -> Result<Receipt> {
         within(deadline, self.rests()).await.ok_or_else(|| self.late_kill(deadline))?;
         self.what_was_ended()
     }
 
-    /// Resolves when its processes have ended.
+    /// Resolves when the session's processes have ended.
     async fn rests(&self) {
-        // It fails only without the session.
+        // Fails only without the session.
         let _ = self.view.subscribe().wait_for(|view| view.state.at_rest().is_some()).await;
     }
 
-    /// The proof of its end.
+    /// Receipt of the session's end.
     fn what_was_ended(&self) -> Result<Receipt> {
         match self.ended() {
             Some((_, Some(receipt))) => proven(*receipt),
@@ -454,7 +458,7 @@ impl Session {
         Error::Deadline { operation: format!("killing session {}", self.id), after }
     }
 
-    /// Waits until all that has been appended can be read.
+    /// Waits until all appended events are readable.
     pub(crate) async fn published(&self) -> Result<()> {
         let (after, history) = (self.deadlines.control, self.history());
         let published = within(after, history.reaches(history.assigned())).await;
@@ -462,7 +466,7 @@ impl Session {
             .ok_or_else(|| Error::Deadline { operation: format!("writing the events of session {}", self.id), after })
     }
 
-    /// Waits until an ended session's task has done what is to be done after its end.
+    /// Waits until the task of an ended session has cleaned up.
     pub(crate) async fn settled(&self) -> Result<()> {
         let after = self.deadlines.kill;
         let mut view = self.view.subscribe();
@@ -486,24 +490,24 @@ impl Session {
             .unwrap_or_else(|| Err(Error::Deadline { operation: format!("{operation} in session {}", self.id), after }))
     }
 
-    /// The same, however long that takes.
+    /// Sends a command and waits for the answer, however long that takes.
     async fn exchange<C, T>(&self, lane: &mpsc::Sender<C>, command: impl FnOnce(Reply<T>) -> C) -> Result<T> {
         let (reply, answer) = oneshot::channel();
-        // Either fails only when the task is gone.
+        // Either fails only if the task is gone.
         if lane.send(command(reply)).await.is_err() {
             return Err(self.over());
         }
         answer.await.unwrap_or_else(|_| Err(self.over()))
     }
 
-    /// Why a call to a session without processes fails.
+    /// Error of a call to a session without processes.
     pub(crate) fn over(&self) -> Error {
         let session = self.id().clone();
         let is_manager_gone = || {
             let directory = self.directory.get().and_then(|(directory, _)| directory.upgrade());
             directory.is_none_or(|directory| directory.is_closed())
         };
-        // An earlier manager may have suspended it as it was shut down.
+        // An earlier manager may have suspended the session in its shutdown.
         if let Some((EndReason::Shutdown, _)) = self.ended()
             && is_manager_gone()
         {
@@ -526,7 +530,7 @@ async fn within<T>(after: Duration, future: impl Future<Output = T>) -> Option<T
     timeout(after, future).await.ok()
 }
 
-/// A receipt is a success only if nothing is left.
+/// Converts a receipt with survivors to an error.
 fn proven(receipt: Receipt) -> Result<Receipt> {
     if receipt.is_empty() { Ok(receipt) } else { Err(Error::Survivors(Box::new(receipt))) }
 }

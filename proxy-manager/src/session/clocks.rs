@@ -1,15 +1,15 @@
-//! When an agent's silence is too long. Pure: signs of life and time go in, what has run out comes out.
+//! Clocks that detect an agent's silence. Pure: signs of life and times go in, expired clocks come out.
 //!
-//! The clocks of a turn stand still while a tool call is in flight or a permission request is open. A tool call of which nothing
-//! is heard for long has a clock of its own. The silence of an agent
-//! whose tool works goes on; while a permission is asked for it is not the agent that is silent.
+//! The clocks of a turn stand still while a tool call is in flight or a permission request is open. A tool call without
+//! any sign of life has a clock of its own. The clock of silence also runs while a tool works, but not while a
+//! permission request is open: then it is not the agent that is silent.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use ipc_protocol::{Event, TimeoutAction, TimeoutKind, Timeouts, ToolStatus};
 use tokio::time::Instant;
 
-/// Tool calls and permission requests that are remembered, each; more are not waited for.
+/// Tool calls, and permission requests, that are tracked; further ones do not stop the clocks.
 const MOST: usize = 1024;
 
 /// `session:status` of an agent that shortens its conversation.
@@ -18,9 +18,9 @@ const COMPACTION: &str = "compaction";
 /// What is to be told or done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// Nothing was heard for this long.
+    /// The agent was silent for this long.
     Silent(Duration),
-    /// This clock, set to this, has run out.
+    /// A clock with this setting has run out.
     Fired(TimeoutKind, Duration),
 }
 
@@ -38,21 +38,21 @@ struct Turn {
     tools: BTreeSet<String>,
     /// Permission requests that are open.
     asked: BTreeSet<String>,
-    /// How long the clocks have run.
+    /// Time that the clocks have run.
     ran: Duration,
-    /// Since when they run again; `None` while they stand still.
+    /// Instant since which they run again; `None` while they stand still.
     since: Option<Instant>,
-    /// What they showed at the last sign of life.
+    /// Reading of the clocks at the last sign of life.
     heard: Duration,
     /// Whether the model has begun to answer.
     answered: bool,
-    /// Which have run out: each fires once, that of inactivity once for each silence.
+    /// Clocks that have run out: each fires once, the inactivity clock once per silence.
     fired: BTreeSet<TimeoutKind>,
-    /// When anything was last heard, for the silence.
+    /// Instant of the last sign of life, for the silence.
     last: Instant,
-    /// When a tool call in flight counts as stalled.
+    /// Instant at which a tool call in flight counts as stalled.
     stall: Option<Instant>,
-    /// When the silence is to be told next.
+    /// Instant at which the silence is reported next.
     silence: Option<Instant>,
 }
 
@@ -61,12 +61,12 @@ impl Clocks {
         Self { timeouts, turn: None }
     }
 
-    /// What is done when a clock of a turn runs out.
+    /// Action when a clock of a turn runs out.
     pub(crate) fn action(&self) -> TimeoutAction {
         self.timeouts.action
     }
 
-    /// A turn begins.
+    /// Starts the clocks of a turn.
     pub(crate) fn begin(&mut self, now: Instant) {
         self.turn = Some(Turn {
             tools: BTreeSet::new(),
@@ -82,12 +82,12 @@ impl Clocks {
         });
     }
 
-    /// The turn is over, or is being ended. A tool call whose end was never told is forgotten.
+    /// Stops the clocks, since the turn is over or is being ended. Forgets tool calls that never ended.
     pub(crate) fn end(&mut self) {
         self.turn = None;
     }
 
-    /// The turn has this event.
+    /// Applies an event of the turn.
     pub(crate) fn note(&mut self, event: &Event, now: Instant) {
         let Some(turn) = &mut self.turn else { return };
         if !is_life(event) {
@@ -112,7 +112,7 @@ impl Clocks {
         turn.silence = if turn.asked.is_empty() { after(now, self.timeouts.silence_ms) } else { None };
     }
 
-    /// When [`Clocks::tick`] is due.
+    /// Instant at which [`Clocks::tick`] is due.
     pub(crate) fn next(&self) -> Option<Instant> {
         let turn = self.turn.as_ref()?;
         let clocks = turn.waiting(&self.timeouts).filter_map(|(_, _, at)| {
@@ -122,7 +122,7 @@ impl Clocks {
         clocks.chain(turn.silence).chain(turn.stall).min()
     }
 
-    /// Time has passed: what is due, in the order in which it was.
+    /// Advances the time and returns what is due, in the order in which it became due.
     pub(crate) fn tick(&mut self, now: Instant) -> Vec<Due> {
         let Some(turn) = &mut self.turn else { return Vec::new() };
         let mut due = Vec::new();
@@ -137,7 +137,7 @@ impl Clocks {
             turn.fired.insert(kind);
             due.push(Due::Fired(kind, set));
         }
-        // Once for each silence.
+        // Fires once per silence.
         if turn.stall.take_if(|stall| *stall <= now).is_some() {
             let set = Duration::from_millis(self.timeouts.tool_ms.unwrap_or_default());
             due.push(Due::Fired(TimeoutKind::Tool, set));
@@ -151,12 +151,13 @@ impl Turn {
         self.tools.is_empty() && self.asked.is_empty()
     }
 
-    /// What the clocks show: how long they have run by now.
+    /// Reading of the clocks: the time that they have run by now.
     fn shown(&self, now: Instant) -> Duration {
         self.ran + self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
-    /// The clocks that have not run out: what each is set to, and what the clocks show then. None while they stand still.
+    /// Clocks that have not run out: the setting of each, and the reading at which it fires. None while they stand
+    /// still.
     fn waiting(&self, timeouts: &Timeouts) -> impl Iterator<Item = (TimeoutKind, Duration, Duration)> + use<'_> {
         let first = timeouts.first_response_ms.filter(|_| !self.answered);
         let clocks = [
@@ -173,7 +174,8 @@ impl Turn {
     }
 }
 
-/// Whether it says that the agent works. What its processes do says nothing, nor does a line that means nothing.
+/// Returns true for an event that shows the agent at work. Events of its processes do not, nor do lines without
+/// meaning.
 fn is_life(event: &Event) -> bool {
     matches!(
         event,

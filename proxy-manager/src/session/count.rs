@@ -1,11 +1,11 @@
-//! What a session took, counted from its events.
+//! Usage of a session, counted from its events.
 
 use ipc_protocol::{Budget, Envelope, Event, Usage};
 
 use super::{meter::Meter, metrics::Tally};
 use crate::roster::SessionRecord;
 
-/// Messages and usage, as a living session counts them.
+/// Messages and usage, counted as a live session counts them.
 pub(crate) struct Count {
     tally: Tally,
     meter: Meter,
@@ -18,7 +18,7 @@ impl Default for Count {
 }
 
 impl Count {
-    /// From what a record says on.
+    /// Continues from the numbers of a record.
     pub(crate) fn going_on(record: &SessionRecord) -> Self {
         let mut tally = Tally::new();
         (tally.metrics.messages, tally.metrics.usage, tally.turn) = (record.messages, record.usage, record.turn_usage);
@@ -35,12 +35,12 @@ impl Count {
         }
     }
 
-    /// Has a session go on from here.
+    /// Transfers the counts to a session's tally.
     pub(crate) fn tell(&self, tally: &mut Tally) {
         tally.go_on(&self.tally);
     }
 
-    /// Messages, and what was taken of the model.
+    /// Returns the number of messages, and the usage of the model.
     pub(crate) fn total(&self) -> (u64, Usage) {
         (self.tally.metrics.messages, self.meter.total())
     }

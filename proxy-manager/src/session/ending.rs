@@ -1,4 +1,4 @@
-//! How a session comes to its end: who was asked, who said what, and when that is enough. No I/O.
+//! State machine of a session's end: the parties that were asked, their reports, and when these suffice. No I/O.
 //!
 //! Asked to end, the proxy says how (`Ended`) and exits; the fork server then reports it gone, with what it left. A proxy
 //! that does not answer in time is wedged: the fork server is asked instead. If the fork server is dead the proxy ends the
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::fork_server::Gone;
 
-/// What is to be done now.
+/// Next action of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Nothing,
@@ -50,32 +50,32 @@ pub(crate) struct End {
 struct Kill {
     options: KillOptions,
     reason: EndReason,
-    /// When the proxy counts as wedged; `None` is never.
+    /// Instant at which the proxy counts as wedged; `None` is never.
     patience: Option<Instant>,
-    /// Whether the fork server was asked.
+    /// True if the fork server was asked.
     escalated: bool,
 }
 
-/// What is known of the end.
+/// State of the session's end.
 #[derive(Debug)]
 pub(crate) struct Ending {
     wedged: Duration,
     last_word: Duration,
     kill: Option<Kill>,
     said: Option<(EndReason, Box<Receipt>)>,
-    /// The proxy has said how it ended.
+    /// True if the proxy has reported its end.
     has_said: bool,
     gone: Option<Gone>,
     guard_dead: bool,
     sweep: Sweep,
     closed: bool,
-    /// When the words that are still missing are given up.
+    /// Instant at which missing reports are given up.
     give_up: Option<Instant>,
 }
 
 impl Ending {
-    /// `wedged`: how long after its grace a proxy may take; `last_word`: how long one party's word is waited for when
-    /// another has spoken.
+    /// `wedged` is the time after its grace that a proxy may take. `last_word` is the wait for one party's report after
+    /// another party's.
     pub(crate) fn new(wedged: Duration, last_word: Duration) -> Self {
         Self {
             wedged,
@@ -91,7 +91,7 @@ impl Ending {
         }
     }
 
-    /// The host wants the session to end.
+    /// Requests the end on behalf of the host.
     pub(crate) fn request(&mut self, options: KillOptions, reason: EndReason, now: Instant) -> Step {
         let patience = now.checked_add(options.grace.saturating_add(self.wedged));
         match &mut self.kill {
@@ -112,11 +112,11 @@ impl Ending {
         Step::AskProxy(options, reason)
     }
 
-    /// The proxy cannot be talked to: the fork server must end the session. The connection counts as closed.
+    /// Has the fork server end the session, since the proxy cannot be reached. The connection counts as closed.
     pub(crate) fn force(&mut self, options: KillOptions, reason: EndReason, now: Instant) -> Step {
         self.kill = Some(Kill { options, reason, patience: None, escalated: true });
         self.closed = true;
-        // Its kill takes up to the grace, before its word can be expected.
+        // The fork server's kill takes up to the grace; only then its report can be expected.
         self.give_up = now.checked_add(options.grace.saturating_add(self.last_word));
         if self.guard_dead { self.sweep_if_due(now) } else { self.ask_fork_server() }
     }
@@ -130,14 +130,14 @@ impl Ending {
         Step::AskForkServer(kill.options)
     }
 
-    /// The proxy said that the session is over.
+    /// Records the proxy's report that the session is over.
     pub(crate) fn said(&mut self, reason: EndReason, receipt: Box<Receipt>, now: Instant) {
         self.said = Some((reason, receipt));
         self.has_said = true;
         self.expect_last_word(now);
     }
 
-    /// The fork server reported the proxy gone.
+    /// Records the fork server's report that the proxy is gone.
     pub(crate) fn gone(&mut self, gone: Gone, now: Instant) {
         self.gone = Some(gone);
         self.expect_last_word(now);
@@ -190,22 +190,22 @@ impl Ending {
         }
     }
 
-    /// Whether the proxy itself has said how the session ended, and what it ended.
+    /// Returns true if the proxy itself has reported the session's end and its receipt.
     pub(crate) fn has_said(&self) -> bool {
         self.has_said
     }
 
-    /// Whether the connection to the proxy is at its end, or given up.
+    /// Returns true if the connection to the proxy has ended or was given up.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// Whether the fork server is known to be dead.
+    /// Returns true if the fork server is known to be dead.
     pub(crate) fn is_guard_dead(&self) -> bool {
         self.guard_dead
     }
 
-    /// When [`Ending::tick`] is due.
+    /// Instant at which [`Ending::tick`] is due.
     pub(crate) fn next(&self) -> Option<Instant> {
         let patience = self.kill.as_ref().filter(|kill| !kill.escalated && self.said.is_none());
         let give_up = self.give_up.filter(|_| self.sweep != Sweep::Running);
@@ -213,7 +213,7 @@ impl Ending {
         [patience.and_then(|kill| kill.patience), give_up, sweep].into_iter().flatten().min()
     }
 
-    /// Time has passed.
+    /// Advances the time.
     pub(crate) fn tick(&mut self, now: Instant) -> Step {
         if let Step::Sweep = self.sweep_if_due(now) {
             return Step::Sweep;
@@ -223,20 +223,20 @@ impl Ending {
             return Step::Nothing;
         }
         if let Some(kill) = &mut self.kill {
-            // Whether or not the fork server can still be asked: the proxy's time is up.
+            // The proxy's time is up, even if the fork server can no longer be asked.
             kill.escalated = true;
         }
         self.ask_fork_server()
     }
 
-    /// The end, once enough is known.
+    /// Returns the end, once enough is known.
     pub(crate) fn verdict(&mut self, now: Instant) -> Option<End> {
         if self.sweep == Sweep::Running {
             return None;
         }
         let late = self.give_up.is_some_and(|give_up| give_up <= now);
         let enough = match (&self.gone, self.guard_dead) {
-            // What the proxy said comes before the end of its connection.
+            // The proxy's report comes before the end of its connection.
             (Some(_), _) => self.closed || self.said.is_some(),
             // A proxy that has said so closes once its host has all of it; else it would leave it to the next host as unheard.
             (None, true) => self.closed && (!matches!(self.sweep, Sweep::Due(_)) || self.has_proven()),
@@ -260,7 +260,7 @@ impl Ending {
             }
             (None, left) => match forced {
                 Some(kill) => {
-                    // The fork server was not told why.
+                    // The fork server does not know the reason.
                     let cause = KillCause::of(&kill.reason);
                     (kill.reason, left.map(|left| Box::new(Receipt { cause, ..*left })))
                 }

@@ -1,4 +1,4 @@
-//! The embedder's grip on one session.
+//! Handle of one session, for the embedder.
 
 use std::{fmt, sync::Arc};
 
@@ -11,11 +11,12 @@ use crate::{Answer, Quiet, Result, StreamHandler, StreamOptions, Subscription, a
 #[cfg(doc)]
 use crate::{Error, OnMissing, ProxyManager, SessionState};
 
-/// A session. Cheap to clone; does not keep the manager alive: when the last [`ProxyManager`] goes, the session ends.
+/// Handle of a session. Cheap to clone. It does not keep the manager alive: when the last [`ProxyManager`] is dropped,
+/// the session ends.
 ///
-/// Unless said otherwise a call fails with [`Error::Deadline`] when the proxy does not answer in time, with
-/// [`Error::AgentDied`], [`Error::ProxyDied`] or [`Error::ForkServerDied`] if one of them dies meanwhile, with
-/// [`Error::Ended`] when the session is over, and with [`Error::ShutDown`] when the manager is gone. A call whose
+/// Unless documented otherwise a call fails with [`Error::Deadline`] when the proxy does not answer in time; with
+/// [`Error::AgentDied`], [`Error::ProxyDied`] or [`Error::ForkServerDied`] if one of them dies meanwhile; with
+/// [`Error::Ended`] when the session is over; and with [`Error::ShutDown`] when the manager is gone. A call whose
 /// future is dropped may still take effect.
 #[derive(Clone)]
 pub struct SessionHandle {
@@ -37,12 +38,12 @@ impl SessionHandle {
         &self.session
     }
 
-    /// Its id.
+    /// Id of the session.
     pub fn id(&self) -> &SessionId {
         self.session.id()
     }
 
-    /// What its processes take now, all together. Nothing when the session has ended.
+    /// Total resource use of the session's processes now. Zero when the session has ended.
     ///
     /// # Errors
     /// See [`SessionHandle`].
@@ -50,32 +51,32 @@ impl SessionHandle {
         Ok(ProcessUse::of(&self.processes().await?))
     }
 
-    /// What it is and where it stands.
+    /// Current state and facts of the session.
     pub fn info(&self) -> SessionInfo {
         self.session.info()
     }
 
-    /// Gives the agent a prompt. Returns a ticket for its turn as soon as the agent has it, or, with
-    /// [`PromptMode::Queue`] while another turn runs, as soon as it waits.
+    /// Sends a prompt to the agent. Returns a ticket for its turn as soon as the agent has it or, with
+    /// [`PromptMode::Queue`] while another turn runs, as soon as it is queued.
     ///
     /// # Errors
-    /// [`Error::Busy`] while a turn runs or the agent starts, as `mode` says; [`Error::MaxTurns`]; [`Error::Unsupported`]
-    /// where the agent cannot be steered, or cannot take a picture or file of the prompt; [`Error::InvalidConfig`] for a
-    /// prompt of more than 16 MiB, or one without any part. Else see [`SessionHandle`].
+    /// [`Error::Busy`] while a turn runs or the agent starts, depending on `mode`; [`Error::MaxTurns`];
+    /// [`Error::Unsupported`] if the agent cannot be steered, or cannot accept a picture or file of the prompt;
+    /// [`Error::InvalidConfig`] for a prompt of more than 16 MiB, or one without any part. Else see [`SessionHandle`].
     pub async fn prompt(&self, prompt: impl Into<Prompt>, mode: PromptMode) -> Result<Turn> {
         self.session.prompt(prompt.into(), mode).await
     }
 
-    /// Gives the agent a prompt and waits for what it answers. If the future is dropped the turn goes on.
+    /// Sends a prompt to the agent and waits for the answer. The turn continues if the future is dropped.
     ///
     /// # Errors
-    /// As [`SessionHandle::prompt`]; [`Error::TurnFailed`] with what was answered up to then if the turn failed or took too
-    /// long; [`Error::Unsupported`] for an agent without turns.
+    /// As [`SessionHandle::prompt`]; [`Error::TurnFailed`] with the answer so far if the turn failed or took too long;
+    /// [`Error::Unsupported`] for an agent without turns.
     pub async fn ask(&self, prompt: impl Into<Prompt>) -> Result<Answer> {
         self.stream(prompt, &mut Quiet).await
     }
 
-    /// The same, with a handler that is told of the answer as it grows.
+    /// Sends a prompt like [`SessionHandle::ask`], and notifies `handler` while the answer grows.
     ///
     /// # Errors
     /// As [`SessionHandle::ask`].
@@ -83,7 +84,7 @@ impl SessionHandle {
         self.stream_with(prompt, handler, StreamOptions::default()).await
     }
 
-    /// The same, as `options` say.
+    /// Sends a prompt like [`SessionHandle::stream`], with `options`.
     ///
     /// # Errors
     /// As [`SessionHandle::ask`].
@@ -96,26 +97,25 @@ impl SessionHandle {
         ask::stream(self, prompt.into(), handler, options).await
     }
 
-    /// Says this to the agent in the running turn. It is no turn of its own.
+    /// Sends a steering prompt to the agent in the running turn. It is no turn of its own.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where the agent cannot be steered or no turn runs. Else see [`SessionHandle`].
+    /// [`Error::Unsupported`] if the agent cannot be steered or no turn runs. Else see [`SessionHandle`].
     pub async fn steer(&self, prompt: impl Into<Prompt>) -> Result<()> {
         self.session.steer(prompt.into()).await
     }
 
-    /// Asks something else of the agent, in its order with prompts; whether it can be done while a turn runs is the
-    /// agent's to say.
+    /// Sends an operation to the agent, in order with prompts. The agent decides whether it can run during a turn.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where the agent cannot; [`Error::AgentRefused`] with its reason; [`Error::Busy`] while the
-    /// agent starts, or where it does this between turns only; [`Error::Deadline`] after `Deadlines::operation`
-    /// (`compact` of it). Else see [`SessionHandle`].
+    /// [`Error::Unsupported`] if the agent cannot do it; [`Error::AgentRefused`] with its reason; [`Error::Busy`] while
+    /// the agent starts, or if it does this between turns only; [`Error::Deadline`] after `Deadlines::operation`
+    /// (`compact` for that operation). Else see [`SessionHandle`].
     pub async fn operate(&self, operation: Operation) -> Result<Json> {
         self.session.operate(operation).await
     }
 
-    /// Has the agent use this model (in its own spelling) from now on.
+    /// Switches the agent to this model (in its own spelling).
     ///
     /// # Errors
     /// See [`SessionHandle::operate`].
@@ -123,7 +123,7 @@ impl SessionHandle {
         self.operate(Operation::SetModel { model: model.into() }).await.map(drop)
     }
 
-    /// Has the agent work in this mode from now on: `build`, `plan`, or one of its own.
+    /// Switches the agent to this mode: `build`, `plan`, or one of its own.
     ///
     /// # Errors
     /// See [`SessionHandle::operate`].
@@ -131,7 +131,7 @@ impl SessionHandle {
         self.operate(Operation::SetMode { mode: mode.into() }).await.map(drop)
     }
 
-    /// Has the agent think this hard from now on: `off`, `low`, `medium`, `high`, or one of its own.
+    /// Sets the agent's thinking level: `off`, `low`, `medium`, `high`, or one of its own.
     ///
     /// # Errors
     /// See [`SessionHandle::operate`].
@@ -139,7 +139,7 @@ impl SessionHandle {
         self.operate(Operation::SetThinking { level: level.into() }).await.map(drop)
     }
 
-    /// Has the agent shorten the conversation that its model sees, and says what the agent says to that.
+    /// Makes the agent shorten the conversation that its model sees, and returns the agent's reply.
     ///
     /// # Errors
     /// See [`SessionHandle::operate`].
@@ -147,7 +147,7 @@ impl SessionHandle {
         self.operate(Operation::Compact).await
     }
 
-    /// What the agent says of its own state, as it says it.
+    /// The agent's own state, verbatim.
     ///
     /// # Errors
     /// See [`SessionHandle::operate`].
@@ -155,7 +155,7 @@ impl SessionHandle {
         self.operate(Operation::GetState).await
     }
 
-    /// The conversation so far, as the agent gives it. See [`SessionHandle::transcript`] for one from the events.
+    /// The conversation so far, as the agent reports it. See [`SessionHandle::transcript`] for one from the events.
     ///
     /// # Errors
     /// See [`SessionHandle::operate`].
@@ -163,8 +163,8 @@ impl SessionHandle {
         self.operate(Operation::GetMessages).await
     }
 
-    /// The agent's own conversations of the working directory, newest first: an array of objects with `id`, and `title`,
-    /// `updatedAt` and `cwd` where the agent tells them.
+    /// The agent's own conversations of the working directory, newest first: an array of objects with `id`, and
+    /// `title`, `updatedAt` and `cwd` if the agent reports them.
     ///
     /// # Errors
     /// See [`SessionHandle::operate`].
@@ -172,7 +172,7 @@ impl SessionHandle {
         self.operate(Operation::ListSessions).await
     }
 
-    /// Passes a command of the agent's own protocol on as it stands, and its reply back.
+    /// Sends a command of the agent's own protocol verbatim, and returns its reply.
     ///
     /// # Errors
     /// See [`SessionHandle::operate`].
@@ -180,34 +180,35 @@ impl SessionHandle {
         self.operate(Operation::Native { message }).await
     }
 
-    /// Cancels the running turn through the agent's protocol; without one, nothing. Queued prompts stay queued. Returns
-    /// when the agent was told; the turn's end follows as events. An agent without turns gets SIGINT.
+    /// Cancels the running turn through the agent's protocol; does nothing if no turn runs. Queued prompts stay queued.
+    /// Returns once the agent has received it; the turn's end follows as events. An agent without turns gets SIGINT.
     ///
-    /// With [`AbortPolicy::KillTurnProcesses`] everything that started since the turn began is ended too (2 s after
-    /// SIGTERM it gets SIGKILL), whoever started it; what was there before stays. The receipt is of that, and
-    /// the next prompt waits for it.
+    /// [`AbortPolicy::KillTurnProcesses`] also ends every process that started since the turn began (SIGTERM, and
+    /// SIGKILL after 2 s), regardless of its parent; older processes stay. The receipt is of that kill, and the next
+    /// prompt waits for it.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where the agent cannot; [`Error::Survivors`] with the receipt. Else see [`SessionHandle`].
+    /// [`Error::Unsupported`] if the agent cannot; [`Error::Survivors`] with the receipt. Else see [`SessionHandle`].
     pub async fn abort(&self, policy: AbortPolicy) -> Result<Option<Receipt>> {
         self.session.abort(policy).await
     }
 
-    /// Ends the session and everything it started, at any depth, and proves it. Works at any time, also while the agent
-    /// starts, when it is stopped, and when its proxy is. On an ended session: what was ended then. A suspended session is over
-    /// afterwards, and what is said is what was ended when it was suspended, by an earlier manager too; one that was resumed, or is
-    /// about to be, is ended whichever handle of it this is.
+    /// Ends the session and everything it started, at any depth, and proves it. Works at any time: also while the agent
+    /// starts, and when the agent or the proxy is stopped. For an ended session, returns the receipt of its end. A
+    /// suspended session is over afterwards, and the receipt is that of its suspension, by an earlier manager too. A
+    /// session that was resumed, or is about to be, is ended through any handle of it.
     ///
     /// # Errors
-    /// [`Error::Survivors`] with the receipt if something is left or that cannot be proven; [`Error::Deadline`] when
-    /// neither proxy nor fork server could do it in time (twice the grace, and the deadlines `wedged` and `kill`);
-    /// [`Error::Ended`] or [`Error::ShutDown`] if the session ended and nobody could tell how; [`Error::UnknownSession`] if it
-    /// was resumed since this handle was had, and is forgotten.
+    /// [`Error::Survivors`] with the receipt if something is left or its absence cannot be proven; [`Error::Deadline`]
+    /// when neither proxy nor fork server finished in time (twice the grace, and the deadlines `wedged` and `kill`);
+    /// [`Error::Ended`] or [`Error::ShutDown`] if the session ended and nobody could tell how;
+    /// [`Error::UnknownSession`] if it was resumed after this handle was obtained, and has been forgotten.
     pub async fn kill(&self, options: KillOptions) -> Result<Receipt> {
         self.session.kill(options, EndReason::Killed).await
     }
 
-    /// Ends everything the agent started, but not the agent. Where that ends by itself meanwhile, this goes on to its receipt.
+    /// Ends everything the agent started, but not the agent. If the session ends by itself meanwhile, this waits for
+    /// its receipt.
     ///
     /// # Errors
     /// [`Error::Survivors`] with the receipt. Else see [`SessionHandle`].
@@ -218,14 +219,15 @@ impl SessionHandle {
     /// Ends one process of the session.
     ///
     /// # Errors
-    /// [`Error::UnknownProcess`] if none of that pid is alive in it; [`Error::Survivors`] with the receipt. Else see
-    /// [`SessionHandle`].
+    /// [`Error::UnknownProcess`] if the session has no live process with that pid; [`Error::Survivors`] with the
+    /// receipt. Else see [`SessionHandle`].
     pub async fn kill_process(&self, pid: u32, options: KillOptions) -> Result<Receipt> {
         self.session.kill_process(pid, false, options).await
     }
 
     /// Ends one process of the session and everything below it. After the grace all of them are stopped before any is
-    /// killed, so that none slips away while its parent dies. What has left the tree before (a daemon) is not of it.
+    /// killed, so that none escapes while its parent dies. Processes that left the tree before (daemons) are not
+    /// included.
     ///
     /// # Errors
     /// As [`SessionHandle::kill_process`].
@@ -233,7 +235,7 @@ impl SessionHandle {
         self.session.kill_process(pid, true, options).await
     }
 
-    /// Every process of the session, running and finished. Empty when the session has ended.
+    /// Lists every process of the session, running and finished. Empty when the session has ended.
     ///
     /// # Errors
     /// See [`SessionHandle`].
@@ -241,21 +243,22 @@ impl SessionHandle {
         self.session.processes().await
     }
 
-    /// Its events, from the first still kept.
+    /// Subscribes to the session's events, from the first one retained.
     pub fn subscribe(&self) -> Subscription {
         self.session.subscribe()
     }
 
-    /// Its events with an offset greater than `from`; 0 is all. What is no longer kept is a `session:gap`.
+    /// Subscribes to events with an offset greater than `from`; 0 means all. A `session:gap` replaces events no longer
+    /// retained.
     pub fn subscribe_from(&self, from: u64) -> Subscription {
         self.session.subscribe_from(from)
     }
 
-    /// The conversation as plain text, from the events that are still kept: what was asked, what was answered, which tools
-    /// were used. The last 4 MiB of it; empty where nothing was said. It is what [`OnMissing::Inject`] takes.
+    /// The conversation as plain text, from the retained events: prompts, answers and names of tools used. The last 4
+    /// MiB of it; empty if nothing was said. [`OnMissing::Inject`] accepts it.
     ///
     /// # Errors
-    /// [`Error::System`] where no thread can be had to read it.
+    /// [`Error::System`] if no thread can be had to read it.
     pub async fn transcript(&self) -> Result<String> {
         let history = self.session.history().clone();
         blocking("reading a conversation", move || super::transcript_of(&history)).await
@@ -264,20 +267,20 @@ impl SessionHandle {
     /// Answers the permission request `request` (the id in its event).
     ///
     /// # Errors
-    /// [`Error::UnknownPermission`] if it is not open or has no such option. Else see [`SessionHandle`].
+    /// [`Error::UnknownPermission`] if the request is not open or has no such option. Else see [`SessionHandle`].
     pub async fn respond_permission(&self, request: &str, answer: PermissionAnswer) -> Result<()> {
         self.session.respond_permission(request, answer, None).await
     }
 
-    /// As [`SessionHandle::respond_permission`], in the name of `by`, which `permission:resolved` then tells.
+    /// Answers like [`SessionHandle::respond_permission`] in the name of `by`, which `permission:resolved` reports.
     ///
     /// # Errors
-    /// As there.
+    /// As [`SessionHandle::respond_permission`].
     pub async fn respond_permission_as(&self, by: &str, request: &str, answer: PermissionAnswer) -> Result<()> {
         self.session.respond_permission(request, answer, Some(by)).await
     }
 
-    /// A round trip through the proxy.
+    /// Makes a round trip through the proxy.
     ///
     /// # Errors
     /// See [`SessionHandle`].

@@ -1,4 +1,4 @@
-//! What a session is and where it stands, as the caller sees it.
+//! State of a session, as callers see it.
 
 use std::time::SystemTime;
 
@@ -7,104 +7,106 @@ use serde::{Serialize, Serializer};
 
 use super::{ProcessUse, QueuedPrompt, SessionMetrics};
 
-/// Where a session is in its life: starting, then idle and busy by turns, then ended. Suspended, it may start once more.
+/// Lifecycle state of a session: starting, then idle and busy by turns, then ended. A suspended session may start
+/// again.
 ///
 /// In JSON `"starting"`, `"idle"`, `{"busy":{"turn":1}}`, `{"ended":{"reason":"killed","receipt":{…}}}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum SessionState {
-    /// Its agent is not ready yet.
+    /// The agent is not ready yet.
     Starting,
-    /// It waits for a prompt. An agent without turns is always idle.
+    /// The session waits for a prompt. An agent without turns is always idle.
     Idle,
     /// A turn runs.
     Busy {
-        /// Which; the first is 1.
+        /// Number of the turn; the first is 1.
         turn: u64,
     },
-    /// Its processes have ended and its conversation is kept: [`crate::ProxyManager::resume_session`] goes on with it.
+    /// The processes have ended and the conversation is retained: [`crate::ProxyManager::resume_session`] resumes it.
     Suspended {
-        /// Why.
+        /// Reason for the suspension.
         reason: EndReason,
-        /// What was ended and the proof that nothing is left; `null` if nobody could tell.
+        /// Receipt that proves nothing is left; `null` if nobody could tell.
         receipt: Option<Box<Receipt>>,
     },
-    /// It is over.
+    /// The session is over.
     Ended {
-        /// Why.
+        /// Reason for the end.
         reason: EndReason,
-        /// What was ended and the proof that nothing is left; `null` if nobody could tell.
+        /// Receipt that proves nothing is left; `null` if nobody could tell.
         receipt: Option<Box<Receipt>>,
     },
 }
 
-/// One session, as it is at the moment of asking.
+/// Snapshot of one session.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionInfo {
-    /// Which session.
+    /// Id of the session.
     pub session_id: SessionId,
     /// Catalog id of its agent.
     pub agent: String,
-    /// Label of its configuration.
+    /// Configured label for the agent's type.
     pub agent_type: Option<String>,
-    /// Label of its configuration.
+    /// Configured label for the user.
     pub user_id: Option<String>,
-    /// Label of its configuration.
+    /// Configured label for the workspace.
     pub workspace_id: Option<String>,
     /// Working directory.
     pub cwd: String,
-    /// The profile it was started with.
+    /// Profile that the session was started with.
     pub profile: Option<String>,
-    /// The model it was told to use, in the agent's spelling; `null` for the agent's own choice.
+    /// Model that the agent was told to use, in its own spelling; `null` for the agent's own choice.
     pub model: Option<String>,
-    /// The mode it was told to work in; `null` for the agent's own choice.
+    /// Mode that the agent was told to work in; `null` for the agent's own choice.
     pub mode: Option<String>,
-    /// How hard it was told to think; `null` for the agent's own choice.
+    /// Thinking level that the agent was told to use; `null` for the agent's own choice.
     pub thinking: Option<String>,
-    /// Its own home directory; `null` where it has the shared one.
+    /// Home directory that belongs to the session; `null` if it has the shared one.
     pub home: Option<String>,
-    /// How many sessions deep it is; 1 for one that was started from outside any.
+    /// Nesting depth; 1 for a session that was started from outside any session.
     pub depth: u32,
-    /// The agent's own id of the conversation; `null` until it is known, and where the agent has none.
+    /// The agent's own id of the conversation; `null` until it is known, and if the agent has none.
     pub native_session_id: Option<String>,
-    /// The file in which the agent keeps that conversation (OpenCode: its database of all); `null` until it was found: agents
-    /// make it with the first prompt. Always `null` for agents of whom nobody says where they keep conversations.
+    /// The file in which the agent keeps that conversation (OpenCode: its database of all). `null` until the file is
+    /// found: agents create it with the first prompt. Always `null` for agents whose directory of conversations is
+    /// unknown.
     pub native_session_file: Option<String>,
-    /// Whether another process can go on with its conversation, as far as is known: `false` for one that is ephemeral, or whose
-    /// agent, or its row in the catalog, says that it cannot. Such a session is not suspended.
+    /// True if another process can resume the conversation, as far as is known. `false` for an ephemeral session, or if
+    /// the agent or its catalog row rules it out. Such a session is not suspended.
     pub resumable: bool,
-    /// Where it stands.
+    /// Lifecycle state.
     pub state: SessionState,
-    /// Its proxy's process; `null` until it is known. Of an ended session: the last one.
+    /// Process of the proxy; `null` until it is known. For an ended session: the last one.
     pub proxy: Option<ProcessId>,
-    /// Its agent's process; `null` until it is ready. Of an ended session: the last one.
+    /// Process of the agent; `null` until it is ready. For an ended session: the last one.
     pub agent_process: Option<ProcessId>,
-    /// What holds, sees and limits it; `null` until it is ready.
+    /// Containment, observer and limits in force; `null` until the session is ready.
     pub measures: Option<Measures>,
-    /// Prompts taken so far, each a turn; queued ones and steers are not counted.
+    /// Number of prompts accepted so far, each a turn; queued prompts and steers are not counted.
     pub turns: u64,
     /// The prompts that were accepted and wait for their turn, in order. Those of a suspended session wait for its resume.
     pub queued: Vec<QueuedPrompt>,
     /// Whether it is suspended for somebody to use its conversation with the agent itself.
     pub handed_over: bool,
-    /// When `start_session` was called. RFC 3339 in JSON.
+    /// Time of the `start_session` call. RFC 3339 in JSON.
     #[serde(serialize_with = "rfc3339")]
     pub started_at: SystemTime,
-    /// Offset of its last event, 0 if there is none. 20 decimal digits in JSON, as offsets are everywhere.
+    /// Offset of its last event, 0 if there is none. 20 decimal digits in JSON, as for all offsets.
     #[serde(serialize_with = "offset_text")]
     pub last_offset: u64,
-    /// When its proxy was last heard of. RFC 3339 in JSON.
+    /// Time of the last message of its proxy. RFC 3339 in JSON.
     #[serde(serialize_with = "rfc3339")]
     pub heartbeat: SystemTime,
-    /// What it did by now.
+    /// Activity so far.
     pub metrics: SessionMetrics,
-    /// What its processes take now; `null` unless that was asked for (`ProxyManager::measured_sessions`).
+    /// Current resource use of its processes; `null` unless requested (`ProxyManager::measured_sessions`).
     pub process_use: Option<ProcessUse>,
 }
 
 impl SessionState {
-    /// How the session came to have no process, and what was ended then; `None` while it has some.
+    /// Reason and receipt of a session without processes; `None` while it has processes.
     pub fn at_rest(&self) -> Option<(&EndReason, Option<&Receipt>)> {
         match self {
             Self::Suspended { reason, receipt } | Self::Ended { reason, receipt } => Some((reason, receipt.as_deref())),

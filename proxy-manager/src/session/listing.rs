@@ -1,14 +1,14 @@
-//! Lists of processes that a proxy owes: one that does not answer is not waited for. No I/O.
+//! Process lists requested from a proxy, with a deadline for proxies that do not answer. No I/O.
 
 use std::{collections::VecDeque, time::Duration};
 
 use ipc_protocol::message::RequestId;
 use tokio::time::Instant;
 
-/// How long a proxy may take to list its processes before the fork server is asked.
+/// Time for a proxy to list its processes before the fork server is asked.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The lists asked for, oldest first.
+/// Outstanding lists, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     of_proxy: VecDeque<(Instant, RequestId)>,
@@ -16,17 +16,17 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// The proxy was asked.
+    /// Records a request to the proxy.
     pub(crate) fn asked(&mut self, request: RequestId, now: Instant) {
         self.of_proxy.push_back((now + PATIENCE, request));
     }
 
-    /// When [`Listing::is_late`] is to be asked.
+    /// Instant at which [`Listing::is_late`] is to be checked.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.of_proxy.front().map(|(deadline, _)| *deadline)
     }
 
-    /// Whether the fork server is to be asked now, for lists that the proxy owes.
+    /// Returns true if the fork server has to be asked now for lists that the proxy owes.
     pub(crate) fn is_late(&mut self, now: Instant, is_waiting: impl Fn(RequestId) -> bool) -> bool {
         let before = self.of_fork_server.len();
         while let Some((deadline, request)) = self.of_proxy.front().copied() {
@@ -42,7 +42,7 @@ impl Listing {
         self.of_fork_server.len() > before
     }
 
-    /// The fork server has listed: what that answers.
+    /// Takes the requests that a list of the fork server answers.
     pub(crate) fn answered(&mut self) -> Vec<RequestId> {
         std::mem::take(&mut self.of_fork_server)
     }

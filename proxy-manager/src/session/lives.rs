@@ -1,4 +1,5 @@
-//! What all lives of a session share: each resume begins another one, and only the latest may be ended or written to.
+//! State shared by all incarnations of a session. Each resume begins another incarnation; only the latest may be ended
+//! or written to.
 
 use std::sync::{self, Arc, PoisonError, Weak};
 
@@ -8,7 +9,7 @@ use tokio::sync::{Mutex, MutexGuard, watch};
 use super::Session;
 use crate::{Error, Result};
 
-/// The lives of one session.
+/// Incarnations of one session.
 #[derive(Debug, Default)]
 pub(crate) struct Lives {
     resuming: Mutex<()>,
@@ -18,9 +19,9 @@ pub(crate) struct Lives {
 
 #[derive(Debug, Default)]
 struct Now {
-    /// `None` in its first life.
+    /// `None` during the first incarnation.
     latest: Option<Weak<Session>>,
-    /// For what each of those who want it to end, or suspended, wants that.
+    /// Reasons of all callers that want the session ended or suspended.
     wanted: Vec<EndReason>,
 }
 
@@ -30,7 +31,7 @@ impl Now {
     }
 }
 
-/// Somebody wants the session to end, or suspended: until this is dropped it is not resumed.
+/// Request to end or suspend the session: it is not resumed until this is dropped.
 pub(super) struct Wanted<'a>(&'a Lives, EndReason);
 
 impl Drop for Wanted<'_> {
@@ -44,31 +45,31 @@ impl Drop for Wanted<'_> {
 }
 
 impl Lives {
-    /// One resume at a time: the others wait for it, and so does who ends it while it is suspended.
+    /// Locks out other resumes, and callers that end the session while it is suspended.
     pub(crate) async fn alone(&self) -> MutexGuard<'_, ()> {
         self.resuming.lock().await
     }
 
-    /// Meanwhile nobody else writes to it while it is suspended, and a life that is made is its latest when that is over. A resume
-    /// may take long, and this never does: who has it waits for nothing.
+    /// Locks out other writers to a suspended session. An incarnation created under the lock is the latest when the
+    /// lock is released. A resume may take long, but this lock never does: its holder waits for nothing.
     pub(crate) fn hold_still(&self) -> sync::MutexGuard<'_, ()> {
         self.still.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `session` is its life from now on.
+    /// Makes `session` the latest incarnation.
     pub(crate) fn begin(&self, session: &Arc<Session>) {
         self.now.send_modify(|now| now.latest = Some(Arc::downgrade(session)));
     }
 
-    /// Whether `session` is its latest life.
+    /// Returns true if `session` is the latest incarnation.
     pub(crate) fn is_latest(&self, session: &Session) -> bool {
         self.now.borrow().is(session)
     }
 
-    /// The life after `session`, if there is one.
+    /// Returns the latest incarnation if it is not `session`.
     ///
     /// # Errors
-    /// [`Error::UnknownSession`] if that was forgotten.
+    /// [`Error::UnknownSession`] if that one was forgotten.
     pub(super) fn after(&self, session: &Session) -> Result<Option<Arc<Session>>> {
         let now = self.now.borrow();
         match now.latest.as_ref().filter(|_| !now.is(session)) {
@@ -79,25 +80,26 @@ impl Lives {
         }
     }
 
-    /// Resolves when `session` is not its latest life.
+    /// Resolves when `session` is no longer the latest incarnation.
     pub(super) async fn goes_on_after(&self, session: &Session) {
-        // It fails only without this.
+        // Fails only without the session.
         let _ = self.now.subscribe().wait_for(|now| !now.is(session)).await;
     }
 
-    /// From now on it is to end, or to be suspended.
+    /// Requests the session's end or suspension until the result is dropped.
     pub(super) fn want_end(&self, reason: EndReason) -> Wanted<'_> {
         self.now.send_modify(|now| now.wanted.push(reason.clone()));
         Wanted(self, reason)
     }
 
-    /// Resolves when somebody wants it to end, or suspended, and `session` is its latest life. Says for what.
+    /// Resolves with the reason when a caller wants the session ended or suspended, and `session` is the latest
+    /// incarnation.
     pub(crate) async fn unwanted(&self, session: &Session) -> EndReason {
         let mut now = self.now.subscribe();
-        // It fails only without this.
+        // Fails only without the session.
         let found = now.wait_for(|now| !now.wanted.is_empty() && now.is(session)).await;
         let reasons = found.iter().flat_map(|now| &now.wanted);
-        // Whoever wants it suspended is content with its end.
+        // An end also satisfies callers that want a suspension.
         let ends = reasons.clone().find(|reason| **reason != EndReason::Suspended);
         ends.cloned().unwrap_or(EndReason::Suspended)
     }

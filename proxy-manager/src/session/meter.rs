@@ -1,6 +1,7 @@
-//! What a session took of its model: summed up, and held against its budget. Pure.
+//! Meter of a session's model usage, held against its budget. Pure.
 //!
-//! Agents count a turn from its beginning each time, and not every event says all: what one leaves out another has said.
+//! Agents count a turn from its beginning each time, and not every event has all numbers: a number that one omits was
+//! in another.
 
 use ipc_protocol::{Budget, BudgetAction, BudgetExceeded, BudgetKind, Event, Usage, Usd};
 
@@ -9,47 +10,47 @@ use super::metrics::TurnUsage;
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     budget: Budget,
-    /// Of the turns before this one.
+    /// Usage of earlier turns.
     past: Usage,
-    /// The turn that is counted.
+    /// Usage of the current turn.
     now: TurnUsage,
-    /// Which were told.
+    /// Budgets that were reported as used up.
     told: Vec<BudgetKind>,
-    /// The first that was used up, where no further prompt is taken since.
+    /// The first budget used up whose action is more than a warning: no prompt is accepted since.
     closed: Option<BudgetExceeded>,
 }
 
 impl Meter {
-    /// For a session that took this much in its lives before.
+    /// Creates the meter of a session with this usage in earlier incarnations.
     pub(crate) fn new(budget: Budget, past: Usage) -> Self {
         Self::going_on(budget, past, TurnUsage::default())
     }
 
-    /// For a session that took this much, and that much of it in a turn which may go on.
+    /// Creates the meter of a session with this total usage, of which `now` belongs to a turn that may continue.
     pub(crate) fn going_on(budget: Budget, total: Usage, now: TurnUsage) -> Self {
         let mut meter = Self { budget, past: less(total, now.usage), now, ..Self::default() };
-        // What was used up then was told then.
+        // Budgets used up by then were reported then.
         meter.judge();
         meter
     }
 
-    /// All that was taken.
+    /// Total usage.
     pub(crate) fn total(&self) -> Usage {
         add(self.past, self.now.usage)
     }
 
-    /// What of that is of the turn that is counted.
+    /// Usage of the current turn.
     pub(crate) fn turn(&self) -> TurnUsage {
         self.now
     }
 
-    /// Why no prompt is taken any more.
+    /// Budget because of which no prompt is accepted any more.
     pub(crate) fn closed(&self) -> Option<BudgetExceeded> {
         self.closed
     }
 
-    /// Something happened in a turn. Which budgets are used up by it: each is told once. Whether it was about usage at all
-    /// is `None` where it was not.
+    /// Applies an event of a turn. Returns the budgets that it used up, each reported once, or `None` for an event
+    /// without usage.
     pub(crate) fn note(&mut self, turn: u64, event: &Event) -> Option<Vec<BudgetExceeded>> {
         let usage = match event {
             Event::Usage(usage) => usage,
@@ -68,7 +69,7 @@ impl Meter {
             (cache_read_tokens, &mut now.cache_read_tokens),
             (cache_write_tokens, &mut now.cache_write_tokens),
         ] {
-            // What was taken is not given back.
+            // Usage never decreases.
             *known = said.max(*known);
         }
         if let Some(cost) = cost_usd.filter(|cost| cost.is_finite() && *cost >= now.cost_usd.unwrap_or_default()) {
@@ -105,7 +106,7 @@ impl Meter {
     }
 }
 
-/// What is left of `a` without its part `b`.
+/// Subtracts `b`, which is a part of `a`.
 fn less(a: Usage, b: Usage) -> Usage {
     fn tokens(a: Option<u64>, b: Option<u64>) -> Option<u64> {
         a.map(|a| a.saturating_sub(b.unwrap_or_default()))

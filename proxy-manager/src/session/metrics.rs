@@ -1,4 +1,4 @@
-//! What a session did, in numbers.
+//! Activity counters of a session.
 
 use std::time::Duration;
 
@@ -6,43 +6,43 @@ use ipc_protocol::{Event, ProcessInfo, ProcessStatus, ToolStatus, Usage};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-/// What a session did by now.
+/// Activity of a session so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionMetrics {
-    /// Prompts taken, and answers: text of the agent between two other things.
+    /// Prompts accepted, and answers: text of the agent between two other things.
     pub messages: u64,
-    /// Tool calls begun.
+    /// Number of tool calls begun.
     pub tool_calls: u64,
-    /// Tool calls that failed or were rejected.
+    /// Number of tool calls that failed or were rejected.
     pub failed_tool_calls: u64,
-    /// Permission requests.
+    /// Number of permission requests.
     pub permission_requests: u64,
-    /// Errors that the agent told, those that it tried again after among them.
+    /// Number of errors that the agent reported, including those it retried after.
     pub errors: u64,
-    /// Tokens and cost of all turns, as far as the agent tells them.
+    /// Tokens and cost of all turns, as far as the agent reports them.
     pub usage: Usage,
-    /// Events.
+    /// Number of events.
     pub events: u64,
-    /// Bytes of what the agent and its processes made events of, as [`Event::weight`] counts them.
+    /// Bytes of the events caused by the agent and its processes, as [`Event::weight`] counts them.
     pub event_bytes: u64,
-    /// Milliseconds in turns.
+    /// Milliseconds spent in turns.
     pub busy_ms: u64,
-    /// Milliseconds since the last message of its proxy, when this was asked.
+    /// Milliseconds since the last message of its proxy, at the time of the snapshot.
     pub silent_ms: u64,
-    /// Pings that its proxy has not answered, in a row.
+    /// Number of pings in a row that its proxy has not answered.
     pub missed_pings: u32,
 }
 
-/// What the processes of a session take now.
+/// Current resource use of a session's processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProcessUse {
-    /// Living processes.
+    /// Number of live processes.
     pub processes: usize,
-    /// Percent of one core since the last listing, of all together.
+    /// CPU use of all processes since the last listing, in percent of one core.
     pub cpu_percent: f32,
-    /// Resident memory of all together, in bytes; what they share counts in each.
+    /// Resident memory of all processes in bytes; shared memory counts once for each.
     pub rss_bytes: u64,
 }
 
@@ -57,27 +57,27 @@ impl ProcessUse {
     }
 }
 
-/// What one turn took of the model.
+/// Model usage of one turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TurnUsage {
-    /// Its number; 0 for what is in no turn.
+    /// Number of the turn; 0 for usage outside any turn.
     pub turn: u64,
-    /// Tokens and cost from its beginning.
+    /// Tokens and cost since the turn's beginning.
     pub usage: Usage,
 }
 
-/// Counts as it happens.
+/// Live counters of a session.
 #[derive(Debug)]
 pub(crate) struct Tally {
     pub(crate) metrics: SessionMetrics,
-    /// What of the usage is of the turn that was counted last, and is told once more from its beginning.
+    /// Part of the usage that belongs to the turn counted last; the agent reports that turn again from its beginning.
     pub(crate) turn: TurnUsage,
     busy: Duration,
     busy_since: Option<Instant>,
-    /// The last event was a piece of an answer.
+    /// True if the last event was a piece of an answer.
     says: bool,
-    /// When the proxy was last heard.
+    /// Instant of the proxy's last message.
     pub(crate) heard: Instant,
 }
 
@@ -88,13 +88,13 @@ impl Tally {
         Self { metrics, turn, busy: Duration::ZERO, busy_since: None, says: false, heard: Instant::now() }
     }
 
-    /// Goes on with what another has counted for the same session: what records keep.
+    /// Continues from another tally of the same session, as far as records retain it.
     pub(crate) fn go_on(&mut self, other: &Self) {
         (self.metrics.messages, self.metrics.usage) = (other.metrics.messages, other.metrics.usage);
         (self.turn, self.says) = (other.turn, other.says);
     }
 
-    /// Something that the proxy told.
+    /// Counts an event that the proxy sent.
     pub(crate) fn note(&mut self, event: &Event) {
         let metrics = &mut self.metrics;
         metrics.event_bytes = metrics.event_bytes.saturating_add(event.weight() as u64);
@@ -112,19 +112,19 @@ impl Tally {
             Event::PermissionRequested(_) => metrics.permission_requests += 1,
             Event::Error { .. } => metrics.errors += 1,
             Event::Thinking { .. } | Event::Complete { .. } => {}
-            // What happens beside the conversation does not cut an answer in two.
+            // Events beside the conversation do not split an answer.
             _ => return,
         }
         self.says = false;
     }
 
-    /// A prompt was taken.
+    /// Counts an accepted prompt.
     pub(crate) fn prompted(&mut self) {
         self.metrics.messages += 1;
         self.says = false;
     }
 
-    /// A turn runs, or none does.
+    /// Records that a turn begins or ends.
     pub(crate) fn is_busy(&mut self, is_busy: bool) {
         let now = Instant::now();
         if let Some(since) = self.busy_since.take() {
@@ -133,7 +133,7 @@ impl Tally {
         self.busy_since = is_busy.then_some(now);
     }
 
-    /// As it is now.
+    /// Snapshot of the counters.
     pub(crate) fn metrics(&self, events: u64) -> SessionMetrics {
         let now = Instant::now();
         let running = self.busy_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));

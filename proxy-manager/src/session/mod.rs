@@ -1,4 +1,4 @@
-//! One session: what everyone may see of it, and the calls to the task that owns the rest.
+//! Session of a manager: its shared state, and calls to the task that owns the rest.
 
 mod beginning;
 mod calls;
@@ -64,10 +64,10 @@ pub use turn::{PromptMode, Turn, TurnEnd};
 /// Commands of each lane that may wait for the session's task.
 const LANE: usize = 64;
 
-/// Where an answer goes.
+/// Sender of a call's answer.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
 
-/// Who waits for an abort: with processes to be ended there is a receipt.
+/// Caller of an abort; an abort that kills processes returns a receipt.
 #[derive(Debug)]
 pub(crate) enum AbortReply {
     Done(Reply<()>),
@@ -109,20 +109,20 @@ pub(crate) enum Say {
     },
 }
 
-/// What is wanted of the session as a whole. A level, not a queue: it waits behind nothing, and asking twice is asking
-/// once.
+/// Desired state of the session as a whole. A level, not a queue: it waits behind nothing, and a repeated request has
+/// no effect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Demand {
-    /// To live.
+    /// The session lives.
     #[default]
     Live,
-    /// To end.
+    /// The session ends.
     End { options: KillOptions, reason: EndReason, asked: u32 },
-    /// The manager is gone: let go of everything at once.
+    /// The task detaches at once, since the manager is gone.
     LetGo,
 }
 
-/// What the session shows of its state.
+/// State of the session that everyone may see.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) state: SessionState,
@@ -131,30 +131,30 @@ pub(crate) struct View {
     pub(crate) measures: Option<Measures>,
     pub(crate) turns: u64,
     pub(crate) native_session_id: Option<String>,
-    /// The file in which the agent keeps that conversation, once it was found.
+    /// The file in which the agent keeps that conversation, once found.
     pub(crate) native_session_file: Option<String>,
-    /// Where its own server listens.
+    /// Address of the agent's own server.
     pub(crate) endpoint: Option<String>,
     pub(crate) model: Option<String>,
     pub(crate) mode: Option<String>,
     pub(crate) thinking: Option<String>,
-    /// Whether it ever was ready.
+    /// True if the session was ever ready.
     pub(crate) ready: bool,
-    /// Suspended, and somebody else uses its conversation.
+    /// True if the session is suspended and its conversation handed over.
     pub(crate) handed_over: bool,
-    /// Suspended, and started again after this.
+    /// Pause before a suspended session is restarted, if it is.
     pub(crate) restart_after: Option<Duration>,
-    /// Whether all that is to be done after its end is done.
+    /// True if all clean-up after the session's end is done.
     pub(crate) settled: bool,
-    /// Whether its agent has turns, as far as is known.
+    /// True if its agent has turns, as far as is known.
     pub(crate) has_turns: bool,
-    /// Its agent has said that no other process can go on with the conversation.
+    /// True if its agent reported that no other process can resume the conversation.
     pub(crate) not_kept: bool,
-    /// It goes on without this host.
+    /// True if the session continues without this host.
     pub(crate) let_go: bool,
 }
 
-/// What a session is, apart from its state.
+/// Facts about a session, apart from its state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Labels {
@@ -164,22 +164,22 @@ pub(crate) struct Labels {
     pub(crate) workspace_id: Option<String>,
     pub(crate) cwd: String,
     pub(crate) profile: Option<String>,
-    /// What it was started with; it may be changed later.
+    /// Model at the start; it may be changed later.
     pub(crate) model: Option<String>,
     pub(crate) model_config: Option<String>,
-    /// Whether that has a key.
+    /// True if the model configuration has a key.
     pub(crate) has_model_key: bool,
     pub(crate) mode: Option<String>,
     pub(crate) thinking: Option<String>,
-    /// Its own home directory.
+    /// Home directory that belongs to the session.
     pub(crate) home: Option<String>,
-    /// How many sessions deep it is.
+    /// Nesting depth of the session.
     pub(crate) depth: u32,
-    /// No other process can go on with its conversation: it is ephemeral, or its agent's row says so.
+    /// True if no other process can resume its conversation: the session is ephemeral, or its agent's row rules it out.
     pub(crate) not_kept: bool,
 }
 
-/// The shared side of a session. It stays when the session has ended.
+/// The shared side of a session. It remains when the session has ended.
 pub(crate) struct Session {
     id: Arc<SessionId>,
     labels: Labels,
@@ -187,22 +187,22 @@ pub(crate) struct Session {
     deadlines: Deadlines,
     history: Arc<History>,
     roster: Arc<Roster>,
-    /// Where it is, with its serial number there.
+    /// Directory that has the session, with its serial number there.
     directory: OnceLock<(Weak<Directory>, u64)>,
-    /// What it was started with, as the caller gave it.
+    /// Configuration as the caller gave it.
     config: OnceLock<Arc<AgentSessionConfig>>,
-    /// Whether this is not its first life.
+    /// True if this is not the first incarnation.
     has_been: bool,
-    /// It is as an earlier manager left it.
+    /// True if the session is in the state in which an earlier manager left it.
     is_restored: bool,
     lives: Arc<Lives>,
     row: Arc<Row>,
     queue: Arc<PromptQueue>,
     crashes: Arc<Mutex<Crashes>>,
     view: watch::Sender<View>,
-    /// Over all its lives with this manager.
+    /// Counters over all its incarnations with this manager.
     tally: Arc<Mutex<Tally>>,
-    /// No prompt is taken any more.
+    /// True if no prompt is accepted any more.
     drains: AtomicBool,
     /// It is on its way out: no call can be answered any more.
     is_closing: AtomicBool,
@@ -212,12 +212,12 @@ pub(crate) struct Session {
 }
 
 impl View {
-    /// Whether it waits for a prompt.
+    /// Returns true if the session waits for a prompt.
     fn is_idle(&self) -> bool {
         matches!(self.state, SessionState::Idle)
     }
 
-    /// Its conversation is this from now on. The file is another where the conversation is.
+    /// Sets the conversation. The file of another conversation is not known yet.
     pub(crate) fn converses(&mut self, native_session_id: Option<String>) {
         if self.native_session_id != native_session_id {
             (self.native_session_id, self.native_session_file) = (native_session_id, None);
@@ -226,7 +226,7 @@ impl View {
 }
 
 impl fmt::Debug for Session {
-    /// Without its events: prompts are among them.
+    /// Omits the events, which include prompts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session")
             .field("id", &self.id)
@@ -257,7 +257,7 @@ impl Session {
         (Arc::new(session), inlets, log)
     }
 
-    /// The session `before`, which is suspended, once more: its events go on.
+    /// Creates the next incarnation of the suspended session `before`, with the same events.
     pub(crate) fn again(before: &Self, labels: Labels, deadlines: Deadlines) -> (Arc<Self>, Inlets, Writer) {
         let history = before.history.clone();
         let log = history.reopen();
@@ -266,7 +266,7 @@ impl Session {
         session.started_at = before.started_at;
         session.crashes = before.crashes.clone();
         session.tally = before.tally.clone();
-        // The next proxy tells nothing of turns before it.
+        // The next proxy reports nothing of earlier turns.
         session.tally(|tally| tally.turn = TurnUsage::default());
         (session.lives, session.row) = (before.lives.clone(), before.row.clone());
         session.queue = before.queue.clone();
@@ -281,7 +281,7 @@ impl Session {
         (Arc::new(session), inlets, log)
     }
 
-    /// A session of an earlier manager, which did this. What it rests for is to be shown.
+    /// Restores a session of an earlier manager from its record. The caller sets the state.
     pub(crate) fn restored(record: &SessionRecord, count: &Count, deadlines: Deadlines, streams: &Streams) -> Self {
         let id = Arc::new(record.session_id.clone());
         let (history, mut log) = History::new(id.clone(), streams);
@@ -297,7 +297,7 @@ impl Session {
         session
     }
 
-    /// What is known of its conversation by its record, of an earlier manager, and what it did.
+    /// Restores the conversation and the counters from the record of an earlier manager.
     pub(crate) fn took_before(&self, record: &SessionRecord, count: &Count) {
         self.tally(|tally| count.tell(tally));
         self.show(|view| {
@@ -308,34 +308,35 @@ impl Session {
         });
     }
 
-    /// The file of conversation `id` was found.
+    /// Records the file of conversation `id`.
     fn found_file(&self, id: &str, file: &str) {
         self.show(|view| {
             if view.native_session_id.as_deref() == Some(id) {
                 view.native_session_file = Some(file.to_owned());
             }
         });
-        // Its next host may have written its record already.
+        // The session's next host may have written its record already.
         if !self.view.borrow().let_go {
             self.roster.found_file(&self.id, id, file);
         }
     }
 
-    /// Writes down what it shows.
+    /// Updates the session's record.
     pub(crate) fn note(&self) {
         self.note_and(drop);
     }
 
-    /// The same; `then` is told when that, and every event before it, is durable, or why it is not.
+    /// Updates the session's record. `then` is called when the record, and every event before it, is durable, or with
+    /// the error.
     pub(crate) fn note_and(&self, then: impl FnOnce(Result<(), LogError>) + Send + 'static) {
-        // Its next host may have noted it already.
+        // The session's next host may have updated it already.
         if self.view.borrow().let_go {
             return then(Ok(()));
         }
         self.roster.note(self, Some(Box::new(then)));
     }
 
-    /// Tells of each change of what it shows.
+    /// Subscribes to changes of the visible state.
     pub(crate) fn watch(&self) -> watch::Receiver<View> {
         self.view.subscribe()
     }
@@ -396,29 +397,29 @@ impl Session {
         (session, Inlets { demand: demand_inlet, control: control_inlet, say: say_inlet })
     }
 
-    /// What it was started with; `None` where a test did it.
+    /// Configuration at the start; `None` in tests.
     pub(crate) fn config(&self) -> Option<&Arc<AgentSessionConfig>> {
         self.config.get()
     }
 
-    /// It was added to `directory`.
+    /// Records that the session was added to `directory`.
     pub(crate) fn is_in(&self, directory: &Arc<Directory>, serial: u64) {
-        // Once.
+        // Set once.
         let _ = self.directory.set((Arc::downgrade(directory), serial));
     }
 
-    /// Whether a prompt resumes it.
+    /// Returns true if a prompt resumes the session.
     pub(crate) fn resumes_on_prompt(&self) -> bool {
         self.config().is_some_and(|config| config.lifecycle.resume_on_prompt)
     }
 
-    /// Keeps what it is started with.
+    /// Retains the configuration of the start.
     pub(crate) fn keep_config(&self, config: Arc<AgentSessionConfig>) {
-        // Once.
+        // Set once.
         let _ = self.config.set(config);
     }
 
-    /// What is asked for on its stream.
+    /// Queue of the actions appended to its stream.
     pub(crate) fn row(&self) -> &Arc<Row> {
         &self.row
     }
@@ -433,17 +434,17 @@ impl Session {
         &self.lives
     }
 
-    /// Whether it was suspended before.
+    /// Returns true if this is not the first incarnation.
     pub(crate) fn has_been(&self) -> bool {
         self.has_been
     }
 
-    /// When it crashed, over all its lives.
+    /// Crashes over all its incarnations.
     pub(crate) fn crashes(&self) -> MutexGuard<'_, Crashes> {
         self.crashes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// After what pause it is to be started again, if it is.
+    /// Pause before the session is restarted, if it is.
     pub(crate) fn restart_after(&self) -> Option<Duration> {
         self.view.borrow().restart_after
     }
@@ -453,7 +454,7 @@ impl Session {
         self.view.borrow().native_session_id.clone()
     }
 
-    /// The same, if another process can go on with that conversation, as far as is known.
+    /// The same id, if another process can resume the conversation, as far as is known.
     pub(crate) fn kept_conversation(&self) -> Option<String> {
         let view = self.view.borrow();
         view.native_session_id.clone().filter(|_| self.is_kept(&view))
@@ -463,32 +464,32 @@ impl Session {
         !self.labels.not_kept && !view.not_kept
     }
 
-    /// Where its own server listens, if it has one and that is known.
+    /// Address of the agent's own server, if it has one and it is known.
     pub(crate) fn endpoint(&self) -> Option<String> {
         self.view.borrow().endpoint.clone()
     }
 
-    /// Whether its agent has turns, as far as is known.
+    /// Returns true if its agent has turns, as far as is known.
     pub(crate) fn has_turns(&self) -> bool {
         self.view.borrow().has_turns
     }
 
-    /// Whether it goes on without this host.
+    /// Returns true if the session continues without this host.
     pub(crate) fn is_let_go(&self) -> bool {
         self.view.borrow().let_go
     }
 
-    /// Whether its processes have ended and its conversation is kept.
+    /// Returns true if its processes have ended and its conversation is retained.
     pub(crate) fn is_suspended(&self) -> bool {
         matches!(self.view.borrow().state, SessionState::Suspended { .. })
     }
 
-    /// Whether it is suspended for somebody else to use its conversation.
+    /// Returns true if it is suspended and its conversation handed over.
     pub(crate) fn is_handed_over(&self) -> bool {
         self.view.borrow().handed_over
     }
 
-    /// It was started by an earlier host, then. To be said before anybody has it.
+    /// Sets the time at which an earlier host started the session. Called before the session is shared.
     pub(crate) fn started_at(self: &mut Arc<Self>, at: SystemTime) {
         if let Some(session) = Arc::get_mut(self) {
             session.started_at = at;
@@ -515,17 +516,17 @@ impl Session {
         &self.history
     }
 
-    /// Changes what the session shows.
+    /// Changes the visible state.
     pub(crate) fn show(&self, change: impl FnOnce(&mut View)) {
         self.view.send_modify(change);
     }
 
-    /// Counts something.
+    /// Updates the counters.
     pub(crate) fn tally(&self, count: impl FnOnce(&mut Tally)) {
         count(&mut self.tally.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// From now on no prompt is taken.
+    /// Refuses prompts from now on.
     pub(crate) fn drain(&self) {
         self.drains.store(true, Ordering::Release);
     }
@@ -543,24 +544,24 @@ impl Session {
         self.drains.load(Ordering::Acquire)
     }
 
-    /// What it did by now.
+    /// Activity so far.
     pub(crate) fn metrics(&self) -> SessionMetrics {
         let events = self.history.last_offset();
         self.tally.lock().unwrap_or_else(PoisonError::into_inner).metrics(events)
     }
 
-    /// What of its usage is of the turn that was counted last.
+    /// Part of its usage that belongs to the turn counted last.
     pub(crate) fn turn_usage(&self) -> TurnUsage {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner).turn
     }
 
-    /// Whether it ended without ever being ready.
+    /// Returns true if the session ended without ever being ready.
     pub(crate) fn is_stillborn(&self) -> bool {
         let view = self.view.borrow();
         !view.ready && matches!(view.state, SessionState::Ended { .. })
     }
 
-    /// How it ended, or was suspended; `None` while it lives.
+    /// Reason and receipt of its end or suspension; `None` while it lives.
     pub(crate) fn ended(&self) -> Option<(EndReason, Option<Box<Receipt>>)> {
         let view = self.view.borrow();
         view.state.at_rest().map(|(reason, receipt)| (reason.clone(), receipt.cloned().map(Box::new)))
@@ -626,7 +627,7 @@ impl Session {
     }
 }
 
-/// The conversation in a session's events, as plain text. Blocks where they are in the log.
+/// The conversation in a session's events, as plain text. Blocks where events are in the log.
 pub(crate) fn transcript_of(history: &History) -> String {
     let mut transcript = Transcript::new(LONGEST_HISTORY);
     history.read(|event| transcript.note(event));

@@ -1,15 +1,15 @@
-//! Finds the file in which the agent keeps the session's conversation. Agents make it with the first prompt, or when they like.
+//! Finds the file in which the agent keeps the session's conversation. Agents create it with the first prompt, or
+//! later.
 
 use std::{path::Path, sync::Arc};
 
 use super::Session;
 use crate::{blocking::blocking, launch::find_native_file};
 
-/// Looks while the session lives: after its first turns.
+/// Number of searches while the session lives, each after one of its first turns.
 const LOOKS: u32 = 4;
 
-/// Looks in `directory`, if somebody says where, until the file is found or the session has ended. What is found is shown and
-/// written down.
+/// Searches `directory`, if it is known, until the file is found or the session has ended. Shows and records the file.
 pub(super) async fn find(session: &Arc<Session>, directory: Option<&Path>) {
     let Some(directory) = directory else { return };
     let mut view = session.watch();
@@ -41,9 +41,9 @@ async fn look(session: &Arc<Session>, directory: &Path, id: String) {
             }
         }
         Ok(None) => {}
-        Err(error) => tracing::debug!(?directory, %error, "the file of a conversation is not found"),
+        Err(error) => tracing::debug!(?directory, %error, "failed to find the file of a conversation"),
     };
     if let Err(error) = blocking("looking for a conversation's file", look).await {
-        tracing::debug!(%error, "the file of a conversation is not looked for");
+        tracing::debug!(%error, "failed to search for the file of a conversation");
     }
 }

@@ -1,4 +1,4 @@
-//! What waits for an answer of the proxy: one typed table.
+//! Typed table of requests that wait for an answer of the proxy.
 
 use std::collections::HashMap;
 
@@ -7,12 +7,12 @@ use ipc_protocol::{EndReason, Json, ProcessInfo, Receipt, message::RequestId};
 use super::{Accepted, Reply, Turn};
 use crate::{Error, Result};
 
-/// Answers that may be outstanding at once.
+/// Maximum number of outstanding answers.
 const MOST: usize = 1024;
-/// From so many on, those that nobody waits for any more are looked for and dropped.
+/// Number of outstanding answers from which abandoned ones are looked for and dropped.
 const MANY: usize = 64;
 
-/// What an operation changes about the session, if it is done.
+/// Change of the session by an operation that succeeds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     Nothing,
@@ -21,14 +21,14 @@ pub(crate) enum Change {
     Thinking(String),
 }
 
-/// What an answer is for.
+/// Purpose of an outstanding answer.
 #[derive(Debug)]
 pub(crate) enum Waiting {
     /// The start of the agent.
     Start,
-    /// A prompt that begins this turn; its caller too, unless it was queued.
+    /// A prompt that begins this turn, with its caller unless it was queued.
     Prompt { turn: u64, caller: Option<(Reply<Turn>, Turn)> },
-    /// A prompt to an agent without turns, or one that steers: the ticket is given out when the agent has it.
+    /// A prompt to an agent without turns, or a steering one: the caller gets its ticket when the agent has the prompt.
     Ticket { caller: Reply<Turn>, turn: Turn },
     /// A prompt that is in the log, to an agent without turns.
     Accepted(Accepted),
@@ -38,14 +38,14 @@ pub(crate) enum Waiting {
     Operation {
         change: Change,
         caller: Reply<Json>,
-        /// The proxy was told that nobody waits for it any more.
+        /// True if the proxy knows that the caller has given up.
         given_up: bool,
     },
-    /// An abort, since the turn may not go on; why.
+    /// An abort, since the turn must not continue, with the reason.
     EndTurn(EndReason),
     /// A ping.
     Pong(Reply<()>),
-    /// A ping that nobody but the session itself waits for.
+    /// A ping of the session's own health check.
     Pulse,
     /// A list of processes.
     Processes(Reply<Vec<ProcessInfo>>),
@@ -54,7 +54,7 @@ pub(crate) enum Waiting {
 }
 
 impl Waiting {
-    /// Answers that it could not be done. A caller that has gone misses nothing.
+    /// Answers the caller with an error. A caller that has gone misses nothing.
     pub(crate) fn fail(self, error: Error) {
         match self {
             Self::Start | Self::Prompt { caller: None, .. } | Self::Accepted(_) | Self::EndTurn(_) | Self::Pulse => {}
@@ -76,14 +76,14 @@ impl Waiting {
         }
     }
 
-    /// Whether the answer will matter to nobody: the caller gave up.
+    /// Returns true if the caller gave up and the answer matters to nobody else.
     fn is_abandoned(&self) -> bool {
         match self {
             Self::Start | Self::Prompt { .. } | Self::Accepted(_) | Self::EndTurn(_) | Self::Pulse => false,
             Self::Ticket { caller, .. } => caller.is_closed(),
             Self::Done(reply) | Self::Pong(reply) => reply.is_closed(),
-            // Done or not, it is to be known what it changed.
-            // Nor may it keep its place in the proxy.
+            // An operation that changes something must be tracked to its end, whoever waits. Any other one is dropped
+            // only once the proxy knows, so that it does not keep its place there.
             Self::Operation { change, given_up, .. } => *change == Change::Nothing && *given_up,
             Self::Processes(reply) => reply.is_closed(),
             Self::Receipt(reply) => reply.is_closed(),
@@ -91,7 +91,7 @@ impl Waiting {
     }
 }
 
-/// The table.
+/// Table of outstanding requests.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     last: RequestId,
@@ -99,18 +99,18 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Names of requests begin behind this one: answers to others are none of these.
+    /// Starts request ids after `last`: answers to earlier requests match none of these.
     pub(crate) fn begin_after(&mut self, last: RequestId) {
         self.last = last;
     }
 
-    /// A fresh name for a request.
+    /// Creates a fresh request id.
     pub(crate) fn mint(&mut self) -> RequestId {
         self.last += 1;
         self.last
     }
 
-    /// Whether there is room for one more.
+    /// Returns true if there is room for one more.
     pub(crate) fn has_room(&mut self) -> bool {
         if self.waiting.len() >= MANY {
             self.waiting.retain(|_, waiting| !waiting.is_abandoned());
@@ -118,7 +118,7 @@ impl Pending {
         self.waiting.len() < MOST
     }
 
-    /// Notes which operations nobody waits for any more, and says which are new among them, the oldest first.
+    /// Marks operations whose callers gave up, and returns those newly marked, oldest first.
     pub(crate) fn give_up_operations(&mut self) -> Vec<RequestId> {
         let mut given_up = Vec::new();
         for (request, waiting) in &mut self.waiting {
@@ -137,17 +137,17 @@ impl Pending {
         self.waiting.insert(request, waiting);
     }
 
-    /// What the answer named `request` is for; `None` if nobody waits for it (any more).
+    /// Takes the purpose of the answer to `request`; `None` if nobody waits for it (any more).
     pub(crate) fn take(&mut self, request: RequestId) -> Option<Waiting> {
         self.waiting.remove(&request)
     }
 
-    /// Whether the answer named `request` has not come.
+    /// Returns true if `request` is unanswered.
     pub(crate) fn is_waiting(&self, request: RequestId) -> bool {
         self.waiting.contains_key(&request)
     }
 
-    /// Whether a prompt is on its way that the proxy has not answered.
+    /// Returns true if a prompt is unanswered by the proxy.
     pub(crate) fn has_prompt(&self) -> bool {
         self.waiting
             .values()
@@ -164,19 +164,19 @@ impl Pending {
         accepted.collect()
     }
 
-    /// Takes out the kills: their answers are the proxy's, with or without the agent.
+    /// Takes out the kills: the proxy answers them, with or without the agent.
     pub(crate) fn take_kills(&mut self) -> Vec<(RequestId, Waiting)> {
         self.waiting.extract_if(|_, waiting| matches!(waiting, Waiting::Receipt(_))).collect()
     }
 
-    /// Everything fails with the same error.
+    /// Fails all requests with the same error.
     pub(crate) fn fail_all(&mut self, error: &Error) {
         for (_, waiting) in self.waiting.drain() {
             waiting.fail(error.clone());
         }
     }
 
-    /// Answers a caller with what it asked for. A caller that has gone misses nothing.
+    /// Answers a caller. A caller that has gone misses nothing.
     pub(crate) fn answer<T>(reply: Reply<T>, answer: Result<T>) {
         let _ = reply.send(answer);
     }

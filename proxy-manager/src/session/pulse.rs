@@ -1,26 +1,26 @@
-//! Whether the session's proxy is there: it is asked when it was silent for a while. Pure.
+//! Health check of the session's proxy: sends a ping after a silence. Pure.
 
 use tokio::time::Instant;
 
 use crate::Health;
 
-/// What is to be done.
+/// Result of a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Beat {
     Nothing,
-    /// Ask it.
+    /// Send a ping to the proxy.
     Ping,
-    /// It has not answered so many times in a row. Said once for each silence.
+    /// The proxy has missed this many answers in a row. Reported once per silence.
     Unresponsive(u32),
 }
 
 #[derive(Debug)]
 pub(crate) struct Pulse {
     health: Option<Health>,
-    /// When it is looked next; `None` before the session is ready.
+    /// Instant of the next check; `None` before the session is ready.
     due: Option<Instant>,
     heard: Option<Instant>,
-    /// A ping is out.
+    /// True while a ping is outstanding.
     asked: bool,
     missed: u32,
 }
@@ -31,12 +31,12 @@ impl Pulse {
         Self { health, due: None, heard: None, asked: false, missed: 0 }
     }
 
-    /// The session is ready.
+    /// Starts the checks, since the session is ready.
     pub(crate) fn begin(&mut self, now: Instant) {
         self.due = self.health.and_then(|health| now.checked_add(health.interval));
     }
 
-    /// The proxy said something. Whether it had been unresponsive.
+    /// Records a message of the proxy. Returns true if the proxy had been unresponsive.
     pub(crate) fn hear(&mut self, now: Instant) -> bool {
         self.heard = Some(now);
         self.asked = false;
@@ -44,12 +44,12 @@ impl Pulse {
         self.health.is_some_and(|health| missed >= health.misses.max(1))
     }
 
-    /// Whether the session is to be ended where it is unresponsive.
+    /// Returns true if an unresponsive session is to be ended.
     pub(crate) fn ends(&self) -> bool {
         self.health.is_some_and(|health| health.ends)
     }
 
-    /// Pings that were not answered, in a row.
+    /// Number of unanswered pings in a row.
     pub(crate) fn missed(&self) -> u32 {
         self.missed
     }
@@ -73,7 +73,7 @@ impl Pulse {
             self.due = now.checked_add(health.interval);
             return Beat::Ping;
         }
-        // The ping that is out is still to be answered: another one says nothing new.
+        // The outstanding ping has no answer yet; another one would add nothing.
         self.missed = self.missed.saturating_add(1);
         self.due = now.checked_add(health.interval);
         if self.missed == health.misses.max(1) { Beat::Unresponsive(self.missed) } else { Beat::Nothing }

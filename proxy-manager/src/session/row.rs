@@ -1,4 +1,4 @@
-//! What is asked for on a session's stream: done one after the other, in the order in which it was appended.
+//! Queue of the actions appended to a session's stream, which run one at a time in the order of the stream.
 
 use std::{
     future::{Future, poll_fn},
@@ -15,15 +15,15 @@ use tokio::{
 
 use crate::{Error, Result};
 
-/// What may wait in a session's row.
+/// Maximum number of waiting actions of a session.
 const MOST: usize = 64;
 
-/// The row of one session, over all its lives.
+/// Queue of one session, over all its incarnations.
 #[derive(Debug)]
 pub(crate) struct Row {
-    /// Held by what is being done.
+    /// Lock of the running action.
     doing: Arc<Mutex<()>>,
-    /// Held by who appends something, until that has its place: the row has the order of the stream.
+    /// Lock of a caller that appends, until its action has its place: the queue keeps the order of the stream.
     joining: Arc<Mutex<()>>,
     room: Arc<Semaphore>,
 }
@@ -35,8 +35,8 @@ impl Default for Row {
 }
 
 impl Row {
-    /// Appends something, which gives its offset, and does it after what was appended before. What was begun to be appended goes on
-    /// where nobody waits for it any more, and is done: nobody would ask for it again.
+    /// Appends an event, which yields its offset, and runs its action after those appended before. Once the append has
+    /// begun it continues, and so does the action, even if the caller stops waiting: nobody would request it again.
     ///
     /// # Errors
     /// [`Error::Busy`] if too much waits: then nothing was appended. What `append` says.
@@ -80,14 +80,14 @@ impl Row {
         GoesOn::<Result<u64>>(Some(Box::pin(join))).await
     }
 
-    /// Does what was appended before anybody could join.
+    /// Runs an action that was appended before any caller could join.
     pub(crate) async fn begin_with(&self, act: impl Future<Output = ()> + Send + 'static) {
         self.queue(None, act).await;
     }
 
     async fn queue(&self, room: Option<OwnedSemaphorePermit>, act: impl Future<Output = ()> + Send + 'static) {
         let mut turn = Box::pin(self.doing.clone().lock_owned());
-        // Its place is taken here and now.
+        // The first poll takes the place in the queue.
         let ready = poll_fn(|context| Poll::Ready(turn.as_mut().poll(context))).await;
         tokio::spawn(async move {
             let _in_order = match ready {
@@ -100,14 +100,14 @@ impl Row {
     }
 }
 
-/// A future that goes on in a task of its own if it is dropped.
+/// A future that continues in a task of its own if it is dropped.
 struct GoesOn<T: Send + 'static>(Option<Pin<Box<dyn Future<Output = T> + Send>>>);
 
 impl<T: Send + 'static> Future for GoesOn<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        // Nobody polls it after its end. One that panics does not go on.
+        // Polling after the end returns pending. A future that panics does not continue.
         let Some(mut future) = self.0.take() else { return Poll::Pending };
         let polled = future.as_mut().poll(context);
         if polled.is_pending() {
@@ -119,7 +119,7 @@ impl<T: Send + 'static> Future for GoesOn<T> {
 
 impl<T: Send + 'static> Drop for GoesOn<T> {
     fn drop(&mut self) {
-        // Without a runtime nothing goes on.
+        // Without a runtime nothing continues.
         if let (Some(future), Ok(runtime)) = (self.0.take(), runtime::Handle::try_current()) {
             runtime.spawn(future);
         }

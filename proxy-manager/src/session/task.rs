@@ -1,4 +1,4 @@
-//! The task that owns a session: it moves bytes and time, [`Core`] decides.
+//! The task that owns a session: it moves bytes and time, and [`Core`] decides.
 
 use std::{
     io,
@@ -38,14 +38,14 @@ use crate::{
     launch::{Aftermath, Attempt, Card, Launch},
 };
 
-/// Bytes that may wait for the proxy before further prompts are left in their channel.
+/// Bytes that may wait for the proxy; beyond that, further prompts stay in their channel.
 const BACKLOG: usize = 2 * ipc_protocol::codec::MAX_MESSAGE;
-/// A chunk of so many events is followed by a turn for others: readers must not fall behind on one thread.
+/// Number of events in a chunk after which the task yields, so that readers on the same thread do not fall behind.
 const LARGE: usize = 128;
-/// When nothing is due.
+/// Timer setting while nothing is due.
 const FAR: Duration = Duration::from_secs(24 * 3600);
 
-/// What a task needs to get its proxy.
+/// Inputs from which a task gets its proxy.
 #[derive(Debug)]
 pub(crate) struct Fork {
     pub(crate) server: Arc<ForkServer>,
@@ -61,24 +61,25 @@ pub(crate) struct Task {
     stream: UnixStream,
     enclosure: Enclosure,
     limits: Limits,
-    /// If it outlives this host, and what the next one is told.
+    /// Detach settings if the session outlives this host; the record for the next host follows.
     detach: Option<Box<Detach>>,
     card: Option<Card>,
-    /// Its proxy is there already, and has this to be told.
+    /// Proxy to adopt, with the number of its last message that is known.
     adopts: Option<(ProcessId, u64)>,
     aftermath: Arc<Aftermath>,
-    /// Where its agent keeps the files of conversations.
+    /// Directory in which its agent keeps the files of conversations.
     native_files: Option<PathBuf>,
 }
 
 impl Task {
-    /// How a session that could not start is ended.
+    /// Kill options for a session that failed to start.
     pub(crate) const FAILED: KillOptions = KillOptions::grace(Duration::from_millis(500));
 
-    /// A task for `session`, whose end of the socket is `stream`, and what tells that the agent is ready.
+    /// Creates a task for `session`, whose end of the socket is `stream`, and a receiver that resolves when the agent
+    /// is ready.
     ///
     /// # Errors
-    /// [`Error::InvalidConfig`] if the configuration is too long to be sent: then nothing was told.
+    /// [`Error::InvalidConfig`] if the configuration is too long to be sent: nothing was emitted then.
     pub(crate) fn new(
         session: Arc<Session>,
         inlets: Inlets,
@@ -97,10 +98,11 @@ impl Task {
         Ok((task, ready))
     }
 
-    /// A task for a session that another host started; `stream` is this one's end of a socket for its proxy.
+    /// Creates a task for a session that another host started; `stream` is this host's end of a new socket for its
+    /// proxy.
     ///
     /// # Errors
-    /// None that is expected.
+    /// None expected.
     pub(crate) fn adopt(
         session: Arc<Session>,
         inlets: Inlets,
@@ -119,7 +121,7 @@ impl Task {
         Ok((task, ready))
     }
 
-    /// It is not run: see [`Core::call_off`].
+    /// Discards the task before it runs: see [`Core::call_off`].
     pub(crate) fn call_off(mut self) {
         self.core.call_off();
     }
@@ -135,7 +137,7 @@ impl Task {
             }
             session.note();
             directory.ended(serial);
-            // Whoever waits for the start clears up too: nobody may wait any more.
+            // Callers that wait for the start may clean up too, but they may also be gone.
             aftermath.ended(&session).await;
         };
         async {
@@ -183,7 +185,7 @@ impl Task {
     }
 }
 
-/// What a second try needs, with both ends of a socket for its proxy.
+/// Prepares a second attempt, with both ends of a socket for its proxy.
 async fn prepare(aftermath: &Arc<Aftermath>, mut attempt: Box<Attempt>) -> Result<(Box<Attempt>, UnixStream, OwnedFd)> {
     let aftermath = aftermath.clone();
     let prepared = blocking("preparing a second start", move || {
@@ -200,7 +202,7 @@ async fn prepare(aftermath: &Arc<Aftermath>, mut attempt: Box<Attempt>) -> Resul
     Ok((attempt, ours, theirs))
 }
 
-/// Both ends of a socket: the session's, and its proxy's.
+/// Creates both ends of a socket: the session's, and its proxy's.
 ///
 /// # Errors
 /// [`Error::System`].
@@ -211,7 +213,8 @@ pub(crate) fn sockets() -> Result<(UnixStream, OwnedFd)> {
     Ok((ours, theirs))
 }
 
-/// Sees to the session until it is over, or to be started once more. `order` has a proxy forked, or handed over.
+/// Runs the session until it is over or has to be started once more. `order` makes the fork server fork the proxy, or
+/// hand it over.
 async fn attend(
     server: &Arc<ForkServer>,
     session: &Session,
@@ -232,7 +235,7 @@ async fn attend(
     core.write_journal();
     send_orders(server, &mut order, core)?;
     flush(&writer, core);
-    // Behind the order: the proxy begins while the disk is waited for.
+    // Sent after the order: the proxy starts while the disk is written.
     session.note();
     loop {
         send_orders(server, &mut order, core)?;
@@ -244,7 +247,7 @@ async fn attend(
             sweep = Some(server.sweep(record));
         }
         let due = core.next();
-        // Backpressure: what is not read here holds up the proxy, and that the agent.
+        // Backpressure: bytes left unread delay the proxy, and the proxy delays the agent.
         let listens = core.listens() && !core.is_behind();
         let writes = !core.outbox().is_empty();
         let takes_prompts = core.outbox().len() < BACKLOG;
@@ -272,7 +275,7 @@ async fn attend(
                 core.swept(receipt, Instant::now());
             }
         }
-        // Neither a flood from the proxy nor one from the fork server holds up the other.
+        // A flood from the proxy must not delay the fork server's messages, nor the reverse.
         if listens_to_server {
             listens_to_server = hear_more(&mut words, core);
         }
@@ -281,7 +284,7 @@ async fn attend(
         let (answers, together) = core.take_answers();
         if !answers.is_empty() {
             view.mark_unchanged();
-            // One that is not durable is answered too: the stream tells of that.
+            // Answered even if the record is not durable: the stream reports that.
             session.note_and(|_| answers.into_iter().for_each(|answer| answer()));
         } else if view.has_changed().is_ok_and(|changed| changed) && core.is_to_be_noted() {
             view.mark_unchanged();
@@ -313,7 +316,7 @@ fn hear(word: Option<Word>, core: &mut Core) -> bool {
     !is_last
 }
 
-/// What else the fork server has said, and shows it. `false` after the last.
+/// Passes further events of the fork server to the core, and commits them. Returns `false` after the last one.
 fn hear_more(words: &mut mpsc::Receiver<Word>, core: &mut Core) -> bool {
     for _ in 0..LARGE {
         let word = match words.try_recv() {
@@ -329,11 +332,11 @@ fn hear_more(words: &mut mpsc::Receiver<Word>, core: &mut Core) -> bool {
     true
 }
 
-/// Gives the core what was read. `true` if it was much.
+/// Passes received bytes to the core. Returns `true` if there were many messages.
 fn take(read: io::Result<usize>, inbox: &mut Inbox, core: &mut Core) -> bool {
     let len = match read {
         Ok(len) if len > 0 => len,
-        // Reset means closed with something unread: as much an end as any.
+        // A reset means that the connection was closed with data unread; it is an end like any other.
         Ok(_) | Err(_) => {
             core.closed(Instant::now());
             return false;
@@ -355,7 +358,7 @@ fn take(read: io::Result<usize>, inbox: &mut Inbox, core: &mut Core) -> bool {
     messages >= LARGE
 }
 
-/// Writes what can be written without a wait.
+/// Writes to the proxy as much as fits without waiting.
 fn flush(writer: &WriteHalf<'_>, core: &mut Core) {
     let outbox = core.outbox();
     while !outbox.is_empty() {
@@ -363,27 +366,28 @@ fn flush(writer: &WriteHalf<'_>, core: &mut Core) {
             Ok(written) => outbox.advance(written),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
             Err(error) => {
-                // The end of the connection is seen where it is read.
-                tracing::debug!(%error, "the proxy does not read any more");
+                // The reading side detects the end of the connection.
+                tracing::debug!(%error, "failed to write to the proxy");
                 *outbox = ipc_protocol::codec::Outbox::default();
             }
         }
     }
 }
 
-/// Sends what the fork server is to do, as far as there is room.
+/// Sends orders to the fork server as long as there is room.
 fn send_orders(server: &ForkServer, current: &mut Option<Order>, core: &mut Core) -> Result<()> {
     loop {
         if current.is_none() {
             let Some(message) = core.order() else { return Ok(()) };
-            // What the proxy does not do is asked of it: it, too, may have been stopped by somebody.
+            // An order replaces work that the proxy did not do; the fork server may have been stopped by somebody too.
             server.wake();
             *current = Some(server.order(&message, None)?);
         }
         let Some(order) = current else { return Ok(()) };
         match server.try_send(order) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-            // An error means that it is dead, which the watch tells. The proxy's socket is closed with the order.
+            // An error means that the fork server is dead, which the watch reports. The proxy's socket is closed with
+            // the order.
             Ok(()) | Err(_) => *current = None,
         }
     }

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 
 use ipc_protocol::{Event, ToolStatus};
 
-/// What stands for events that are no longer kept.
+/// Marker for events that are no longer retained.
 const MISSING: &str = "[What was said before this is no longer kept.]";
 
-/// The conversation: what was asked, what was answered, and which tools were used, each in a paragraph.
+/// Builds the conversation: prompts, answers and names of tools used, each in a paragraph.
 ///
 /// ```text
 /// User: fix the test
@@ -16,26 +16,25 @@ const MISSING: &str = "[What was said before this is no longer kept.]";
 ///
 /// [tool: cargo test, failed]
 /// ```
-///
-/// Of a long one the end is kept: it takes twice its bound, whatever it is of.
+/// The end of a long conversation is retained. Memory is bounded by twice the limit, however long the events are.
 #[derive(Debug)]
 pub(crate) struct Transcript {
-    /// Bytes.
+    /// Limit of the text in bytes.
     longest: usize,
     paragraphs: VecDeque<String>,
     bytes: usize,
-    /// Paragraphs that were left out, before these.
+    /// Paragraphs that were dropped before these.
     left_out: usize,
-    /// Whether anything was.
+    /// True if anything was dropped.
     is_cut: bool,
-    /// Whether the last paragraph is an answer that goes on.
+    /// True if the last paragraph is an answer that may continue.
     answering: bool,
     /// Tool calls in flight: id, and number of the paragraph.
     tools: Vec<(String, usize)>,
 }
 
 impl Transcript {
-    /// One of which the last `longest` bytes are wanted.
+    /// Creates a transcript of the last `longest` bytes.
     pub(crate) fn new(longest: usize) -> Self {
         let (paragraphs, tools) = Default::default();
         Self { longest, paragraphs, bytes: 0, left_out: 0, is_cut: false, answering: false, tools }
@@ -139,7 +138,7 @@ impl Transcript {
         self.tools.retain(|(_, at)| *at >= left_out);
     }
 
-    /// All of it, or its last bytes; empty where nothing was said.
+    /// Returns the text, or its last bytes; empty if nothing was said.
     pub(crate) fn text(&self) -> String {
         let paragraphs: Vec<&str> = self.paragraphs.iter().map(|paragraph| paragraph.trim_end()).collect();
         let text = paragraphs.join("\n\n");

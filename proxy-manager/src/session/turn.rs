@@ -8,31 +8,31 @@ use tokio::sync::oneshot;
 
 use crate::{Error, Result, history::History};
 
-/// What becomes of a prompt while a turn is running.
+/// Treatment of a prompt while a turn runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum PromptMode {
-    /// It fails with [`Error::Busy`].
+    /// The prompt fails with [`Error::Busy`].
     #[default]
     Refuse,
     /// It waits for its turn, behind those that came before it. At most 64 wait; then [`Error::Busy`]. Waiting or not, it is first
     /// appended to the session's stream as the action that it is from then on: done once or told as failed, over restarts too.
     Queue,
-    /// It is said to the agent in the running turn, if the agent can be steered; else [`Error::Unsupported`].
+    /// The prompt is sent to the agent in the running turn, if the agent can be steered; else [`Error::Unsupported`].
     Steer,
 }
 
-/// How a turn ended.
+/// Result of a turn.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TurnEnd {
-    /// Its number, the first is 1; `null` for an agent without turns.
+    /// Number of the turn, the first is 1; `null` for an agent without turns.
     pub turn: Option<u64>,
-    /// Why the agent says it ended; `null` if it did not say.
+    /// Reason for the end, as the agent reports it; `null` if it reported none.
     pub stop_reason: Option<StopReason>,
-    /// The last `stream:error` of the turn, where there was no `stream:complete` after it.
+    /// The last `stream:error` of the turn, if no `stream:complete` followed it.
     pub error: Option<String>,
-    /// The clock that ran out, if that is why it was aborted.
+    /// The clock that ran out, if the turn was aborted for it.
     pub timed_out: Option<TimeoutKind>,
     /// What went wrong last before that: the last error, else the last line of the agent's standard error.
     pub last_words: Option<String>,
@@ -47,7 +47,7 @@ pub struct Turn {
     end: oneshot::Receiver<Result<TurnEnd>>,
 }
 
-/// The other end of a [`Turn`].
+/// Sender for a [`Turn`].
 pub(crate) type TurnSender = oneshot::Sender<Result<TurnEnd>>;
 
 impl Turn {
@@ -56,17 +56,19 @@ impl Turn {
         (sender, Self { number, history: history.clone(), end })
     }
 
-    /// The turn's number, the first is 1; of a queued prompt, the one it will have. `None` if the agent has no turns.
+    /// Number of the turn, the first is 1; for a queued prompt, the number it will have. `None` if the agent has no
+    /// turns.
     pub fn number(&self) -> Option<u64> {
         self.number
     }
 
-    /// Waits for the end of the turn: its events can be read then, and with a state directory they are durable. For an agent without turns there is nothing to wait for. A turn may take as long
-    /// as its session's `timeouts` let it: this call alone has no deadline of its own.
+    /// Waits for the end of the turn. Its events are readable then, and durable with a state directory. Returns at once
+    /// for an agent without turns. This is the only call without a deadline of its own: a turn may take as long as its
+    /// session's `timeouts` allow.
     ///
     /// # Errors
     /// [`Error::AgentDied`], [`Error::ProxyDied`], [`Error::ForkServerDied`], [`Error::Ended`] and [`Error::ShutDown`]
-    /// if the session ended first. For a queued prompt also why the agent did not take it.
+    /// if the session ended first. For a queued prompt also the agent's reason for not accepting it.
     pub async fn wait(self) -> Result<TurnEnd> {
         let end = self.end.await.unwrap_or(Err(Error::ShutDown));
         self.history.published().await;

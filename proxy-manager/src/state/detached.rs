@@ -1,9 +1,9 @@
-//! Sessions that outlived their hosts: where they are found, and what they left.
+//! Sessions that outlived their hosts: finds their fork servers, and the files they left.
 //!
 //! ```text
-//! DIR/detached/PID.START.sock     of a fork server that such sessions have; beside it a .lock
-//! DIR/detached/ID.spool           what a session said while there was no host
-//! DIR/detached/ID.ended.json      how one ended that no host came for
+//! DIR/detached/PID.START.sock   of a fork server with such sessions; beside it a .lock
+//! DIR/detached/ID.spool         messages of a session without a host
+//! DIR/detached/ID.ended.json    end of a session that no host adopted
 //! ```
 
 use std::{
@@ -32,14 +32,14 @@ use serde::Deserialize;
 
 use super::{Recovered, Recovery, StateDir};
 
-/// How long a fork server may take to answer.
+/// Time for a fork server to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long one whose host has just died may take to notice.
+/// Time for a fork server to notice that its host has just died.
 const NOTICE: Duration = Duration::from_secs(3);
-/// Between tries.
+/// Pause between attempts.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// A fork server that was taken over.
+/// A fork server that was adopted.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) process: ProcessId,
@@ -48,15 +48,15 @@ pub(crate) struct Found {
     pub(crate) sessions: Vec<DetachedSession>,
 }
 
-/// What there is in a directory.
+/// Fork servers in a directory.
 #[derive(Debug, Default)]
 pub(crate) struct Search {
     pub(crate) found: Vec<Found>,
-    /// Fork servers that have another owner, or another release: what is theirs is left alone.
+    /// Fork servers of another owner or another release: their sessions are left alone.
     pub(crate) others: Vec<ProcessId>,
 }
 
-/// Takes over what fork servers are found in `directory`. Blocks.
+/// Adopts the fork servers found in `directory`. Blocks.
 pub(crate) fn find(directory: &Path, host: ProcessId) -> Search {
     let mut search = Search::default();
     for (name, process) in names(directory, ".sock").filter_map(|name| Some((name.clone(), server(&name)?))) {
@@ -64,11 +64,11 @@ pub(crate) fn find(directory: &Path, host: ProcessId) -> Search {
             Ok(Some(found)) => search.found.push(found),
             Ok(None) => {
                 if let Err(error) = remove_stale(directory, &name) {
-                    tracing::warn!(name, %error, "the socket of a dead fork server stays");
+                    tracing::warn!(name, %error, "failed to remove the socket of a dead fork server");
                 }
             }
             Err(reason) => {
-                tracing::warn!(fork_server = %process, reason, "detached sessions cannot be taken over");
+                tracing::warn!(fork_server = %process, reason, "failed to adopt detached sessions");
                 search.others.push(process);
             }
         }
@@ -104,7 +104,7 @@ fn server(name: &str) -> Option<ProcessId> {
 fn claim(directory: &Path, name: &str, process: ProcessId, host: ProcessId) -> Result<Option<Found>, String> {
     let until = Instant::now() + NOTICE;
     loop {
-        // One that somebody stopped cannot answer. It fails for one that is dead.
+        // A stopped fork server cannot answer. The signal fails for a dead one.
         if let Ok(server) = PidFd::open(process) {
             let _ = server.signal(Signal::Cont);
         }
@@ -121,9 +121,9 @@ fn claim(directory: &Path, name: &str, process: ProcessId, host: ProcessId) -> R
         });
         match answer {
             Ok(Answer::Found(found)) => return Ok(Some(found)),
-            // The state directory is ours: its owner is dead or dying.
+            // The state directory is ours, so that owner is dead or dying.
             Ok(Answer::Busy(_)) if Instant::now() < until => sleep(INTERVAL),
-            // So is it itself, perhaps: a process that was killed is there for a while yet.
+            // The fork server may be dying too: a killed process stays visible for a while.
             Err(error) if is_hung_up(&error) && Instant::now() < until => sleep(INTERVAL),
             Ok(Answer::Busy(owner)) => {
                 return Err(
@@ -136,7 +136,7 @@ fn claim(directory: &Path, name: &str, process: ProcessId, host: ProcessId) -> R
     }
 }
 
-/// What a fork server said to who would be its host.
+/// Answer of a fork server to an adopt request.
 enum Answer {
     Found(Found),
     Busy(Option<ProcessId>),
@@ -149,18 +149,18 @@ fn is_hung_up(error: &io::Error) -> bool {
 }
 
 fn connect(directory: &Path, name: &str) -> io::Result<Stream> {
-    // A socket's path has at most 107 bytes, however long the directory's is.
+    // A socket's path is limited to 107 bytes, whatever the directory's length.
     let directory = File::open(directory)?;
     let path = PathBuf::from(format!("/proc/self/fd/{}/{name}", directory.as_raw_fd()));
     Stream::connect(path.as_path().to_fs_name::<GenericFilePath>()?)
 }
 
-/// Says what is wanted, with our end of the connection to be, and hears the answer.
+/// Sends the adopt request with one end of the future connection, and receives the answer.
 fn ask(stream: &Stream, control: OwnedFd, host: ProcessId) -> io::Result<Verdict> {
     let Stream::UdSocket(stream) = stream;
     let mut line = serde_json::to_vec(&Claim::new(host))?;
     line.push(b'\n');
-    // Who is refused for what it is gets its answer without being heard.
+    // A fork server that refuses this process closes its side without reading; its answer can still be received.
     match send_packet(stream, &line, Some(control.as_fd())) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error),
         Ok(()) | Err(_) => drop(control),
@@ -178,7 +178,7 @@ fn ask(stream: &Stream, control: OwnedFd, host: ProcessId) -> io::Result<Verdict
     Ok(serde_json::from_slice(line)?)
 }
 
-/// The first that is said by a fork server: hello, and what it has.
+/// Receives a fork server's first messages: its hello and its sessions.
 fn sessions(control: &OwnedFd, wire: Wire) -> io::Result<Vec<DetachedSession>> {
     let (until, mut assembler, mut packet) = (Instant::now() + PATIENCE, Assembler::default(), Vec::new());
     loop {
@@ -212,7 +212,7 @@ fn await_readable(fd: impl AsFd, until: Instant) -> io::Result<()> {
     }
 }
 
-/// Removes the socket of a fork server that is dead, which the lock proves.
+/// Removes the socket of a dead fork server; its free lock proves the death.
 fn remove_stale(directory: &Path, name: &str) -> io::Result<()> {
     let lock_path = directory.join(name).with_extension("lock");
     match File::open(&lock_path) {
@@ -227,7 +227,7 @@ fn remove_stale(directory: &Path, name: &str) -> io::Result<()> {
     }
 }
 
-/// What is in a record of a session that ended without a host.
+/// Record of a session that ended without a host.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct EndRecord {
@@ -238,15 +238,15 @@ struct EndRecord {
     unheard: u64,
 }
 
-/// Takes what sessions left that ended without a host, and adds it to what was found by their journals; removes the files of
-/// all but those that are `kept`. Blocks.
+/// Collects the records of sessions that ended without a host, adds them to the results from journals, and removes all
+/// files except those of `kept` sessions. Blocks.
 pub(crate) fn clear_up(directory: &Path, kept: impl Fn(&str) -> bool, recovered: &mut Vec<Recovered>) {
     for name in names(directory, ".ended.json") {
         let found = directory.join(&name);
         let record = fs::read(&found).and_then(|text| Ok(serde_json::from_slice::<EndRecord>(&text)?));
         match record {
             Ok(record) => note(record, found.clone(), recovered),
-            Err(error) => tracing::warn!(?found, %error, "how a session ended cannot be read"),
+            Err(error) => tracing::warn!(?found, %error, "failed to read the end record of a session"),
         }
         remove(&found);
     }
@@ -259,7 +259,7 @@ pub(crate) fn clear_up(directory: &Path, kept: impl Fn(&str) -> bool, recovered:
 
 fn note(record: EndRecord, found: PathBuf, recovered: &mut Vec<Recovered>) {
     let EndRecord { session, reason, receipt, unheard } = record;
-    tracing::info!(%session, %reason, unheard, "a session ended before a host came for it");
+    tracing::info!(%session, %reason, unheard, "session ended without a host");
     let known = recovered.iter_mut().find(|known| known.session_id.as_ref() == Some(&session));
     match known {
         Some(Recovered { outcome, .. }) => {
@@ -281,7 +281,7 @@ fn note(record: EndRecord, found: PathBuf, recovered: &mut Vec<Recovered>) {
 
 fn remove(path: &Path) {
     if let Err(error) = fs::remove_file(path) {
-        tracing::warn!(?path, %error, "a file that is of no more use stays");
+        tracing::warn!(?path, %error, "failed to remove a leftover file");
     }
 }
 

@@ -14,12 +14,12 @@ use rustix::{
     io::Errno,
 };
 
-/// The locks of dead managers' directories, each of which has the groups of several sessions.
+/// Locks of dead managers' directories, each of which has the groups of several sessions.
 #[derive(Debug, Default)]
 pub(super) struct Locks(BTreeMap<PathBuf, File>);
 
 impl Locks {
-    /// Takes the lock of a manager's directory; `false` if somebody alive has it.
+    /// Takes the lock of a manager's directory; `false` if a live process holds it.
     fn take(&mut self, manager: &Path) -> io::Result<bool> {
         if self.0.contains_key(manager) {
             return Ok(true);
@@ -38,7 +38,8 @@ impl Locks {
 }
 
 impl Drop for Locks {
-    /// What this process forks has the descriptors too until it executes something: closing them would not do.
+    /// Unlocks explicitly: forked children share the descriptors until they exec, so closing them would not release the
+    /// locks.
     fn drop(&mut self) {
         for directory in self.0.values() {
             let _ = rustix::fs::flock(directory, FlockOperation::Unlock);
@@ -49,11 +50,11 @@ impl Drop for Locks {
 /// A group that was recorded in a journal.
 #[derive(Debug)]
 pub(super) enum StaleGroup {
-    /// The session had none, or it is gone.
+    /// The session had no group, or the group is gone.
     None { had: bool },
-    /// Somebody alive holds the lock of its manager's directory.
+    /// A live process holds the lock of its manager's directory.
     Locked(PathBuf),
-    /// Ours to empty, as long as the lock is held.
+    /// The group is ours to empty, as long as the lock is held.
     Taken(Group),
     /// This manager's own, and not to be looked at: nobody knows whether it is empty.
     Unopened,
@@ -86,7 +87,7 @@ impl StaleGroup {
             Ok(Some(group)) => *self = Self::Taken(group),
             Ok(None) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => *self = Self::None { had: true },
-            Err(error) => tracing::debug!(?path, %error, "a session's cgroup cannot be taken over"),
+            Err(error) => tracing::debug!(?path, %error, "failed to take over a session's cgroup"),
         }
     }
 
@@ -114,7 +115,8 @@ impl StaleGroup {
         populated
     }
 
-    /// Removes the group; whether it is empty, `None` where the session had none or it is a living manager's.
+    /// Removes the group. Returns true if it is empty, and `None` if the session had none or it belongs to a live
+    /// manager.
     pub(super) fn remove(self) -> Option<bool> {
         match self {
             Self::None { had } => had.then_some(true),
@@ -123,7 +125,7 @@ impl StaleGroup {
             Self::Taken(group) => {
                 let empty = group.is_populated().is_ok_and(|populated| !populated);
                 if empty && let Err(error) = group.remove() {
-                    tracing::debug!(%error, "an empty cgroup stays");
+                    tracing::debug!(%error, "failed to remove an empty cgroup");
                 }
                 Some(empty)
             }

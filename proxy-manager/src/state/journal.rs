@@ -1,7 +1,7 @@
-//! A session's journal: what a later manager needs to end the session if all of its supervisors die at once.
+//! Journal of a session, from which a later manager ends the session if all of its supervisors die at once.
 //!
-//! It is written with one `write` for what came together and never synced: what is written survives the death of every
-//! process, and a reboot leaves nothing that would have to be ended.
+//! Each batch is one `write`, never synced: written data survives the death of every process, and after a reboot there
+//! is nothing to end.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,11 +22,11 @@ use super::{
     record::{Header, Line, PosixSession, Record},
 };
 
-/// A journal is written anew when it is longer than this and most of it is of the dead, in bytes.
+/// Length in bytes from which a journal is rewritten, if most of it concerns dead processes.
 const LONG: usize = 1 << 20;
-/// After a failure it is tried anew this often.
+/// Pause before retrying after a failure.
 const RETRY: Duration = Duration::from_secs(5);
-/// Living processes beyond which it is checked that they do live: ends can be missed.
+/// Number of live processes above which they are checked: an end can be missed.
 const MANY: usize = 8192;
 
 /// How old the number of forks may be that a POSIX session is noted with.
@@ -91,7 +91,7 @@ pub(crate) struct Journal {
     /// Where it is written; `None` without a state directory: then it is for this manager alone.
     sessions: Option<Arc<Sessions>>,
     header: Header,
-    /// Before the first write there is none.
+    /// `None` before the first write.
     name: Option<String>,
     proxy: Option<ProcessId>,
     living: BTreeSet<ProcessId>,
@@ -103,9 +103,9 @@ pub(crate) struct Journal {
     file: Option<File>,
     batch: String,
     written: usize,
-    /// What is on disk is not whole; when to write it anew.
+    /// Set while the file on disk is incomplete: the instant to rewrite it.
     broken: Option<Instant>,
-    /// The failure was told.
+    /// True if the failure was reported.
     told: bool,
 }
 
@@ -129,7 +129,7 @@ impl Journal {
         }
     }
 
-    /// The journal that an earlier host of the session left under this name.
+    /// Continues the journal that an earlier host of the session left under this name.
     pub(crate) fn taken_over(sessions: Arc<Sessions>, name: String, record: Record, host: ProcessId) -> Self {
         let Record { header, proxy, living, posix, .. } = record;
         Self { name: Some(name), proxy, living, posix, ..Self::new(Some(sessions), Header { host, ..header }) }
@@ -149,17 +149,17 @@ impl Journal {
         }
     }
 
-    /// Whether the session has this process.
+    /// Returns true if the session has this process.
     pub(crate) fn has(&self, process: ProcessId) -> bool {
         self.living.contains(&process)
     }
 
-    /// A journal of the same session, which is about to start once more.
+    /// Creates a new journal of the same session, which is about to start once more.
     pub(crate) fn renewed(&self) -> Self {
         Self::new(self.sessions.clone(), self.header.clone())
     }
 
-    /// The session has this proxy.
+    /// Records the session's proxy.
     pub(crate) fn proxy(&mut self, process: ProcessId) {
         if self.proxy.replace(process) != Some(process) {
             Line::Proxy(process).write(&mut self.batch);
@@ -214,7 +214,7 @@ impl Journal {
         }
     }
 
-    /// Writes what was noted. A failure is returned once, and tried to be made good later.
+    /// Writes the recorded changes. A failure is returned once, and retried later.
     pub(crate) fn commit(&mut self) -> Option<io::Error> {
         if self.sessions.is_none() {
             self.batch.clear();
@@ -232,21 +232,21 @@ impl Journal {
                 self.written += self.batch.len();
                 self.batch.clear();
                 if self.broken.take().is_some() {
-                    tracing::info!(session = %self.header.session, "the session's journal is whole again");
+                    tracing::info!(session = %self.header.session, "rewrote the session's journal after a failure");
                 }
                 None
             }
             Err(error) => {
-                // What is lost is in `living`, which is written whole next time.
+                // Lost changes are in `living`, which the next attempt writes in full.
                 self.batch.clear();
                 self.broken = Some(Instant::now() + RETRY);
-                tracing::warn!(session = %self.header.session, %error, "the session's journal cannot be written");
+                tracing::warn!(session = %self.header.session, %error, "failed to write the session's journal");
                 (!std::mem::replace(&mut self.told, true)).then_some(error)
             }
         }
     }
 
-    /// Writes all that is known to another file, which takes the place of this one.
+    /// Writes the full state to another file, which replaces this one.
     fn rewrite(&mut self) -> io::Result<()> {
         let Some(sessions) = &self.sessions else { return Ok(()) };
         let mut text = self.header.line();
@@ -256,7 +256,7 @@ impl Journal {
         for line in around.chain(processes).chain(self.posix.values().copied().map(Line::Posix)) {
             line.write(&mut text);
         }
-        // It has a name of its own from the start: a journal that an earlier session of that id left is not replaced.
+        // Uses a name of its own from the start: a journal left by an earlier session with that id is not replaced.
         let name = match &self.name {
             Some(name) => name.clone(),
             None => sessions.free_name(&self.header)?,
@@ -280,13 +280,13 @@ impl Journal {
         Ok(())
     }
 
-    /// Nothing is left of the session: nor shall be of its journal.
+    /// Removes the journal, since nothing is left of the session.
     pub(crate) fn remove(self) {
         let (Some(name), Some(sessions)) = (self.name, self.sessions) else { return };
         match rustix::fs::unlinkat(&sessions.dir, &name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
-            // The next manager finds it, and that nothing is left.
-            Err(error) => tracing::warn!(session = %self.header.session, %error, "the session's journal stays"),
+            // The next manager finds the journal, and that nothing is left.
+            Err(error) => tracing::warn!(session = %self.header.session, %error, "failed to remove the journal"),
         }
     }
 }

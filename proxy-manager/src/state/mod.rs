@@ -1,4 +1,4 @@
-//! The state directory: what a manager leaves for the next one in case that it dies together with all other supervisors.
+//! State directory: files that a manager leaves for the next one, in case it dies together with all other supervisors.
 //!
 //! ```text
 //! DIR                      held (flock) while a manager uses it: a file in it can be removed, and then be another one
@@ -42,7 +42,7 @@ pub(crate) use recover::{recover, sweep_own};
 
 /// Ending of a journal's name.
 const JOURNAL: &str = ".journal";
-/// The directory of sessions' homes.
+/// Name of the directory of sessions' homes.
 pub(crate) const HOMES: &str = "homes";
 
 /// The directory of the journals.
@@ -51,7 +51,7 @@ pub(crate) struct Sessions {
     dir: OwnedFd,
 }
 
-/// A state directory that this manager has for itself.
+/// A state directory that this manager owns.
 #[derive(Debug)]
 pub(crate) struct StateDir {
     /// The directory and the file in it: whoever has them locked has the directory.
@@ -62,7 +62,7 @@ pub(crate) struct StateDir {
 }
 
 impl StateDir {
-    /// Makes the directory where there is none, and takes it.
+    /// Creates the directory if it is missing, and takes ownership.
     ///
     /// # Errors
     /// [`Error::InvalidConfig`] if it is another user's, or others may write to it; [`Error::StateDirInUse`];
@@ -78,7 +78,7 @@ impl StateDir {
 }
 
 impl StateDir {
-    /// A directory within this one, made where there is none.
+    /// Returns a directory within this one, and creates it if it is missing.
     ///
     /// # Errors
     /// As [`StateDir::open`].
@@ -93,7 +93,8 @@ impl StateDir {
 }
 
 impl Drop for StateDir {
-    /// What this process forks has the descriptor too until it executes something: closing it would not do.
+    /// Unlocks explicitly: forked children share the descriptor until they exec, so closing it would not release the
+    /// lock.
     fn drop(&mut self) {
         for lock in &self.locks {
             let _ = rustix::fs::flock(lock, FlockOperation::Unlock);
@@ -101,7 +102,8 @@ impl Drop for StateDir {
     }
 }
 
-/// Whether a manager makes homes of sessions there: `DIR/homes/s-ID` in a state directory, its own user's alone. Blocks.
+/// Returns true if a manager would make a session's home there: `DIR/homes/s-ID` in a state directory, this user's
+/// alone. Blocks.
 pub(crate) fn is_home(home: &Path) -> bool {
     let id = home.file_name().and_then(|name| name.to_str()?.strip_prefix("s-"));
     let is_named_so = id.is_some_and(|id| id.parse::<SessionId>().is_ok());
@@ -109,7 +111,7 @@ pub(crate) fn is_home(home: &Path) -> bool {
     let Some(homes) = homes.and_then(|homes| homes.canonicalize().ok()) else { return false };
     let Some(state) = homes.parent() else { return false };
     let us = rustix::process::geteuid().as_raw();
-    // None of them is a symbolic link.
+    // Rejects symbolic links, too.
     let is_ours = |path: &Path, not: u32| {
         let found = path.symlink_metadata();
         found.is_ok_and(|found| found.is_dir() && found.uid() == us && found.mode() & not == 0)
@@ -135,7 +137,7 @@ fn refused(reason: String) -> Error {
     Error::InvalidConfig { field: "state directory", reason }
 }
 
-/// Makes a directory that only we can use, or opens one and checks that nobody else can write there.
+/// Creates a directory that only this user can use, or opens one and checks that nobody else can write there.
 fn own_directory(path: &Path) -> Result<OwnedFd> {
     let made = DirBuilder::new().mode(0o700).recursive(true).create(path);
     made.map_err(|error| system("making", path, &error))?;
@@ -156,7 +158,7 @@ fn own_directory(path: &Path) -> Result<OwnedFd> {
             "others may write to {path:?} (mode {mode:o}), and could have any process killed: chmod it to 700"
         )));
     }
-    // Before anything is done: the lock and the log are files that may be writable where nothing can be made beside them.
+    // Checked first: lock and log are files that may be writable in a directory where no file can be created.
     let writable = rustix::fs::accessat(&dir, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS);
     writable.map_err(|error| system("writing to", path, &error.into()))?;
     Ok(dir.into())
@@ -171,7 +173,7 @@ fn lock(dir: &OwnedFd, path: &Path, owner: ProcessId) -> Result<File> {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => {
             let mut text = String::new();
-            // Who it is, is said for people only: it may have just begun to write it.
+            // The owner's name is for people only: the owner may have just begun to write it.
             let _ = (&mut file).take(64).read_to_string(&mut text);
             let owner =
                 text.split_once('@').map_or_else(|| "another process".to_owned(), |(pid, _)| format!("process {pid}"));
@@ -179,15 +181,15 @@ fn lock(dir: &OwnedFd, path: &Path, owner: ProcessId) -> Result<File> {
         }
         Err(error) => return Err(system("locking", path, &error.into())),
     }
-    // Without the name the lock is as good.
+    // The lock is as good without the name.
     if let Err(error) = file.set_len(0).and_then(|()| file.write_all(format!("{owner}\n").as_bytes())) {
-        tracing::warn!(?path, %error, "the state directory's owner cannot be written down");
+        tracing::warn!(?path, %error, "failed to write the state directory's owner");
     }
     Ok(file)
 }
 
 impl Sessions {
-    /// A name that no journal has.
+    /// Returns a name that no journal has.
     fn free_name(&self, header: &Header) -> io::Result<String> {
         let name = format!("{}{JOURNAL}", header.session);
         match rustix::fs::statat(&self.dir, &name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -197,7 +199,7 @@ impl Sessions {
         }
     }
 
-    /// The names of all journals, and of nothing else.
+    /// Names of all journals, and of nothing else.
     fn journals(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in rustix::fs::Dir::read_from(&self.dir)? {
@@ -213,7 +215,7 @@ impl Sessions {
     }
 
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
-        /// Far beyond what a journal grows to.
+        /// Upper bound of a journal in bytes; journals stay far below it.
         const MAX: u64 = 64 << 20;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = File::from(rustix::fs::openat(&self.dir, name, flags, Mode::empty())?);
@@ -234,7 +236,7 @@ impl Sessions {
         Ok(rustix::fs::unlinkat(&self.dir, name, AtFlags::empty())?)
     }
 
-    /// Keeps a file that is no journal out of the way of the next look.
+    /// Renames a file that is no journal, so that the next search ignores it.
     fn set_aside(&self, name: &str) -> io::Result<()> {
         Ok(rustix::fs::renameat(&self.dir, name, &self.dir, format!("{name}.damaged"))?)
     }

@@ -1,5 +1,4 @@
-//! What is written of a session while it runs, as text: one header line, then one line for each process that came or went.
-//! No I/O.
+//! Format of a journal as text: one header line, then one line for each process that started or ended. No I/O.
 //!
 //! ```text
 //! agent-proxy-journal 1 session=s-1 marker=0198… boot=6f1c… pidns=pid:[4026531836] since=99132 strict=0 host=70@99001 fork-server=71@99002 cgroup=/sys/fs/cgroup/…/s-1
@@ -24,14 +23,14 @@ use ipc_protocol::{Pid, ProcessId, SessionId};
 /// First word of a header, and the version of the format.
 const MAGIC: &str = "agent-proxy-journal 1 ";
 
-/// What is known of a session before it has a process.
+/// Facts about a session before it has a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) session: SessionId,
-    /// In the environment of its processes.
+    /// Value of [`ipc_protocol::MARKER`] in the environment of its processes.
     pub(crate) marker: String,
     pub(crate) place: Place,
-    /// Start time below which no process is of this session.
+    /// Lower bound of start times: earlier processes are not of this session.
     pub(crate) since: u64,
     pub(crate) strict: bool,
     pub(crate) host: ProcessId,
@@ -48,7 +47,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Of this process.
+    /// Scope of this process.
     pub(crate) fn here() -> std::io::Result<Self> {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
         let pid_namespace = std::fs::read_link("/proc/self/ns/pid")?.to_string_lossy().into_owned();
@@ -81,7 +80,7 @@ pub(crate) enum Line {
 }
 
 impl Header {
-    /// The header's line. A cgroup whose name holds a line break is left out.
+    /// Formats the header line. Omits a cgroup whose name contains a line break.
     pub(crate) fn line(&self) -> String {
         let Self { session, marker, place: Place { boot, pid_namespace }, since, strict, host, fork_server, cgroup } =
             self;
@@ -153,7 +152,7 @@ impl Line {
     }
 }
 
-/// A number as it is written: no sign, no leading zero.
+/// Parses a number as it is written: no sign, no leading zero.
 fn number<N: FromStr + ToString>(text: &str) -> Option<N> {
     text.parse().ok().filter(|number: &N| number.to_string() == text)
 }
@@ -167,10 +166,10 @@ fn process(text: &str) -> Option<ProcessId> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) header: Header,
-    /// `None` where its pid means nothing here.
+    /// `None` if its pid is invalid in this namespace.
     pub(crate) fork_server: Option<ProcessId>,
     pub(crate) proxy: Option<ProcessId>,
-    /// What was seen to come and not to go.
+    /// Processes that started and were not seen to end.
     pub(crate) living: BTreeSet<ProcessId>,
     /// The POSIX sessions that they were in.
     pub(crate) posix: BTreeMap<Pid, PosixSession>,
@@ -209,7 +208,7 @@ impl Record {
         let mut record = Self::new(header, fork_server);
         for line in lines {
             match whole(line).and_then(|line| Line::parse(&line)) {
-                // What is older than the session is none of it.
+                // A process older than the session is not part of it.
                 Some(Line::Spawned(id)) if id.start_time >= record.header.since => _ = record.living.insert(id),
                 Some(Line::Exited(id)) => _ = record.living.remove(&id),
                 Some(Line::Proxy(id)) => record.proxy = Some(id),
@@ -225,7 +224,7 @@ impl Record {
         Some(record)
     }
 
-    /// Its pids are of another PID namespace.
+    /// Drops all pids, which are of another PID namespace.
     pub(crate) fn forget_pids(&mut self) {
         (self.fork_server, self.proxy) = (None, None);
         self.living.clear();

@@ -1,4 +1,4 @@
-//! Ends what the sessions of a dead manager left, from their journals.
+//! Ends the processes that a dead manager's sessions left, as named in their journals.
 
 use std::{
     collections::BTreeSet,
@@ -17,48 +17,48 @@ use super::{
     sweep::{Ended, Sweep},
 };
 
-/// What was found of a session whose supervisors had all died before its end.
+/// Remains of a session whose supervisors had all died before its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recovered {
-    /// Which session; `None` where what was found does not say.
+    /// Id of the session; `None` if the remains do not name it.
     pub session_id: Option<SessionId>,
-    /// Its journal, or the directory of its cgroup.
+    /// Path of its journal, or of its cgroup's directory.
     pub found: PathBuf,
-    /// What became of it.
+    /// Outcome of the recovery.
     pub outcome: Recovery,
-    /// What else was ended: its proxy and its manager's fork server, where these still lived (stopped, say), and with the
-    /// fork server whatever was below that and is of no session known.
+    /// Supervisors that were ended too: the session's proxy and its manager's fork server, if these still lived
+    /// (stopped, say), and processes below that fork server that belong to no known session.
     pub supervisors: Vec<ProcessId>,
-    /// Lines of the journal that made no sense and were passed over.
+    /// Number of malformed lines in the journal, which were skipped.
     pub damaged_lines: usize,
 }
 
-/// What became of a session that was found.
+/// Outcome of a session's recovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Recovery {
-    /// What it had left was ended, or was gone. A receipt that is not empty names what could not be ended; the journal is
-    /// then kept for the next manager.
+    /// The processes were ended, or were gone. A receipt that is not empty names those that could not be ended; the
+    /// journal then stays for the next manager.
     Ended(Box<Receipt>),
-    /// The cgroup of a dead manager's sessions, of which no journal was found.
+    /// The cgroup of a dead manager's sessions for which no journal was found.
     Swept {
-        /// What was in it and was ended, with the command lines that could be read.
+        /// Processes in the group that were ended, with the command lines that could be read.
         ended: Vec<(ProcessId, Option<String>)>,
-        /// What is still in it.
+        /// Processes that are still in the group.
         left: Vec<ProcessId>,
-        /// What went wrong; `None` when the group is gone with all that was in it.
+        /// Description of a failure; `None` if the group was emptied and removed.
         failure: Option<String>,
     },
-    /// There was nothing to be ended by it.
+    /// Nothing was to be ended.
     Dropped {
-        /// Why.
+        /// Reason for dropping it.
         reason: String,
     },
 }
 
 impl Recovered {
-    /// Whether nothing is left.
+    /// Returns true if nothing is left.
     pub fn is_empty(&self) -> bool {
         match &self.outcome {
             Recovery::Ended(receipt) => receipt.is_empty(),
@@ -93,7 +93,7 @@ pub(crate) fn recover(state: &StateDir, spared: &mut dyn FnMut(&str, &mut Record
     let mut done = Vec::new();
     let mut found = Vec::new();
     let names = state.sessions.journals().unwrap_or_else(|error| {
-        tracing::warn!(directory = ?state.path, %error, "the journals cannot be listed");
+        tracing::warn!(directory = ?state.path, %error, "failed to list the journals");
         Vec::new()
     });
     for name in names {
@@ -190,7 +190,7 @@ fn read(state: &StateDir, name: &str) -> Result<Record, Box<Recovered>> {
     };
     let Some(mut record) = Record::read(&bytes) else {
         if let Err(error) = state.sessions.set_aside(name) {
-            tracing::warn!(name, %error, "a file that is no journal cannot be set aside");
+            tracing::warn!(name, %error, "failed to set aside a file that is no journal");
         }
         let reason = "it does not begin as a journal does, and was set aside as .damaged: it names nothing to be ended";
         return Err(dropped(None, bytes.iter().filter(|b| **b == b'\n').count(), reason.to_owned()));
@@ -206,7 +206,7 @@ fn read(state: &StateDir, name: &str) -> Result<Record, Box<Recovered>> {
         return Err(dropped(Some(record.header.session), record.damaged, reason));
     }
     if there.pid_namespace != here.pid_namespace {
-        // Its pids are others' here. Marker and cgroup mean the same everywhere.
+        // Its pids mean other processes here. Marker and cgroup mean the same everywhere.
         record.forget_pids();
     }
     Ok(record)
@@ -214,7 +214,7 @@ fn read(state: &StateDir, name: &str) -> Result<Record, Box<Recovered>> {
 
 fn discard(state: &StateDir, name: &str) {
     if let Err(error) = state.sessions.remove(name) {
-        tracing::warn!(name, %error, "a journal that is of no more use cannot be removed");
+        tracing::warn!(name, %error, "failed to remove a journal");
     }
 }
 
@@ -240,7 +240,7 @@ fn await_supervisors(records: &[Record], until: Instant) -> BTreeSet<ProcessId> 
             if left.is_zero() {
                 break;
             }
-            // It may be stopped meanwhile: looked at again now and then.
+            // It may be stopped meanwhile, so it is looked at again periodically.
             let pause = Timespec::try_from(left.min(Duration::from_millis(50))).unwrap_or_default();
             let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&pause));
         }

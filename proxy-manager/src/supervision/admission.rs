@@ -1,4 +1,4 @@
-//! Waiting for a place.
+//! Admission of sessions to the manager's places.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -24,22 +24,22 @@ pub(crate) struct Admission {
 #[derive(Debug)]
 struct State {
     slots: Slots,
-    /// Who waits is told here.
+    /// Notifies the waiting starts.
     waiters: HashMap<Ticket, oneshot::Sender<Result<()>>>,
-    /// Those who have a place that they did not take yet.
+    /// Starts that were given a place and have not taken it yet.
     called: HashSet<Ticket>,
-    /// Why nobody is admitted any more.
+    /// Reason why no start is admitted any more.
     closed: Option<Error>,
 }
 
-/// A session's place: free again when this is dropped.
+/// Place of a session, freed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Slot {
     admission: Arc<Admission>,
     claim: Claim,
 }
 
-/// A place in the queue: left when this is dropped.
+/// Place in the queue, left when this is dropped.
 struct Place<'a> {
     admission: &'a Admission,
     claim: &'a Claim,
@@ -60,15 +60,15 @@ impl Admission {
         self.state().slots.occupancy()
     }
 
-    /// How long a start may wait for a place.
+    /// Longest wait of a start for a place.
     pub(crate) fn longest_wait(&self) -> Duration {
         self.bounds.longest_wait
     }
 
-    /// Waits for a place, as far as that is allowed. If the future is dropped it leaves the queue.
+    /// Waits for a place, as far as the bounds allow it. Dropping the future leaves the queue.
     ///
     /// # Errors
-    /// [`Error::TooManySessions`], and whatever [`Admission::close`] was given.
+    /// [`Error::TooManySessions`], and the error given to [`Admission::close`].
     pub(crate) async fn admit(self: &Arc<Self>, claim: Claim) -> Result<Slot> {
         let (place, called) = {
             let mut state = self.state();
@@ -88,7 +88,7 @@ impl Admission {
                 }
             }
         };
-        tracing::debug!(?claim, "waits for a place");
+        tracing::debug!(?claim, "start waits for a place");
         match timeout(self.bounds.longest_wait, called).await {
             Ok(called) => {
                 called.unwrap_or(Err(Error::ShutDown))?;
@@ -102,7 +102,7 @@ impl Admission {
                 let is_called = state.called.contains(&place.ticket);
                 drop(state);
                 if is_called {
-                    // At the very last moment.
+                    // The place came at the very last moment.
                     place.take();
                     return Ok(Slot { admission: self.clone(), claim });
                 }
@@ -112,13 +112,13 @@ impl Admission {
         }
     }
 
-    /// The place of a session that runs already: it has one, whatever the bounds say.
+    /// Takes a place for a session that runs already, regardless of the bounds.
     pub(crate) fn take(self: &Arc<Self>, claim: Claim) -> Slot {
         self.state().slots.take(&claim);
         Slot { admission: self.clone(), claim }
     }
 
-    /// Nobody is admitted from now on; who waits is told why. The first reason stays.
+    /// Refuses all starts from now on; waiting starts receive the error. The first error stays.
     pub(crate) fn close(&self, error: Error) {
         let mut state = self.state();
         let error = state.closed.get_or_insert(error).clone();
@@ -132,7 +132,7 @@ impl Admission {
     fn release(&self, state: &mut State, claim: &Claim) {
         for ticket in state.slots.release(claim) {
             state.called.insert(ticket);
-            // Who has just gone gives the place back itself: its `Place` is still there.
+            // A start that has just gone frees the place itself: its `Place` still exists.
             let _ = state.waiters.remove(&ticket).map(|waiter| waiter.send(Ok(())));
         }
     }

@@ -1,4 +1,4 @@
-//! How many sessions there may be at once, and who waits for a place.
+//! Bounds on concurrent sessions, and the queue of starts.
 
 mod admission;
 mod descriptors;
@@ -10,13 +10,13 @@ pub(crate) use admission::{Admission, Slot};
 pub(crate) use descriptors::DescriptorReserve;
 pub(crate) use slots::Claim;
 
-/// How many sessions may be there at once; none of these by default.
+/// Bounds on concurrent sessions; unbounded by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SessionBounds {
     pub(crate) total: Option<usize>,
     pub(crate) per_user: Option<usize>,
     pub(crate) per_agent: Option<usize>,
-    /// Starts that may wait for a place.
+    /// Maximum number of starts that wait for a place.
     pub(crate) queue: usize,
     pub(crate) longest_wait: Duration,
 }
@@ -27,14 +27,14 @@ impl Default for SessionBounds {
     }
 }
 
-/// Which bound of sessions was reached.
+/// A bound on sessions, as named in errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionBound {
-    /// Of all sessions of the manager.
+    /// Bound on all sessions of the manager.
     Total,
-    /// Of those with this `userId`.
+    /// Bound on sessions with this `userId`.
     User(String),
-    /// Of those of this agent.
+    /// Bound on sessions of this agent.
     Agent(String),
 }
 
@@ -48,12 +48,12 @@ impl fmt::Display for SessionBound {
     }
 }
 
-/// How many sessions there are, and how many starts wait for a place.
+/// Number of sessions, and of starts that wait for a place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Occupancy {
     /// Sessions that start or live.
     pub running: usize,
-    /// Starts that wait.
+    /// Starts that wait for a place.
     pub waiting: usize,
 }

@@ -1,29 +1,29 @@
-//! Who has a place and who is next. Pure.
+//! Allocation of places to sessions, and the order of the queue. Pure.
 //!
-//! Users take turns: of those with a start that waits, whoever was served longest ago is next, so that one who asks for a
-//! hundred sessions holds up nobody. Among the starts of one user the oldest is first. A start that waits for its own user's
-//! or agent's bound holds up no other.
+//! Users take turns: among users with a waiting start, the one served longest ago is next, so that a user with a
+//! hundred starts delays nobody else. Each user's starts keep their order. A start held back by the bound of its user
+//! or agent delays no other.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::{Occupancy, SessionBound, SessionBounds};
 
-/// For whom a place is.
+/// User and agent that a place is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) user: Option<String>,
     pub(crate) agent: String,
 }
 
-/// Names a start that waits.
+/// Identifies a waiting start.
 pub(super) type Ticket = u64;
 
-/// What becomes of a claim.
+/// Result of a claim.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Admitted,
     Waits(Ticket),
-    /// This bound is reached, and nobody else may wait.
+    /// The bound is reached, and the queue is full.
     Refused(SessionBound, usize),
 }
 
@@ -33,9 +33,9 @@ pub(super) struct Slots {
     running: usize,
     users: HashMap<String, usize>,
     agents: HashMap<String, usize>,
-    /// In the order in which they came.
+    /// Waiting starts, oldest first.
     waiting: VecDeque<(Ticket, Claim)>,
-    /// Users with a start that waits, the next one first.
+    /// Users with a waiting start, the next one first.
     turns: VecDeque<Option<String>>,
     last: Ticket,
 }
@@ -49,7 +49,7 @@ impl Slots {
         Occupancy { running: self.running, waiting: self.waiting.len() }
     }
 
-    /// The bound that a claim would pass, with what it is set to.
+    /// Returns the bound that a claim would exceed, with its value.
     pub(super) fn obstacle(&self, claim: &Claim) -> Option<(SessionBound, usize)> {
         let full = |bound: Option<usize>, running: usize| bound.filter(|bound| running >= *bound);
         let count = |counts: &HashMap<String, usize>, name: &str| counts.get(name).copied().unwrap_or_default();
@@ -65,7 +65,8 @@ impl Slots {
         Some((SessionBound::Agent(claim.agent.clone()), bound))
     }
 
-    /// A start asks for a place. Whoever waits is held up by bounds of its own, or by one that holds this up too.
+    /// Claims a place for a start. It cannot overtake: starts in the queue are held back by their own bounds, or by one
+    /// that holds this start back too.
     pub(super) fn claim(&mut self, claim: &Claim) -> Verdict {
         let Some((bound, limit)) = self.obstacle(claim) else {
             self.take(claim);
@@ -82,7 +83,7 @@ impl Slots {
         Verdict::Waits(self.last)
     }
 
-    /// Gives a place, whatever the bounds say.
+    /// Takes a place regardless of the bounds.
     pub(super) fn take(&mut self, claim: &Claim) {
         self.running += 1;
         if let Some(user) = &claim.user {
@@ -91,7 +92,7 @@ impl Slots {
         *self.agents.entry(claim.agent.clone()).or_default() += 1;
     }
 
-    /// A place is free again. Who has one now.
+    /// Frees a place. Returns the starts that get one now.
     pub(super) fn release(&mut self, claim: &Claim) -> Vec<Ticket> {
         self.running = self.running.saturating_sub(1);
         if let Some(user) = &claim.user {
@@ -101,7 +102,7 @@ impl Slots {
         std::iter::from_fn(|| self.next()).collect()
     }
 
-    /// Gives the next one its place.
+    /// Gives the next start in the queue its place.
     fn next(&mut self) -> Option<Ticket> {
         for turn in 0..self.turns.len() {
             let user = &self.turns[turn];
@@ -120,7 +121,7 @@ impl Slots {
         None
     }
 
-    /// A start does not wait any more. `false` if it did not.
+    /// Removes a start from the queue. Returns `false` if it was not there.
     pub(super) fn leave(&mut self, ticket: Ticket) -> bool {
         let Some(at) = self.waiting.iter().position(|(waiting, _)| *waiting == ticket) else { return false };
         let Some((_, claim)) = self.waiting.remove(at) else { return false };

@@ -1,4 +1,4 @@
-//! Children that are a copy of this process, made so that they begin in a cgroup or in namespaces of their own.
+//! Children that are a copy of this process, created in a cgroup or in namespaces of their own.
 
 use std::{
     ffi::c_int,
@@ -14,21 +14,21 @@ use super::errno;
 /// libc's constant of this name is cut to 32 bits, which leaves 0.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
-/// Which of the two processes this is, after a [`clone_copy`].
+/// Process in which [`clone_copy`] returned.
 pub(super) enum Copied {
-    /// The one that was there before.
+    /// The original process, with the child's pid.
     Parent(libc::pid_t),
-    /// The copy; `Err` is the errno with which it did not get into the cgroup.
+    /// The copy; `Err` is the errno with which it failed to join the cgroup.
     Child(Result<(), c_int>),
 }
 
-/// As fork: the child goes on from here with a copy of all memory, on its copy of the stack. With `group`, the directory
-/// of a cgroup, it is a member of that from its first instruction, or from its second where `clone3` is refused.
-/// `pidfd` gets a descriptor of the child.
+/// Forks this process: the child continues from here with a copy of all memory, on its copy of the stack. With `group`,
+/// the directory of a cgroup, the child is a member of it from its first instruction, or from its second if `clone3` is
+/// refused. `pidfd` receives a descriptor of the child.
 ///
 /// # Safety
-/// This process may have other threads, whose locks the child has for good: it must not allocate, lock, panic or return
-/// into code that does, and has to end by exec or `_exit`. `pidfd` has to be valid for a write.
+/// This process may have other threads, whose locks the child has for good: the child must not allocate, lock, panic or
+/// return into code that does, and must end by exec or `_exit`. `pidfd` must be valid for a write.
 pub(super) unsafe fn clone_copy(
     flags: c_int,
     exit_signal: c_int,
@@ -68,7 +68,7 @@ pub(super) unsafe fn clone_copy(
             // SAFETY: writes a byte that is there.
             let write = |fd: &OwnedFd| unsafe { libc::write(fd.as_raw_fd(), c"0".as_ptr().cast(), 1) };
             let joined = if procs.as_ref().map(write) == Some(-1) { Err(errno()) } else { Ok(()) };
-            // With CLONE_FILES it is the parent's too.
+            // With CLONE_FILES the descriptor is the parent's too.
             mem::forget(procs);
             Ok(Copied::Child(joined))
         }
@@ -76,20 +76,21 @@ pub(super) unsafe fn clone_copy(
     }
 }
 
-/// Whether an errno says that `clone3` is not to be had: the call is unknown, or to this extent, or a filter refuses it.
+/// Returns true if an errno means that `clone3` is not available: unknown, not to this extent, or refused by a filter.
 fn is_refused(errno: c_int) -> bool {
     matches!(errno, libc::ENOSYS | libc::EINVAL | libc::E2BIG | libc::EPERM)
 }
 
-/// A child in this process's memory, suspended as vfork does, that begins in `entry` on `stack` as a member of `group`
-/// (the directory of a cgroup). `pidfd` gets a descriptor of it. `Ok(None)` where that is not to be had: then a copy is.
+/// Creates a child in this process's memory, which suspends the caller as vfork does. The child begins in `entry` on
+/// `stack`, as a member of `group` (the directory of a cgroup). `pidfd` receives a descriptor of it. `Ok(None)` if this
+/// is not available; the caller then makes a copy.
 ///
-/// There is no such call in libc: `clone` knows no cgroup, and a child of `clone3` that shares memory and begins on
-/// another stack cannot return to where its parent is.
+/// libc has no such call: `clone` knows no cgroup, and a child of `clone3` that shares memory and begins on another
+/// stack cannot return to its parent's caller.
 ///
 /// # Safety
-/// `entry` neither allocates, locks, unwinds nor returns, and `argument` is what it wants. `stack` is touched by nobody
-/// else until the child has executed or exited, and its end is aligned to 16 bytes. `pidfd` is valid for a write.
+/// `entry` neither allocates, locks, unwinds nor returns, and accepts `argument`. Nobody else touches `stack` until the
+/// child has executed or exited, and its end is aligned to 16 bytes. `pidfd` is valid for a write.
 #[cfg(target_arch = "x86_64")]
 pub(super) unsafe fn clone_into(
     group: BorrowedFd<'_>,
@@ -138,7 +139,7 @@ pub(super) unsafe fn clone_into(
     }
 }
 
-/// Other processors have the way of the copy.
+/// Other processors make a copy.
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) unsafe fn clone_into(
     _group: BorrowedFd<'_>,
@@ -151,7 +152,7 @@ pub(super) unsafe fn clone_into(
     Ok(None)
 }
 
-/// All signals blocked, until it is dropped: no handler of this process runs in a child that was just cloned.
+/// Blocks all signals until dropped: no handler of this process runs in a child that was just cloned.
 pub(super) struct Blocked(libc::sigset_t);
 
 impl Blocked {
@@ -173,7 +174,7 @@ impl Drop for Blocked {
     }
 }
 
-/// A value in memory that a copy of this process shares with it. Both write through [`Shared::as_ptr`].
+/// A value in memory shared with a copy of this process. Both write through [`Shared::as_ptr`].
 pub(super) struct Shared<T: Copy>(NonNull<T>);
 
 impl<T: Copy> Shared<T> {
@@ -205,10 +206,10 @@ impl<T: Copy> Drop for Shared<T> {
     }
 }
 
-/// The owner of a descriptor that the kernel wrote to `number`.
+/// Takes ownership of a descriptor that the kernel wrote to `number`.
 ///
 /// # Safety
-/// It is open, and nobody else owns it.
+/// The descriptor is open, and nobody else owns it.
 pub(super) unsafe fn owned(number: RawFd) -> OwnedFd {
     // SAFETY: the caller's promise.
     unsafe { OwnedFd::from_raw_fd(number) }

@@ -1,4 +1,4 @@
-//! Starting programs.
+//! Starts programs.
 
 use std::{
     ffi::{CStr, CString, c_char, c_int, c_void},
@@ -21,18 +21,18 @@ use super::{
 
 /// A program to execute, with everything allocated beforehand.
 pub(crate) struct Exec {
-    /// Paths to try in turn. With none, the child goes through all steps before the exec and exits with 0: a rehearsal.
+    /// Paths to try in turn. With none, the child runs all steps before the exec and exits with 0: a rehearsal.
     pub programs: Vec<CString>,
     pub argv: Vec<CString>,
     pub env: Vec<CString>,
     pub cwd: Option<CString>,
-    /// Become the standard streams.
+    /// Descriptors that become the standard streams.
     pub stdio: [OwnedFd; 3],
-    /// Become 3, 4, …
+    /// Descriptors that become 3, 4, …
     pub fds: Vec<OwnedFd>,
-    /// Directory of the cgroup that it is to be a member of.
+    /// Directory of the cgroup to join.
     pub group: Option<OwnedFd>,
-    /// Namespaces that it is to be in, in the order in which they are entered.
+    /// Namespaces to enter, in this order.
     pub namespaces: Vec<OwnedFd>,
     /// Resources, each with what its soft and its hard limit become.
     pub rlimits: Vec<(u32, u64, u64)>,
@@ -40,11 +40,11 @@ pub(crate) struct Exec {
     pub mounts: Option<MountPlan>,
     /// A landlock ruleset to be restricted by.
     pub landlock: Option<OwnedFd>,
-    /// What its end is told by: SIGCHLD, or 0 for a child that nobody else may notice.
+    /// Signal sent at its end: SIGCHLD, or 0 for a child that nobody else may notice.
     pub exit_signal: c_int,
 }
 
-/// What the child works on. It is the parent's own, or a copy of it.
+/// Inputs of the child: the parent's own memory, or a copy of it.
 struct Plan {
     programs: Vec<*const c_char>,
     argv: Vec<*const c_char>,
@@ -58,12 +58,12 @@ struct Plan {
     report: *mut Report,
 }
 
-/// What comes back, through memory that parent and child share.
+/// Results of the child, in memory that parent and child share.
 #[derive(Clone, Copy)]
 struct Report {
-    /// Step and errno of the failure; `None` while there is none.
+    /// Step and errno of a failure; `None` while there is none.
     failed: Option<(Step, c_int)>,
-    /// A descriptor of the program's process; -1 while there is none.
+    /// Descriptor of the program's process; -1 while there is none.
     pidfd: RawFd,
     /// Why it has no mounts of its own.
     unmounted: Option<c_int>,
@@ -89,7 +89,7 @@ pub(crate) fn clone_exec(mut exec: Exec) -> Result<Started, (Step, io::Error)> {
     let fail = |error| (Step::Descriptors, error);
     let mut fds: Vec<OwnedFd> = exec.stdio.into_iter().collect();
     fds.append(&mut exec.fds);
-    // 3 is the least number that is out of the way of the first targets; `above` counts from 3, the targets from 0.
+    // 3 is the least number beyond the first targets; `above` counts from 3, the targets from 0.
     let fds = above(fds).map_err(fail)?;
     let report =
         Shared::new(Report { failed: None, pidfd: -1, unmounted: None }).map_err(|error| (Step::Clone, error))?;
@@ -121,7 +121,7 @@ pub(crate) fn clone_exec(mut exec: Exec) -> Result<Started, (Step, io::Error)> {
     let pidfd = (pidfd >= 0).then(|| unsafe { owned(pidfd) });
     if let Some((step, errno)) = failed {
         if let Some(pidfd) = pidfd {
-            // It has exited; no one else may find its status.
+            // The child has exited; no one else may find its status.
             let _ = wait_for(&pidfd);
         }
         return Err((step, io::Error::from_raw_os_error(errno)));
@@ -132,7 +132,7 @@ pub(crate) fn clone_exec(mut exec: Exec) -> Result<Started, (Step, io::Error)> {
     Ok(Started { pid, pidfd, unmounted: unmounted.map(io::Error::from_raw_os_error) })
 }
 
-/// Nothing to execute, for a [`rehearse`] of what is added to it.
+/// Creates an `Exec` without a program, the base of a [`rehearse`].
 pub(crate) fn rehearsal() -> io::Result<Exec> {
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     Ok(Exec {
@@ -151,19 +151,19 @@ pub(crate) fn rehearsal() -> io::Result<Exec> {
     })
 }
 
-/// Goes through all steps but the exec, in a child that is gone afterwards, and that only a `wait` with `__WALL` can see.
-/// Any process may do that, with any number of threads.
+/// Runs all steps but the exec, in a child that is gone afterwards and that only a `wait` with `__WALL` can see. Safe
+/// with any number of threads.
 pub(crate) fn rehearse(exec: Exec) -> Result<(), (Step, io::Error)> {
     let child = clone_exec(Exec { programs: Vec::new(), exit_signal: 0, ..exec })?;
     wait_for(&child.pidfd).map_err(|error| (Step::Clone, error))
 }
 
-/// Of a child that runs in this process's memory, in bytes.
+/// Stack size of a child that runs in this process's memory, in bytes.
 const STACK: usize = 32 * 1024;
 
-/// The fast way: the child runs in this process's memory, on a stack of its own.
+/// Starts the child the fast way: in this process's memory, on a stack of its own.
 fn in_this_memory(plan: &mut Plan, exit_signal: c_int) -> io::Result<Option<Pid>> {
-    // Never touched but by the child: left as it is.
+    // Only the child touches it, so it stays uninitialized.
     let mut stack = Vec::<MaybeUninit<u128>>::with_capacity(STACK / size_of::<u128>());
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | exit_signal;
     // SAFETY: CLONE_VFORK suspends this thread until the child has executed or exited, so `plan`, `stack` and what they
@@ -177,7 +177,7 @@ fn in_this_memory(plan: &mut Plan, exit_signal: c_int) -> io::Result<Option<Pid>
     if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(Some(pid.unsigned_abs())) }
 }
 
-/// As [`in_this_memory`], into a cgroup. `Ok(None)` where it cannot be done so.
+/// Starts the child like [`in_this_memory`], in a cgroup. `Ok(None)` if that is not available.
 fn in_this_memory_and_group(plan: &mut Plan, exit_signal: c_int, group: &OwnedFd) -> io::Result<Option<Pid>> {
     let mut stack = [const { MaybeUninit::<u128>::uninit() }; STACK / size_of::<u128>()];
     // SAFETY: as in `in_this_memory`: the thread is suspended until `plan` and `stack` are not used any more.
@@ -189,7 +189,7 @@ fn in_this_memory_and_group(plan: &mut Plan, exit_signal: c_int, group: &OwnedFd
     Ok(pid.map(|pid| pid.unsigned_abs()))
 }
 
-/// The other way into a cgroup: the child is a copy of this process.
+/// Starts the child in a cgroup the other way: as a copy of this process.
 fn as_a_copy(plan: &mut Plan, exit_signal: c_int, group: Option<&OwnedFd>) -> io::Result<Option<Pid>> {
     // SAFETY: the child only calls `exec_child` and `fail`, which keep to what is allowed; the pointer is into the report.
     unsafe {
@@ -205,9 +205,10 @@ fn as_a_copy(plan: &mut Plan, exit_signal: c_int, group: Option<&OwnedFd>) -> io
     }
 }
 
-/// The way into namespaces, which only children of who enters them are in: a copy of this process enters them and clones
-/// the program's process as a sibling (CLONE_PARENT), so that it is a child of this one. It shares the descriptors of
-/// this process, which thus gets the pidfd. Its own pid for that process is not asked for: it may be killed before it says.
+/// Starts the child in namespaces, which only children of a process that entered them are in. A copy of this process
+/// enters them and clones the program's process as a sibling (CLONE_PARENT), so that it is a child of this process. The
+/// copy shares this process's descriptors, so this process gets the pidfd. The copy does not report the child's pid,
+/// since it may be killed before it could.
 fn in_namespaces(plan: &mut Plan, exit_signal: c_int, group: Option<&OwnedFd>) -> io::Result<Option<Pid>> {
     let mut between: RawFd = -1;
     let flags = libc::CLONE_VFORK | libc::CLONE_FILES;
@@ -220,12 +221,12 @@ fn in_namespaces(plan: &mut Plan, exit_signal: c_int, group: Option<&OwnedFd>) -
             Copied::Child(Ok(())) => enter_and_exec(plan),
         }
     };
-    // Suspended as this process was, the one between has ended. Were its status taken by another, that is no matter.
+    // The copy was suspended like this process, so it has ended. Losing its status to another waiter does no harm.
     let _ = wait_for(&between);
     Ok(None)
 }
 
-/// Runs in the process between.
+/// Runs in the intermediate process.
 ///
 /// # Safety
 /// As [`exec_child`], and this process is a copy.
@@ -252,7 +253,7 @@ unsafe fn enter_and_exec(plan: &mut Plan) -> ! {
     }
 }
 
-/// Ends a child that could not do `step`.
+/// Ends a child that failed in `step`.
 ///
 /// # Safety
 /// Only in a child, whose parent will read the report.
@@ -264,8 +265,8 @@ unsafe fn fail(plan: &Plan, step: Step, errno: c_int) -> ! {
     }
 }
 
-/// Runs in the child, on a small stack, in the parent's memory, while the parent's thread stands still; or in a copy. It
-/// must not allocate, lock, panic or return.
+/// Runs in the child, on a small stack, in the parent's memory, while the parent's thread is suspended; or in a copy.
+/// It must not allocate, lock, panic or return.
 extern "C" fn exec_child(plan: *mut c_void) -> c_int {
     // SAFETY: callers pass a `Plan` that nobody else touches until this process has executed or exited. Everything called
     // is async-signal-safe, and every pointer in the plan is to a C string or a null-ended array of such.
@@ -276,7 +277,7 @@ extern "C" fn exec_child(plan: *mut c_void) -> c_int {
     }
 }
 
-/// Does all of it, up to the exec, and returns the step that failed.
+/// Runs all steps up to the exec, and returns the step that failed.
 ///
 /// # Safety
 /// As [`exec_child`].
@@ -295,7 +296,7 @@ unsafe fn run_plan(plan: &Plan) -> Step {
         }
         if plan.landlock >= 0 {
             let restrict = || libc::syscall(libc::SYS_landlock_restrict_self, plan.landlock, 0) == 0;
-            // Without CAP_SYS_ADMIN it takes the promise never to gain privileges by exec.
+            // Without CAP_SYS_ADMIN this requires the promise never to gain privileges by exec.
             let promise = || errno() == libc::EPERM && libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
             if !(restrict() || promise() && restrict()) {
                 return Step::Landlock;

@@ -18,7 +18,8 @@ use crate::procfs;
 /// parent's is dropped or flushed there.
 ///
 /// # Errors
-/// The system's; `WouldBlock`-like `EAGAIN` when out of processes. `Unsupported` when this process has a second thread.
+/// An error of the system call; `WouldBlock`-like `EAGAIN` when out of processes. `Unsupported` when this process has a
+/// second thread.
 pub fn fork_child(keep: Vec<OwnedFd>, child: impl FnOnce(Vec<OwnedFd>) -> u8) -> io::Result<Pid> {
     if !is_single_threaded() {
         return Err(io::Error::new(
@@ -47,7 +48,7 @@ pub fn fork_child(keep: Vec<OwnedFd>, child: impl FnOnce(Vec<OwnedFd>) -> u8) ->
     }
 }
 
-/// Renumbers `fds` from 3 on, closes everything behind them, and owns the new numbers.
+/// Renumbers `fds` from 3 on, closes all descriptors after them, and returns owners of the new numbers.
 fn take_over(fds: Vec<OwnedFd>) -> Vec<OwnedFd> {
     let mut taken = Vec::with_capacity(fds.len());
     for (fd, number) in fds.into_iter().zip(FIRST_FD..) {
@@ -66,10 +67,10 @@ fn take_over(fds: Vec<OwnedFd>) -> Vec<OwnedFd> {
     taken
 }
 
-/// The first `count` descriptors from 3 on that the program which started this one left open for it. Once.
+/// Takes the first `count` descriptors from 3 on that the starting program left open for this one. Callable once.
 ///
 /// # Errors
-/// `AlreadyExists` the second time; the system's when one is not open.
+/// `AlreadyExists` the second time; an error of the system call when one is not open.
 pub fn inherited_fds(count: usize) -> io::Result<Vec<OwnedFd>> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     if TAKEN.swap(true, Ordering::SeqCst) {

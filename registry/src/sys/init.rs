@@ -16,14 +16,14 @@ use super::{
     view::{MountPlan, mount_view},
 };
 
-/// What is to be written to the maps of a user namespace.
+/// Contents of the id maps of a user namespace.
 pub(crate) struct IdMaps {
     pub user: Vec<u8>,
     pub group: Vec<u8>,
 }
 
-/// An init that was cloned. It says one byte on its socket when it is ready, takes one as leave to go on, closes the socket
-/// and then does nothing but be there, until its parent or itself is killed.
+/// A cloned init. It sends one byte on its socket when it is ready, receives one as permission to continue, closes the
+/// socket and then only waits, until its parent or itself is killed.
 pub(crate) struct Init {
     pub pid: Pid,
     pub pidfd: OwnedFd,
@@ -39,7 +39,7 @@ struct Report {
 }
 
 impl Init {
-    /// Why it has closed its socket without a word: step and error, where it failed and was not killed.
+    /// Returns the step and error of an init that closed its socket because it failed, rather than being killed.
     pub(crate) fn failure(&self) -> Option<(Step, io::Error)> {
         self.report.get().failed.map(|(step, errno)| (step, io::Error::from_raw_os_error(errno)))
     }
@@ -50,7 +50,7 @@ impl Init {
     }
 }
 
-/// What the init works on: its own copy.
+/// Inputs of the init, in its own copy.
 struct Plan {
     socket: RawFd,
     maps: Option<IdMaps>,
@@ -95,7 +95,7 @@ unsafe fn fail(plan: &Plan, step: Step, errno: c_int) -> ! {
     }
 }
 
-/// Never returns. It must not allocate, lock or panic.
+/// Runs as the init and never returns. It must not allocate, lock or panic.
 ///
 /// # Safety
 /// Only in the child.
@@ -106,7 +106,7 @@ unsafe fn be_init(plan: &Plan) -> ! {
             fail(plan, step, errno);
         }
         let mut byte = 0_u8;
-        // A parent that died before the signal of its death was asked for has closed its end: the write or the read fails.
+        // A parent that died before its death signal was requested has closed its end: the write or the read fails.
         if libc::send(0, (&raw const byte).cast(), 1, libc::MSG_NOSIGNAL) != 1
             || libc::read(0, (&raw mut byte).cast(), 1) != 1
             || libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) < 0
@@ -114,7 +114,7 @@ unsafe fn be_init(plan: &Plan) -> ! {
             libc::_exit(1);
         }
         libc::close(0);
-        // Its children are reaped by the kernel (SIGCHLD is ignored), and signals from inside do not reach it.
+        // The kernel reaps its children (SIGCHLD is ignored), and signals from inside do not reach it.
         loop {
             libc::pause();
         }
@@ -128,7 +128,7 @@ unsafe fn set_up(plan: &Plan) -> Result<(), (Step, c_int)> {
     unsafe {
         let check = |step: Step, result: c_int| if result < 0 { Err((step, errno())) } else { Ok(()) };
         default_signals();
-        // Ignored: children that it inherits are then reaped by the kernel. It starts no program that could inherit this.
+        // Ignored, so that the kernel reaps children that it inherits. It starts no program that could inherit this.
         let ignore = [libc::SIG_IGN as u64, 0, 0, 0];
         libc::syscall(libc::SYS_rt_sigaction, libc::SIGCHLD, ignore.as_ptr(), ptr::null_mut::<u64>(), 8_usize);
         check(Step::Descriptors, libc::dup2(plan.socket, 0))?;
@@ -137,13 +137,13 @@ unsafe fn set_up(plan: &Plan) -> Result<(), (Step, c_int)> {
         check(Step::Session, libc::setsid())?;
         libc::prctl(libc::PR_SET_NAME, c"ap init".as_ptr(), 0, 0, 0);
         if let Some(maps) = &plan.maps {
-            // Else its own files below /proc are not its own.
+            // Without this its files below /proc belong to root.
             check(Step::Dumpable, libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0))?;
             write_file(Step::DenySetgroups, c"/proc/self/setgroups".as_ptr(), b"deny")?;
             write_file(Step::UserMap, c"/proc/self/uid_map".as_ptr(), &maps.user)?;
             write_file(Step::GroupMap, c"/proc/self/gid_map".as_ptr(), &maps.group)?;
         }
-        // What is mounted outside shows inside; what is mounted inside, /proc first of all, stays there.
+        // Outer mounts show inside; inner mounts, /proc first of all, stay inside.
         let (none, root, proc) = (ptr::null(), c"/".as_ptr(), c"proc".as_ptr());
         check(Step::PrivateMounts, libc::mount(none, root, none, libc::MS_REC | libc::MS_SLAVE, ptr::null()))?;
         let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;

@@ -1,4 +1,4 @@
-//! Every unsafe line of the project: fork, clone for exec and for namespaces, a peek at the dead, a title.
+//! All unsafe code of the project: fork, clone for exec and for namespaces, a peek at the dead, a title.
 
 #![expect(unsafe_code, reason = "the system calls that have no safe wrapper; nothing else belongs here")]
 
@@ -28,17 +28,17 @@ pub use self::{
     title::Title,
 };
 
-/// Descriptors from here on are a forked child's or a started program's own: 0 to 2 are the standard streams.
+/// First descriptor of a forked child's or a started program's own: 0 to 2 are the standard streams.
 pub(crate) const FIRST_FD: RawFd = 3;
 
-/// Whether this process has one thread only. A second one could hold a lock at a fork, for good.
+/// Returns true if this process has a single thread. A second one could hold a lock at a fork, for good.
 pub fn is_single_threaded() -> bool {
     // SAFETY: with CLONE_THREAD alone, unshare changes nothing: it succeeds with one thread and is EINVAL with more.
     unsafe { libc::unshare(libc::CLONE_THREAD) == 0 }
 }
 
-/// Has the allocator, where it is glibc's, serve all threads from at most two arenas. By itself it has up to eight for each
-/// processor, each of which keeps what its threads needed once. To be called before there are threads.
+/// Limits the allocator, if it is glibc's, to two arenas for all threads. By default it has up to eight per processor,
+/// each of which keeps what its threads needed once. Call it before there are threads.
 pub fn bound_arenas() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it sets a number of the allocator's.
@@ -47,7 +47,7 @@ pub fn bound_arenas() {
     }
 }
 
-/// Duplicates of `fds` that are all out of the way of the numbers they are to get.
+/// Duplicates `fds` to numbers beyond those that they are to get.
 pub(crate) fn above(fds: Vec<OwnedFd>) -> io::Result<Vec<OwnedFd>> {
     let least = FIRST_FD + RawFd::try_from(fds.len()).unwrap_or(RawFd::MAX / 2);
     let move_up = |fd: OwnedFd| {
@@ -60,11 +60,11 @@ pub(crate) fn above(fds: Vec<OwnedFd>) -> io::Result<Vec<OwnedFd>> {
     fds.into_iter().map(move_up).collect()
 }
 
-/// Default dispositions and an empty mask: what is ignored or blocked survives fork and exec, and programs then ignore
-/// SIGTERM without knowing. Async-signal-safe.
+/// Sets default dispositions and an empty mask. Ignored and blocked signals survive fork and exec, and programs would
+/// then ignore SIGTERM without knowing. Async-signal-safe.
 fn default_signals() {
-    // The kernel's own struct (handler, flags, restorer, mask), all zero: SIG_DFL. glibc's call refuses 32 and 33, which
-    // it keeps for itself and which a parent without glibc may well have ignored.
+    // The kernel's own struct (handler, flags, restorer, mask), all zero: SIG_DFL. glibc's call refuses 32 and 33,
+    // which it reserves for itself and which a parent without glibc may well have ignored.
     let default = [0_u64; 4];
     // SAFETY: the kernel reads the struct, whose size of mask (8 bytes) is given, and refuses KILL and STOP. The set is
     // plain data, zero is a valid value of it, and the calls fill it.
@@ -78,7 +78,7 @@ fn default_signals() {
     }
 }
 
-/// Which step of starting a program, or the init of a namespace, failed.
+/// Step of starting a program, or the init of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Clone,
@@ -101,7 +101,7 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    /// What was done, for an error.
+    /// Name of the step for errors.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Clone => "clone",
@@ -125,7 +125,7 @@ impl Step {
     }
 }
 
-/// errno, which only means something right after a call that failed.
+/// Reads errno, which is only meaningful right after a failed call.
 fn errno() -> c_int {
     // SAFETY: the pointer is to this thread's own errno.
     unsafe { *libc::__errno_location() }

@@ -1,4 +1,4 @@
-//! The dead.
+//! Detects and reaps dead children.
 
 use std::{
     io,
@@ -7,18 +7,18 @@ use std::{
 
 use ipc_protocol::{ExitStatus, Pid};
 
-/// The pid of some dead child that waits to be reaped; it stays so.
+/// Result of looking for a dead child; the child stays unreaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dead {
-    /// This one.
+    /// A dead child with this pid.
     Child(Pid),
-    /// None now, but there are living children.
+    /// No child is dead now, but there are live ones.
     NoneYet,
     /// There is no child at all: ECHILD.
     NoChildren,
 }
 
-/// Looks for a dead child of any kind (`__WALL`) without reaping it, so that `/proc` still tells who it was.
+/// Looks for a dead child of any kind (`__WALL`) without reaping it, so that `/proc` still has its data.
 pub(crate) fn peek_dead_child() -> io::Result<Dead> {
     // SAFETY: siginfo_t is plain data, zero is a valid value; waitid fills it.
     let (result, pid) = unsafe {
@@ -48,7 +48,7 @@ pub(crate) fn reap(pid: Pid) -> io::Result<Option<ExitStatus>> {
     }
 }
 
-/// A child that was stopped, each stop told once; `None` when there is none (more).
+/// Takes a stopped child, each stop once; `None` when there is none (more).
 pub(crate) fn take_stopped_child() -> io::Result<Option<Pid>> {
     // SAFETY: siginfo_t is plain data, zero is a valid value; waitid fills it.
     let (result, pid) = unsafe {
@@ -67,8 +67,8 @@ pub(crate) fn take_stopped_child() -> io::Result<Option<Pid>> {
     }
 }
 
-/// Waits for the end of the child behind `pidfd` and reaps it, whatever its exit signal is. For a child that is known to
-/// be ending.
+/// Waits for the end of the child behind `pidfd` and reaps it, whatever its exit signal is. For a child that is known
+/// to be ending.
 pub(crate) fn wait_for(pidfd: &impl AsFd) -> io::Result<()> {
     loop {
         // SAFETY: siginfo_t is plain data, zero is a valid value; waitid fills it.

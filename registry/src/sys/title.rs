@@ -1,9 +1,9 @@
-//! What `ps` shows of this process.
+//! Process title: the name and command line that `ps` shows.
 
 use std::{ffi::CString, io, ptr};
 
-/// The place where `ps` finds this process's command line: its argv. Looked up once; a forked child has it at the same
-/// place.
+/// Memory area of this process's command line, where `ps` reads it: its argv. Looked up once; a forked child has it at
+/// the same address.
 #[derive(Clone, Copy, Debug)]
 pub struct Title {
     start: usize,
@@ -11,11 +11,11 @@ pub struct Title {
 }
 
 impl Title {
-    /// Finds the place. A program that wants long titles is started with padding among its arguments, and one that
-    /// uses this does not read its arguments any more.
+    /// Finds the area. A program that wants long titles is started with padding among its arguments, and must not read
+    /// its arguments after using this.
     ///
     /// # Errors
-    /// The system's, where `/proc` is not readable.
+    /// An error of the system call, if `/proc` is not readable.
     pub fn locate() -> io::Result<Self> {
         let stat = crate::proc::stat(std::process::id())?;
         let (start, end) = (stat.arg_start, stat.arg_end);

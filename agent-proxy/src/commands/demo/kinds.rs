@@ -1,10 +1,10 @@
-//! The four kinds of process that the agent is told to start.
+//! Four kinds of process that the demo's agent starts.
 
 use std::collections::BTreeMap;
 
 use crate::problem::Problem;
 
-/// What the agent is told. It answers each line that starts a process with that process's pid.
+/// Prompt for the agent. Its answer has the pid of each process it started, one a line.
 pub(super) const PROMPT: &str = "\
 spawn exec sleep 301
 setsid exec sleep 302
@@ -12,7 +12,7 @@ daemon exec sleep 303
 ignore-term exec sleep 304
 say Done. They outlive this turn.";
 
-/// The word of the prompt for each, and what it is.
+/// Keyword in the prompt for each kind, and its description.
 const KINDS: [(&str, &str); 4] = [
     ("spawn", "a plain child"),
     ("setsid", "a setsid child"),
@@ -20,15 +20,15 @@ const KINDS: [(&str, &str); 4] = [
     ("ignore-term", "one that ignores SIGTERM"),
 ];
 
-/// Which process is which.
+/// Kind of each started process, by pid.
 #[derive(Debug, PartialEq)]
 pub(super) struct Kinds(BTreeMap<u32, &'static str>);
 
 impl Kinds {
-    /// From what the agent said.
+    /// Parses the agent's answer.
     ///
     /// # Errors
-    /// When one of the kinds was not started: the demo would show less than it promises.
+    /// When a kind was not started: the demo would show less than it promises.
     pub(super) fn from_answer(answer: &str) -> Result<Self, Problem> {
         let mut kinds = BTreeMap::new();
         for (word, what) in KINDS {
@@ -40,12 +40,12 @@ impl Kinds {
         Ok(Self(kinds))
     }
 
-    /// What the process is, if it is one of those.
+    /// Returns the kind of a process, if it is one of these.
     pub(super) fn of(&self, pid: u32) -> Option<&'static str> {
         self.0.get(&pid).copied()
     }
 
-    /// Every pid and what it is.
+    /// Iterates over all pids with their kinds.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &'static str)> {
         self.0.iter().map(|(pid, what)| (*pid, *what))
     }

@@ -1,4 +1,4 @@
-//! `demo`: a session from prompt to proven kill, worth showing.
+//! Command `demo`: a session from prompt to proven kill.
 
 mod kinds;
 mod spared;
@@ -21,10 +21,10 @@ use crate::{
     render,
 };
 
-/// Between SIGTERM and SIGKILL: long enough for the polite to leave, short enough to watch.
+/// Time between SIGTERM and SIGKILL: long enough for a process that obeys, short enough to watch.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// How long the whole demo may take.
+/// Longest time for the whole demo.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Shows a session from prompt to proven kill.
@@ -43,7 +43,7 @@ pub(super) async fn run(child: Child, as_json: bool) -> Result<(), Failure> {
         }),
         _ = interrupts.next() => Err(Failure::Exit(Exit::Interrupted)),
     };
-    // Whatever happened above: nothing stays.
+    // End everything, whatever happened above.
     let left = manager.shutdown().await;
     match left.into_iter().find(|receipt| !receipt.is_empty()) {
         Some(receipt) => Err(Error::Survivors(Box::new(receipt)).into()),
@@ -92,7 +92,7 @@ async fn show(manager: &ProxyManager, as_json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// From this process down to the agent.
+/// Lists the processes from this program down to the agent.
 fn line_of_descent(manager: &ProxyManager, session: &SessionHandle) -> String {
     let info = session.info();
     let pid = |process: Option<proxy_manager::ProcessId>| process.map_or(0, |process| process.pid);
@@ -105,7 +105,7 @@ fn line_of_descent(manager: &ProxyManager, session: &SessionHandle) -> String {
     )
 }
 
-/// What holds and sees the session, as its events say.
+/// Reads the measures in force from the session's events.
 async fn measures(session: &SessionHandle) -> Result<Measures, Failure> {
     let mut events = session.subscribe();
     while let Some(envelope) = events.next().await {
@@ -116,7 +116,7 @@ async fn measures(session: &SessionHandle) -> Result<Measures, Failure> {
     Err(Problem::failed("the session ended before it said what holds it").into())
 }
 
-/// Runs the turn, printing what comes, and learns from it which process is which.
+/// Runs the turn, prints its output, and parses the kinds of the started processes from it.
 async fn turn(session: &SessionHandle, stage: &Stage) -> Result<Kinds, Failure> {
     for line in kinds::PROMPT.lines() {
         stage.aside(&format!("> {line}"))?;
@@ -147,7 +147,7 @@ async fn live(session: &SessionHandle) -> Result<Vec<ProcessInfo>, Failure> {
     Ok(processes)
 }
 
-/// Whether the demo showed what it promises: every process that was alive is in the receipt, and none is alive.
+/// Checks the demo's promise: every live process is in the receipt, and none is alive any more.
 fn judge(processes: &[ProcessInfo], kinds: &Kinds, receipt: &Receipt) -> Result<(), Failure> {
     if !receipt.is_empty() {
         return Err(Error::Survivors(Box::new(receipt.clone())).into());
@@ -162,7 +162,7 @@ fn judge(processes: &[ProcessInfo], kinds: &Kinds, receipt: &Receipt) -> Result<
         if !receipt.processes.iter().any(|entry| entry.id == id) {
             return Err(Problem::failed(format!("process {id} is not in the receipt")).into());
         }
-        // Asked of the kernel, by us: the receipt is not taken at its word.
+        // Ask the kernel directly, instead of trusting the receipt.
         if registry::identify(id.pid).is_ok_and(|now| now == id) {
             return Err(
                 Problem::new("survivors", format!("process {id} is alive, and the receipt says it is not")).into()

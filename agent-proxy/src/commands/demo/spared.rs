@@ -1,4 +1,4 @@
-//! What a kill of the agent, or of its process group, would not have reached.
+//! Processes that a kill of the agent, or of its process group, would not have reached.
 
 use proxy_manager::ProcessInfo;
 use serde::Serialize;
@@ -10,10 +10,10 @@ use crate::{
     term::{Style, clip, printable},
 };
 
-/// The fate of who is not reached.
+/// Text for a process that is not reached.
 const LIVES: &str = "lives on";
 
-/// What the columns mean.
+/// Explanation of the columns.
 const EXPLANATION: [&str; 2] = [
     "AGENT: SIGKILL to its pid. GROUP: to its process group, which setsid leaves.",
     "What lives on goes to init, and nobody can tell any more whose it was.",
@@ -22,24 +22,25 @@ const EXPLANATION: [&str; 2] = [
 /// Longest description of a process.
 const WIDTH: usize = 30;
 
-/// Which processes would have lived on, from the live tree: nothing is killed to find out.
+/// Processes that other kills would have left, computed from the live tree without killing anything.
 ///
-/// A signal to the agent's pid reaches that one process. A signal to its process group reaches who is still in it.
-/// Nobody passes either on: what is left is re-parented to init, and nobody knows any more who started it.
+/// A signal to the agent's pid reaches that process only. A signal to its process group reaches the processes still
+/// in it. Neither is passed on: the remaining processes are re-parented to init, and nobody knows any more who
+/// started them.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Spared {
-    /// Every process but the agent.
+    /// All processes but the agent.
     #[serde(skip)]
     others: Vec<(u32, String)>,
     /// Pids left by a SIGKILL of the agent.
     agent_killed: Vec<u32>,
-    /// Pids left by a SIGKILL of its process group.
+    /// Pids left by a SIGKILL of the agent's process group.
     group_killed: Vec<u32>,
 }
 
 impl Spared {
-    /// Counts.
+    /// Counts the processes left by each kill.
     ///
     /// # Errors
     /// When the agent is not among the processes.
@@ -54,7 +55,7 @@ impl Spared {
         })
     }
 
-    /// A line a process, then how many of how many.
+    /// Formats one line for each process, then the totals.
     pub(super) fn render(&self, kinds: &Kinds, style: Style) -> String {
         let fate = |left: &[u32], pid: u32| if left.contains(&pid) { LIVES } else { "dies" }.to_owned();
         let mut rows: Vec<Vec<String>> = self
@@ -75,7 +76,7 @@ impl Spared {
         let of = |left: usize| format!("{left} of {all} left");
         rows.push(vec![String::new(), String::new(), of(self.agent_killed.len()), of(self.group_killed.len()), of(0)]);
         let heading = ["PID", "WHAT", "kill AGENT", "kill GROUP", "kill SESSION"];
-        // Coloured afterwards: the columns are as wide as what is seen.
+        // Colours come last: they must not count in the width of the columns.
         let mut text = table(style, &heading, &[0], rows).replace(LIVES, &style.red(LIVES));
         for line in EXPLANATION {
             text.push_str(&style.dim(line));

@@ -1,4 +1,4 @@
-//! How the demo is laid out.
+//! Layout of the demo.
 
 use crate::{
     problem::Failure,
@@ -8,13 +8,13 @@ use crate::{
 /// Columns of the demo, the same in a terminal and in a pipe.
 const WIDTH: usize = 80;
 
-/// What everything under a heading is indented by.
+/// Indentation of everything under a heading.
 const INDENT: &str = "   ";
 
-/// Columns beside the indentation.
+/// Columns besides the indentation.
 pub(super) const ROOM: usize = WIDTH - INDENT.len();
 
-/// Where the demo is shown; silent when only its result is asked for.
+/// Output of the demo; silent if only its result is requested.
 #[derive(Debug)]
 pub(super) struct Stage {
     style: Style,
@@ -50,12 +50,12 @@ impl Stage {
         self.say(&self.style.green(text))
     }
 
-    /// Lines, indented.
+    /// Writes lines, indented.
     pub(super) fn block(&self, text: &str) -> Result<(), Failure> {
         self.out(&text.lines().map(|line| format!("{INDENT}{line}\n")).collect::<String>())
     }
 
-    /// A piece of text that follows `before`, as it comes.
+    /// Writes a piece of text that follows `before`, as it comes.
     pub(super) fn stream(&self, before: &str, piece: &str) -> Result<(), Failure> {
         let mut text = String::new();
         let mut at_line_start = before.is_empty() || before.ends_with('\n');

@@ -1,4 +1,5 @@
-//! `leaktest`: what a command spawns, what of it slips out of reach, and what it leaves behind.
+//! Command `leaktest`: finds the processes that a command spawns, those that leave its reach, and those left
+//! behind.
 
 mod record;
 mod report;
@@ -23,17 +24,17 @@ use crate::{
     term::{self, Style},
 };
 
-/// Between looks at the live processes while the command runs: groups and sessions are left after a process was seen
-/// first.
+/// Interval between listings of the live processes while the command runs: a process changes group and session
+/// after it was first seen.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Between looks while what it started may still end by itself.
+/// Interval between listings while started processes may still end by themselves.
 const SETTLING: Duration = Duration::from_millis(10);
 
-/// How long the last events may take after the kill.
+/// Longest wait for the last events after the kill.
 const LAST_EVENTS: Duration = Duration::from_secs(10);
 
-/// Runs the command, kills what it leaves, and reports.
+/// Runs the command, kills the processes it leaves, and reports.
 pub(super) async fn run(child: Child, args: LeaktestArgs, as_json: bool) -> Result<(), Failure> {
     let mut interrupts = Interrupts::new()?;
     let manager = ProxyManager::builder(child).base_env(environment::all()).build().await?;
@@ -41,7 +42,7 @@ pub(super) async fn run(child: Child, args: LeaktestArgs, as_json: bool) -> Resu
         tested = test(&manager, &args) => tested,
         _ = interrupts.next() => Err(Failure::Exit(Exit::Interrupted)),
     };
-    // Whatever happened above: nothing stays.
+    // End everything, whatever happened above.
     let left = manager.shutdown().await;
     let report = tested?;
     if as_json {
@@ -91,7 +92,7 @@ struct Test {
 }
 
 impl Test {
-    /// Takes note of everything until the command has exited.
+    /// Records everything until the command has exited.
     async fn until_exit(&mut self) -> Result<(), Failure> {
         let mut look = tokio::time::interval(LOOK);
         loop {
@@ -110,12 +111,12 @@ impl Test {
         }
     }
 
-    /// Waits until nothing is left, or as long as is granted.
+    /// Waits until no process is left, or for the granted time.
     async fn settle(&mut self, granted: Duration) -> Result<(), Failure> {
         let until = tokio::time::Instant::now() + granted;
         while self.look().await? > 0 && tokio::time::Instant::now() < until {
             let mut batch = Vec::new();
-            // An event is worth another look; without one the next is due all the same.
+            // An event causes another listing; without one the next is due all the same.
             let pause = SETTLING.min(until.saturating_duration_since(tokio::time::Instant::now()));
             let _ = tokio::time::timeout(pause, self.events.next_batch(&mut batch)).await;
             batch.iter().for_each(|envelope| self.event(&envelope.event));
@@ -123,7 +124,7 @@ impl Test {
         Ok(())
     }
 
-    /// Looks at the live processes. Returns how many there are, beside the command itself.
+    /// Lists the live processes. Returns their number, without the command itself.
     async fn look(&mut self) -> Result<usize, Failure> {
         let listing = self.session.processes().await?;
         Ok(self.record.listing(&listing))
@@ -149,7 +150,7 @@ impl Test {
 
     fn event(&mut self, event: &Event) {
         if let Event::Text { text } | Event::Log { text, .. } = event {
-            // The user's own command, in the user's own terminal: as it came.
+            // The user's own command, in the user's own terminal: print it unchanged.
             term::part(text);
         }
         self.record.event(event);

@@ -1,4 +1,4 @@
-//! What is known of every process that a command has started, from all that was seen of it.
+//! Record of all processes that a command has started, from everything observed.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,28 +9,28 @@ use proxy_manager::{
 
 use crate::render::marks::{Agent, Mark};
 
-/// Processes that are remembered one by one; of more only the number is.
+/// Number of processes recorded one by one; further ones are only counted.
 const MAX_PROCESSES: usize = 20_000;
 
-/// Reasons to doubt that everything was seen; more are not told.
+/// Number of doubts recorded about the completeness of the observation.
 const MAX_DOUBTS: usize = 16;
 
-/// One process.
+/// Process in the record.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
-    /// As it was seen first, with the group, session and status it was seen with last.
+    /// First observation, with the latest group, session and status.
     pub(super) info: ProcessInfo,
-    /// Whether it was ever seen alive; else only its events came.
+    /// True if the process was ever seen alive; else only its events came.
     pub(super) seen_alive: bool,
-    /// How it had slipped out of reach before the command exited.
+    /// Ways in which it left the command's reach before the command exited.
     pub(super) marks: BTreeSet<Mark>,
-    /// Whether it was alive when the kill began.
+    /// True if the process was alive when the kill began.
     pub(super) left: bool,
-    /// Whether it outlived the kill.
+    /// True if the process survived the kill.
     pub(super) survived: bool,
 }
 
-/// Every process of the session, the command itself included.
+/// Record of a session's processes, including the command itself.
 #[derive(Debug, Default)]
 pub(super) struct Record {
     agent: Option<Agent>,
@@ -41,15 +41,15 @@ pub(super) struct Record {
     doubts: Vec<String>,
     processes: Vec<Known>,
     places: HashMap<ProcessId, usize>,
-    /// By their parent, as they were seen first.
+    /// Children by their parent, as first observed.
     children: HashMap<Pid, Vec<ProcessId>>,
     omitted: u64,
-    /// Alive at the last look, beside the command.
+    /// Processes alive in the last listing, without the command.
     alive: Vec<ProcessId>,
 }
 
 impl Record {
-    /// Takes note of an event.
+    /// Records an event.
     pub(super) fn event(&mut self, event: &Event) {
         match event {
             Event::SessionStarted { process, measures, .. } => {
@@ -80,7 +80,7 @@ impl Record {
         }
     }
 
-    /// Takes note of a listing. Returns how many processes are alive, beside the command itself.
+    /// Records a listing. Returns the number of live processes, without the command itself.
     pub(super) fn listing(&mut self, listing: &[ProcessInfo]) -> usize {
         if self.agent.is_none() {
             self.agent = Agent::among(listing);
@@ -95,7 +95,7 @@ impl Record {
                 self.ended(process.id, process.exit);
                 continue;
             }
-            // Once the agent is dead all that it started has lost its parent, and that says nothing.
+            // Once the agent is dead all its children have lost their parent, which means nothing.
             self.mark(process, |pid| !agent_lives || pids.contains(&pid), agent_lives);
             if !self.is_ours(process.id) {
                 self.alive.push(process.id);
@@ -104,7 +104,7 @@ impl Record {
         self.alive.len()
     }
 
-    /// What is alive now has to be killed.
+    /// Records that the live processes have to be killed.
     pub(super) fn kill_begins(&mut self) {
         for process in std::mem::take(&mut self.alive) {
             if let Some(known) = self.places.get(&process).and_then(|place| self.processes.get_mut(*place)) {
@@ -113,7 +113,7 @@ impl Record {
         }
     }
 
-    /// Takes note of what the kill found.
+    /// Records the result of the kill.
     pub(super) fn receipt(&mut self, receipt: &Receipt) {
         for entry in &receipt.processes {
             if !self.places.contains_key(&entry.id) {
@@ -125,7 +125,7 @@ impl Record {
             };
             known.seen_alive = true;
             known.survived = entry.outcome == Outcome::Survived;
-            // It may have come after the last look.
+            // The process may have started after the last listing.
             known.left = !is_ours;
             if let Outcome::Ended(exit) = entry.outcome {
                 self.ended(entry.id, Some(exit));
@@ -136,47 +136,47 @@ impl Record {
         self.omitted += receipt.omitted;
     }
 
-    /// Whether the command is known to have exited.
+    /// Returns true if the command is known to have exited.
     pub(super) fn agent_exited(&self) -> bool {
         self.agent_exited
     }
 
-    /// How the command ended.
+    /// Returns the exit status of the command.
     pub(super) fn agent_exit(&self) -> Option<ExitStatus> {
         self.agent_exit
     }
 
-    /// What held and saw the session.
+    /// Returns the measures in force for the session.
     pub(super) fn measures(&self) -> Option<&Measures> {
         self.measures.as_ref()
     }
 
-    /// Why something may not have been seen.
+    /// Returns the reasons why the record may be incomplete.
     pub(super) fn doubts(&self) -> &[String] {
         &self.doubts
     }
 
-    /// Every process, in the order seen, the command among them.
+    /// Returns all processes, in the order seen, including the command.
     pub(super) fn processes(&self) -> &[Known] {
         &self.processes
     }
 
-    /// What is known of one process.
+    /// Returns the record of one process.
     pub(super) fn known(&self, process: ProcessId) -> Option<&Known> {
         self.places.get(&process).and_then(|place| self.processes.get(*place))
     }
 
-    /// What the command has started.
+    /// Iterates over the processes that the command has started.
     pub(super) fn spawned(&self) -> impl Iterator<Item = &Known> {
         self.processes.iter().filter(|known| !self.is_ours(known.info.id))
     }
 
-    /// Whether a process is the command, or the init of the namespace that holds it.
+    /// Returns true for the command, and for the init of its namespace.
     fn is_ours(&self, process: ProcessId) -> bool {
         self.agent_process == Some(process) || self.agent.is_some_and(|agent| agent.is_above(process))
     }
 
-    /// Processes that were seen and are in no list.
+    /// Returns the number of processes that were seen and are in no list.
     pub(super) fn omitted(&self) -> u64 {
         self.omitted
     }
@@ -208,11 +208,11 @@ impl Record {
         self.children.entry(info.ppid).or_default().push(info.id);
         let known = Known { info: info.clone(), seen_alive, marks: BTreeSet::new(), left: false, survived: false };
         self.processes.push(known);
-        // Whether its parent is that which started it, the caller knows.
+        // Only callers know if the current parent is the one that started it: no `Reparented` mark here.
         self.mark(&info, |_| true, false);
     }
 
-    /// Adds what a process has left. Who has lost its parent counts only where `orphans` says so.
+    /// Adds the marks of a process. `Reparented` counts only if `orphans` is true.
     fn mark(&mut self, process: &ProcessInfo, known: impl Fn(u32) -> bool, orphans: bool) {
         let Some(agent) = self.agent else { return };
         let ids = [process.ppid, process.pgid, process.sid];
@@ -225,12 +225,12 @@ impl Record {
         }
     }
 
-    /// Whether events come as the kernel tells them: a parent before its children, with the parent that started them.
+    /// Returns true if events come in the kernel's order: a parent before its children, with their original parent.
     fn is_in_order(&self) -> bool {
         self.measures.as_ref().is_some_and(|measures| measures.observer == Observer::Connector)
     }
 
-    /// Who started a process, where a look came too late to see that.
+    /// Corrects the parent of a process, if a listing came too late to see the original one.
     fn set_parent(&mut self, process: ProcessId, parent: Pid) {
         let Some(known) = self.places.get(&process).and_then(|place| self.processes.get_mut(*place)) else { return };
         let before = std::mem::replace(&mut known.info.ppid, parent);
@@ -242,7 +242,7 @@ impl Record {
         }
     }
 
-    /// Marks what a process leaves that has ended before the command did. Only the kernel tells that in its order.
+    /// Marks the children of a process that ended before the command. Needs events in the kernel's order.
     fn orphans_of(&mut self, parent: ProcessId) {
         let children = self.children.remove(&parent.pid).unwrap_or_default();
         if !self.is_in_order() || self.is_ours(parent) || self.agent_exited {
@@ -274,7 +274,7 @@ fn is_alive(process: &ProcessInfo) -> bool {
     process.status == ProcessStatus::Running
 }
 
-/// A process that only the receipt knows.
+/// Describes a process that only the receipt has.
 fn described(receipt: &Receipt, entry: &ReceiptEntry) -> ProcessInfo {
     ProcessInfo {
         id: entry.id,
@@ -305,7 +305,7 @@ mod tests {
         ProcessId { pid, start_time: u64::from(pid) }
     }
 
-    /// The command (10) below its proxy (2).
+    /// Creates the command (10) below its proxy (2).
     fn agent() -> ProcessInfo {
         ProcessInfo { tracked: true, ..process(10, 2, 10, 10, "agent") }
     }
@@ -387,7 +387,7 @@ mod tests {
     fn an_event_corrects_a_look_that_came_too_late() {
         let mut record = record(Observer::Connector);
         let dead = ProcessInfo { status: ProcessStatus::Completed, ..agent() };
-        // The command is dead, which nobody was told yet; its child is the proxy's now.
+        // The command is dead, but its exit was not reported yet; its child belongs to the proxy now.
         record.listing(&[dead, process(11, 2, 11, 11, "sleep 9")]);
         record.event(&spawned(process(11, 10, 10, 10, "sleep 9")));
         assert_eq!(marks(&record, 11), [Mark::LeftSession]);

@@ -1,4 +1,4 @@
-//! What a leak test found, for people and as JSON.
+//! Report of a leak test, for people and as JSON.
 
 use std::time::Duration;
 
@@ -19,70 +19,71 @@ use crate::{
 /// Most processes shown to people.
 const MAX_LINES: usize = 100;
 
-/// A finished leak test.
+/// Finished leak test.
 #[derive(Debug)]
 pub(super) struct Report {
-    /// What was run.
+    /// Command that was run.
     pub(super) command: Vec<String>,
-    /// Whether it exited by itself within its time.
+    /// True if the command exited by itself within its time.
     pub(super) exited: bool,
-    /// How long it ran, to its exit or to its timeout.
+    /// Running time of the command, to its exit or to its timeout.
     pub(super) ran: Duration,
-    /// How long what it started was allowed to outlive it.
+    /// Time granted to the started processes after its exit.
     pub(super) settle: Duration,
-    /// Everything seen.
+    /// Record of everything observed.
     pub(super) record: Record,
-    /// Of the kill.
+    /// Receipt of the kill.
     pub(super) receipt: Receipt,
 }
 
-/// How it came out.
+/// Result of a leak test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Verdict {
-    /// It exited, and nothing was left.
+    /// The command exited, and nothing was left.
     Clean,
-    /// It exited, and left something that had to be killed.
+    /// The command exited, and left processes that had to be killed.
     Leaks,
-    /// It had to be killed itself.
+    /// The command itself had to be killed.
     TimedOut,
-    /// Something outlived the kill, or that could not be disproved.
+    /// Processes survived the kill, or that could not be disproved.
     Survivors,
 }
 
-/// The report as JSON. Times are in microseconds.
+/// JSON form of the report. Times are in microseconds.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Json<'a> {
     command: &'a [String],
     verdict: Verdict,
     exited: bool,
-    /// How the command ended, where that is known.
+    /// Exit status of the command, where known.
     exit: Option<ExitStatus>,
     ran_us: u64,
-    /// What held and saw it.
+    /// Measures in force for the session.
     measures: Option<&'a Measures>,
-    /// Why something may not have been seen.
+    /// Reasons why the report may be incomplete.
     doubts: &'a [String],
-    /// Processes it started, at any depth; itself not counted.
+    /// Number of processes the command started, at any depth, without itself.
     spawned: u64,
-    /// Of these: seen by their events only, because they were gone before anybody looked.
+    /// Number of these known by their events only, because they were gone before any listing.
     only_events: usize,
     left_group: usize,
     left_session: usize,
     re_parented: usize,
-    /// Pids that were alive when the kill began: after its exit and the time to settle, or at its timeout.
+    /// Processes that were alive when the kill began: after the command's exit and the time to settle, or at its
+    /// timeout.
     left: Vec<ProcessId>,
-    /// How long the kill took.
+    /// Duration of the kill.
     kill_us: u64,
-    /// Every process, the command first.
+    /// All processes, the command first.
     processes: Vec<Process<'a>>,
-    /// Processes that are counted and in no list.
+    /// Number of processes that are counted and in no list.
     omitted: u64,
     receipt: &'a Receipt,
 }
 
-/// A process in the JSON report.
+/// Process in the JSON report.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Process<'a> {
@@ -117,7 +118,7 @@ impl<'a> Process<'a> {
 }
 
 impl Report {
-    /// How it came out.
+    /// Returns the result.
     pub(super) fn verdict(&self) -> Verdict {
         if !self.receipt.is_empty() {
             Verdict::Survivors
@@ -146,7 +147,7 @@ impl Report {
         self.record.spawned().filter(|known| known.marks.contains(&mark)).count()
     }
 
-    /// The report as JSON.
+    /// Converts the report to JSON.
     pub(super) fn json(&self) -> Json<'_> {
         Json {
             command: &self.command,
@@ -169,7 +170,7 @@ impl Report {
         }
     }
 
-    /// The report for people, clipped to `width` columns.
+    /// Formats the report for people, clipped to `width` columns.
     pub(super) fn text(&self, style: Style, width: Option<usize>) -> String {
         let mut text = self.tree(style, width);
         text.push('\n');
@@ -221,7 +222,7 @@ impl Report {
         }
     }
 
-    /// Every process under the one that started it, and how each ended.
+    /// Formats all processes as a tree, each under the one that started it, with its exit.
     fn tree(&self, style: Style, width: Option<usize>) -> String {
         let processes: Vec<ProcessInfo> = self.record.processes().iter().map(|known| known.info.clone()).collect();
         let nodes = tree::arrange(&processes);

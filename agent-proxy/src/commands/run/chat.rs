@@ -1,4 +1,4 @@
-//! `run` without a prompt: one turn after the other, as they are typed.
+//! Command `run` without a prompt: one turn after the other, as they are typed.
 
 use proxy_manager::{EndReason, Error, KillOptions, PromptMode};
 use serde_json::json;
@@ -11,15 +11,15 @@ use crate::{
     term,
 };
 
-/// Before what is typed.
+/// Prompt for typed input.
 const PROMPT: &str = "> ";
 
 impl Foreground {
-    /// Takes prompts until the end of standard input, or until Ctrl-C is pressed twice; then kills the session.
+    /// Reads prompts until the end of standard input, or until Ctrl-C is pressed twice; then kills the session.
     pub(super) async fn chat(mut self) -> Result<(), Failure> {
         let talked = self.talk().await;
         let killed = self.session.kill(KillOptions::default()).await;
-        // What an agent says as it ends comes after it is known to have ended.
+        // The last output of an agent comes after its end is known.
         self.print_rest(&killed).await?;
         if let Some(live) = &mut self.live {
             live.finish()?;
@@ -30,11 +30,11 @@ impl Foreground {
                 talked?
             }
             (_, Err(error @ Error::Survivors(_))) | (Ok(_), Err(error)) => return Err(error.into()),
-            // Why it ended by itself says more.
+            // The reason for the session's own end says more.
             (Err(failure), Err(_)) => return Err(failure),
         };
         match over {
-            // It may have ended by itself while nothing more was typed.
+            // The session may have ended by itself while nothing more was typed.
             Over::Done if self.rest.as_ref().is_some_and(|rest| rest.reason != EndReason::Killed) => {
                 self.session_over().map(drop)
             }
@@ -69,11 +69,11 @@ impl Foreground {
                         self.print_to_rest().await?;
                     }
                     if !self.lives() {
-                        // An agent that leaves in the middle of a turn is not done, whatever it says.
+                        // An agent that exits within a turn is not done, whatever its exit code.
                         let over = self.session_over()?;
                         return if matches!(over, Over::Done) { Err(Failure::Problem(problem)) } else { Ok(over) };
                     }
-                    // The next turn may go better.
+                    // The next turn may succeed.
                     self.line_start();
                     term::problem(&problem, self.live.is_none());
                 }
@@ -87,7 +87,7 @@ impl Foreground {
         }
     }
 
-    /// Whether it takes prompts, if only once it is resumed.
+    /// Returns true if the session takes prompts, if only after a resume.
     fn lives(&self) -> bool {
         self.rest.as_ref().is_none_or(|rest| {
             let is_resumed = self.resumes || self.restarts && rest.reason != EndReason::Suspended;
@@ -95,7 +95,7 @@ impl Foreground {
         })
     }
 
-    /// Prints what there is up to the end of its processes, which has begun; Ctrl-C waits no longer.
+    /// Prints events up to the end of the processes, which has begun; Ctrl-C stops waiting.
     async fn print_to_rest(&mut self) -> Result<(), Failure> {
         while self.rest.is_none() {
             let mut batch = Vec::new();
@@ -116,13 +116,13 @@ impl Foreground {
         self.live.iter_mut().for_each(|live| live.line_start());
     }
 
-    /// One turn to its end. An agent without turns is told, and what it says comes when it comes.
+    /// Runs one turn to its end. An agent without turns only gets the text; its output comes at any time.
     async fn turn(&mut self, text: &str) -> Result<Over, Failure> {
         self.outcome = Default::default();
         let id = self.session.id().clone();
         self.session = tokio::select! {
             awake = self.manager.awake(&id) => awake?,
-            // Who does not wait for it leaves it suspended.
+            // Giving up the wait leaves the session suspended.
             urgency = self.interrupts.next() => return match urgency {
                 Urgency::Stop => Err(Failure::Exit(Exit::Interrupted)),
                 Urgency::End => Ok(Over::Interrupted),
@@ -131,7 +131,7 @@ impl Foreground {
         let turn = match self.manager.send_prompt(&id, text, PromptMode::Refuse).await {
             Ok(turn) if turn.number().is_none() => return Ok(Over::Done),
             Ok(turn) => turn,
-            // Its end comes with the events.
+            // The session's end comes with the events.
             Err(error) if self.is_done(&error) => return Ok(Over::Done),
             Err(error) => return Err(error.into()),
         };
@@ -145,7 +145,7 @@ impl Foreground {
         Ok(over)
     }
 
-    /// What is typed next; what the session says meanwhile is printed.
+    /// Waits for typed input, and prints the session's events meanwhile.
     async fn typed(&mut self) -> Result<Heard, Failure> {
         loop {
             let mut batch = Vec::new();
@@ -162,7 +162,7 @@ impl Foreground {
         }
     }
 
-    /// Nothing is typed any more: an agent without turns gets the end of its input, and may say its last.
+    /// Handles the end of input: an agent without turns gets the end of its own input, and may finish its output.
     async fn hang_up(&mut self) -> Result<Over, Failure> {
         if self.has_turns {
             return Ok(Over::Done);
@@ -188,7 +188,7 @@ impl Foreground {
     }
 }
 
-/// Whether the session's processes end, or have ended, where a turn fails like that.
+/// Returns true if such a failure of a turn means that the session's processes end or have ended.
 fn ends(problem: &Problem) -> bool {
     matches!(
         problem.kind.as_str(),
@@ -196,7 +196,7 @@ fn ends(problem: &Problem) -> bool {
     )
 }
 
-/// What the user, or the session, has to say between two turns.
+/// Input between two turns, from the user or the session.
 enum Heard {
     Typed(Typed),
     Interrupted(Urgency),

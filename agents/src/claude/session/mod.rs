@@ -1,4 +1,4 @@
-//! The state of the conversation: handshake, turns, and what becomes of each line.
+//! State machine of the conversation: handshake, turns, and the handling of each line.
 
 mod operate;
 mod start;
@@ -26,23 +26,23 @@ use crate::{
     jsonl::{self, MAX_ID, words},
 };
 
-/// Most messages that steer one turn.
+/// Most prompts that steer a turn.
 const MAX_STEERS: usize = 64;
-/// Most events that are held until the agent is ready.
+/// Most events that are held back until the agent is ready.
 const MAX_HELD: usize = 256;
-/// The number of the list that a start waits for; those of operations follow.
+/// Id of the file list that the start waits for; ids of operations follow.
 const START_LIST: u64 = 0;
 
-/// Where the conversation is.
+/// Phase of the conversation.
 #[derive(Debug)]
 enum State {
     New,
-    /// The conversations of the working directory are looked for: there has to be one to go on with.
+    /// Searching for conversations of the working directory: a continued conversation must exist.
     Looking,
-    /// The handshake, then the session's configuration.
+    /// Handshake, then the session's configuration.
     Starting,
     Ready(Option<Turn>),
-    /// Failed, or the agent is gone.
+    /// The session has failed, or the agent has ended.
     Over,
 }
 
@@ -52,7 +52,7 @@ pub(in crate::claude) struct Session {
     config: AgentSessionConfig,
     resume: Option<NativeResume>,
     directories: BTreeMap<String, String>,
-    /// The agent's id of the conversation, as far as it is known.
+    /// The agent's id of the conversation, if known.
     native_id: Option<String>,
     /// Ids that the most recent conversation may have.
     known: Option<Vec<String>>,
@@ -62,27 +62,27 @@ pub(in crate::claude) struct Session {
     messages: Messages,
     meter: Meter,
     compaction: Option<Compaction>,
-    /// Lists that are waited for.
+    /// File lists that operations wait for.
     lists: Vec<(u64, RequestId)>,
     asked_lists: u64,
-    /// What the agent is named after: our messages have this and a number.
+    /// Stem of the names of our messages; a number follows.
     name: String,
     said: u64,
-    /// Where the agent works, as it says.
+    /// Working directory, as the agent reports it.
     cwd: Option<String>,
     thinking_off: bool,
-    /// The agent runs a turn that nobody asked for.
+    /// True while the agent runs a turn that no prompt started.
     by_itself: bool,
     tools_checked: bool,
     stderr: String,
-    /// Events from before the agent was ready, and how many more there were.
+    /// Events from before the agent was ready; `lost` counts those beyond the bound.
     held: Vec<Action>,
     lost: usize,
 }
 
 impl Session {
     /// # Errors
-    /// What the agent cannot, as the end of "agent … cannot".
+    /// The missing ability, as the end of "agent … cannot".
     pub(in crate::claude) fn new(setup: AdapterSetup) -> Result<Self, String> {
         let AdapterSetup { agent, config, resume, fresh_id, directories, .. } = setup;
         if let Some(level) = &config.thinking {
@@ -128,7 +128,7 @@ impl Session {
         WireError::AgentRefused { agent: self.agent.clone(), reason: reason.into() }
     }
 
-    /// A name for a message of ours: a UUID that nobody else has.
+    /// Makes a unique name for one of our messages: a UUID.
     fn uuid(&mut self) -> String {
         self.said += 1;
         let stem = self.name.get(..24).filter(|stem| stem.ends_with('-'));
@@ -159,7 +159,7 @@ impl Session {
             _ => false,
         };
         if matches!(self.state, State::Starting) {
-            // Nothing is told of an agent that is not ready.
+            // No event is emitted before the agent is ready.
             let early = out.extract_if(before.., |action| matches!(action, Action::Event(_)));
             self.held.extend(early);
             self.lost += self.held.len().saturating_sub(MAX_HELD);
@@ -170,7 +170,7 @@ impl Session {
         }
     }
 
-    /// A line that is not taken begins so. Nobody is to wait for what was in it.
+    /// Handles the beginning of a line that was dropped. Nothing may go on waiting for the contents of that line.
     pub(in crate::claude) fn line_dropped(&mut self, beginning: &[u8], out: &mut Vec<Action>) {
         jsonl::too_long(out);
         let mut head = jsonl::head(beginning);
@@ -192,9 +192,9 @@ impl Session {
                 let line = json!({ "type": "control_response", "response": response });
                 self.line(line.to_string().as_bytes(), out);
             }
-            // What it says of the turn's end comes first.
+            // The beginning contains the fields about the turn's end.
             Some("result") => self.line(head.to_string().as_bytes(), out),
-            // It may have told the end of a call.
+            // The line may have contained the end of a call.
             _ => self.messages.end_all(out),
         }
     }
@@ -212,7 +212,7 @@ impl Session {
                 if matches!(self.state, State::Ready(None))
                     && let Some(compaction) = &mut self.compaction
                 {
-                    // It speaks of the compaction, and to nobody else.
+                    // The text belongs to the compaction's reply only.
                     compaction.take_words(out, before);
                 }
                 understood
@@ -235,7 +235,7 @@ impl Session {
                 true
             }
             "rate_limit_event" => system::rate_limit(line, out),
-            // Signs of life, and what is in other lines too.
+            // Signs of life, and contents that other lines repeat.
             "keep_alive" | "tool_progress" | "tool_use_summary" | "auth_status" | "prompt_suggestion" => true,
             _ => false,
         }
@@ -252,7 +252,7 @@ impl Session {
         }
     }
 
-    /// The agent says which conversation this is.
+    /// Records the conversation id that the agent reports.
     fn conversation(&mut self, id: Option<&str>, out: &mut Vec<Action>) -> bool {
         let Some(id) = id.filter(|id| !id.is_empty() && id.len() <= MAX_ID) else { return true };
         if self.native_id.as_deref() == Some(id) || !matches!(self.state, State::Ready(_)) {
@@ -336,12 +336,12 @@ impl Session {
         }
     }
 
-    /// The agent leaves out tools that it does not know without a word.
+    /// Reports tools that are missing, since the agent ignores unknown tools silently.
     fn check_tools(&mut self, has: &[String], out: &mut Vec<Action>) {
         if std::mem::replace(&mut self.tools_checked, true) {
             return;
         }
-        // A sub-agent's tool has two names.
+        // The tool for sub-agents has two names.
         let same = |asked: &str, has: &str| asked == has || (asked == "Agent" && has == "Task");
         let built_in = self.config.tools.iter().filter(|tool| !tool.starts_with("mcp__") && !tool.is_empty());
         let missing: Vec<_> = built_in.filter(|tool| !has.iter().any(|has| same(tool, has))).cloned().collect();
@@ -390,7 +390,7 @@ impl Session {
         out.push(Action::TurnEnded);
     }
 
-    /// What becomes of a message of ours.
+    /// Handles the progress of one of our messages.
     fn lifecycle(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool {
         let Ok(Lifecycle { command_uuid, state }) = serde_json::from_slice(line) else { return false };
         match state.as_ref() {
@@ -399,7 +399,7 @@ impl Session {
                     turn.taken(&command_uuid);
                 }
             }
-            // What the agent had begun with has had its result by now.
+            // A message that the agent had started on has its result by now.
             "cancelled" => self.dropped(&command_uuid, out),
             "completed" if self.turn().is_some_and(|turn| turn.passed_over(&command_uuid)) => {
                 let message = "the agent passed over the message: it has had one of that name";
@@ -422,7 +422,7 @@ impl Session {
         }
     }
 
-    /// A request of the agent's.
+    /// Handles a request from the agent.
     fn asked(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool {
         let Ok(ControlRequest { request_id, request }) = serde_json::from_slice(line) else { return false };
         let Ok(Subtype { subtype }) = serde_json::from_str(request.get()) else { return false };
@@ -447,7 +447,7 @@ impl Session {
         }
     }
 
-    /// The answer to a request of ours.
+    /// Handles the answer to one of our requests.
     fn answered(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool {
         let Ok(ControlResponse { response }) = serde_json::from_slice(line) else { return false };
         let Ok(answer) = serde_json::from_str::<wire::Answer<'_>>(response.get()) else { return false };
@@ -476,7 +476,7 @@ impl Session {
         true
     }
 
-    /// What was still to be begun with when the turn was cancelled is not begun, and has no result.
+    /// Handles messages that the cancelled turn had not started on: the agent drops them, and they get no result.
     fn interrupted(&mut self, response: &str, out: &mut Vec<Action>) {
         let Interrupted { cancelled } = serde_json::from_str(response).unwrap_or_default();
         for uuid in cancelled {
@@ -507,7 +507,7 @@ impl Session {
         Ok(())
     }
 
-    /// The agent takes back its permission requests by itself, and drops what it has not begun with.
+    /// Cancels the turn. The agent withdraws its permission requests itself, and drops the messages that it has not started on.
     ///
     /// # Errors
     /// [`WireError::Busy`].

@@ -1,4 +1,4 @@
-//! What else is asked of the agent.
+//! Operations of the session.
 
 use ipc_protocol::{Event, Operation, WireError, message::RequestId};
 use serde_json::{Value, json};
@@ -15,22 +15,22 @@ use crate::{
     jsonl,
 };
 
-/// Most lists of conversations that are waited for.
+/// Most conversation lists that are waited for.
 const MAX_LISTS: usize = 16;
 
-/// A conversation that is being shortened.
+/// Compaction in progress.
 #[derive(Debug)]
 pub(super) struct Compaction {
     pub(super) request: RequestId,
     pub(super) uuid: String,
     pub(super) answer: Option<Value>,
     pub(super) error: Option<String>,
-    /// What the agent said meanwhile.
+    /// Text of the agent during the compaction.
     words: String,
 }
 
 impl Compaction {
-    /// Takes the words out of `out`, from `from` on.
+    /// Moves the texts out of `out`, from index `from` on.
     pub(super) fn take_words(&mut self, out: &mut Vec<Action>, from: usize) {
         let spoken = out.extract_if(from.., |action| matches!(action, Action::Event(Event::Text { .. })));
         for action in spoken {
@@ -84,7 +84,7 @@ impl Session {
         Ok(())
     }
 
-    /// A command in a message of the user's: the agent has no request for it.
+    /// Compacts the conversation by a slash command in a user message: the agent has no request for it.
     pub(super) fn compact(&mut self, request: RequestId, out: &mut Vec<Action>) -> Result<(), WireError> {
         if self.compaction.is_some() || self.turn().is_some() {
             return Err(WireError::Busy);
@@ -95,7 +95,7 @@ impl Session {
         Ok(())
     }
 
-    /// Where the conversations of the working directory are.
+    /// Returns the directory of the working directory's conversations.
     pub(super) fn conversations(&self) -> Option<String> {
         let cwd = self.cwd.as_deref().or(self.config.cwd.as_deref())?;
         stored::directory(&self.directories, cwd)

@@ -1,4 +1,4 @@
-//! From the start to the first prompt, and the end.
+//! Start of the session up to the first prompt, and its end.
 
 use ipc_protocol::{Event, NativeResume, WireError};
 use serde_json::json;
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// Most of standard error that is kept for the reason of a failed start, in bytes.
+/// Most bytes of standard error that are kept as the reason of a failed start.
 const MAX_STDERR: usize = 4096;
 
 impl Session {
@@ -24,7 +24,7 @@ impl Session {
         if !matches!(self.resume, Some(NativeResume { id: None, .. })) {
             return self.initialize(out);
         }
-        // An agent that is told to go on with the most recent conversation silently begins one where there is none.
+        // Asked to continue the most recent conversation, the agent silently starts a new one if there is none.
         match self.conversations() {
             Some(directory) => {
                 self.state = State::Looking;
@@ -38,13 +38,13 @@ impl Session {
         self.state = State::Starting;
         let mut request = json!({ "subtype": "initialize" });
         if let Some(prompt) = &self.config.system_prompt {
-            // Not in its arguments: those are for everybody to see.
+            // Not in the arguments: every user can see those.
             request["appendSystemPrompt"] = prompt.as_str().into();
         }
         self.pending.send(Purpose::Initialize, request, out);
     }
 
-    /// The handshake is done: the rest of the session's configuration.
+    /// Sends the rest of the session's configuration after the handshake.
     pub(super) fn configure(&mut self, out: &mut Vec<Action>) {
         if !self.config.mcp_servers.is_empty() {
             let request = json!({ "subtype": "mcp_set_servers", "servers": outgoing::servers(&self.config) });
@@ -82,7 +82,7 @@ impl Session {
         self.fail(error, out);
     }
 
-    /// The conversations that the most recent one can be.
+    /// Records the conversations that the most recent one can be.
     pub(super) fn looked(&mut self, files: &[ListedFile], out: &mut Vec<Action>) {
         if !matches!(self.state, State::Looking) {
             return;
@@ -95,8 +95,8 @@ impl Session {
         let Some(newest) = known.first() else {
             return self.fail_missing("this working directory has none", out);
         };
-        // A copy has the id that it was given, and so would one that the agent began instead: what it says of itself later tells
-        // nothing, and this look is all there is.
+        // A copy has the id that it was given, and so has a conversation that the agent started instead. Later messages do not tell the
+        // two apart, so this is the only check.
         if self.native_id.is_none() {
             self.native_id = Some(newest.clone());
             self.known = Some(known);
@@ -104,7 +104,7 @@ impl Session {
         self.initialize(out);
     }
 
-    /// The result of an agent that will not start.
+    /// Handles the result of an agent that refuses to start.
     pub(super) fn start_failed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) {
         let reason = outcome.reason();
         let about_conversation = match outcome.startup_failure_reason.as_deref() {
@@ -119,7 +119,7 @@ impl Session {
         }
     }
 
-    /// A line of standard error.
+    /// Records a line of standard error.
     pub(in crate::claude) fn complained(&mut self, line: &[u8]) {
         if !matches!(self.state, State::Ready(_)) && self.stderr.len() < MAX_STDERR {
             let room = MAX_STDERR - self.stderr.len();
@@ -127,13 +127,13 @@ impl Session {
         }
     }
 
-    /// Nobody is to wait for an agent that is gone.
+    /// Ends everything that waits for an agent that has ended.
     pub(super) fn close(&mut self, out: &mut Vec<Action>) {
         let before = out.len();
         self.permissions.close_all(out);
         self.messages.end_all(out);
         if !matches!(self.state, State::Ready(_)) {
-            // Nothing was told of what they end.
+            // Their starts were not emitted either.
             out.truncate(before);
         }
         self.pending.close_all(out);
@@ -142,7 +142,7 @@ impl Session {
         out.extend(waiting.map(|request| Action::Reply { request, reply: Err(operations::gone()) }));
     }
 
-    /// The agent is gone.
+    /// Ends the session after the agent has ended.
     pub(in crate::claude) fn finish(&mut self, out: &mut Vec<Action>) {
         self.close(out);
         let waited_for = match std::mem::replace(&mut self.state, State::Over) {

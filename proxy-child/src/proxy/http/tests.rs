@@ -10,7 +10,7 @@ use tokio::{
 
 use super::*;
 
-/// A test that hangs is a failure, not a wait.
+/// Deadline of a test: a test that hangs fails.
 const SOON: Duration = Duration::from_secs(120);
 
 fn endpoint(url: impl Into<String>) -> Endpoint {
@@ -31,7 +31,7 @@ fn client(url: &str, deadline: Duration) -> Http {
     Http { client: Some(Box::new(Client::new(target(&endpoint(url)), deadline))) }
 }
 
-/// A connection whose request was read to the end of its head.
+/// Accepts a connection and reads its request to the end of the head.
 async fn accept(listener: &TcpListener) -> (TcpStream, String) {
     let (mut stream, _) = timeout(SOON, listener.accept()).await.expect("a connection in time").expect("accepted");
     let mut head = Vec::new();
@@ -56,7 +56,7 @@ async fn next(http: &mut Http) -> Answered {
     }
 }
 
-/// Whether `outcome` is the last of its request.
+/// Returns whether `outcome` is the last of its request.
 fn is_last(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::End | Outcome::Failed(_))
 }
@@ -126,7 +126,7 @@ async fn a_stream_that_ends_as_it_should_ends() {
     assert_eq!(outcomes, [Outcome::Head(200), Outcome::Body("hi".into()), Outcome::End]);
 }
 
-/// Who does not take holds up the server: it cannot write for ever.
+/// A client that does not take the answer blocks the server: the server cannot write for ever.
 #[tokio::test]
 async fn a_stream_that_nobody_takes_is_not_read() {
     let (listener, url) = server().await;
@@ -141,7 +141,7 @@ async fn a_stream_that_nobody_takes_is_not_read() {
         while written < total {
             match stream.try_write(&block) {
                 Ok(some) => (written, idle) = (written + some, 0),
-                // However often everything else runs, it makes no room.
+                // No amount of other work makes room.
                 Err(_would_block) if idle < 1000 => {
                     idle += 1;
                     tokio::task::yield_now().await;
@@ -174,7 +174,7 @@ async fn a_stream_that_nobody_takes_is_not_read() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_comes_too_late_is_a_failure() {
     let (listener, url) = server().await;
-    // Without a head, with half a body, and a stream without a head: the paused clock runs on when all wait.
+    // Without a head, with half a body, and a stream without a head: the paused clock advances when all tasks wait.
     for (patience, text) in [
         (Patience::Short, ""),
         (Patience::Short, "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ntr"),
@@ -225,7 +225,7 @@ async fn hung_requests_end_and_a_short_one_waits_for_none_of_the_long() {
     answer(&listener, "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
     let head = next(&mut http).await;
     assert_eq!((head.id, head.outcome), (99, Outcome::Head(200)));
-    // As do short ones that wait for others of theirs, with no connection yet.
+    // Short requests wait for others of their kind, with no connection yet.
     for id in 100..=100 + many {
         http.request(get(id, "/hangs", Patience::Short));
     }
@@ -254,7 +254,7 @@ async fn an_answer_longer_than_the_bound_is_a_failure() {
     let writer = tokio::spawn(async move {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n").await;
         let block = vec![b'x'; 1024 * 1024];
-        // Until the client hangs up.
+        // Until the client closes the connection.
         while stream.write_all(&block).await.is_ok() {}
     });
     assert_eq!(failure(&mut http).await, "its answer is longer than 8388608 bytes");
@@ -304,14 +304,14 @@ async fn a_request_without_a_server_fails() {
         answered,
         Answered { id: 3, stream: false, told: false, outcome: Outcome::Failed("no server is known yet".into()) }
     );
-    // A port that nobody listens on.
+    // A port without a listener.
     let (listener, url) = server().await;
     drop(listener);
     http.connect(&endpoint(url.as_str()));
     http.request(get(4, "/", Patience::Short));
     let why = failure(&mut http).await;
     assert!(why.contains(&url["http://".len()..]), "{why}");
-    // Nobody's HTTP.
+    // A server that speaks no HTTP.
     let (listener, url) = server().await;
     http.connect(&endpoint(url.as_str()));
     http.request(get(5, "/", Patience::Short));
@@ -388,10 +388,10 @@ async fn the_last_words_of_a_dead_server_are_waited_for_a_moment() {
     assert_eq!((http.last_words_until(), http.next_due()), (None, None), "said");
 }
 
-/// A server may be starting again; one that never comes is given up.
+/// A server may be restarting; the client gives up on one that never comes.
 #[tokio::test]
 async fn a_stream_waits_for_a_server_that_is_not_there_yet() {
-    // No other test has this one.
+    // No other test uses this port.
     let listener = TcpListener::bind("127.77.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     drop(listener);

@@ -1,4 +1,4 @@
-//! What an adapter wants done.
+//! Execution of the adapter's actions.
 
 use std::{collections::VecDeque, time::Instant};
 
@@ -12,7 +12,7 @@ use super::Session;
 use crate::proxy::{files, link::Link, pieces};
 
 impl Session<'_> {
-    /// Lets the adapter do something, and does what it wants done.
+    /// Runs `work` on the adapter, and executes the resulting actions.
     pub(super) fn adapt(
         &mut self,
         link: &mut Link,
@@ -30,7 +30,7 @@ impl Session<'_> {
         result.and(acted)
     }
 
-    /// Asks the agent something. Its answer is an action, now or later.
+    /// Starts an operation. Its answer is an action, now or later.
     pub(super) fn operate(&mut self, request: RequestId, operation: &Operation, link: &mut Link) {
         let begun = self.running.as_mut().map_or(Ok(None), |running| running.operations.begin(request, Instant::now()));
         self.told.asked(request, operation);
@@ -39,7 +39,7 @@ impl Session<'_> {
                 link.send(&FromProxy::Failed { request, error });
             }
             let asked = self.adapt(link, |adapter, out| adapter.operate(request, operation, out));
-            // What was answered in spite of the error is answered.
+            // A reply that was sent in spite of the error counts.
             let open = self.running.as_mut().is_none_or(|running| asked.is_ok() || running.operations.end(request));
             if open { asked } else { Ok(()) }
         });
@@ -48,7 +48,7 @@ impl Session<'_> {
         }
     }
 
-    /// Does what the adapter wants done, in order. What it wants in answer to one thing comes before the next.
+    /// Executes the actions in order. Actions that result from one come before the next.
     pub(super) fn act(&mut self, actions: Vec<Action>, link: &mut Link) -> Result<(), WireError> {
         let mut result = Ok(());
         let mut actions = VecDeque::from(actions);
@@ -69,7 +69,7 @@ impl Session<'_> {
                     if let Err(error) = written.unwrap_or_else(|| Err(std::io::ErrorKind::BrokenPipe.into())) {
                         let reason = error.to_string();
                         result = Err(match error.kind() {
-                            // It lives, and reads too slowly.
+                            // The agent lives, and reads too slowly.
                             std::io::ErrorKind::WouldBlock => {
                                 WireError::System { operation: "writing to the agent".into(), reason }
                             }
@@ -105,12 +105,12 @@ impl Session<'_> {
                     }
                 }
                 Action::Signal(signal) => {
-                    // It fails for an agent that has just exited, which is then told as such.
+                    // This fails for an agent that has just exited, which is reported separately.
                     let _ = running.agent.as_ref().map(|agent| agent.process.signal(signal));
                 }
                 Action::Ready { native_session_id } => self.ready(native_session_id, link),
                 Action::TurnEnded => {
-                    // A turn that its agent's death ended is no turn that ended: the host is told of the death.
+                    // A turn that ended with its agent's death is not reported as ended: the host gets the death.
                     if let Some(turn) = self.turn.take()
                         && running.exited.is_none()
                     {
@@ -124,12 +124,12 @@ impl Session<'_> {
         result
     }
 
-    /// The agent cannot be used any further.
+    /// Fails the session, since the agent is not usable any more.
     fn fail(&mut self, error: WireError, link: &mut Link) {
         let exited =
             self.running.as_ref().filter(|running| running.starting.is_some()).and_then(|running| running.exited);
         let error = match (error, exited) {
-            // Its own last words say more than that it is gone.
+            // The agent's own last words are more useful than the fact that it ended.
             (WireError::AgentDied { .. }, Some(exit)) => self.died_starting(exit),
             (error, _) => error,
         };
@@ -144,7 +144,7 @@ impl Session<'_> {
         self.end(reason, KillOptions::default());
     }
 
-    /// As [`Session::act`], where nobody has asked and waits for the answer.
+    /// Same as [`Session::act`], for actions without a caller that waits for the result.
     pub(super) fn act_and_report(&mut self, actions: Vec<Action>, link: &mut Link) {
         if let Err(error) = self.act(actions, link) {
             let event = Event::ActionFailed { action: "answering the agent".into(), error: error.to_string() };
@@ -152,13 +152,13 @@ impl Session<'_> {
         }
     }
 
-    /// When a permission request or an operation has waited long enough.
+    /// Returns the next deadline of a permission request or an operation.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let running = self.running.as_ref().filter(|running| running.exited.is_none())?;
         running.permissions.next().into_iter().chain(running.operations.next()).min()
     }
 
-    /// Sees to what has waited long enough.
+    /// Handles the deadlines that have passed.
     pub(super) fn check_deadlines(&mut self, now: Instant, link: &mut Link) {
         if self.next_deadline().is_none_or(|next| now < next) {
             return;

@@ -1,4 +1,4 @@
-//! What a host knows of the session, for one that takes it over.
+//! Session state as a host knows it, for a host that takes the session over.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use ipc_protocol::{
 use super::Session;
 use crate::proxy::{agent::Agent, kept::Kept, link::Link};
 
-/// Permission requests that are remembered.
+/// Most permission requests remembered.
 const MOST: usize = 1024;
 
-/// What an operation changes, if it is done.
+/// Change that an operation makes if it succeeds.
 #[derive(Debug)]
 enum Change {
     Model(String),
@@ -21,13 +21,13 @@ enum Change {
     Thinking(String),
 }
 
-/// What has been told and done.
+/// State that was reported to the host.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     pub(super) native_session_id: Option<String>,
-    /// Number of the last turn; of prompts where the agent has no turns.
+    /// Number of the last turn; for an agent without turns the number of prompts.
     turns: u64,
-    /// Permission requests that are open.
+    /// Open permission requests.
     open: BTreeMap<String, PermissionRequest>,
     changes: BTreeMap<RequestId, Change>,
     model: Option<String>,
@@ -36,12 +36,12 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// The agent gets a prompt, the first of this turn; 0 for one without.
+    /// Records a prompt, the first of this turn; `turn` is 0 for an agent without turns.
     pub(super) fn prompted(&mut self, turn: u64) {
         self.turns = if turn == 0 { self.turns + 1 } else { turn };
     }
 
-    /// The agent said something.
+    /// Records an event.
     pub(super) fn note(&mut self, event: &Event) {
         match event {
             Event::PermissionRequested(request) if self.open.len() < MOST => {
@@ -52,7 +52,7 @@ impl Told {
         }
     }
 
-    /// An operation was asked for. Their number is bounded elsewhere.
+    /// Records an operation. The number of operations is bounded elsewhere.
     pub(super) fn asked(&mut self, request: RequestId, operation: &Operation) {
         let change = match operation {
             Operation::SetModel { model } => Change::Model(model.clone()),
@@ -66,7 +66,7 @@ impl Told {
         self.changes.insert(request, change);
     }
 
-    /// It was answered; whether it was done.
+    /// Records the answer to an operation; `done` says whether it succeeded.
     pub(super) fn answered(&mut self, request: RequestId, done: bool) {
         match self.changes.remove(&request).filter(|_| done) {
             Some(Change::Model(model)) => self.model = Some(model),
@@ -78,7 +78,7 @@ impl Told {
 }
 
 impl Session<'_> {
-    /// The session as it was before what the new host has missed, which follows; the rest as it is now.
+    /// Returns the session's state before the messages that the new host has missed, which follow. The rest is the current state.
     pub(crate) fn attached(&self, kept: &Kept) -> Attached {
         let started = self.running.as_ref().filter(|_| !kept.is_start_after(kept.acked()));
         Attached {
@@ -97,7 +97,7 @@ impl Session<'_> {
         }
     }
 
-    /// The fork server tells nobody of the session's processes any more: from now on this looks for itself.
+    /// Starts polling, since the fork server does not report the session's processes any more.
     pub(crate) fn unobserved(&mut self, link: &mut Link) {
         if std::mem::take(&mut self.observed) && self.running.is_some() {
             self.tell_of_polling(link);

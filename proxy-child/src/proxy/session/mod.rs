@@ -1,4 +1,4 @@
-//! What the proxy does: requests in, events and receipts out.
+//! Session of the proxy: requests in, events and receipts out.
 
 mod acting;
 mod attaching;
@@ -26,35 +26,35 @@ use super::{
     permissions::Permissions, polling::Polling, verbatim::Stream,
 };
 
-/// Grace of what an agent leaves when it exits by itself.
+/// Grace of the processes that an agent leaves when it exits by itself.
 const AGENT_EXIT_GRACE: Duration = Duration::from_millis(500);
-/// Finished processes are remembered this long.
+/// Time for which ended processes are remembered.
 const REMEMBER: Duration = Duration::from_secs(600);
-/// Dead children reaped at a time.
+/// Most dead children reaped at a time.
 const REAP_BOUND: usize = 256;
 
-/// The agent and what speaks its protocol.
+/// Running agent with its adapter.
 struct Running {
     adapter: Box<dyn Adapter>,
-    /// Its process; none where its server was running already.
+    /// Process of the agent; `None` if its server was already running.
     agent: Option<Agent>,
-    /// Its standard output as lines.
+    /// Standard output as lines.
     stdout: Stream,
-    /// Of its server.
+    /// Event stream of the agent's server as lines.
     events: Stream,
     permissions: Permissions,
     /// Its version, and those that this release was tried with.
     versions: KnownVersions,
     operations: Operations,
     on_exit: OnAgentExit,
-    /// The request that is answered when the agent is ready.
+    /// Request that is answered when the agent is ready.
     starting: Option<RequestId>,
     exited: Option<ExitStatus>,
-    /// Last line on its standard error, for the error of an agent that dies at start.
+    /// Last line on standard error, for the error of an agent that dies at start.
     last_words: String,
 }
 
-/// How the session ended.
+/// End of the session.
 #[derive(Clone, Debug)]
 pub(crate) struct Ended {
     pub(crate) reason: EndReason,
@@ -64,36 +64,36 @@ pub(crate) struct Ended {
 pub(crate) struct Session<'a> {
     id: SessionId,
     adapters: &'a Adapters,
-    /// Whether the fork server tells the host of the processes; else this does.
+    /// True if the fork server reports the processes to the host; otherwise this session does.
     observed: bool,
-    /// This process.
+    /// Process id of the proxy itself.
     proxy: ProcessId,
     registry: ProcessRegistry,
     running: Option<Running>,
-    /// To the agent's server, if it is one.
+    /// Client for the agent's server, if the agent is one.
     http: Http,
-    /// What looks after its limits, if it has any.
+    /// Limiter of the session, if it has limits.
     limiter: Option<Limiter>,
-    /// What holds it.
+    /// Containment of the agent.
     measures: Measures,
     turn: Option<u64>,
-    /// What was alive when the last turn began.
+    /// Processes that were alive when the last turn began.
     before_turn: BTreeSet<ProcessId>,
     kills: Vec<ActiveKill>,
-    /// A prompt that waits until the kill of the last turn's processes is done: it would meet those of the next.
+    /// Prompt that waits for the kill of the last turn's processes, which would also hit those of the next turn.
     held: Option<(RequestId, u64, Prompt)>,
-    /// Why the session is being ended.
+    /// Reason why the session is being ended.
     ending: Option<EndReason>,
-    /// Once it has ended.
+    /// Result, once the session has ended.
     ended: Option<Ended>,
-    /// What a host knows of it, for the next one.
+    /// State as a host knows it, for the next host.
     told: Told,
     polling: Polling,
     lost_guard: bool,
 }
 
 impl<'a> Session<'a> {
-    /// A session without an agent yet; `observed` by the fork server, or not.
+    /// Makes a session without an agent; `observed` says whether the fork server observes its processes.
     pub(crate) fn new(
         session: SessionId,
         observed: bool,
@@ -126,22 +126,22 @@ impl<'a> Session<'a> {
         &self.id
     }
 
-    /// Whether its processes are proven gone, once it has ended.
+    /// Returns whether its processes are proven gone, once it has ended.
     pub(crate) fn ended(&self) -> Option<bool> {
         self.ended.as_ref().map(|ended| ended.receipt.is_empty())
     }
 
-    /// How it ended.
+    /// Returns the end of the session.
     pub(crate) fn last(&self) -> Option<&Ended> {
         self.ended.as_ref()
     }
 
-    /// Whether nobody has asked for its end.
+    /// Returns whether nobody has asked for the session's end.
     pub(crate) fn is_wanted(&self) -> bool {
         self.ending.is_none()
     }
 
-    /// Where the agent's words come from: its pipes, and its server.
+    /// Returns the sources of the agent's output: its pipes, and its server.
     pub(crate) fn sources(&mut self) -> (Option<&Agent>, &mut Http) {
         (self.running.as_ref().and_then(|running| running.agent.as_ref()), &mut self.http)
     }
@@ -154,9 +154,9 @@ impl<'a> Session<'a> {
         self.lost_guard = true;
     }
 
-    /// When something is due without anybody's doing.
+    /// Returns the time at which the next work is due.
     pub(crate) fn next_due(&self) -> Option<Instant> {
-        // A kill looks at the processes itself.
+        // A kill scans the processes itself.
         let polls = !self.observed && self.running.is_some() && self.kills.is_empty();
         let scan = polls.then(|| self.polling.next());
         let limits = self.limiter.as_ref().filter(|_| self.ending.is_none());
@@ -171,7 +171,7 @@ impl<'a> Session<'a> {
             .min()
     }
 
-    /// Whether a turn runs, or something has just begun.
+    /// Returns whether a turn is in progress, or something has just begun.
     fn is_working(&self, now: Instant) -> bool {
         self.polling.is_working(now, self.turn.is_some())
     }
@@ -180,11 +180,11 @@ impl<'a> Session<'a> {
         link.send(&FromProxy::Hello(Hello { version: VERSION, process: self.proxy }));
     }
 
-    /// Does what the host asks.
+    /// Handles a request from the host.
     pub(crate) fn request(&mut self, message: ToProxy, link: &mut Link) {
         match message {
             ToProxy::Hello(hello) if hello.version == VERSION || link.wire().is_described() => {}
-            // The host has our Hello and reports it; this side can only stop.
+            // The host has our Hello and reports the mismatch; this side can only stop.
             ToProxy::Hello(_) => self.end(EndReason::Failed("the host is of another version".into()), KillOptions::NOW),
             ToProxy::Start { request, config, command, enclosure } => {
                 self.start(request, *config, *command, *enclosure, link);
@@ -266,12 +266,12 @@ impl<'a> Session<'a> {
         result
     }
 
-    /// Whether a turn may not begin yet: what the last one started is being ended, and what comes now would be too.
+    /// Returns whether a turn cannot start yet: the processes of the last one are being killed, and new ones would be too.
     fn has_to_wait(&self) -> bool {
         self.turn.is_none() && self.kills.iter().any(|active| active.cause() == KillCause::AbortTurn)
     }
 
-    /// Gives the agent the prompt that had to wait.
+    /// Sends the agent the prompt that had to wait.
     fn give_held(&mut self, link: &mut Link) {
         if self.ending.is_none()
             && !self.has_to_wait()
@@ -282,7 +282,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// A turn that the agent has not heard of is aborted.
+    /// Aborts a turn whose prompt was not sent yet.
     fn cancel_held(&mut self, link: &mut Link) {
         let Some((request, turn, _)) = self.held.take() else { return };
         answer(link, request, Ok(()));
@@ -291,14 +291,14 @@ impl<'a> Session<'a> {
         link.send(&FromProxy::TurnEnded { turn });
     }
 
-    /// The fork server saw that something came or went.
+    /// Makes a scan due, since the fork server saw that something came or went.
     pub(crate) fn nudged(&mut self) {
         self.polling.hurry();
     }
 
-    /// Collects the dead.
+    /// Reaps dead children.
     pub(crate) fn reap(&mut self) {
-        // What more there is, is found by the look that is now due.
+        // Remaining ones are found by the scan that is now due.
         let _ = self.registry.reap(REAP_BOUND);
         self.registry.cleanup(REMEMBER);
         self.polling.hurry();
@@ -307,7 +307,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Does what is due, after every wake.
+    /// Does the work that is due, after every wake.
     pub(crate) fn after(&mut self, link: &mut Link) {
         let now = Instant::now();
         let has_scanned = self.check_limits(now, link);
@@ -325,7 +325,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Answers a request that has nothing to tell.
+/// Answers a request that has no result.
 fn answer(link: &mut Link, request: RequestId, result: Result<(), WireError>) {
     link.send(&match result {
         Ok(()) => FromProxy::Done { request },

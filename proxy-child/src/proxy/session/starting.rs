@@ -1,4 +1,4 @@
-//! The start of the agent, in what holds it.
+//! Start of the agent, in its containment.
 
 use agents::{AdapterSetup, KnownVersions};
 use ipc_protocol::{
@@ -23,7 +23,7 @@ use crate::{
 };
 
 impl Session<'_> {
-    /// Starts the agent; it is answered when the agent is ready, or failed to be.
+    /// Starts the agent. The request is answered when the agent is ready, or has failed to start.
     pub(super) fn start(
         &mut self,
         request: RequestId,
@@ -65,7 +65,7 @@ impl Session<'_> {
             agent: agent.clone(),
             operation: format!("be run: this child binary does not speak protocol {protocol:?}"),
         })?;
-        // A server that is already running is connected to; nothing is started then.
+        // A server that already runs is connected to; nothing is started then.
         let connects = argv.is_empty() && endpoint.as_ref().is_some_and(|endpoint| endpoint.url.is_some());
         if argv.is_empty() && !connects {
             return Err(WireError::Protocol { reason: "a start without a program".into() });
@@ -123,7 +123,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// The agent is ready: the start is answered.
+    /// Answers the start, since the agent is ready.
     pub(super) fn ready(&mut self, native_session_id: Option<String>, link: &mut Link) {
         let Some(running) = &mut self.running else { return };
         let Some(request) = running.starting.take() else { return };
@@ -150,7 +150,7 @@ impl Session<'_> {
         link.send(&FromProxy::Event { turn: 0, event: Event::SessionLossy { reason } });
     }
 
-    /// What holds, sees and limits the session now.
+    /// Returns the containment, the observer and the limits that are currently in force.
     pub(super) fn measures_in_force(&self) -> Measures {
         in_force(&self.measures, self.observed, self.limiter.as_ref())
     }
@@ -164,7 +164,7 @@ fn in_force(measures: &Measures, observed: bool, limiter: Option<&Limiter>) -> M
     }
 }
 
-/// Whether a variable names a directory, as far as adapters need to know.
+/// Returns whether a variable names a directory that adapters may need.
 fn is_directory(name: &str) -> bool {
     name == "HOME" || name.ends_with("_HOME") || name.ends_with("_DIR")
 }

@@ -1,4 +1,4 @@
-//! What the agent writes and reads, and its end.
+//! Streams of the agent, and its end.
 
 use std::time::Instant;
 
@@ -13,13 +13,13 @@ use crate::proxy::{
     link::Link,
 };
 
-/// Agent output handled before looking at anything else.
+/// Reads of agent output before anything else gets its turn.
 const READS: usize = 4;
-/// Enough reads for what a pipe holds at the most (1 MiB), when its writer is dead.
+/// Enough reads for the capacity of a pipe (at most 1 MiB), when its writer is dead.
 const DRAIN: usize = 32;
 
 impl Session<'_> {
-    /// Hands what the agent wrote to its adapter, until the host is behind.
+    /// Passes the agent's output to its adapter, until the host is behind.
     pub(crate) fn read(&mut self, output: Output, link: &mut Link) {
         self.read_up_to(output, link, READS, HIGH_WATER);
     }
@@ -50,7 +50,7 @@ impl Session<'_> {
         }
     }
 
-    /// Hands what the agent's server answered to its adapter, until the host is behind.
+    /// Passes the answers of the agent's server to its adapter, until the host is behind.
     pub(crate) fn read_answers(&mut self, link: &mut Link) {
         self.read_answers_up_to(link, READS, HIGH_WATER);
     }
@@ -84,7 +84,7 @@ impl Session<'_> {
         }
     }
 
-    /// Writes to the agent what waits for it.
+    /// Writes queued input to the agent.
     pub(crate) fn write_stdin(&mut self, link: &mut Link) {
         let Some(agent) = self.running.as_mut().and_then(|running| running.agent.as_mut()) else { return };
         if let Err(error) = agent.flush() {
@@ -93,21 +93,21 @@ impl Session<'_> {
         }
     }
 
-    /// Reads what a dead agent left in its pipes.
+    /// Reads the output that a dead agent left in its pipes.
     fn read_rest(&mut self, link: &mut Link) {
         self.read_up_to(Output::Stdout, link, DRAIN, usize::MAX);
         self.read_up_to(Output::Stderr, link, DRAIN, usize::MAX);
         self.read_answers_up_to(link, DRAIN, usize::MAX);
     }
 
-    /// Reads what a dead agent left, and lets the adapter end what is open. What survivors that hold the pipes write later is
-    /// not waited for.
+    /// Reads the output that a dead agent left, and lets the adapter end what is open. Later output of survivors that hold the pipes is
+    /// not awaited.
     pub(super) fn drain_agent(&mut self, link: &mut Link) {
         self.read_rest(link);
         let mut actions = Vec::new();
         if let Some(running) = &mut self.running {
             running.stdout.finish(&mut actions, |line, out| running.adapter.stdout(line, out));
-            // A stream that never ended is told to its last byte; its adapter could do nothing with half a line.
+            // An unfinished stream is emitted to its last byte; its adapter could not use an incomplete line.
             running.events.finish(&mut actions, |_, _| {});
             running.adapter.finish(&mut actions);
         }
@@ -123,7 +123,7 @@ impl Session<'_> {
         self.turn = None;
     }
 
-    /// The agent exited before it was ready.
+    /// Makes the error for an agent that exited before it was ready.
     pub(super) fn died_starting(&self, exit: ExitStatus) -> WireError {
         let words = self.running.as_ref().map(|running| running.last_words.as_str()).unwrap_or_default();
         let reason = match words {
@@ -133,7 +133,7 @@ impl Session<'_> {
         WireError::AgentDied { reason }
     }
 
-    /// Whether the agent has exited, and what that means for the session.
+    /// Checks whether the agent has exited, and handles its exit.
     pub(super) fn check_agent(&mut self, link: &mut Link) {
         let Some(running) = &mut self.running else { return };
         if running.exited.is_some() {
@@ -144,23 +144,23 @@ impl Session<'_> {
             return;
         }
         if self.ending.is_none() && exit == ExitStatus::Signal(Signal::Kill.number()) {
-            // It may have been the kernel, for want of memory in the session's cgroup.
+            // The kernel may have killed it, for lack of memory in the session's cgroup.
             self.look_at_limits(Instant::now(), link);
         }
         let Some(running) = &mut self.running else { return };
         if self.ending.is_some() {
-            // It was ended; that is told as such.
+            // The session is being ended, which is reported separately.
             running.exited = Some(exit);
             return;
         }
-        // What it said last may be the end of its turn.
+        // The last output may be the end of its turn.
         self.read_rest(link);
         let Some(running) = &mut self.running else { return };
         running.exited = Some(exit);
         let mut kept = running.on_exit == OnAgentExit::Keep;
         kept &= running.starting.is_none();
         self.drain_agent(link);
-        // Where it was not ready, its adapter may have said already why.
+        // For an agent that was not ready, its adapter may have reported the reason already.
         if let Some(request) = self.running.as_mut().and_then(|running| running.starting.take()) {
             let error = self.died_starting(exit);
             link.send(&FromProxy::Failed { request, error });

@@ -1,4 +1,4 @@
-//! What is seen of the session's processes: limits, and the events of their coming and going.
+//! Watching of the session's processes: limits, and process events.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use super::Session;
 use crate::proxy::link::Link;
 
 impl Session<'_> {
-    /// Looks after the limits, when that is due; says whether all processes were looked at.
+    /// Checks the limits, if that is due. Returns whether all processes were scanned.
     pub(super) fn check_limits(&mut self, now: Instant, link: &mut Link) -> bool {
         let working = self.is_working(now);
         let limiter = self.limiter.as_ref().filter(|_| self.ending.is_none());
@@ -17,7 +17,7 @@ impl Session<'_> {
         is_due && self.look_at_limits(now, link)
     }
 
-    /// Looks at what the session uses; says whether all processes were looked at.
+    /// Measures the session's usage. Returns whether all processes were scanned.
     pub(super) fn look_at_limits(&mut self, now: Instant, link: &mut Link) -> bool {
         let Some(limiter) = &mut self.limiter else { return false };
         let verdicts = limiter.look(now, &mut self.registry);
@@ -28,14 +28,14 @@ impl Session<'_> {
         has_scanned
     }
 
-    /// A limit is passed: says so, and does what is to be done.
+    /// Reports an exceeded limit, and takes its action.
     fn enforce(&mut self, verdict: &Verdict, link: &mut Link) {
         if verdict.announce {
             let event = Event::LimitExceeded(Box::new(verdict.exceeded));
             link.send(&FromProxy::Event { turn: self.turn.unwrap_or(0), event });
         }
         for victim in &verdict.victims {
-            // One that is gone by now needs no killing.
+            // A victim that has already ended needs no kill.
             if let Err(error) = self.registry.kill(*victim, Signal::Kill)
                 && error.kind() != std::io::ErrorKind::NotFound
             {
@@ -50,11 +50,11 @@ impl Session<'_> {
         }
     }
 
-    /// Passes on what the registry has seen. While the host is behind it waits there, in a bounded queue that counts what
-    /// it loses. Where the fork server tells of the processes this does not.
+    /// Sends the registry's process events. While the host is behind they wait in the registry, in a bounded queue that counts its losses.
+    /// If the fork server reports the processes, this sends none.
     pub(super) fn tell_process_events(&mut self, link: &mut Link, high_water: usize) {
         let turn = self.turn.unwrap_or(0);
-        // What is about to be killed may never come to its exec.
+        // A process that is about to be killed may never get to its exec.
         let may_wait = high_water < usize::MAX && self.kills.is_empty();
         let spawned = |told: Vec<ProcessInfo>, link: &mut Link| {
             for info in told {
@@ -82,7 +82,7 @@ impl Session<'_> {
                 RegistryEvent::Killed { process, command, signal } => {
                     spawned(self.polling.ended(process.pid, &mut ProcFs), link);
                     let exit = ExitStatus::Signal(signal);
-                    // Where the fork server observes, the host sees every end, and judges it.
+                    // If the fork server observes, the host sees every end, and judges it.
                     let limiter = self.limiter.as_mut().filter(|_| !self.observed && self.ending.is_none());
                     if let Some(verdict) = limiter.and_then(|limiter| limiter.note_exit(process, exit)) {
                         self.enforce(&verdict, link);

@@ -1,5 +1,5 @@
-//! A second try to start the agent, without the conversation that it could not go on with: in the same session, with another
-//! proxy.
+//! Second attempt to start the agent, without the conversation that it could not resume: in the same session, with
+//! another proxy.
 
 use ipc_protocol::{EndReason, Receipt, codec::Outbox};
 use tokio::time::Instant;
@@ -11,31 +11,31 @@ use crate::{
     session::{Task, ending::Ending, listing::Listing},
 };
 
-/// What is tried if the first try fails for want of the conversation.
+/// Fallback for a first attempt that fails for lack of the conversation.
 #[derive(Debug, Default)]
 pub(super) struct Retry {
     pub(super) fallback: Option<Box<Attempt>>,
-    /// What may be broken, and then keeps the agent from any conversation.
+    /// Database that may be broken, which would keep the agent from any conversation.
     pub(super) database: Option<Database>,
-    /// Why the first try failed, while it is being ended.
+    /// Error of the first attempt, while that attempt is being ended.
     pub(super) missing: Option<Error>,
-    /// The first try is over, and nothing is left of it.
+    /// True if the first attempt is over, and nothing is left of it.
     pub(super) is_due: bool,
 }
 
 impl Retry {
-    /// Whether the end of the first try is not the end of the session.
+    /// Returns true if the end of the first attempt is not the end of the session.
     pub(super) fn is_coming(&self) -> bool {
         self.missing.is_some()
     }
 }
 
 impl Core {
-    /// The agent is not going to be ready.
+    /// Handles a start that failed.
     pub(super) fn start_failed(&mut self, error: Error, now: Instant) {
         let error = self.broken_database(error);
         let reason = EndReason::Failed(error.to_string());
-        // An agent that cannot go on with any conversation is as good as one that has lost this one.
+        // An agent that cannot resume any conversation is treated like one that lost this one.
         let is_missing = matches!(error, Error::NativeSessionMissing { .. } | Error::Unsupported { .. });
         if !is_missing || self.retry.fallback.is_none() || self.closing.is_some() {
             self.stop(error);
@@ -46,8 +46,8 @@ impl Core {
         self.take(step, now);
     }
 
-    /// What is to be said of `error`. Where a broken database is the reason, the second try puts it aside; nobody else may have it
-    /// open.
+    /// Replaces `error` if a broken database caused it. The second attempt then renames the database, unless another
+    /// session has it open.
     fn broken_database(&mut self, error: Error) -> Error {
         let Some(database) = self.retry.database.take() else { return error };
         let Some(mut broken) = database.is_broken(&error) else { return error };
@@ -67,7 +67,7 @@ impl Core {
         broken
     }
 
-    /// The first try is over: whether there will be a second one.
+    /// Decides after the first attempt whether a second one follows.
     pub(super) fn tries_again(&mut self, receipt: Option<&Receipt>) -> bool {
         if !self.retry.is_coming() {
             return false;
@@ -76,33 +76,33 @@ impl Core {
             self.retry.is_due = true;
             return true;
         }
-        // Two of them at once are not wanted.
+        // Two attempts must not run at once.
         if let Some(error) = self.retry.missing.take() {
             self.stop(error);
         }
         false
     }
 
-    /// Whether there is to be a second try now.
+    /// Returns true if the second attempt is due.
     pub(crate) fn is_to_be_started_again(&self) -> bool {
         self.retry.is_due
     }
 
-    /// What is tried now, if anything is.
+    /// Takes the second attempt, if it is due.
     pub(crate) fn next_attempt(&mut self) -> Option<Box<Attempt>> {
         if !std::mem::take(&mut self.retry.is_due) {
             return None;
         }
         let error = self.retry.missing.take()?;
         let mut attempt = self.retry.fallback.take()?;
-        tracing::info!(%error, "the agent begins a new conversation");
+        tracing::info!(%error, "agent failed to resume: starting a new conversation");
         attempt.anew = Some(error.to_string());
-        // They were for the proxy that is gone.
+        // These requests were for the proxy that is gone.
         self.pending.fail_all(&error);
         Some(attempt)
     }
 
-    /// Begins the second try, for a proxy that is forked now.
+    /// Begins the second attempt, for a proxy that is forked now.
     ///
     /// # Errors
     /// [`Error::InvalidConfig`] if the configuration is too long to be sent.
@@ -113,21 +113,21 @@ impl Core {
         self.ending = Ending::new(deadlines.wedged, deadlines.kill);
         self.limits = Overseer::new(attempt.config.limits.clone(), deadlines.wedged);
         self.proxy = None;
-        // Its proxy counts from one again.
+        // The new proxy counts from one.
         self.outliving.iter_mut().for_each(Outliving::begin_again);
         if let Phase::Starting { deadline, .. } = &mut self.phase {
             *deadline = self.start.and_then(|start| now.checked_add(start));
         }
         if let Some(journal) = self.journal.take() {
             let fresh = journal.renewed();
-            // Nothing is left of what it was for.
+            // Nothing is left of the processes it recorded.
             journal.remove();
             self.journal = Some(fresh);
         }
         self.begin(attempt)
     }
 
-    /// There is no second try, for this reason.
+    /// Ends the session, since the second attempt failed.
     pub(crate) fn cannot_begin_again(&mut self, error: Error) {
         let reason = EndReason::Failed(error.to_string());
         self.stop(error);

@@ -1,4 +1,4 @@
-//! Messages of the proxy: whom they answer, and what they change.
+//! Messages of the proxy: the requests they answer, and the changes they cause.
 
 use ipc_protocol::{
     EndReason, Event, ExitStatus, Measures, NOT_KEPT, Observer, ProcessId, SERVER_LISTENS, WireError,
@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl Core {
-    /// A message of the proxy.
+    /// Handles a message of the proxy.
     pub(crate) fn message(&mut self, message: FromProxy, now: Instant) {
         if self.proxy.is_none() && !matches!(message, FromProxy::Hello(_)) {
             return self.broken("its first message is no hello".to_owned(), now);
@@ -31,7 +31,7 @@ impl Core {
             FromProxy::TurnEnded { turn } => self.turn_ended(turn, now),
             FromProxy::Hello(hello) => self.hello(&hello, now),
             FromProxy::Started { request, process, native_session_id, turns, measures } => {
-                // Who took the session over has not asked for it.
+                // A host that adopted the session has not sent the request.
                 if matches!(self.pending.take(request), Some(Waiting::Start)) || self.awaits_start() {
                     self.limits.started(now);
                     self.started(process, native_session_id, turns, measures, now);
@@ -54,7 +54,7 @@ impl Core {
             FromProxy::Done { request } => match self.answered(request) {
                 Some(Waiting::Done(reply)) => Pending::answer(reply, Ok(())),
                 Some(Waiting::Prompt { caller, .. }) => {
-                    // The agent has it, and what came before it.
+                    // The agent has the prompt, and the preamble before it.
                     self.preamble = None;
                     if let Some((caller, turn)) = caller {
                         self.answer_later(move || Pending::answer(caller, Ok(turn)));
@@ -82,7 +82,7 @@ impl Core {
         }
     }
 
-    /// What an answer is for. What was appended before it is visible before it.
+    /// Takes the request that an answer is for. Events appended before are readable before the answer.
     fn answered(&mut self, request: RequestId) -> Option<Waiting> {
         let waiting = self.pending.take(request);
         if let Some(Waiting::Prompt { caller: Some(_), .. }) = waiting {
@@ -92,7 +92,7 @@ impl Core {
         waiting
     }
 
-    /// An answer that nobody waits for is late; one of the wrong kind is nonsense.
+    /// Fails a request that got an answer of the wrong kind. An answer without a request is late, and ignored.
     fn mismatch(&mut self, waiting: Option<Waiting>, now: Instant) {
         if let Some(waiting) = waiting {
             let reason = "an answer is not of the kind that was asked for".to_owned();
@@ -140,7 +140,7 @@ impl Core {
         }
         let Phase::Starting { ready, .. } = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
         self.has_turns = turns;
-        // Not while the log is held.
+        // Done before the log is held.
         self.keep_conversation();
         self.hold_together();
         let agent = self.session.labels().agent.clone();
@@ -153,25 +153,25 @@ impl Core {
             view.state = SessionState::Idle;
             (view.ready, view.has_turns) = (true, turns);
         });
-        // If nobody waits for it any more, whoever dropped the future has asked for the end.
+        // A caller that stopped waiting dropped its future, which asks for the session's end.
         self.answer_later(move || _ = ready.send(Ok(())));
         self.next_turn(now);
     }
 
-    /// From now on it is looked after.
+    /// Starts the health check and the idle clock.
     pub(super) fn became_ready(&mut self, now: Instant) {
         self.pulse.begin(now);
         self.lasting.ready(now);
     }
 
-    /// Tells other managers as long as what process the conversation is open.
+    /// Ties the conversation to the proxy's life for other managers.
     pub(super) fn keep_conversation(&mut self) {
         if let Some(proxy) = self.proxy {
             self.conversation.is_kept_by(Keeper { proxy, outlives: self.outliving.is_some() });
         }
     }
 
-    /// Whether the agent that is ready is what was asked for.
+    /// Checks that the agent that is ready meets the request.
     fn fits(&mut self, native_session_id: Option<&str>, turns: bool) -> Result<()> {
         if let Some(id) = native_session_id {
             self.conversation.is_now(id)?;
@@ -184,7 +184,7 @@ impl Core {
         Ok(())
     }
 
-    /// The agent's own id of the conversation is another from now on.
+    /// Records that the agent switched to another conversation.
     fn native_session(&mut self, id: String, now: Instant) {
         if let Err(error) = self.conversation.is_now(&id) {
             let action = "going over to another conversation".to_owned();
@@ -249,7 +249,7 @@ impl Core {
             Phase::Busy(busy) if busy.turn == turn => busy,
             other => {
                 self.phase = other;
-                return tracing::debug!(turn, "the end of a turn that does not run");
+                return tracing::debug!(turn, "turn end dropped: the turn does not run");
             }
         };
         self.hold_together();
@@ -262,17 +262,17 @@ impl Core {
         self.next_turn(now);
     }
 
-    /// The agent is gone: whoever waits for it is told at once.
+    /// Handles the agent's exit: waiting callers fail at once.
     fn agent_exited(&mut self, exit: ExitStatus, kept: bool, now: Instant) {
         self.log.commit();
-        tracing::debug!(%exit, kept, "the agent is gone");
+        tracing::debug!(%exit, kept, "agent exited");
         if self.retry.is_coming() {
             return;
         }
         let reason = EndReason::AgentExited(Some(exit));
         let error = self.error_of(&reason);
         if !kept {
-            // What a kill was to end may have been what the agent waited for: its receipt is still to come.
+            // The agent may have exited because a kill ended its tools: the kill's receipt is still to come.
             let kills = self.pending.take_kills();
             self.stop(error);
             kills.into_iter().for_each(|(request, waiting)| self.pending.insert(request, waiting));
@@ -282,7 +282,7 @@ impl Core {
             Phase::Idle => None,
             Phase::Busy(busy) => Some(busy),
             other => {
-                // An agent that never was ready leaves nothing worth keeping; a session on its way out goes on ending.
+                // An agent that never was ready leaves nothing to retain; a session that is ending continues to end.
                 let starting = matches!(other, Phase::Starting { .. });
                 self.phase = other;
                 if starting {
@@ -307,7 +307,7 @@ impl Core {
         }
     }
 
-    /// The turn is over: the session waits for a prompt.
+    /// Ends the turn: the session waits for a prompt.
     fn idle(&mut self, turn: u64) {
         self.stop_clocks();
         self.session.tally(|tally| tally.is_busy(false));
@@ -318,7 +318,7 @@ impl Core {
         self.session.show(|view| view.state = SessionState::Idle);
     }
 
-    /// A request could not be done.
+    /// Handles a request that failed.
     fn failed(&mut self, request: RequestId, error: WireError, now: Instant) {
         let Some(waiting) = self.answered(request) else { return };
         let error = Error::from_wire(self.session.id(), error);

@@ -1,4 +1,5 @@
-//! A session that outlives its host: what this host has of it is counted and acknowledged; and one that another host started.
+//! Sessions that outlive their host: this host counts and acknowledges their messages, and adopts sessions of another
+//! host.
 
 use std::{
     sync::Arc,
@@ -25,18 +26,18 @@ use crate::{
     supervision::Slot,
 };
 
-/// How long the proxy of a session that is taken over may take to say what there is.
+/// Time for the proxy of an adopted session to report its state.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What is known of a session that another host started.
+/// Facts about a session that another host started.
 #[derive(Debug)]
 pub(crate) struct Adoption {
-    /// Where its agent keeps the files of conversations.
+    /// Directory in which its agent keeps the files of conversations.
     pub(crate) native_files: Option<std::path::PathBuf>,
     pub(crate) proxy: ProcessId,
-    /// This process.
+    /// Process of this host.
     pub(crate) host: ProcessId,
-    /// Number of the last of its proxy's messages that are in the stream.
+    /// Number of its proxy's last message that is in the stream.
     pub(crate) after_seq: u64,
     pub(crate) wire: Wire,
     pub(crate) started_at: SystemTime,
@@ -46,7 +47,7 @@ pub(crate) struct Adoption {
     pub(crate) enclosure: Enclosure,
     pub(crate) conversation: Conversation,
     pub(crate) journal: Option<Journal>,
-    /// What its proxy says is numbered on from this in the log.
+    /// Number in the log from which the proxy's message numbers continue.
     pub(crate) source_base: u64,
     pub(crate) lifecycle: Lifecycle,
     pub(crate) slot: Slot,
@@ -56,46 +57,46 @@ pub(crate) struct Adoption {
     pub(crate) on_usage_limit: OnUsageLimit,
 }
 
-/// What this host has of a session that outlives it.
+/// Message counters of a session that may outlive this host.
 #[derive(Debug)]
 pub(super) struct Outliving {
-    /// What its proxy says is numbered on from this in the log.
+    /// Number in the log from which the proxy's message numbers continue.
     base: u64,
-    /// Number of the last of its proxy's messages that was taken.
+    /// Number of the proxy's last message that was received.
     seen: u64,
-    /// Up to this one the proxy was told.
+    /// Number of the last message acknowledged to the proxy.
     acked: u64,
     adopted: Option<Adopted>,
 }
 
-/// Of a session that another host started.
+/// State of adopting a session that another host started.
 #[derive(Debug)]
 struct Adopted {
     started_at: SystemTime,
-    /// What there is was said.
+    /// True if the proxy has reported its state.
     is_attached: bool,
-    /// It was not ready then.
+    /// True if the agent was not ready at that time.
     awaits_start: bool,
 }
 
 impl Outliving {
-    /// Of a session whose proxy is about to be forked.
+    /// Creates the counters for a proxy that is about to be forked.
     pub(super) fn new(log: &Writer) -> Self {
         log.tell_of_all();
         Self { base: log.source(), seen: 0, acked: 0, adopted: None }
     }
 
-    /// Another proxy, which counts from one.
+    /// Prepares for another proxy, which counts from one.
     pub(super) fn begin_again(&mut self) {
         (self.base, self.seen, self.acked) = (self.base + self.seen, 0, 0);
     }
 }
 
 impl Core {
-    /// A session that another host started, and whose proxy is about to be handed over.
+    /// Creates the core of a session that another host started, and whose proxy is about to be handed over.
     ///
     /// # Errors
-    /// None that is expected: the first message is short.
+    /// None expected: the first message is short.
     pub(crate) fn adopt(
         session: Arc<Session>,
         log: Writer,
@@ -142,7 +143,7 @@ impl Core {
         let mut core = Self::assemble(session, log, phase, parts);
         core.interrupted = interrupted;
         core.meter = Meter::going_on(budget, core.session.metrics().usage, core.session.turn_usage());
-        // An answer to what the last host asked is none to what this one asks.
+        // Starts ids after those of the last host, so that an answer to its requests matches none of this host's.
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         core.pending.begin_after(u64::try_from(since.as_micros()).unwrap_or(u64::MAX >> 1));
         let hello = ToProxy::Hello(Hello { version: VERSION, process: host });
@@ -151,7 +152,7 @@ impl Core {
         Ok((core, is_ready))
     }
 
-    /// The next message of the proxy.
+    /// Decodes the next message of the proxy.
     ///
     /// # Errors
     /// Any [`CodecError`].
@@ -166,7 +167,7 @@ impl Core {
         }))
     }
 
-    /// A message of another release, which means nothing to this one.
+    /// Handles a message of another release that this one does not know.
     pub(crate) fn unknown(&mut self, text: &str) {
         let seq = serde_json::from_str::<Said<IgnoredAny>>(text).map_or(0, |said| said.seq);
         if seq > 0 {
@@ -176,7 +177,7 @@ impl Core {
         }
     }
 
-    /// One more of the proxy's numbered messages.
+    /// Counts a numbered message of the proxy.
     pub(super) fn count(&mut self) {
         if let Some(outliving) = &mut self.outliving {
             outliving.seen += 1;
@@ -184,12 +185,12 @@ impl Core {
         }
     }
 
-    /// What its proxy says is numbered on from this in the log.
+    /// Number in the log from which the proxy's message numbers continue.
     pub(crate) fn source_base(&self) -> u64 {
         self.outliving.as_ref().map_or(0, |outliving| outliving.base)
     }
 
-    /// Tells the proxy what need not be kept any more.
+    /// Acknowledges messages that the proxy need not retain any more.
     pub(super) fn acknowledge(&mut self) {
         let Some(outliving) = &mut self.outliving else { return };
         let kept = self.log.kept_source().saturating_sub(outliving.base).min(outliving.seen);
@@ -198,16 +199,16 @@ impl Core {
         }
         outliving.acked = kept;
         if let Err(error) = self.wire.push(&mut self.outbox, &ToProxy::Ack { seq: kept }) {
-            tracing::error!(%error, "an acknowledgement cannot be encoded");
+            tracing::error!(%error, "failed to encode an acknowledgement");
         }
     }
 
-    /// Whether the agent's being ready has yet to be told, to a host that did not start it.
+    /// Returns true if a host that did not start the agent still waits for it to be ready.
     pub(super) fn awaits_start(&self) -> bool {
         self.adopted().is_some_and(|adopted| adopted.awaits_start)
     }
 
-    /// Whether the proxy of a session that another host started has yet to say what there is.
+    /// Returns true if the proxy of an adopted session has yet to report its state.
     pub(super) fn awaits_attached(&self) -> bool {
         self.adopted().is_some_and(|adopted| !adopted.is_attached)
     }
@@ -216,13 +217,14 @@ impl Core {
         self.outliving.as_ref()?.adopted.as_ref()
     }
 
-    /// Whether a process event was told by an earlier host: the proxy looks at all of them anew when it loses its host.
+    /// Returns true if an earlier host emitted this process event: a proxy that loses its host reports all processes
+    /// anew.
     pub(super) fn is_known_already(&self, event: &Event) -> bool {
         let Event::ProcessSpawned(info) = event else { return false };
         self.adopted().is_some() && self.journal.as_ref().is_some_and(|journal| journal.has(info.id))
     }
 
-    /// The proxy of a session that is taken over says what there is.
+    /// Handles the state that the proxy of an adopted session reports.
     pub(super) fn attached(&mut self, attached: Attached, now: Instant) {
         let Some(outliving) = &mut self.outliving else {
             return self.broken("it says that it was handed over, and was not".to_owned(), now);
@@ -251,8 +253,8 @@ impl Core {
         if let Some(id) = &attached.native_session_id
             && let Err(error) = self.conversation.is_now(id)
         {
-            // It has it, whoever else does.
-            tracing::warn!(session = %self.session.id(), %error, "a conversation is open twice");
+            // The session has the conversation regardless.
+            tracing::warn!(session = %self.session.id(), %error, "failed to lease a conversation: it is open twice");
         }
         self.session.show(|view| {
             (view.turns, view.has_turns) = (attached.turn_count, attached.turns);
@@ -324,18 +326,18 @@ impl Core {
         if let Some(reason) = ending {
             self.closing = Some(self.error_of(&reason));
         }
-        // If nobody waits for it, it goes on all the same.
+        // The session continues even if nobody waits for it.
         let _ = ready.send(Ok(()));
     }
 
-    /// The clocks stand still while these are open.
+    /// Stops the clocks while these requests are open.
     fn wait_for(&mut self, permissions: Vec<PermissionRequest>, now: Instant) {
         for request in permissions {
             self.clocks.note(&Event::PermissionRequested(Box::new(request)), now);
         }
     }
 
-    /// Whether this host has let go of a session that goes on without it.
+    /// Returns true if this host detached from a session that continues without it.
     pub(super) fn is_let_go(&self, reason: &EndReason, receipt: Option<&Receipt>) -> bool {
         self.outliving.is_some() && receipt.is_none() && *reason == EndReason::Shutdown
     }

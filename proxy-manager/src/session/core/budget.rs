@@ -1,4 +1,4 @@
-//! What is done when the session has used up its budget.
+//! Actions when the session has used up its budget.
 
 use ipc_protocol::{BudgetAction, BudgetExceeded, EndReason, Event, KillOptions};
 use tokio::time::Instant;
@@ -7,7 +7,7 @@ use super::{Busy, Core, Phase};
 use crate::{Error, session::prompts::Queued};
 
 impl Core {
-    /// The session took something of its model.
+    /// Records usage of the model, and acts on the budgets that it used up.
     pub(super) fn metered(&mut self, turn: u64, passed: Vec<BudgetExceeded>, turn_is_over: bool, now: Instant) {
         let (total, of_turn) = (self.meter.total(), self.meter.turn());
         self.session.tally(|tally| (tally.metrics.usage, tally.turn) = (total, of_turn));
@@ -37,7 +37,7 @@ impl Core {
         if let Phase::Busy(busy) = &mut self.phase { Some(busy) } else { None }
     }
 
-    /// Why no further prompt is taken.
+    /// Reason for refusing further prompts, if there is one.
     pub(super) fn refusal(&self) -> Option<Error> {
         let session = self.session.id().clone();
         if self.session.is_draining() {

@@ -1,4 +1,4 @@
-//! Calls of the host that overtake prompts: what they send to the proxy, and when they are refused.
+//! Calls of the host that overtake prompts: their messages to the proxy, and when they are refused.
 
 use ipc_protocol::{
     KillOptions, ProcessInfo,
@@ -21,14 +21,14 @@ const MOST_HELD: usize = 64;
 /// How a message travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lane {
-    /// Before waiting prompts.
+    /// Overtakes waiting prompts.
     Control,
-    /// In its order.
+    /// Keeps its order.
     Bulk,
 }
 
 impl Core {
-    /// A call of the control lane.
+    /// Handles a call of the control lane.
     pub(crate) fn control(&mut self, control: Control, now: Instant) {
         self.send_unsent(now);
         if self.has_unsent() && matches!(control, Control::Abort { .. }) && self.held_aborts.len() < MOST_HELD {
@@ -37,7 +37,7 @@ impl Core {
         let is_abort = matches!(control, Control::Abort { .. });
         let (lane, waiting, make): (_, _, Box<dyn FnOnce(RequestId) -> ToProxy>) = match control {
             Control::Abort { policy, reply } => {
-                // It must not overtake the prompt that it is to cancel.
+                // An abort must not overtake the prompt that it cancels.
                 let lane = if self.pending.has_prompt() { Lane::Bulk } else { Lane::Control };
                 let waiting = match reply {
                     AbortReply::Done(reply) => Waiting::Done(reply),
@@ -78,19 +78,19 @@ impl Core {
         }
     }
 
-    /// Asks the fork server for the lists that the proxy has not given in time: one that is stopped or wedged never will.
+    /// Asks the fork server for lists that the proxy has not sent in time: a stopped or wedged proxy never will.
     pub(super) fn list_without_proxy(&mut self, now: Instant) {
         if self.listing.is_late(now, |request| self.pending.is_waiting(request)) {
             self.orders.push_back(ToForkServer::List { session: self.session.id().clone() });
         }
     }
 
-    /// The fork server has listed the session's processes.
+    /// Answers requests with the fork server's list of the session's processes.
     pub(super) fn listed(&mut self, processes: &[ProcessInfo]) {
         self.log.commit();
         for request in self.listing.answered() {
             if let Some(Waiting::Processes(reply)) = self.pending.take(request) {
-                // The fork server does not know which of them is the agent.
+                // The fork server does not know the agent.
                 let agent = self.session.info().agent_process;
                 let of_host = |info: &ProcessInfo| ProcessInfo { tracked: Some(info.id) == agent, ..info.clone() };
                 Pending::answer(reply, Ok(processes.iter().map(of_host).collect()));
@@ -98,7 +98,7 @@ impl Core {
         }
     }
 
-    /// Sends a request; its answer is for `waiting`. Gives the message back if it was queued.
+    /// Sends a request whose answer is for `waiting`. Returns the message if it was queued.
     pub(super) fn send(
         &mut self,
         lane: Lane,

@@ -1,4 +1,4 @@
-//! What is done when the agent takes too long.
+//! Actions when the agent takes too long.
 
 use std::time::Duration;
 
@@ -47,12 +47,12 @@ impl LastWords {
 }
 
 impl Core {
-    /// When a clock is to be looked at.
+    /// Instant at which a clock is due.
     pub(super) fn next_clock(&self) -> Option<Instant> {
         [self.clocks.next(), self.overdue.as_ref().map(|(_, deadline)| *deadline)].into_iter().flatten().min()
     }
 
-    /// Time has passed.
+    /// Advances the clocks.
     pub(super) fn look_at_clocks(&mut self, now: Instant) {
         if let Phase::Starting { deadline: Some(deadline), .. } = self.phase
             && deadline <= now
@@ -80,15 +80,15 @@ impl Core {
         self.log.commit();
     }
 
-    /// The turn is over, or is being ended: nothing fires any more.
+    /// Stops the clocks, since the turn is over or is being ended.
     pub(super) fn stop_clocks(&mut self) {
         self.clocks.end();
         self.overdue = None;
     }
 
-    /// The agent is not ready in time. There is no turn to abort yet: what is aborted is the start.
+    /// Handles an agent that is not ready in time. There is no turn to abort yet: the start is aborted.
     fn start_took_too_long(&mut self, now: Instant) {
-        // A proxy that does not say what it has is not waited for, whatever its agent may take.
+        // A proxy that does not report its state is not waited for, however long its agent may take.
         let is_agents = !self.awaits_attached();
         let after = if is_agents { self.start.unwrap_or_default() } else { PATIENCE };
         let action = match self.clocks.action() {
@@ -108,7 +108,7 @@ impl Core {
         self.end(Task::FAILED, EndReason::TimedOut(clock), now);
     }
 
-    /// Ends the turn, or the session, for a clock that has run out.
+    /// Ends the turn, or the session, because a clock has run out.
     fn act(&mut self, clock: TimeoutKind, action: TimeoutAction, now: Instant) {
         tracing::debug!(%clock, ?action, "took too long");
         self.clocks.end();
@@ -122,20 +122,20 @@ impl Core {
         self.end_turn(EndReason::TimedOut(clock), now);
     }
 
-    /// Aborts the turn; if that does not end it, the session ends, for this reason.
+    /// Aborts the turn; if that does not end it, the session ends for this reason.
     pub(super) fn end_turn(&mut self, why: EndReason, now: Instant) {
         self.clocks.end();
-        // It must not overtake the prompt that it is to cancel.
+        // An abort must not overtake the prompt that it cancels.
         let lane = if self.pending.has_prompt() { Lane::Bulk } else { Lane::Control };
         let (policy, options) = (AbortPolicy::LeaveProcesses, KillOptions::default());
         let make = |request: RequestId| ToProxy::Abort { request, policy, options };
         let sent = self.send(lane, Waiting::EndTurn(why.clone()), make).is_some();
-        // Whatever becomes of that: the turn has to end.
+        // The turn has to end even if the abort was not sent.
         let patience = if sent { self.session.deadlines().control } else { Duration::ZERO };
         self.overdue = now.checked_add(patience).map(|deadline| (why, deadline));
     }
 
-    /// The agent cannot abort a turn that may not go on.
+    /// Handles an agent that cannot abort a turn that must end.
     pub(super) fn abort_failed(&mut self, why: EndReason, error: &Error, now: Instant) {
         let action = format!("aborting the turn ({why})");
         self.log.push(0, Event::ActionFailed { action, error: error.to_string() });

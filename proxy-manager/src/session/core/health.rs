@@ -1,4 +1,4 @@
-//! What is done when the session's proxy does not answer.
+//! Actions when the session's proxy does not answer.
 
 use ipc_protocol::{EndReason, Event, KillOptions, message::ToProxy};
 use tokio::time::Instant;
@@ -7,12 +7,12 @@ use super::{Core, calls::Lane};
 use crate::session::{pending::Waiting, pulse::Beat};
 
 impl Core {
-    /// When it is to be looked whether the proxy is there.
+    /// Instant of the next health check.
     pub(super) fn next_beat(&self) -> Option<Instant> {
         self.pulse.next().filter(|_| self.closing.is_none())
     }
 
-    /// Time has passed.
+    /// Advances the health check.
     pub(super) fn take_pulse(&mut self, now: Instant) {
         if self.closing.is_some() {
             return;
@@ -27,20 +27,20 @@ impl Core {
             Beat::Nothing => {}
             Beat::Ping => _ = self.send(Lane::Control, Waiting::Pulse, |request| ToProxy::Ping { request }),
             Beat::Unresponsive(missed) => {
-                tracing::warn!(missed, "the proxy does not answer");
+                tracing::warn!(missed, "proxy is unresponsive");
                 let detail = format!("its proxy did not answer {missed} pings in a row");
                 let turn = self.turn();
                 self.log.push(turn, Event::SessionStatus { status: "unresponsive".to_owned(), detail });
                 self.log.commit();
                 if self.pulse.ends() {
-                    // Without the proxy: it is the one that does not answer.
+                    // Bypasses the proxy, which is the party that does not answer.
                     self.force_for(KillOptions::default(), EndReason::Unresponsive(missed), now);
                 }
             }
         }
     }
 
-    /// The proxy said something.
+    /// Records a message of the proxy.
     pub(super) fn heard(&mut self, now: Instant) {
         self.session.tally(|tally| {
             tally.heard = now;

@@ -1,27 +1,27 @@
-//! Which processes the session has, as its events say. A proxy that was killed in the middle of its work takes what it knew
-//! with it; receipts of those who went on without it are completed from here. No I/O.
+//! Ledger of the session's processes, from its events. A proxy that was killed in the middle of its work loses its
+//! knowledge; receipts of those that continued without it are completed from here. No I/O.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ipc_protocol::{Event, ExitStatus, Outcome, ProcessId, Proof, ReapedBy, Receipt, ReceiptEntry};
 use tokio::time::Instant;
 
-/// Living processes that are remembered, and as many that have ended.
+/// Maximum number of live processes that are tracked, and of ended ones.
 const MOST: usize = 4096;
 
 #[derive(Debug, Default)]
 pub(super) struct Known {
     living: BTreeMap<ProcessId, ReceiptEntry>,
-    /// The oldest first, with when it was told.
+    /// Ended processes, oldest first, with the time at which their end was reported.
     ended: VecDeque<(Instant, ReceiptEntry)>,
-    /// When the end of the session began.
+    /// Instant at which the end of the session began.
     ending: Option<Instant>,
-    /// Ends since then that are not remembered any more.
+    /// Number of ends since then that are no longer tracked.
     forgotten: u64,
 }
 
 impl Known {
-    /// Something happened.
+    /// Applies an event.
     pub(super) fn note(&mut self, event: &Event, now: Instant) {
         match event {
             Event::ProcessSpawned(info) if self.living.len() < MOST => {
@@ -32,7 +32,7 @@ impl Known {
                     sid: info.sid,
                     command: info.command.is_some().then(|| info.command_line()),
                     outcome: Outcome::Gone,
-                    // Who is dead by now cannot say that it was it.
+                    // A dead proxy cannot report that it was the reaper.
                     reaped_by: Some(ReapedBy::Parent),
                 };
                 self.living.insert(info.id, entry);
@@ -53,13 +53,13 @@ impl Known {
         }
     }
 
-    /// The session is about to end: what ends from now on belongs on its receipt.
+    /// Marks the beginning of the session's end: later ends belong on its receipt.
     pub(super) fn end_begins(&mut self, now: Instant) {
         self.ending.get_or_insert(now);
     }
 
-    /// Adds what was alive when the end began and is not named. Whether it is still alive is what the receipt's proof says:
-    /// without one nothing is added but what has been told to be dead.
+    /// Adds processes that were alive when the end began and are missing on the receipt. The receipt's proof shows that
+    /// they are dead; without a proof only processes reported dead are added.
     pub(super) fn complete(&mut self, receipt: &mut Receipt) {
         let named: BTreeSet<_> = receipt.processes.iter().chain(&receipt.unattributed).map(|entry| entry.id).collect();
         let ended = std::mem::take(&mut self.ended).into_iter();

@@ -1,4 +1,4 @@
-//! Whether the end of its processes is the end of a session, and when an idle one is suspended. No I/O.
+//! Decides whether the end of its processes is the end of a session, and when an idle session is suspended. No I/O.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -7,33 +7,33 @@ use tokio::time::Instant;
 
 use crate::session::Session;
 
-/// Crashes that are longer ago do not count any more.
+/// Crashes older than this do not count any more.
 const WINDOW: Duration = Duration::from_secs(600);
-/// The longest pause before a session is started again.
+/// Longest pause before a session is restarted.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// After a session is resumed it does not count as idle for so long.
+/// Time after a resume during which a session does not count as idle.
 const RESUMED: Duration = Duration::from_secs(5);
 
-/// What becomes of a session whose processes have ended.
+/// Decision about a session whose processes have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It is over.
+    /// The session is over.
     End,
-    /// It is over, since it has crashed so often.
+    /// The session is over, since it has crashed too often; with the number of crashes.
     GiveUp(usize),
-    /// It is suspended.
+    /// The session is suspended.
     Rest,
-    /// It is suspended, and started again after this pause.
+    /// The session is suspended, and restarted after this pause.
     Restart(Duration),
 }
 
-/// When a session crashed, over all its lives. The oldest first.
+/// Crashes of a session over all its incarnations, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Crashes(VecDeque<Instant>);
 
 impl Crashes {
-    /// Another crash: the pause before the session is started again, or how many there were if it is not.
+    /// Adds a crash. Returns the pause before the restart, or the number of crashes if there is none.
     fn add(&mut self, max: u32, first_pause: Duration, now: Instant) -> Result<Duration, usize> {
         while self.0.front().is_some_and(|crash| now.duration_since(*crash) > WINDOW) {
             self.0.pop_front();
@@ -48,13 +48,13 @@ impl Crashes {
     }
 }
 
-/// What is known of it in one life of the session.
+/// Lifecycle state of one incarnation of the session.
 #[derive(Debug)]
 pub(super) struct Lasting {
     restart: Restart,
     idle: Option<Duration>,
     idle_since: Option<Instant>,
-    /// It was suspended before.
+    /// True if this is not the first incarnation.
     has_been: bool,
     is_ready: bool,
 }
@@ -65,31 +65,31 @@ impl Lasting {
         Self { restart: lifecycle.restart, idle, idle_since: None, has_been, is_ready: false }
     }
 
-    /// The agent is ready.
+    /// Records that the agent is ready.
     pub(super) fn ready(&mut self, now: Instant) {
         self.is_ready = true;
-        // Who has resumed it is about to say something.
+        // A caller that resumed it is about to send a prompt.
         self.idle_since = if self.has_been { now.checked_add(RESUMED) } else { Some(now) };
     }
 
-    /// It waits for a prompt from now on.
+    /// Starts the idle clock.
     pub(super) fn idle(&mut self, now: Instant) {
         self.idle_since = Some(now);
     }
 
-    /// It has something to do.
+    /// Stops the idle clock.
     pub(super) fn busy(&mut self) {
         self.idle_since = None;
     }
 
-    /// When it will have been idle for too long.
+    /// Instant at which the session has been idle for too long.
     pub(super) fn next(&self) -> Option<Instant> {
         self.idle_since?.checked_add(self.idle?)
     }
 
-    /// Its processes have ended.
+    /// Decides what happens to a session whose processes have ended.
     pub(super) fn fate(&self, reason: &EndReason, session: &Session, now: Instant) -> Fate {
-        // What has no conversation that is kept has nothing to go on with.
+        // A session without a retained conversation cannot be resumed.
         if session.kept_conversation().is_none() {
             return Fate::End;
         }
@@ -109,7 +109,7 @@ impl Lasting {
                         Err(count) => Fate::GiveUp(count),
                     }
                 }
-                // What was suspended and cannot be resumed is as it was.
+                // A suspended session whose resume failed stays suspended.
                 _ if self.has_been && !self.is_ready => Fate::Rest,
                 _ => Fate::End,
             },
@@ -117,7 +117,7 @@ impl Lasting {
     }
 }
 
-/// Whether a session may fare better once more.
+/// Returns true if a restart may succeed.
 fn is_crash(reason: &EndReason) -> bool {
     matches!(
         reason,

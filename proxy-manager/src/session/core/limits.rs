@@ -1,34 +1,35 @@
-//! The session's limits, as far as the host sees to them. Its proxy enforces them; one that is stopped or wedged does not,
-//! and is not waited for. No I/O.
+//! Limits of the session, as far as the host enforces them. The proxy enforces them first; a proxy that is stopped or
+//! wedged does not, and is not waited for. No I/O.
 
 use std::time::Duration;
 
 use ipc_protocol::{ExitStatus, LimitAction, LimitExceeded, LimitForm, LimitKind, Limits, ProcessId};
 use tokio::time::Instant;
 
-/// How much later than the proxy the host takes the time of a session for over.
+/// Time by which the host's wall clock is later than the proxy's.
 const MARGIN: Duration = Duration::from_secs(1);
-/// What the proxy has not done.
+/// Action that the proxy failed to take.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Overdue {
-    /// Said that this limit is passed.
+    /// Report that this limit was exceeded.
     Said(LimitExceeded),
-    /// Ended the session, having said that it passed this limit.
+    /// End of the session after reporting that it exceeded this limit.
     Ended(LimitKind),
 }
 
 #[derive(Debug)]
 pub(super) struct Overseer {
     limits: Limits,
-    /// How long a proxy may go on with a kill.
+    /// Time that a proxy may take for a kill.
     wedged: Duration,
-    /// When the agent was ready.
+    /// Instant at which the agent was ready.
     started: Option<Instant>,
-    /// The wall clock was passed, and that was said.
+    /// True if the wall clock ran out, and that was reported.
     is_late: bool,
-    /// The limit for which the session ends, and when it should have.
+    /// The limit for which the session ends, and the deadline for that end.
     ends: Option<(LimitKind, Option<Instant>)>,
-    /// Whose file was last said to be too large by somebody else, and whose by its end: one that does not write on is both.
+    /// Process whose file was last reported as too large by somebody else; `ended_writer` is the one whose end showed it.
+    /// Both may name the same excess, which is announced once.
     writer: Option<ProcessId>,
     ended_writer: Option<ProcessId>,
 }
@@ -38,19 +39,19 @@ impl Overseer {
         Self { limits, wedged, started: None, is_late: false, ends: None, writer: None, ended_writer: None }
     }
 
-    /// The agent is ready; until then there is a deadline of the start.
+    /// Starts the wall clock, since the agent is ready; before that a deadline of the start holds.
     pub(super) fn started(&mut self, now: Instant) {
         self.started = Some(now);
     }
 
-    /// What the end of a process says of a limit, if that is news.
+    /// Returns the limit that a process's end shows to be exceeded, unless that is known.
     pub(super) fn judge_exit(&mut self, process: ProcessId, exit: ExitStatus, now: Instant) -> Option<LimitExceeded> {
         let passed = registry::file_size_exceeded(&self.limits, process, exit)?;
         self.ended_writer = Some(process);
         (self.writer != Some(process) && self.is_news(&passed, now)).then_some(passed)
     }
 
-    /// Somebody says that a limit is passed; whether that is news.
+    /// Records a reported limit. Returns true if that is news.
     pub(super) fn take(&mut self, passed: &LimitExceeded, now: Instant) -> bool {
         if passed.limit == LimitKind::FileSize && passed.process.is_some() {
             self.writer = passed.process;
@@ -61,7 +62,7 @@ impl Overseer {
         self.is_news(passed, now)
     }
 
-    /// Each that ends the session is said once, and the wall clock is passed once.
+    /// Returns true for the first limit that ends the session, and for the first end of the wall clock.
     fn is_news(&mut self, passed: &LimitExceeded, now: Instant) -> bool {
         if passed.limit == LimitKind::WallClock && std::mem::replace(&mut self.is_late, true) {
             return false;
@@ -81,12 +82,12 @@ impl Overseer {
         self.started?.checked_add(Duration::from_millis(limit).saturating_add(MARGIN))
     }
 
-    /// When [`Overseer::tick`] is due.
+    /// Instant at which [`Overseer::tick`] is due.
     pub(super) fn next(&self) -> Option<Instant> {
         self.clock().or_else(|| self.ends?.1)
     }
 
-    /// Time has passed. Each is told once.
+    /// Advances the time. Each overdue action is returned once.
     pub(super) fn tick(&mut self, now: Instant) -> Option<Overdue> {
         if self.clock().is_some_and(|clock| clock <= now) {
             let (value, started) = (self.limits.wall_clock_ms?, self.started?);
@@ -95,7 +96,7 @@ impl Overseer {
                 value,
                 measured: u64::try_from(now.duration_since(started).as_millis()).unwrap_or(u64::MAX),
                 form: LimitForm::Clock,
-                // No process takes the time.
+                // The wall clock has no culprit process.
                 action: match self.limits.on_limit {
                     LimitAction::Warn => LimitAction::Warn,
                     LimitAction::KillProcess | LimitAction::KillSession => LimitAction::KillSession,
@@ -108,7 +109,7 @@ impl Overseer {
     }
 }
 
-/// Whether the session is to be ended.
+/// Returns true if the session is to be ended.
 pub(super) fn ends_session(passed: &LimitExceeded) -> bool {
     passed.action == LimitAction::KillSession
 }

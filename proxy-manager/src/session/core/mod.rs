@@ -1,5 +1,5 @@
-//! What a session does: its state machine, without I/O. Commands, messages and time go in; bytes for the proxy, orders for
-//! the fork server, events and answers come out.
+//! State machine of a session, without I/O. Commands, messages and time go in; bytes for the proxy, orders for the fork
+//! server, events and answers come out.
 
 mod again;
 mod answers;
@@ -57,13 +57,14 @@ use crate::{
     supervision::Slot,
 };
 
-/// How long what happens while the agent starts may wait for the event log. Agents sync files of their own then, tens of them,
-/// and start tools by the dozen: each commit of ours would have them wait for the disk and for a processor. Most are ready before.
+/// Longest delay of event log commits while the agent starts. Agents then sync files of their own, tens of them, and
+/// start tools by the dozen: each of our commits would make them wait for the disk and for a processor. Most are ready
+/// within this time.
 const START_COMMITS: Duration = Duration::from_millis(250);
-/// So many events do not wait.
+/// Number of events from which a commit is not delayed.
 const MOST_AT_START: usize = 256;
 
-/// Good news for a caller.
+/// Successful answer to a caller.
 type Answer = Box<dyn FnOnce() + Send>;
 
 /// The running turn.
@@ -80,7 +81,7 @@ struct Busy {
 
 #[derive(Debug)]
 enum Phase {
-    /// The agent is not ready; who waits for it.
+    /// The agent is not ready; `ready` has the waiting caller.
     Starting {
         ready: oneshot::Sender<Result<()>>,
         deadline: Option<Instant>,
@@ -92,7 +93,7 @@ enum Phase {
     Over,
 }
 
-/// What a core is made of.
+/// Inputs of a core.
 struct Parts {
     host: ProcessId,
     journal: Option<Journal>,
@@ -115,11 +116,11 @@ struct Parts {
 pub(crate) struct Core {
     session: Arc<Session>,
     log: Writer,
-    /// This process.
+    /// Process of this host.
     host: ProcessId,
-    /// Where its processes are written down, if they are.
+    /// Journal of its processes, if there is one.
     journal: Option<Journal>,
-    /// Its place among the sessions, until it is over.
+    /// Place among the sessions, until the session is over.
     slot: Option<Slot>,
     outbox: Outbox,
     orders: VecDeque<ToForkServer>,
@@ -131,41 +132,41 @@ pub(crate) struct Core {
     /// They would overtake it.
     held_aborts: Vec<Control>,
     ending: Ending,
-    /// What calls fail with from now on: the session is on its way out.
+    /// Error of all calls from now on: the session is ending.
     closing: Option<Error>,
-    /// Known from its hello.
+    /// The proxy, known from its hello.
     proxy: Option<ProcessId>,
     has_turns: bool,
-    /// Prompts taken.
+    /// Number of prompts accepted.
     turns: u64,
     max_turns: Option<u32>,
     limits: Overseer,
     clocks: Clocks,
     meter: Meter,
     pulse: Pulse,
-    /// What the agent may take to be ready, if that is bounded.
+    /// Time for the agent to be ready, if bounded.
     start: Option<Duration>,
-    /// The turn was aborted for this reason; when the agent is given up.
+    /// Reason for which the turn was aborted, and the instant at which the agent is given up.
     overdue: Option<(EndReason, Instant)>,
     witness: Witness,
     known: Known,
     conversation: Conversation,
-    /// What comes before the first prompt.
+    /// Text before the first prompt.
     preamble: Option<String>,
     enclosure: Enclosure,
     retry: Retry,
-    /// How the proxy is talked to.
+    /// Encoding of messages to and from the proxy.
     wire: Wire,
-    /// If it outlives this host.
+    /// Message counters, if the session may outlive this host.
     outliving: Option<Outliving>,
     lasting: Lasting,
-    /// Good news for callers, given when what it is about is durable.
+    /// Successful answers, sent when the state they report is durable.
     answers: Vec<Answer>,
-    /// While this is there, events are committed with the record that follows them.
+    /// While present, events are committed with the record that follows them.
     together: Option<Held>,
-    /// If the agent starts still: the next commit is not before.
+    /// Instant before which the next commit is delayed, while the agent starts.
     commits_at: Option<Instant>,
-    /// Something was, since that was last asked.
+    /// True if events were committed since this was last read.
     has_committed: bool,
     /// It goes on without this host.
     is_left: bool,
@@ -177,7 +178,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// A session that is about to start: what its proxy needs is queued.
+    /// Creates the core of a session that is about to start, with the proxy's first messages queued.
     ///
     /// # Errors
     /// [`Error::InvalidConfig`] if the configuration is too long to be sent.
@@ -220,7 +221,7 @@ impl Core {
         Ok((core, is_ready))
     }
 
-    /// What an agent may take to be ready, if that is bounded.
+    /// Time for an agent to be ready, if bounded.
     fn start_clock(session: &Session, timeouts: &Timeouts) -> Option<Duration> {
         match timeouts.start_ms {
             Some(0) => None,
@@ -229,7 +230,7 @@ impl Core {
         }
     }
 
-    /// It does not begin: nothing is told of this life, and a session that was suspended still is.
+    /// Discards an incarnation that does not begin: it emits nothing, and a suspended session stays suspended.
     pub(crate) fn call_off(&mut self) {
         self.log.call_off();
         self.phase = Phase::Over;
@@ -299,10 +300,10 @@ impl Core {
         }
     }
 
-    /// Queues what the proxy needs to start the agent.
+    /// Queues the messages from which the proxy starts the agent.
     ///
     /// # Errors
-    /// [`Error::InvalidConfig`] if that is too long to be sent.
+    /// [`Error::InvalidConfig`] if a message is too long to be sent.
     fn begin(&mut self, attempt: Attempt) -> Result<()> {
         let Attempt { config, command, preamble, anew, .. } = attempt;
         self.preamble = preamble;
@@ -326,12 +327,12 @@ impl Core {
         &mut self.outbox
     }
 
-    /// The next order for the fork server.
+    /// Takes the next order for the fork server.
     pub(crate) fn order(&mut self) -> Option<ToForkServer> {
         self.orders.pop_front()
     }
 
-    /// Whether the proxy is still listened to.
+    /// Returns true while messages of the proxy are read.
     pub(crate) fn listens(&self) -> bool {
         !self.ending.is_closed()
     }
@@ -340,7 +341,7 @@ impl Core {
         matches!(self.phase, Phase::Over)
     }
 
-    /// Appends what has happened, under one lock.
+    /// Appends the batched events, under one lock.
     pub(crate) fn commit(&mut self) {
         self.write_journal();
         if self.commit_due().is_some_and(|due| Instant::now() < due) {
@@ -357,20 +358,22 @@ impl Core {
         self.acknowledge();
     }
 
-    /// Whether what the session shows is to be written down when it has changed. While the agent starts, that goes with the events.
+    /// Returns true if a change of the visible state is to be recorded now. While the agent starts, records are written
+    /// with the events.
     pub(crate) fn is_to_be_noted(&mut self) -> bool {
         let has_committed = std::mem::take(&mut self.has_committed);
         let waits = matches!(self.phase, Phase::Starting { .. }) && self.closing.is_none() && self.log.is_kept();
         has_committed || !waits
     }
 
-    /// When what has happened is appended, if that waits. Where nothing is synced, nothing waits.
+    /// Instant of a delayed commit. Commits to memory are never delayed.
     fn commit_due(&self) -> Option<Instant> {
         let starts = matches!(self.phase, Phase::Starting { .. }) && self.closing.is_none() && self.log.is_kept();
         self.commits_at.filter(|_| starts && (1..MOST_AT_START).contains(&self.log.batched()))
     }
 
-    /// Writes down which processes there are. Called before the proxy is asked for anything: nothing shall run unrecorded.
+    /// Writes the changed processes to the journal. Called before the proxy receives anything: no process shall run
+    /// unrecorded.
     pub(crate) fn write_journal(&mut self) {
         if let Some(error) = self.journal.as_mut().and_then(Journal::commit) {
             let action = "writing down the session's processes in the state directory".to_owned();
@@ -378,7 +381,7 @@ impl Core {
         }
     }
 
-    /// What the manager wants of the session.
+    /// Handles a change of the desired state.
     pub(crate) fn demand(&mut self, demand: Demand, now: Instant) {
         match demand {
             Demand::Live => {}
@@ -409,11 +412,11 @@ impl Core {
             Step::AskProxy(options, reason) => {
                 let pushed = self.wire.push_control(&mut self.outbox, &ToProxy::Shutdown { options, reason });
                 if let Err(error) = pushed {
-                    tracing::error!(%error, "the order to shut down cannot be encoded");
+                    tracing::error!(%error, "failed to encode the order to shut down");
                 }
             }
             Step::AskForkServer(options) => {
-                tracing::debug!(?options, "the fork server is asked to end the session");
+                tracing::debug!(?options, "asking the fork server to end the session");
                 self.orders.push_back(ToForkServer::Kill { session: self.session.id().clone(), options });
             }
             Step::Sweep => {
@@ -454,7 +457,7 @@ impl Core {
         self.take(step, now);
     }
 
-    /// The fork server says something of this session.
+    /// Handles an event of the fork server about this session.
     pub(crate) fn word(&mut self, word: Word, now: Instant) {
         match word {
             Word::Forked(Ok(process)) => {
@@ -475,17 +478,18 @@ impl Core {
             Word::Observed(event) => self.observed(event, now),
             Word::Listed(processes) => self.listed(&processes),
             Word::Gone(gone) => {
-                tracing::debug!(exit = ?gone.exit, receipt = %gone.receipt, "the proxy is gone");
+                tracing::debug!(exit = ?gone.exit, receipt = %gone.receipt, "proxy exited");
                 self.ending.gone(gone, now);
             }
         }
     }
 
-    /// The fork server saw something of the session's processes. How each ends is seen here only: one end tells of a limit.
+    /// Handles a process event of the fork server. Ends of processes are seen only here, and one kind of end shows an
+    /// exceeded limit.
     fn observed(&mut self, event: Event, now: Instant) {
         let turn = self.turn();
         match event {
-            // Somebody keeps the proxy from it.
+            // The proxy is kept from reporting it.
             Event::LimitExceeded(passed) => self.passed(turn, *passed, now),
             event => {
                 if let Event::ProcessExited { process, exit: Some(exit), .. } = &event {
@@ -514,7 +518,7 @@ impl Core {
         if let Phase::Busy(busy) = &self.phase { busy.turn } else { 0 }
     }
 
-    /// A limit was passed, and the proxy does nothing about it.
+    /// Handles an exceeded limit on which the proxy does not act.
     fn passed(&mut self, turn: u64, passed: LimitExceeded, now: Instant) {
         if !self.limits.take(&passed, now) {
             return;
@@ -527,14 +531,14 @@ impl Core {
         }
     }
 
-    /// The fork server will never say anything again.
+    /// Handles the death of the fork server.
     pub(crate) fn guard_died(&mut self, now: Instant) {
         let step = self.ending.guard_dead(self.journal.is_some(), now);
         self.stop(Error::ForkServerDied);
         self.take(step, now);
     }
 
-    /// The connection to the proxy is at its end.
+    /// Handles the end of the connection to the proxy.
     pub(crate) fn closed(&mut self, now: Instant) {
         self.log.commit();
         self.known.end_begins(now);
@@ -551,7 +555,7 @@ impl Core {
         }
     }
 
-    /// When [`Core::tick`] is due.
+    /// Instant at which [`Core::tick`] is due.
     pub(crate) fn next(&self) -> Option<Instant> {
         let start = if let Phase::Starting { deadline, .. } = self.phase { deadline } else { None };
         let limits = self.limits.next().filter(|_| self.closing.is_none());
@@ -573,15 +577,15 @@ impl Core {
         all.into_iter().flatten().min()
     }
 
-    /// When it is suspended if nothing happens until then. What has no conversation that is kept would have nothing to go on with:
-    /// it goes on as it is.
+    /// Instant at which an idle session is suspended. A session without a retained conversation could not be resumed,
+    /// and is not suspended.
     fn suspension(&self) -> Option<Instant> {
         let can_rest = self.closing.is_none() && matches!(self.phase, Phase::Idle);
         let due = self.lasting.next().filter(|_| can_rest)?;
         self.session.kept_conversation().map(|_| due)
     }
 
-    /// Time has passed.
+    /// Advances the time.
     pub(crate) fn tick(&mut self, now: Instant) {
         self.look_at_clocks(now);
         self.look_at_usage(now);
@@ -604,31 +608,32 @@ impl Core {
         }
     }
 
-    /// What is appended from now on is committed together with the record that is written then.
+    /// Commits events appended from now on together with the record that follows.
     fn hold_together(&mut self) {
         self.together = self.together.take().or_else(|| self.log.together());
     }
 
-    /// Answers a caller once everything that was appended and shown so far is durable: who has an answer finds it after any
-    /// crash.
+    /// Answers a caller once everything appended and shown so far is durable: after any crash the caller finds what it
+    /// was answered.
     fn answer_later(&mut self, answer: impl FnOnce() + Send + 'static) {
         self.answers.push(Box::new(answer));
     }
 
-    /// Answers that wait for that. What is put while the second is held is committed with their events.
+    /// Takes the answers that wait for the record. Writes are committed with the answers' events while the guard is
+    /// held.
     pub(crate) fn take_answers(&mut self) -> (Vec<Answer>, Option<Held>) {
         (std::mem::take(&mut self.answers), self.together.take())
     }
 
-    /// Whether so much waits for the event log that no more shall be read from the proxy.
+    /// Returns true if too much waits for the event log to read more from the proxy.
     pub(crate) fn is_behind(&self) -> bool {
         self.log.is_behind()
     }
 
-    /// Goes on with what the event log had no room for, and tells if it fails.
+    /// Retries events for which the event log had no room, and reports its failure.
     pub(crate) fn look_at_log(&mut self, now: Instant) {
         if let Some(error) = self.log.push_failure() {
-            tracing::error!(%error, "events are not in the log");
+            tracing::error!(%error, "failed to append events to the log");
             if self.log.ends_on_failure() && self.closing.is_none() {
                 self.end(KillOptions::default(), EndReason::Failed(error.to_string()), now);
             }
@@ -648,7 +653,7 @@ impl Core {
         }
     }
 
-    /// From now on every call fails: those that wait, with the reason first given.
+    /// Fails all calls from now on; waiting ones get the first reason.
     fn stop(&mut self, error: Error) {
         let error = self.closing.get_or_insert(error).clone();
         self.session.closes();
@@ -689,7 +694,7 @@ impl Core {
             return;
         }
         if let Some(receipt) = &mut receipt {
-            // A proxy that speaks for itself knows who was alive when its kill began; what is told here comes later.
+            // A proxy that reports its end knows the processes alive when its kill began; the ledger learns of them later.
             if !self.ending.has_said() {
                 self.known.complete(receipt);
             }
@@ -715,12 +720,12 @@ impl Core {
         tracing::debug!(%reason, receipt = receipt.as_ref().map(ToString::to_string), "ended");
         match self.journal.take() {
             Some(journal) if receipt.as_ref().is_some_and(|receipt| receipt.is_empty()) => journal.remove(),
-            // What is left, or may be, is for the next manager.
+            // Processes that are left, or may be, are for the next manager.
             Some(mut journal) => _ = journal.commit(),
             None => {}
         }
         if is_let_go {
-            // The next host writes on.
+            // The next host continues the stream.
             self.log.leave_open();
             self.log.commit();
             self.session.show(|view| (view.state, view.let_go) = (SessionState::Ended { reason, receipt }, true));
@@ -753,7 +758,7 @@ impl Core {
         self.session.show(|view| (view.state, view.restart_after) = (state, restart_after));
     }
 
-    /// What calls fail with when the session ends for `reason`.
+    /// Error of calls when the session ends for `reason`.
     fn error_of(&self, reason: &EndReason) -> Error {
         let session = self.session.id().clone();
         let text = reason.to_string();
@@ -775,7 +780,7 @@ impl Core {
 }
 
 impl Drop for Core {
-    /// The task was dropped with its runtime: nobody can tell how the session ends, but end it does.
+    /// The task was dropped with its runtime: nobody can tell how the session ends, but it does end.
     fn drop(&mut self) {
         self.finish(End { reason: EndReason::Shutdown, receipt: None });
     }

@@ -1,4 +1,4 @@
-//! What is said to the agent, in its order: prompts, what steers, and operations.
+//! Ordered messages to the agent: prompts, steers and operations.
 
 use std::sync::{Arc, OnceLock};
 
@@ -33,11 +33,11 @@ pub(super) struct Unsent {
 
 /// Longest prompt, in bytes: what surrounds it in a message is shorter than this leaves.
 const LONGEST: usize = MAX_MESSAGE - 64;
-/// What a part of a prompt takes in a message beside its bytes, at the most.
+/// Maximum overhead of a prompt's part in a message, in bytes.
 const PART: usize = 24;
 
 impl Core {
-    /// A prompt, a steer or an operation.
+    /// Handles a command of the ordered lane.
     pub(crate) fn say(&mut self, say: Say, now: Instant) {
         match say {
             Say::Prompt { prompt, mode, accepted, reply } => self.prompt(prompt, mode, accepted, reply, now),
@@ -71,7 +71,7 @@ impl Core {
         if let Some(error) = &self.closing {
             return Pending::answer(reply, Err(error.clone()));
         }
-        // Before it is queued: there would be nobody left to tell.
+        // Checked before it is queued: later there is nobody to answer.
         if let Err(error) = check(&prompt, self.preamble.as_ref().map_or(0, String::len)) {
             return Pending::answer(reply, Err(error));
         }
@@ -122,7 +122,7 @@ impl Core {
 
     fn prompt_without_turn(&mut self, prompt: Prompt, reply: Reply<Turn>) {
         let (ticket, turn) = Turn::new(None, self.session.history());
-        // Resolved before it is given out, which is when the agent has the prompt.
+        // Resolved before the caller gets it, which is when the agent has the prompt.
         let _ = ticket.send(Ok(TurnEnd::default()));
         let waiting = Waiting::Ticket { caller: reply, turn };
         self.send_without_turn(prompt, waiting);
@@ -271,7 +271,7 @@ impl Core {
         if let Err(error) = check(&prompt, 0) {
             return Pending::answer(reply, Err(error));
         }
-        // An agent without turns says itself why it cannot.
+        // An agent without turns reports itself why it cannot be steered.
         if !matches!(self.phase, Phase::Busy(_)) && self.has_turns {
             let agent = self.session.labels().agent.clone();
             let operation = "be steered while no turn runs: prompt it".to_owned();
@@ -280,7 +280,7 @@ impl Core {
         self.send(Lane::Bulk, Waiting::Done(reply), |request| ToProxy::Steer { request, prompt });
     }
 
-    /// Asks something else of the agent: in its order with prompts, also while a turn runs.
+    /// Sends an operation to the agent: in order with prompts, also while a turn runs.
     fn operate(&mut self, operation: Operation, reply: Reply<Json>) {
         if let Some(error) = &self.closing {
             return Pending::answer(reply, Err(error.clone()));
@@ -294,17 +294,17 @@ impl Core {
             Operation::SetThinking { level } => Change::Thinking(level.clone()),
             _ => Change::Nothing,
         };
-        // Where the agent does not answer, those that were given up would be all that the proxy has room for.
+        // If the agent does not answer, abandoned operations would use up the proxy's room.
         for request in self.pending.give_up_operations() {
             if let Err(error) = self.outbox.push(&ToProxy::GiveUp { request }) {
-                tracing::warn!(%error, "an operation that nobody waits for keeps its place");
+                tracing::warn!(%error, "failed to encode the cancellation of an operation");
             }
         }
         let waiting = Waiting::Operation { change, caller: reply, given_up: false };
         self.send(Lane::Bulk, waiting, |request| ToProxy::Operate { request, operation });
     }
 
-    /// An operation was done: what it changed is shown, and said.
+    /// Records and emits the change that an operation made.
     pub(super) fn operated(&mut self, change: Change, caller: Reply<Json>, reply: Json) {
         let (status, detail) = match change {
             Change::Nothing => return Pending::answer(caller, Ok(reply)),
@@ -326,7 +326,7 @@ impl Core {
         Pending::answer(caller, Ok(reply));
     }
 
-    /// Gives the agent the prompts that wait, one after the other.
+    /// Sends the next queued prompts to the agent, one at a time.
     pub(super) fn next_turn(&mut self, now: Instant) {
         self.refuse_waiting();
         if self.may_begin()
@@ -345,7 +345,7 @@ impl Core {
     }
 }
 
-/// Whether a prompt says something, and can be sent with so many bytes before it.
+/// Checks that a prompt has content, and fits into a message after `before` bytes.
 fn check(prompt: &Prompt, before: usize) -> Result<()> {
     if prompt.parts.is_empty() {
         return Err(Error::InvalidConfig { field: "prompt", reason: "it has no part: say something".to_owned() });

@@ -1,5 +1,5 @@
-//! How processes ended that somebody else reaped: a proxy finds them gone, but the kernel tells the fork server, and that
-//! the host. What receipts do not say is filled in here. No I/O.
+//! Collects exit statuses of processes that the proxy did not reap. The proxy finds them gone, but the kernel reports
+//! their statuses to the fork server, which reports them to the host. Receipts are completed from here. No I/O.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -11,29 +11,30 @@ use tokio::time::Instant;
 
 use crate::session::Reply;
 
-/// Ends that are remembered.
+/// Maximum number of statuses that are remembered.
 const MOST: usize = 1024;
-/// How long a receipt waits for ends that the fork server has not told yet; it leaves them to gather for some milliseconds.
+/// Wait of a receipt for statuses that the fork server has not reported yet; the fork server gathers them for some
+/// milliseconds.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Default)]
 pub(super) struct Witness {
-    /// Whether anybody tells.
+    /// True if the fork server reports the session's processes.
     sees: bool,
     exits: BTreeMap<ProcessId, ExitStatus>,
-    /// The same, the oldest first.
+    /// The same processes, oldest first.
     order: VecDeque<ProcessId>,
-    /// Receipts that are not complete, oldest first.
+    /// Incomplete receipts, oldest first.
     waiting: VecDeque<(Instant, Reply<Receipt>, Box<Receipt>)>,
 }
 
 impl Witness {
-    /// Whether the fork server tells of the session's processes.
+    /// Sets whether the fork server reports the session's processes.
     pub(super) fn sees(&mut self, sees: bool) {
         self.sees = sees;
     }
 
-    /// A process has ended so.
+    /// Records the exit status of a process.
     pub(super) fn saw(&mut self, process: ProcessId, exit: ExitStatus) {
         if self.exits.insert(process, exit).is_none() {
             self.order.push_back(process);
@@ -51,12 +52,12 @@ impl Witness {
         }
     }
 
-    /// Fills in what is known; whether that is all.
+    /// Fills in the known statuses. Returns true if none is missing.
     pub(super) fn complete(&self, receipt: &mut Receipt) -> bool {
         fill(receipt, &self.exits)
     }
 
-    /// Answers with a receipt, when all is known or time is up.
+    /// Answers with a receipt, once it is complete or its time is up.
     pub(super) fn answer(&mut self, reply: Reply<Receipt>, mut receipt: Box<Receipt>, now: Instant) {
         if self.complete(&mut receipt) || !self.sees {
             // A caller that has gone misses nothing.
@@ -66,19 +67,19 @@ impl Witness {
         self.waiting.push_back((now + PATIENCE, reply, receipt));
     }
 
-    /// When [`Witness::tick`] is due.
+    /// Instant at which [`Witness::tick`] is due.
     pub(super) fn next(&self) -> Option<Instant> {
         self.waiting.front().map(|(deadline, ..)| *deadline)
     }
 
-    /// Time has passed.
+    /// Advances the time.
     pub(super) fn tick(&mut self, now: Instant) {
         while self.next().is_some_and(|deadline| deadline <= now) {
             self.answer_first();
         }
     }
 
-    /// The session is over: nothing more will be told.
+    /// Answers the waiting receipts, since the session is over and no more statuses come.
     pub(super) fn give_up(&mut self) {
         while !self.waiting.is_empty() {
             self.answer_first();
