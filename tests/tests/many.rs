@@ -35,8 +35,9 @@ fn our_files() -> Vec<std::path::PathBuf> {
 
 #[tokio::test]
 async fn two_hundred_sessions_at_once() {
-    // The runtime's own descriptors exist from here on.
-    let before = (open_fds(), children());
+    // The runtime's own descriptors exist from here on, and the registry's view of /proc.
+    let children_before = children();
+    let before = (open_fds(), children_before);
     let files_before = our_files();
 
     let manager =

@@ -8,6 +8,7 @@ use std::{
     io::{BufRead, BufReader},
     num::NonZero,
     path::{Path, PathBuf},
+    pin::Pin,
     process::ExitCode,
     sync::Arc,
     thread,
@@ -142,22 +143,24 @@ fn main() -> ExitCode {
 }
 
 async fn run(row: Row, stage: impl Future<Output = Stage>) {
-    let stage = stage.await;
-    match row {
-        Row::Die(victims) => {
+    let stage = Box::pin(stage).await;
+    // Boxed: unoptimized, each arm's future takes its place on the stack.
+    let trial: Pin<Box<dyn Future<Output = ()>>> = match row {
+        Row::Die(victims) => Box::pin(async {
             stage.host_dies(victims).await;
             stage.goes_on().await;
-        }
-        Row::Detach => stage.outlives().await,
-        Row::Restart(victim) => stage.restarts(victim).await,
-        Row::ForkServer => stage.fork_server_dies().await,
-        Row::HostGoesOn(victims) => stage.host_goes_on(victims).await,
-        Row::Stop(victims) => stage.is_stopped(victims).await,
-        Row::Limit(victim, resource, hard) => stage.is_limited(victim, resource, hard).await,
-        Row::Boot => stage.boots_anew().await,
-        Row::ConversationGone => stage.conversation_is_gone().await,
-        Row::StoreGone => stage.store_is_gone().await,
-    }
+        }),
+        Row::Detach => Box::pin(stage.outlives()),
+        Row::Restart(victim) => Box::pin(stage.restarts(victim)),
+        Row::ForkServer => Box::pin(stage.fork_server_dies()),
+        Row::HostGoesOn(victims) => Box::pin(stage.host_goes_on(victims)),
+        Row::Stop(victims) => Box::pin(stage.is_stopped(victims)),
+        Row::Limit(victim, resource, hard) => Box::pin(stage.is_limited(victim, resource, hard)),
+        Row::Boot => Box::pin(stage.boots_anew()),
+        Row::ConversationGone => Box::pin(stage.conversation_is_gone()),
+        Row::StoreGone => Box::pin(stage.store_is_gone()),
+    };
+    trial.await;
     stage.strike();
 }
 

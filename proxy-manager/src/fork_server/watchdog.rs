@@ -211,7 +211,7 @@ mod tests {
         let mut judge = Judge::new(Duration::from_secs(1));
         // It runs, or answers now and then.
         assert_eq!(looks(50, |at| judge.look(&sight(u64::from(at) * 10, true), false, true)), [Standing::Fine; 50]);
-        assert_eq!(looks(50, |at| judge.look(&sight(0, false), false, at % 4 != 3)), [Standing::Fine; 50]);
+        assert_eq!(looks(52, |at| judge.look(&sight(0, false), false, at % 4 != 3)), [Standing::Fine; 52]);
         // It waits for the disk.
         assert_eq!(looks(39, |_| judge.look(&sight(0, true), false, true)), [Standing::Fine; 39]);
         assert!(matches!(judge.look(&sight(0, true), false, true), Standing::GivenUp(_)));

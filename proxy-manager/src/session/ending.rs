@@ -26,6 +26,9 @@ pub(crate) enum Step {
 /// How long a proxy that has lost its fork server may take to end its session, which it does with a grace of 300 ms.
 const LONELY_PROXY: Duration = Duration::from_millis(1200);
 
+/// How long a proxy may take to exit once it has reported its end: its fork server looks for the session's marker then.
+const EXIT_PATIENCE: Duration = Duration::from_millis(500);
+
 /// Whether the host sweeps the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sweep {
@@ -69,6 +72,8 @@ pub(crate) struct Ending {
     guard_dead: bool,
     sweep: Sweep,
     closed: bool,
+    /// Instant at which the fork server is to end the proxy that has reported, and does not exit.
+    exit_due: Option<Instant>,
     /// Instant at which missing reports are given up.
     give_up: Option<Instant>,
 }
@@ -87,6 +92,7 @@ impl Ending {
             guard_dead: false,
             sweep: Sweep::No,
             closed: false,
+            exit_due: None,
             give_up: None,
         }
     }
@@ -132,6 +138,9 @@ impl Ending {
 
     /// Records the proxy's report that the session is over.
     pub(crate) fn said(&mut self, reason: EndReason, receipt: Box<Receipt>, now: Instant) {
+        if receipt.unmarked.is_none() && self.gone.is_none() {
+            self.exit_due = now.checked_add(EXIT_PATIENCE);
+        }
         self.said = Some((reason, receipt));
         self.has_said = true;
         self.expect_last_word(now);
@@ -172,7 +181,7 @@ impl Ending {
 
     /// Whether the proxy has proven that nothing is left.
     fn has_proven(&self) -> bool {
-        self.said.as_ref().is_some_and(|(_, receipt)| receipt.is_empty())
+        self.said.as_ref().is_some_and(|(_, receipt)| receipt.is_empty() && receipt.unmarked.is_some())
     }
 
     fn sweep_if_due(&mut self, now: Instant) -> Step {
@@ -210,13 +219,18 @@ impl Ending {
         let patience = self.kill.as_ref().filter(|kill| !kill.escalated && self.said.is_none());
         let give_up = self.give_up.filter(|_| self.sweep != Sweep::Running);
         let sweep = if let Sweep::Due(due) = self.sweep { Some(due).filter(|_| !self.has_proven()) } else { None };
-        [patience.and_then(|kill| kill.patience), give_up, sweep].into_iter().flatten().min()
+        [patience.and_then(|kill| kill.patience), give_up, sweep, self.exit_due].into_iter().flatten().min()
     }
 
     /// Advances the time.
     pub(crate) fn tick(&mut self, now: Instant) -> Step {
         if let Step::Sweep = self.sweep_if_due(now) {
             return Step::Sweep;
+        }
+        if self.exit_due.take_if(|due| *due <= now).is_some() && self.gone.is_none() && !self.guard_dead {
+            // The fork server's look for the marker is missing. It begins with the proxy's death.
+            self.give_up = now.checked_add(self.last_word);
+            return Step::AskForkServer(KillOptions::NOW);
         }
         let late = |kill: &Kill| !kill.escalated && kill.patience.is_some_and(|patience| patience <= now);
         if self.said.is_some() || !self.kill.as_ref().is_some_and(late) {

@@ -56,7 +56,8 @@ pub(crate) struct Fork {
 /// A session's task, before it runs.
 pub(crate) struct Task {
     session: Arc<Session>,
-    core: Core,
+    /// Boxed: the task is moved several times before it runs.
+    core: Box<Core>,
     inlets: Inlets,
     stream: UnixStream,
     enclosure: Enclosure,
@@ -92,6 +93,7 @@ impl Task {
         let (enclosure, limits) = (launch.enclosure.clone(), launch.attempt.config.limits.clone());
         let (detach, card, native_files) = (launch.detach.clone(), launch.card(), launch.native_files.clone());
         let (core, ready) = Core::new(session.clone(), log, launch, host, Instant::now())?;
+        let core = Box::new(core);
         let adopts = None;
         let task =
             Self { session, core, inlets, stream, enclosure, limits, detach, card, adopts, aftermath, native_files };
@@ -115,6 +117,7 @@ impl Task {
         let adopts = Some((adoption.proxy, adoption.after_seq));
         let native_files = adoption.native_files.clone();
         let (core, ready) = Core::adopt(session.clone(), log, adoption, Instant::now())?;
+        let core = Box::new(core);
         let (detach, card) = (None, None);
         let task =
             Self { session, core, inlets, stream, enclosure, limits, detach, card, adopts, aftermath, native_files };

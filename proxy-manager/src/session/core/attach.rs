@@ -308,7 +308,7 @@ impl Core {
                 let end = TurnEnd { turn: Some(turn), ..TurnEnd::default() };
                 let accepted = self.interrupted.take_if(|(_, begun)| *begun == turn).map(|(accepted, _)| accepted);
                 let (usage_wait, last_words) = Default::default();
-                Phase::Busy(Busy { end, turn, tickets: Vec::new(), accepted, usage_wait, last_words })
+                Phase::Busy(Box::new(Busy { end, turn, tickets: Vec::new(), accepted, usage_wait, last_words }))
             }
             None => Phase::Idle,
         };

@@ -75,7 +75,7 @@ struct Busy {
     tickets: Vec<TurnSender>,
     /// What it was begun for, if that is in the log.
     accepted: Option<Accepted>,
-    usage_wait: Box<UsageWait>,
+    usage_wait: UsageWait,
     last_words: LastWords,
 }
 
@@ -87,7 +87,7 @@ enum Phase {
         deadline: Option<Instant>,
     },
     Idle,
-    Busy(Busy),
+    Busy(Box<Busy>),
     /// No call can be answered any more.
     Ending,
     Over,

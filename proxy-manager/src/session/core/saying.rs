@@ -147,7 +147,7 @@ impl Core {
     ) {
         let waiting = Waiting::Prompt { turn, caller };
         let (text, attachments) = (prompt.text(), prompt.attachments());
-        let usage_wait = Box::new(UsageWait::new(self.on_usage_limit, &prompt));
+        let usage_wait = UsageWait::new(self.on_usage_limit, &prompt);
         let prompt = self.with_preamble(prompt);
         self.turns = turn;
         if self.send(Lane::Bulk, waiting, |request| ToProxy::Prompt { request, turn, prompt }).is_none() {
@@ -172,7 +172,7 @@ impl Core {
         let turn = if self.has_turns { self.turns + 1 } else { 0 };
         let is_durable = Arc::new(OnceLock::new());
         let (text, attachments) = (prompt.text(), prompt.attachments());
-        let usage_wait = Box::new(UsageWait::new(self.on_usage_limit, &prompt));
+        let usage_wait = UsageWait::new(self.on_usage_limit, &prompt);
         let prompt = self.with_preamble(prompt);
         self.unsent = Some(Unsent { turn, prompt, accepted: accepted.clone(), is_durable: is_durable.clone() });
         if self.has_turns {
@@ -245,13 +245,13 @@ impl Core {
         turn: u64,
         ticket: Option<TurnSender>,
         accepted: Option<Accepted>,
-        usage_wait: Box<UsageWait>,
+        usage_wait: UsageWait,
         now: Instant,
     ) {
         tracing::debug!(turn, "busy");
         let end = TurnEnd { turn: Some(turn), ..TurnEnd::default() };
         let (tickets, last_words) = (ticket.into_iter().collect(), LastWords::default());
-        self.phase = Phase::Busy(Busy { end, turn, tickets, accepted, usage_wait, last_words });
+        self.phase = Phase::Busy(Box::new(Busy { end, turn, tickets, accepted, usage_wait, last_words }));
         self.clocks.begin(now);
         self.session.tally(|tally| {
             tally.prompted();

@@ -73,7 +73,8 @@ impl Core {
 
     /// Asks again when the limit is reset.
     pub(super) fn look_at_usage(&mut self, now: Instant) {
-        let Phase::Busy(Busy { turn, usage_wait, end, .. }) = &mut self.phase else { return };
+        let Phase::Busy(busy) = &mut self.phase else { return };
+        let Busy { turn, usage_wait, end, .. } = &mut **busy;
         if usage_wait.until.take_if(|until| *until <= now).is_none() {
             return;
         }

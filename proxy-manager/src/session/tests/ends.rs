@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::{
+    fork_server::Gone,
     session::ending::{Ending, Step},
     state::{Header, Journal, Place},
 };
@@ -279,6 +280,22 @@ async fn a_proxy_that_outlives_the_fork_server_speaks_for_itself() {
         let end = ending.verdict(due).expect("swept");
         assert!(end.receipt.expect("a receipt").is_empty());
     }
+}
+
+/// The look for the session's marker is the fork server's, and begins with the proxy's death.
+#[tokio::test]
+async fn a_proxy_that_has_ended_its_session_and_does_not_exit_is_killed() {
+    let mut ending = Ending::new(Duration::from_secs(1), Duration::from_secs(1));
+    let (now, id) = (tokio::time::Instant::now(), SessionId::mint());
+    ending.request(KillOptions::NOW, EndReason::Killed, now);
+    ending.said(EndReason::Killed, Box::new(Receipt { unmarked: None, ..receipt(&id) }), now);
+    let due = ending.next().expect("its exit is waited for");
+    assert!(due < now + Duration::from_secs(1));
+    assert_eq!(ending.tick(due), Step::AskForkServer(KillOptions::NOW));
+    assert_eq!((ending.tick(due), ending.verdict(due)), (Step::Nothing, None));
+    ending.gone(Gone { exit: None, receipt: Box::new(guard_receipt(&id)) }, due);
+    let end = ending.verdict(due).expect("both have spoken");
+    assert!(end.reason == EndReason::Killed && end.receipt.expect("a receipt").is_empty());
 }
 
 #[tokio::test]
