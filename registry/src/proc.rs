@@ -16,15 +16,23 @@ fn gone(pid: Pid) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, format!("no process {pid}"))
 }
 
-/// What an error of `/proc` says of `pid`: it is gone, unless something is mounted over its directory.
-fn unseen(pid: Pid, error: io::Error) -> io::Error {
-    if !is_gone(&error) {
-        return error;
+/// Tries a look at `pid` once more, where `/proc` did not show what a signal finds: it may have come in between.
+const LOOKS: usize = 4;
+
+/// Looks at something of `pid` in `/proc`. What is not there is gone, unless something is mounted over its directory.
+fn looked_at<T>(pid: Pid, look: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    for _ in 0..LOOKS {
+        match look() {
+            Err(error) if is_gone(&error) => {
+                if !procfs::is_found_by_signals(pid) {
+                    return Err(gone(pid));
+                }
+            }
+            looked => return looked,
+        }
+        std::thread::yield_now();
     }
-    if procfs::is_hidden(pid) {
-        return io::Error::other(format!("process {pid} is there, but /proc does not show it"));
-    }
-    gone(pid)
+    Err(io::Error::other(format!("process {pid} is there, but /proc does not show it")))
 }
 
 /// Whether an error of `/proc` says that the process is gone.
@@ -38,7 +46,8 @@ fn is_gone(error: &io::Error) -> bool {
 /// `NotFound` when there is no such process. Any other error means that the look failed (no descriptor left, say), and
 /// says nothing about the process.
 pub(crate) fn stat(pid: Pid) -> io::Result<Stat> {
-    procfs::open_proc_file(&format!("{pid}/stat")).and_then(Stat::read).map_err(|error| unseen(pid, error))
+    let path = format!("{pid}/stat");
+    looked_at(pid, || procfs::open_proc_file(&path).and_then(Stat::read))
 }
 
 /// Reads `/proc/PID/status` of a process or a thread. The name in it is chosen by the program, and need not be UTF-8.
@@ -46,7 +55,8 @@ pub(crate) fn stat(pid: Pid) -> io::Result<Stat> {
 /// # Errors
 /// As [`stat`].
 pub(crate) fn status(pid: Pid) -> io::Result<String> {
-    let text = procfs::read(&format!("{pid}/status")).map_err(|error| unseen(pid, error))?;
+    let path = format!("{pid}/status");
+    let text = looked_at(pid, || procfs::read(&path))?;
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
@@ -167,7 +177,8 @@ pub fn has_children_lists() -> bool {
 /// # Errors
 /// As [`stat`].
 pub(crate) fn threads(pid: Pid) -> io::Result<Vec<Pid>> {
-    procfs::numbers_in_proc(&format!("{pid}/task"), usize::MAX).map_err(|error| unseen(pid, error))
+    let path = format!("{pid}/task");
+    looked_at(pid, || procfs::numbers_in_proc(&path, usize::MAX))
 }
 
 /// Appends the children of every thread of `pid`. A process that is gone has none.
@@ -198,7 +209,8 @@ pub(crate) fn children_of_single(pid: Pid, out: &mut Vec<Pid>) -> io::Result<()>
     if !has_children_lists() {
         return children_by_scan(pid, out);
     }
-    match procfs::read_text(&format!("{pid}/task/{pid}/children")).map_err(|error| unseen(pid, error)) {
+    let path = format!("{pid}/task/{pid}/children");
+    match looked_at(pid, || procfs::read_text(&path)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         list => out.extend(list?.split_ascii_whitespace().filter_map(|word| word.parse::<Pid>().ok())),
     }

@@ -3,7 +3,7 @@
 //! Root can mount anything over `/proc/PID`: read by that path, a living process is then not there. So a process that may
 //! mount reads a procfs of its own, attached nowhere, over which nobody else can mount anything. Without that right the
 //! directory `/proc` is opened once; nobody without it can mount either, and what hides all the same is found by
-//! [`is_hidden`].
+//! [`is_found_by_signals`].
 
 use std::{
     ffi::OsString,
@@ -149,8 +149,8 @@ pub fn numbers_in_proc(path: &str, most: usize) -> io::Result<Vec<Pid>> {
     Ok(numbers)
 }
 
-/// Whether a process that `/proc` does not show is there all the same: something is mounted over its directory.
-pub(crate) fn is_hidden(pid: Pid) -> bool {
+/// Whether a process that `/proc` does not show is there all the same: something may be mounted over its directory.
+pub(crate) fn is_found_by_signals(pid: Pid) -> bool {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
 }

@@ -39,6 +39,13 @@ const FAULTS: &[(usize, Fault)] = &[
     (8, Fault::Strike(&[(Whom::ForkServer, How::Stop), (Whom::Proxy, How::Kill)])),
     (15, Fault::Kill(&[(Whom::Proxy, How::Limit)])),
     (15, Fault::Strike(&[(Whom::ForkServer, How::Limit), (Whom::Proxy, How::Kill)])),
+    (8, Fault::Kill(&[(Whom::Proxy, How::IntoGroup)])),
+    (
+        8,
+        Fault::Kill(&[(Whom::Proxy, How::IntoGroup), (Whom::ForkServer, How::IntoGroup), (Whom::Host, How::IntoGroup)]),
+    ),
+    (8, Fault::Kill(&[(Whom::Proxy, How::Freeze)])),
+    (4, Fault::Strike(&[(Whom::ForkServer, How::Freeze), (Whom::Proxy, How::Kill)])),
     (4, Fault::LoseForkServer(&[(Whom::ForkServer, How::Kill)])),
     (6, Fault::LoseForkServer(&[(Whom::ForkServer, How::Kill), (Whom::Proxy, How::Kill)])),
     (3, Fault::LoseForkServer(&[(Whom::ForkServer, How::Kill), (Whom::AllProxies, How::Kill)])),
@@ -53,6 +60,8 @@ enum Whom {
     Proxy,
     AllProxies,
     ForkServer,
+    /// This process.
+    Host,
 }
 
 /// What happens to it.
@@ -64,6 +73,10 @@ enum How {
     Limit,
     /// The hard limit too.
     HardLimit,
+    /// Root moves it into the session's own cgroup. Nothing happens where there is none.
+    IntoGroup,
+    /// The same, and the cgroup is frozen.
+    Freeze,
 }
 
 /// Resources that are limited, and how far.
@@ -152,6 +165,21 @@ fn signal(process: Option<ProcessId>, signal: Signal) {
         // It may have ended in this very moment.
         let _ = process.signal(signal);
     }
+}
+
+/// Moves a process into the cgroup of another's session, and freezes that where it is asked for. `false` where the session has none of
+/// its own, or the kernel refuses.
+fn move_to_group_of(victim: ProcessId, agent: ProcessId, how: How) -> bool {
+    let group = |pid: u32| {
+        let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("0::/")).map(str::to_owned)
+    };
+    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("readable");
+    let mount = mounts.lines().find(|line| line.contains(" - cgroup2 ")).and_then(|line| line.split(' ').nth(4));
+    let (Some(mount), Some(own)) = (mount, group(agent.pid).filter(|own| own.contains("/s-"))) else { return false };
+    let own = Path::new(mount).join(own);
+    let moved = fs::write(own.join("cgroup.procs"), victim.pid.to_string()).is_ok();
+    moved && (how != How::Freeze || fs::write(own.join("cgroup.freeze"), "1").is_ok())
 }
 
 impl Chaos {
@@ -282,6 +310,7 @@ impl Chaos {
                     info.proxy.into_iter().chain(others).collect()
                 }
                 Whom::ForkServer => vec![self.manager().fork_server()],
+                Whom::Host => registry::identify(std::process::id()).into_iter().collect(),
             };
             let (resource, to) = LIMITS[self.random.below(LIMITS.len())];
             for victim in victims {
@@ -291,6 +320,10 @@ impl Chaos {
                     How::Limit => limit(victim, resource, to, getrlimit(resource).maximum),
                     // Of the others it may not notice before it is to do something.
                     How::HardLimit => limit(victim, Resource::Nofile, 0, Some(0)),
+                    How::IntoGroup | How::Freeze => {
+                        let moved = info.agent_process.is_some_and(|agent| move_to_group_of(victim, agent, *how));
+                        *self.counts.entry(format!("of these, {whom:?} {how:?}")).or_default() += u32::from(moved);
+                    }
                 }
             }
         }
