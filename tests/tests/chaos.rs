@@ -140,6 +140,8 @@ struct Chaos {
     live: Vec<Live>,
     /// Nobody waits for these yet.
     starting: Vec<Starting>,
+    /// Something happened to the fork server since the first of these began.
+    is_fork_server_struck: bool,
     killing: Vec<(Killing, Live)>,
     /// Every process of ours that there was: proxies and fork servers carry no marker.
     ours: Vec<ProcessId>,
@@ -301,6 +303,7 @@ impl Chaos {
     /// Has all of this happen, one after the other without a pause.
     fn strike(&mut self, strokes: &[(Whom, How)], live: &Live) {
         let info = live.session.info();
+        self.is_fork_server_struck |= strokes.iter().any(|(whom, _)| *whom == Whom::ForkServer);
         for (whom, how) in strokes {
             let victims: Vec<ProcessId> = match whom {
                 Whom::Agent => info.agent_process.into_iter().collect(),
@@ -388,12 +391,19 @@ impl Chaos {
     async fn gather(&mut self, all: bool) {
         for start in std::mem::take(&mut self.starting) {
             if all || start.is_finished() {
-                let session = soon("a start", start).await.expect("no panic").expect("started");
-                self.started(session);
+                match soon("a start", start).await.expect("no panic") {
+                    Ok(session) => self.started(session),
+                    // Its proxy was forked by a fork server that something had happened to.
+                    Err(Error::ProxyDied { .. }) if self.is_fork_server_struck => {
+                        *self.counts.entry("start, told as failed".to_owned()).or_default() += 1;
+                    }
+                    Err(error) => panic!("{error}"),
+                }
             } else {
                 self.starting.push(start);
             }
         }
+        self.is_fork_server_struck &= !self.starting.is_empty();
         for (kill, live) in std::mem::take(&mut self.killing) {
             if all || kill.is_finished() {
                 soon("the kill", kill).await.expect("no panic").expect("proven");
@@ -646,6 +656,7 @@ async fn nothing_is_left_whatever_dies() {
         manager: None,
         state_dir,
         live: Vec::new(),
+        is_fork_server_struck: false,
         starting: Vec::new(),
         killing: Vec::new(),
         ours: Vec::new(),

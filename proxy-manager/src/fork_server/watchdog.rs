@@ -124,7 +124,7 @@ impl ForkServer {
                 Standing::GivenUp(reason) => return reason,
             }
             if judge.silence > 0 {
-                registry::thaw_v1(id.pid);
+                registry::free_supervisor(id.pid);
             }
             let is_due = asked.is_none_or(|at| has_answered && at.elapsed() >= QUESTION);
             let was_asked = self.heartbeat.was_asked.swap(false, Ordering::Relaxed);

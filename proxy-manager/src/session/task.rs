@@ -15,6 +15,7 @@ use ipc_protocol::{
     packet,
     reattach::Heard,
 };
+use registry::Group;
 use tokio::{
     io::AsyncReadExt,
     net::{UnixStream, unix::WriteHalf},
@@ -134,10 +135,12 @@ impl Task {
         let span = tracing::info_span!("session", id = %self.session.id(), agent = self.session.labels().agent);
         let (session, aftermath) = (self.session.clone(), self.aftermath.clone());
         let native_files = self.native_files.clone();
+        let cgroup = self.enclosure.cgroup.clone();
         let life = async {
             if let Err(error) = self.drive(fork).await {
                 tracing::error!(%error, "the session's task failed");
             }
+            remove_group(cgroup).await;
             session.note();
             directory.ended(serial);
             // Callers that wait for the start may clean up too, but they may also be gone.
@@ -203,6 +206,18 @@ async fn prepare(aftermath: &Arc<Aftermath>, mut attempt: Box<Attempt>) -> Resul
     let attempt = prepared.await??;
     let (ours, theirs) = sockets()?;
     Ok((attempt, ours, theirs))
+}
+
+/// Removes a session's cgroup where it is still there. Whoever proves the end removes it, unless a supervisor was in it just then.
+async fn remove_group(path: Option<String>) {
+    let Some(path) = path.map(PathBuf::from).filter(|path| path.exists()) else { return };
+    let removed = blocking("removing a session's cgroup", move || Group::open(&path).and_then(|group| group.remove()));
+    match removed.await {
+        Ok(Ok(())) => {}
+        // The session lives on, or something in it does: then it is its next host's, or the next manager's.
+        Ok(Err(error)) => tracing::debug!(%error, "failed to remove a session's cgroup"),
+        Err(error) => tracing::warn!(%error, "failed to remove a session's cgroup"),
+    }
 }
 
 /// Creates both ends of a socket: the session's, and its proxy's.
