@@ -206,6 +206,13 @@ impl Kill {
         self.callers_look = CallersLook::UnderWay;
     }
 
+    /// The look that was begun has failed, and another is to be made.
+    pub fn retry_marker_look(&mut self) {
+        if matches!(self.callers_look, CallersLook::UnderWay) {
+            self.callers_look = CallersLook::Wanted;
+        }
+    }
+
     /// What a look that was begun has found. Returns whether the kill goes on with it.
     pub fn end_marker_look(&mut self, found: std::io::Result<Vec<ProcessId>>) -> bool {
         let is_awaited = matches!(self.callers_look, CallersLook::UnderWay);

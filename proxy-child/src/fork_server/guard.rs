@@ -140,6 +140,11 @@ impl Guard {
         MarkerQuery { marker: self.marker.clone(), proxy: self.proxy, forks: self.forks }
     }
 
+    /// Asks for another look in the place of one that has failed.
+    pub(crate) fn retry_marker_look(&mut self) {
+        self.kill.retry_marker_look();
+    }
+
     /// What the look has found that was begun.
     pub(crate) fn end_marker_look(&mut self, found: std::io::Result<Vec<ProcessId>>) {
         if self.kill.end_marker_look(found) {

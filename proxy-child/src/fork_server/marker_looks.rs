@@ -16,6 +16,8 @@ use super::guard::Guard;
 const SLICE: Duration = Duration::from_millis(2);
 /// The longest pause after a pass.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+/// Passes in a row that may fail before the guards are told so.
+const RETRIES: u32 = 10;
 /// How old a number of forks may be: an older one only makes a session seem older.
 const COUNT_AGE: Duration = Duration::from_millis(100);
 
@@ -26,6 +28,8 @@ pub(super) struct MarkerLooks {
     pass: Option<(MarkerPass, Instant)>,
     /// The next pass does not begin before: as long as the last one took, others have the thread, and ends gather.
     not_before: Option<Instant>,
+    /// Passes that have failed in a row.
+    failures: u32,
     /// Forks on this machine, and when they were read.
     forks: Option<(Instant, u64)>,
 }
@@ -61,9 +65,7 @@ impl MarkerLooks {
             match MarkerPass::begin(queries.clone()) {
                 Ok(pass) => self.pass = Some((pass, now)),
                 Err(error) => {
-                    return end(guards, |marker| {
-                        queries.iter().any(|query| query.marker == marker).then(|| Err(copy(&error)))
-                    });
+                    return self.fail(guards, &error, |marker| queries.iter().any(|query| query.marker == marker));
                 }
             }
         }
@@ -71,11 +73,23 @@ impl MarkerLooks {
         match pass.step(SLICE) {
             Ok(false) => self.pass = Some((pass, began)),
             Ok(true) => {
+                self.failures = 0;
                 self.not_before = Some(Instant::now() + began.elapsed().min(LONGEST_PAUSE));
                 end(guards, |marker| pass.has(marker).then(|| Ok(pass.take(marker))));
             }
-            Err(error) => end(guards, |marker| pass.has(marker).then(|| Err(copy(&error)))),
+            Err(error) => self.fail(guards, &error, |marker| pass.has(marker)),
         }
+    }
+
+    /// Has a failed pass made once more after a pause, or gives it up: somebody may have lowered this process's limits a moment ago.
+    fn fail(&mut self, guards: &mut [Guard], error: &io::Error, concerns: impl Fn(&str) -> bool) {
+        self.failures += 1;
+        if self.failures > RETRIES {
+            self.failures = 0;
+            return end(guards, |marker| concerns(marker).then(|| Err(copy(error))));
+        }
+        self.not_before = Some(Instant::now() + LONGEST_PAUSE);
+        guards.iter_mut().filter(|guard| concerns(guard.marker())).for_each(Guard::retry_marker_look);
     }
 }
 
