@@ -4,12 +4,15 @@ use std::{path::PathBuf, time::Duration};
 
 use agents::{AgentSpec, Catalog, ModelConfig, Profiles};
 use ipc_protocol::{Containment, EnvVars};
-use proxy_child::ChildToken;
 
 use event_log::Retention;
 
 use crate::{
-    ActionRule, Deadlines, Error, HistoryLimits, LogFailure, ProxyManager, Result, launch::Kit,
+    actions::ActionRule,
+    deadlines::Deadlines,
+    fork_server::Child,
+    history::{HistoryLimits, LogFailure},
+    launch::Kit,
     supervision::SessionBounds,
 };
 
@@ -18,28 +21,7 @@ const DESCRIPTOR_RESERVE: u64 = 32;
 /// How long sessions may be idle where they are kept.
 const IDLE_SUSPEND: Duration = Duration::from_secs(300);
 
-/// Program that runs as the fork server. It must call `proxy_child::run_if_child` first in `main`.
-#[derive(Clone, Debug)]
-pub enum Child {
-    /// A path to the program.
-    Path(PathBuf),
-    /// The executable that runs now. The token proves that it can be a fork server.
-    Current(ChildToken),
-}
-
-impl Child {
-    /// The path to start.
-    pub(crate) fn program(&self) -> PathBuf {
-        match self {
-            // A bare name is a file in the working directory; no PATH is searched.
-            Self::Path(path) => std::path::absolute(path).unwrap_or_else(|_| path.clone()),
-            // Works even if the file has been replaced or removed.
-            Self::Current(_) => PathBuf::from("/proc/self/exe"),
-        }
-    }
-}
-
-/// Configuration from which a [`ProxyManager`] is built.
+/// Configuration from which a [`ProxyManager`](crate::ProxyManager) is built.
 #[derive(Clone, Debug)]
 pub struct Builder {
     pub(crate) child: Child,
@@ -126,7 +108,7 @@ impl Builder {
     }
 
     /// Sets the idle time after which a session is suspended: its processes end, and its conversation is retained for
-    /// [`ProxyManager::resume_session`] or the next prompt. Only sessions whose conversation can be resumed are
+    /// [`ProxyManager::resume_session`](crate::ProxyManager::resume_session) or the next prompt. Only sessions whose conversation can be resumed are
     /// suspended. Zero means never. Default: 300 seconds with a [`Builder::state_dir`], and never without one, since a
     /// suspended session would be lost with the manager. A session may override it (`Lifecycle::idle_suspend_ms`).
     #[must_use]
@@ -187,7 +169,7 @@ impl Builder {
     }
 
     /// Bounds the number of concurrent sessions, starting ones included. Unbounded by default. A start beyond the bound
-    /// waits in the [`Builder::queue`], or is refused ([`Error::TooManySessions`]).
+    /// waits in the [`Builder::queue`], or is refused ([`Error::TooManySessions`](crate::Error::TooManySessions)).
     #[must_use]
     pub fn max_sessions(mut self, sessions: usize) -> Self {
         self.bounds.total = Some(sessions);
@@ -237,11 +219,11 @@ impl Builder {
 
     /// Sets the directory in which the manager records the processes of its sessions. If host, fork server and proxies
     /// are all killed at once, the next manager with the same directory ends the processes they left, in
-    /// [`Builder::build`], and reports them in [`ProxyManager::recovered`]. A missing directory is created for this
+    /// [`Builder::build`], and reports them in [`ProxyManager::recovered`](crate::ProxyManager::recovered). A missing directory is created for this
     /// user only. One manager at a time owns it. Without a state directory, only processes in a cgroup are found again.
     ///
     /// The directory also has the sessions' own homes, with the keys written to them, until the sessions are deleted
-    /// ([`ProxyManager::delete_session`]). Without a state directory the homes are in a temporary directory (`TMPDIR`
+    /// ([`ProxyManager::delete_session`](crate::ProxyManager::delete_session)). Without a state directory the homes are in a temporary directory (`TMPDIR`
     /// of the base environment, else `/tmp`), for this user only. They are removed with the manager, unless it is
     /// killed.
     #[must_use]
@@ -251,7 +233,7 @@ impl Builder {
     }
 
     /// How many of this process's file descriptors no session is to take, so that listing, reading and ending sessions always
-    /// works; at most a quarter of the soft limit. A start that would leave fewer fails with [`Error::FdsExhausted`]. 32 by
+    /// works; at most a quarter of the soft limit. A start that would leave fewer fails with [`Error::FdsExhausted`](crate::Error::FdsExhausted). 32 by
     /// default.
     ///
     /// A session takes two to four descriptors of this process. The library leaves the limit as it is:
@@ -261,24 +243,5 @@ impl Builder {
     pub fn descriptor_reserve(mut self, descriptors: u64) -> Self {
         self.descriptor_reserve = descriptors;
         self
-    }
-
-    /// Tries what sessions can be held by, ends what dead managers left, starts the fork server and checks that it is one. The directory that the host is in now is the sessions' default.
-    ///
-    /// Usually takes some milliseconds; up to some ten seconds where processes resist being killed. Call it in a tokio
-    /// runtime with I/O and time enabled; the manager's tasks run there.
-    ///
-    /// # Errors
-    /// [`Error::ChildUnusable`] if the child binary is missing or does not answer as one, [`Error::VersionMismatch`] if
-    /// it is of another build; [`Error::ContainmentUnavailable`] if the [`Builder::containment`] asked for cannot be had;
-    /// [`Error::StateDirInUse`] if the state directory is another manager's, [`Error::InvalidConfig`] if it is not safe to use;
-    /// [`Error::FdsExhausted`], [`Error::System`]. No process is left then.
-    pub async fn build(self) -> Result<ProxyManager> {
-        let cwd = std::env::current_dir().map_err(|error| Error::system("reading the working directory", &error))?;
-        let cwd = cwd.into_os_string().into_string().map_err(|cwd| Error::InvalidConfig {
-            field: "cwd",
-            reason: format!("the host's working directory {cwd:?} is not UTF-8: change to another one first"),
-        })?;
-        ProxyManager::start(self, cwd).await
     }
 }

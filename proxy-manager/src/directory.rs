@@ -9,8 +9,8 @@ use ipc_protocol::SessionId;
 
 use crate::{
     Error, Result,
-    history::{Everyone, History},
-    session::Session,
+    history::{AddedHistories, Everyone, ForgottenHistory, HistoryTable},
+    session::{Session, SessionTable},
 };
 
 /// All sessions of a manager, alive and ended, in starting order.
@@ -31,15 +31,7 @@ struct Entries {
     /// Ids of sessions about to be added or being deleted.
     reserved: HashSet<SessionId>,
     ended: VecDeque<u64>,
-    forgotten: VecDeque<Forgotten>,
-}
-
-/// Remains of a session that is no longer remembered: enough to report that its events are gone.
-#[derive(Clone, Debug)]
-pub(crate) struct Forgotten {
-    serial: u64,
-    pub(crate) session: Arc<SessionId>,
-    pub(crate) last_offset: u64,
+    forgotten: VecDeque<ForgottenHistory>,
 }
 
 /// Reservation of an id: nobody else starts or deletes a session with it while this lives.
@@ -58,13 +50,6 @@ impl Drop for Reservation {
 /// Maximum number of forgotten sessions that are remembered by id.
 const FORGOTTEN: usize = 10_000;
 
-/// Sessions added to the directory.
-#[derive(Default)]
-pub(crate) struct Added {
-    pub(crate) histories: Vec<Arc<History>>,
-    pub(crate) forgotten: Vec<Forgotten>,
-}
-
 impl Entries {
     fn forget(&mut self, serial: u64) {
         let Some(session) = self.sessions.remove(&serial) else { return };
@@ -72,7 +57,7 @@ impl Entries {
             self.by_id.remove(session.id());
         }
         let last_offset = session.history().last_offset();
-        self.forgotten.push_back(Forgotten { serial, session: session.shared_id(), last_offset });
+        self.forgotten.push_back(ForgottenHistory { serial, session: session.shared_id(), last_offset });
         if self.forgotten.len() > FORGOTTEN {
             self.forgotten.pop_front();
         }
@@ -86,11 +71,6 @@ impl Directory {
 
     fn entries(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Notifies readers of all sessions.
-    pub(crate) fn everyone(&self) -> &Everyone {
-        &self.everyone
     }
 
     /// Reserves an id for a session that is about to be added.
@@ -145,7 +125,7 @@ impl Directory {
     ///
     /// # Errors
     /// [`Error::UnknownSession`], [`Error::ShutDown`].
-    pub(crate) fn replace(self: &Arc<Self>, session: &Arc<Session>) -> Result<u64> {
+    pub(crate) fn replace(self: &Arc<Self>, session: &Arc<Session>) -> Result<()> {
         let mut entries = self.entries();
         if entries.closed {
             return Err(Error::ShutDown);
@@ -153,12 +133,12 @@ impl Directory {
         let serial = entries.by_id.get(session.id()).copied();
         let serial = serial.ok_or_else(|| Error::UnknownSession { session: session.id().clone() })?;
         entries.sessions.insert(serial, session.clone());
-        session.is_in(self, serial);
-        Ok(serial)
+        session.is_in(self.clone(), serial);
+        Ok(())
     }
 
-    /// Adds a session and returns its serial number. Replaces a session with that id that never became ready.
-    pub(crate) fn insert(self: &Arc<Self>, session: &Arc<Session>) -> Result<u64> {
+    /// Adds a session. Replaces a session with that id that never became ready.
+    pub(crate) fn insert(self: &Arc<Self>, session: &Arc<Session>) -> Result<()> {
         let mut entries = self.entries();
         if entries.closed {
             return Err(Error::ShutDown);
@@ -173,24 +153,10 @@ impl Directory {
         let serial = entries.last;
         entries.sessions.insert(serial, session.clone());
         entries.by_id.insert(session.shared_id(), serial);
-        session.is_in(self, serial);
+        session.is_in(self.clone(), serial);
         drop(entries);
         self.everyone.send_replace(());
-        Ok(serial)
-    }
-
-    /// Records that a session has ended, and forgets the sessions that ended longest ago. A suspended session stays.
-    pub(crate) fn ended(&self, serial: u64) {
-        let mut entries = self.entries();
-        if entries.sessions.get(&serial).is_some_and(|session| session.is_suspended()) {
-            return;
-        }
-        entries.ended.push_back(serial);
-        while entries.ended.len() > self.keep
-            && let Some(oldest) = entries.ended.pop_front()
-        {
-            entries.forget(oldest);
-        }
+        Ok(())
     }
 
     /// Forgets a session that has ended.
@@ -213,27 +179,61 @@ impl Directory {
         self.entries().sessions.values().cloned().collect()
     }
 
-    /// Returns the sessions added after the serial number `seen`, and advances it.
-    pub(crate) fn added_since(&self, seen: &mut u64) -> Added {
-        let entries = self.entries();
-        if *seen == entries.last {
-            return Added::default();
-        }
-        let later = *seen + 1;
-        let histories = entries.sessions.range(later..).map(|(_, session)| session.history().clone()).collect();
-        let forgotten = entries.forgotten.iter().filter(|forgotten| forgotten.serial >= later).cloned().collect();
-        *seen = entries.last;
-        Added { histories, forgotten }
-    }
-
     /// Refuses new sessions from now on.
     pub(crate) fn close(&self) {
         self.entries().closed = true;
         self.everyone.send_replace(());
     }
 
+    /// Notifies readers of all sessions.
+    pub(crate) fn everyone(&self) -> &Everyone {
+        &self.everyone
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.entries().closed
+    }
+}
+
+impl HistoryTable for Directory {
+    fn everyone(&self) -> &Everyone {
+        self.everyone()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed()
+    }
+
+    fn added_since(&self, seen: &mut u64) -> AddedHistories {
+        let entries = self.entries();
+        if *seen == entries.last {
+            return AddedHistories::default();
+        }
+        let later = *seen + 1;
+        let histories = entries.sessions.range(later..).map(|(_, session)| session.history().clone()).collect();
+        let forgotten = entries.forgotten.iter().filter(|forgotten| forgotten.serial >= later).cloned().collect();
+        *seen = entries.last;
+        AddedHistories { histories, forgotten }
+    }
+}
+
+impl SessionTable for Directory {
+    fn is_closed(&self) -> bool {
+        self.is_closed()
+    }
+
+    /// Also forgets the sessions that ended longest ago. A suspended session stays.
+    fn ended(&self, serial: u64) {
+        let mut entries = self.entries();
+        if entries.sessions.get(&serial).is_some_and(|session| session.is_suspended()) {
+            return;
+        }
+        entries.ended.push_back(serial);
+        while entries.ended.len() > self.keep
+            && let Some(oldest) = entries.ended.pop_front()
+        {
+            entries.forget(oldest);
+        }
     }
 }
 
@@ -269,7 +269,7 @@ mod tests {
     async fn one_subscription_sees_all_sessions_and_what_it_missed() {
         let directory = Arc::new(Directory::new(1));
         let (first, mut first_log) = session(&directory, "first");
-        let first_serial = directory.insert(&first).expect("free");
+        directory.insert(&first).expect("free");
         first_log.push(0, Event::SessionIdle {});
         first_log.commit();
         let mut all = Subscription::all(directory.clone());
@@ -277,14 +277,14 @@ mod tests {
         // Two more begin and end before it looks again; only one ended session is remembered.
         for id in ["second", "third"] {
             let (session, mut log) = session(&directory, id);
-            let serial = directory.insert(&session).expect("free");
+            directory.insert(&session).expect("free");
             log.push(0, Event::SessionIdle {});
             log.push(0, Event::SessionIdle {});
             drop(log);
-            directory.ended(serial);
+            session.leave_table();
         }
         drop(first_log);
-        directory.ended(first_serial);
+        first.leave_table();
         directory.close();
         let mut rest = Vec::new();
         while let Some(got) = next(&mut all).await {

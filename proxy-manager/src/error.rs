@@ -1,8 +1,8 @@
 //! Errors of this crate, for the embedder.
 
-use std::{io, path::PathBuf, time::Duration};
+use std::{fmt, io, path::PathBuf, time::Duration};
 
-use crate::{Answer, SessionBound};
+use crate::answer::Answer;
 use ipc_protocol::{BudgetExceeded, Containment, InvalidId, Pid, ProcessId, Receipt, SessionId, WireError};
 
 /// Result of a manager's calls.
@@ -397,6 +397,27 @@ impl Error {
                 Self::System { operation: "starting the agent".into(), reason: error.to_string() }
             }
             WireError::System { operation, reason } => Self::System { operation, reason },
+        }
+    }
+}
+
+/// A bound on sessions, as named in errors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionBound {
+    /// Bound on all sessions of the manager.
+    Total,
+    /// Bound on sessions with this `userId`.
+    User(String),
+    /// Bound on sessions of this agent.
+    Agent(String),
+}
+
+impl fmt::Display for SessionBound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Total => f.write_str("in all"),
+            Self::User(user) => write!(f, "of user {user:?}"),
+            Self::Agent(agent) => write!(f, "of agent {agent:?}"),
         }
     }
 }

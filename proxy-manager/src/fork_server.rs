@@ -3,11 +3,12 @@
 //! Anyone may send (a packet is sent whole or not at all); one task receives, and reaps the process when it dies. It also watches that the
 //! process goes on: see [`watchdog`].
 
+mod child;
 mod replacement;
 mod watchdog;
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::HashMap,
     future::Future,
     io,
     os::{
@@ -33,9 +34,16 @@ use tokio::{
     time::timeout,
 };
 
+pub use self::child::Child;
 pub(crate) use self::replacement::ForkServers;
 use self::watchdog::Heartbeat;
-use crate::{Child, Deadlines, Error, Result, state::Record, takeover::Takeover, watched::watch};
+use crate::{
+    deadlines::Deadlines,
+    error::{Error, Result},
+    state::{Record, started},
+    takeover::Takeover,
+    watched::watch,
+};
 
 /// A proxy and what it left have ended.
 #[derive(Debug)]
@@ -55,14 +63,6 @@ pub(crate) enum Word {
     Listed(Vec<ProcessInfo>),
     /// The last word: its proxy and what that left have ended.
     Gone(Gone),
-}
-
-/// The fork servers that this process has started and not yet reaped.
-static STARTED: Mutex<BTreeSet<ProcessId>> = Mutex::new(BTreeSet::new());
-
-/// Whether this process has started that fork server, which may live.
-pub(crate) fn is_started_here(process: ProcessId) -> bool {
-    STARTED.lock().unwrap_or_else(PoisonError::into_inner).contains(&process)
 }
 
 /// Words that may wait for a session's task. Then the fork server waits, which counts what it cannot keep.
@@ -141,7 +141,7 @@ impl ForkServer {
             error => unusable(error.to_string()),
         })?;
         let id = spawned.process.id();
-        STARTED.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+        started::add(id);
         let mut unproven = KillOnDrop(Some(spawned.process));
         let process = unproven.0.as_ref().map(PidFd::try_clone).transpose();
         let watched = unproven.0.as_ref().map(PidFd::try_clone).transpose();
@@ -152,7 +152,7 @@ impl ForkServer {
             let watched = watch(watched?, Interest::READABLE).ok()?;
             let _readable = watched.readable().await.ok()?;
             let exit = watched.get_ref().try_reap().ok().flatten();
-            STARTED.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+            started::remove(id);
             // Their directory is removed by the last who has them, and as long as it lives there can be groups in it.
             drop(groups);
             exit

@@ -27,11 +27,12 @@
 //! ```
 
 mod actions;
+mod answer;
 mod ask;
 mod blocking;
 mod builder;
-mod claims;
 mod containment;
+mod conversation_locks;
 mod deadlines;
 mod directory;
 mod error;
@@ -39,7 +40,6 @@ mod fork_server;
 mod history;
 mod homes;
 mod launch;
-mod leases;
 mod manager;
 mod records;
 mod roster;
@@ -51,12 +51,14 @@ mod watched;
 
 pub use actions::ActionRule;
 pub use agents::{AgentSpec, Catalog, ModelApi, ModelConfig, Profile, Profiles, Secret};
-pub use ask::{Answer, Chunk, Quiet, StreamHandler, StreamInfo, StreamOptions, ToolCall, TurnStep, TurnStream};
-pub use builder::{Builder, Child};
+pub use answer::{Answer, ToolCall};
+pub use ask::{Chunk, Quiet, StreamHandler, StreamInfo, StreamOptions, TurnStep, TurnStream};
+pub use builder::Builder;
 pub use containment::Capabilities;
 pub use deadlines::{Deadlines, Health};
-pub use error::{Error, Result};
+pub use error::{Error, Result, SessionBound};
 pub use event_log::{Damage, Imported, Inspection, LogError, Retention, check as check_log, salvage as salvage_log};
+pub use fork_server::Child;
 pub use history::{HistoryLimits, LogFailure, Subscription};
 pub use ipc_protocol::{
     AbortPolicy, AgentSandbox, AgentSessionConfig, Budget, BudgetAction, BudgetExceeded, BudgetKind, BypassAction,
@@ -70,13 +72,12 @@ pub use ipc_protocol::{
     UNTRIED_VERSION, Usage, Usd, Verbatim,
 };
 pub use launch::{DEPTH_MARKER, SESSION_MARKER};
-pub use manager::{DrainProgress, ProxyManager, ResumeOptions, Snapshot};
+pub use manager::{DrainProgress, ProxyManager, ResumeOptions, SessionHandle, Snapshot};
 pub use proxy_child::ChildToken;
 pub use registry::{Controllers, Unavailable, raise_descriptor_limit};
 pub use roster::{SessionFilter, SessionRecord, SessionStatus};
 pub use session::{
-    ProcessUse, PromptMode, QueuedPrompt, SessionHandle, SessionInfo, SessionMetrics, SessionState, Turn, TurnEnd,
-    TurnUsage,
+    ProcessUse, PromptMode, QueuedPrompt, SessionInfo, SessionMetrics, SessionState, Turn, TurnEnd, TurnUsage,
 };
 pub use state::{Recovered, Recovery};
-pub use supervision::{Occupancy, SessionBound};
+pub use supervision::Occupancy;

@@ -27,7 +27,6 @@ use crate::{
     Error, Result,
     blocking::blocking,
     homes::{Recorded, files},
-    session::Session,
 };
 
 /// Records without a home of their own that are retained; the oldest go first. (Homes go only with their sessions.)
@@ -83,16 +82,12 @@ impl Records {
         }
     }
 
-    /// Records a session's conversation, if it has one, and the files in its home that hold a key.
-    pub(crate) async fn note(self: &Arc<Self>, session: &Session, keys: &[PathBuf]) {
-        let info = session.info();
-        let (Some(native_session_id), true) = (info.native_session_id, self.0.is_some()) else { return };
-        let home = info.home.map(PathBuf::from);
-        let (model_config, keys) = (session.labels().model_config.clone(), keys.to_vec());
-        let record = Record { agent: info.agent, native_session_id, cwd: info.cwd, home, model_config, keys };
-        let (records, id) = (self.clone(), info.session_id);
-        if let Err(error) = blocking("writing down a conversation", move || records.write(&id, &record)).await {
-            tracing::warn!(session = %session.id(), %error, "failed to start writing the record of a session's conversation");
+    /// Records a session's conversation, if it has one.
+    pub(crate) async fn note(self: &Arc<Self>, session: &SessionId, record: Option<Record>) {
+        let (Some(record), true) = (record, self.0.is_some()) else { return };
+        let (records, id) = (self.clone(), session.clone());
+        if let Err(error) = blocking("recording a conversation", move || records.write(&id, &record)).await {
+            tracing::warn!(%session, %error, "failed to start writing the record of a session's conversation");
         }
     }
 

@@ -1,29 +1,14 @@
 //! Assembles an answer from the events of its turn. Pure and bounded.
 
-use ipc_protocol::{BypassAction, Event, Json, ResolvedBy, StopReason, ToolStatus, Usage};
-use serde::Serialize;
+use ipc_protocol::{BypassAction, Event, Json, ResolvedBy, StopReason, Usage};
+
+use crate::answer::ToolCall;
 
 /// Maximum number of tool calls in an answer; later ones are only counted.
 const MOST_CALLS: usize = 4096;
 
 /// Name under which permission requests are answered when no user is there.
 pub(super) const ASKER: &str = "ask";
-
-/// A tool call of a turn.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ToolCall {
-    /// Id of the call within the session.
-    pub id: String,
-    /// The tool's machine name if the agent gives one, else its kind.
-    pub name: String,
-    /// Input as the agent gave it; `null` if it gave none.
-    pub input: Json,
-    /// Output so far, as text.
-    pub output: String,
-    /// Status of the call.
-    pub state: ToolStatus,
-}
 
 /// Answer under construction.
 #[derive(Debug, Default)]
@@ -236,7 +221,7 @@ fn take_back(text: &mut String, cut: &mut usize, bytes: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use ipc_protocol::{Gap, ToolEnd, ToolStart, ToolUpdate};
+    use ipc_protocol::{Gap, ToolEnd, ToolStart, ToolStatus, ToolUpdate};
     use proptest::prelude::*;
 
     use super::*;

@@ -8,12 +8,14 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::{
-    Answer, ToolCall, TurnStep, TurnStream,
+    TurnStep, TurnStream,
     reply::{ASKER, Reply},
 };
-#[cfg(doc)]
-use crate::ProxyManager;
-use crate::{Error, PromptMode, Result, SessionHandle, TurnEnd};
+use crate::{
+    answer::{Answer, ToolCall},
+    error::{Error, Result},
+    session::{PromptMode, Session, TurnEnd},
+};
 
 /// Bytes of events that may wait for a slow handler. Beyond that, events wait in the session's history.
 const WAITING: usize = 4 * 1024 * 1024;
@@ -100,10 +102,10 @@ pub struct StreamOptions {
     /// Bytes of text, thinking and tool calls that are retained; bytes left out are counted. 16 MiB by default.
     pub longest: usize,
     /// Answer to permission requests that the session's policy leaves to users. `None` leaves them to those users; it
-    /// is the default of calls on a session that others may know. [`ProxyManager::ask`] rejects, since nobody else is
+    /// is the default of calls on a session that others may know. [`ProxyManager::ask`](crate::ProxyManager::ask) rejects, since nobody else is
     /// there to answer.
     pub unanswered: Option<PermissionAnswer>,
-    /// True if a session that [`ProxyManager::ask_with`] started continues afterwards. A session with a key always
+    /// True if a session that [`ProxyManager::ask_with`](crate::ProxyManager::ask_with) started continues afterwards. A session with a key always
     /// does.
     pub keep: bool,
 }
@@ -123,7 +125,7 @@ impl Default for StreamOptions {
 
 /// Sends the prompt, notifies `handler`, and returns the answer.
 pub(crate) async fn stream<H: StreamHandler>(
-    session: &SessionHandle,
+    session: &Arc<Session>,
     prompt: Prompt,
     handler: &mut H,
     options: StreamOptions,
@@ -140,7 +142,7 @@ pub(crate) async fn stream<H: StreamHandler>(
 }
 
 async fn follow<H: StreamHandler>(
-    session: &SessionHandle,
+    session: &Arc<Session>,
     prompt: Prompt,
     handler: &mut H,
     audience: &mut Audience,
@@ -150,11 +152,11 @@ async fn follow<H: StreamHandler>(
         let (agent, operation) = (session.info().agent, operation.to_owned());
         Error::Unsupported { agent, operation }
     };
-    if !session.session().has_turns() {
+    if !session.has_turns() {
         let operation = "answer: it has no turns, so nobody knows when it has; prompt it and read its events";
         return Err(unsupported(operation));
     }
-    let turn = TurnStream::prompt(session.clone(), prompt, options.mode).await?;
+    let turn = TurnStream::send(session.clone(), prompt, options.mode).await?;
     let Some(number) = turn.number() else {
         return Err(unsupported("answer: it has no turns; the prompt was sent, read its events"));
     };
@@ -246,7 +248,7 @@ impl Audience {
 /// Events of the turn that the handler has not received yet, and the turn's end.
 struct Feed {
     turn: TurnStream,
-    session: SessionHandle,
+    session: Arc<Session>,
     unanswered: Option<PermissionAnswer>,
     waiting: VecDeque<Arc<Envelope>>,
     weight: usize,
@@ -254,7 +256,7 @@ struct Feed {
 }
 
 impl Feed {
-    fn new(turn: TurnStream, session: SessionHandle, unanswered: Option<PermissionAnswer>) -> Self {
+    fn new(turn: TurnStream, session: Arc<Session>, unanswered: Option<PermissionAnswer>) -> Self {
         Self { turn, session, unanswered, waiting: VecDeque::new(), weight: 0, end: None }
     }
 
@@ -297,7 +299,7 @@ impl Feed {
                 if let (Event::PermissionRequested(request), Some(answer)) = (&envelope.event, &self.unanswered) {
                     let (session, id, answer) = (self.session.clone(), request.id.clone(), answer.clone());
                     // A request that the policy has decided is no longer open, and refuses this answer.
-                    tokio::spawn(async move { session.respond_permission_as(ASKER, &id, answer).await });
+                    tokio::spawn(async move { session.respond_permission(&id, answer, Some(ASKER)).await });
                 }
                 self.weight += envelope.event.weight();
                 self.waiting.push_back(envelope);

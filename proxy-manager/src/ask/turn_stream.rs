@@ -2,15 +2,19 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use ipc_protocol::{Envelope, Event, Prompt, SessionId};
+use ipc_protocol::{Envelope, Event, Prompt};
 use tokio::sync::oneshot;
 
-use crate::{Error, PromptMode, ProxyManager, Result, SessionHandle, Subscription, Turn, TurnEnd};
+use crate::{
+    error::{Error, Result},
+    history::Subscription,
+    session::{PromptMode, Session, Turn, TurnEnd},
+};
 
 /// The events of one turn as they come, followed by its end.
 #[derive(Debug)]
 pub struct TurnStream {
-    session: SessionHandle,
+    session: Arc<Session>,
     events: Subscription,
     ready: VecDeque<Arc<Envelope>>,
     /// Offset of the last event taken from `events`.
@@ -41,30 +45,17 @@ impl TurnStream {
     /// Sends the prompt.
     ///
     /// # Errors
-    /// As [`SessionHandle::prompt`], when the prompt was not accepted.
-    pub async fn prompt(session: SessionHandle, prompt: Prompt, mode: PromptMode) -> Result<Self> {
+    /// As `Session::prompt`, when the prompt was not accepted.
+    pub(crate) async fn send(session: Arc<Session>, prompt: Prompt, mode: PromptMode) -> Result<Self> {
         // Subscribes first: the turn may be over before its events are read.
-        let seen = session.info().last_offset;
+        let seen = session.history().last_offset();
         let events = session.subscribe_from(seen);
         let turn = session.prompt(prompt, mode).await?;
         Ok(Self::of(session, events, seen, turn))
     }
 
-    /// Sends the prompt to a session, and resumes that session first if necessary.
-    ///
-    /// # Errors
-    /// An error of the manager, when the prompt was not accepted.
-    pub async fn resuming(manager: &ProxyManager, id: &SessionId, prompt: Prompt, mode: PromptMode) -> Result<Self> {
-        let before = manager.session(id)?;
-        let seen = before.info().last_offset;
-        let events = before.subscribe_from(seen);
-        let turn = manager.send_prompt(id, prompt, mode).await?;
-        // The session is another one if it was resumed.
-        Ok(Self::of(manager.session(id)?, events, seen, turn))
-    }
-
     /// Follows a turn whose events come after `seen`.
-    fn of(session: SessionHandle, events: Subscription, seen: u64, turn: Turn) -> Self {
+    pub(crate) fn of(session: Arc<Session>, events: Subscription, seen: u64, turn: Turn) -> Self {
         let number = turn.number();
         Self { session, events, ready: VecDeque::new(), seen, turn: number, end: End::Awaited(wait(turn)) }
     }
@@ -88,7 +79,7 @@ impl TurnStream {
                     biased;
                     result = end => {
                         let result = result.unwrap_or(Err(Error::ShutDown));
-                        self.end = End::At(self.session.info().last_offset, Some(result));
+                        self.end = End::At(self.session.history().last_offset(), Some(result));
                     }
                     more = self.events.next_batch(&mut batch) => {
                         if !more && let End::Awaited(end) = &mut self.end {

@@ -9,8 +9,11 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::ForkServer;
-use crate::{Child, Deadlines, Error, Result};
+use super::{Child, ForkServer};
+use crate::{
+    deadlines::Deadlines,
+    error::{Error, Result},
+};
 
 /// Pause before the second try to start one; the first is made at once. Each pause is twice the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);

@@ -25,6 +25,7 @@ use crate::roster::Roster;
 
 pub(crate) use self::log::{InUse, Log};
 pub use subscription::Subscription;
+pub(crate) use subscription::{AddedHistories, ForgottenHistory, HistoryTable};
 pub(crate) use writer::{Held, RETRY, Writer};
 
 /// Bounds of each session's events in memory. Without a state directory, events dropped from memory are lost: a

@@ -9,11 +9,10 @@ use tokio::{
     time::sleep,
 };
 
-use super::{History, PAGE, Page, Taken, gap};
+use super::{Everyone, History, PAGE, Page, Taken, gap};
 use crate::{
     Result,
     blocking::{begun, panicked},
-    directory::{Added, Directory, Forgotten},
 };
 
 /// Pause between two attempts to read a log that cannot be read now.
@@ -60,12 +59,39 @@ struct Cursor {
     next: u64,
 }
 
+/// The histories of all sessions of a manager.
+pub(crate) trait HistoryTable: Send + Sync {
+    /// Notifies readers of all sessions.
+    fn everyone(&self) -> &Everyone;
+
+    /// Returns true if no history is added any more.
+    fn is_closed(&self) -> bool;
+
+    /// Returns the histories added after the serial number `seen`, and advances it.
+    fn added_since(&self, seen: &mut u64) -> AddedHistories;
+}
+
+/// Histories added to a [`HistoryTable`].
+#[derive(Default)]
+pub(crate) struct AddedHistories {
+    pub(crate) histories: Vec<Arc<History>>,
+    pub(crate) forgotten: Vec<ForgottenHistory>,
+}
+
+/// Remains of a history that is no longer remembered: enough to report that its events are gone.
+#[derive(Clone, Debug)]
+pub(crate) struct ForgottenHistory {
+    pub(crate) serial: u64,
+    pub(crate) session: Arc<SessionId>,
+    pub(crate) last_offset: u64,
+}
+
 struct All {
-    directory: Arc<Directory>,
+    table: Arc<dyn HistoryTable>,
     wake: watch::Receiver<()>,
     cursors: Vec<Cursor>,
     /// Sessions that were forgotten before this subscription saw them.
-    missed: VecDeque<Forgotten>,
+    missed: VecDeque<ForgottenHistory>,
     /// Serial number of the last session seen.
     seen: u64,
     /// Index of the cursor that is asked first, which rotates.
@@ -86,10 +112,9 @@ impl Subscription {
     }
 
     /// Events of all sessions.
-    pub(crate) fn all(directory: Arc<Directory>) -> Self {
-        let wake = directory.everyone().subscribe();
-        let all =
-            All { directory, wake, cursors: Vec::new(), missed: VecDeque::new(), seen: 0, first: 0, behind: None };
+    pub(crate) fn all(table: Arc<dyn HistoryTable>) -> Self {
+        let wake = table.everyone().subscribe();
+        let all = All { table, wake, cursors: Vec::new(), missed: VecDeque::new(), seen: 0, first: 0, behind: None };
         Self { source: Source::All(all), ready: VecDeque::new(), failures: 0 }
     }
 
@@ -217,8 +242,8 @@ impl All {
 
     fn take(&mut self, out: &mut Vec<Arc<Envelope>>) -> Taken {
         // Read before the sessions are: a session added later is seen at the next wake.
-        let closed = self.directory.is_closed();
-        let Added { histories, forgotten } = self.directory.added_since(&mut self.seen);
+        let closed = self.table.is_closed();
+        let AddedHistories { histories, forgotten } = self.table.added_since(&mut self.seen);
         self.cursors.extend(histories.into_iter().map(|history| Cursor { history, next: 1 }));
         self.missed.extend(forgotten.into_iter().filter(|forgotten| forgotten.last_offset > 0));
         let mut left = PAGE;

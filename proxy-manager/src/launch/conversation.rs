@@ -9,9 +9,7 @@ use ipc_protocol::SessionId;
 
 use crate::{
     Result,
-    claims::Keeper,
-    leases,
-    leases::{Lease, Leases},
+    conversation_locks::{self, Keeper, Lease, Leases},
 };
 
 /// Conversation of a session, as far as it is known.
@@ -75,7 +73,8 @@ impl Conversation {
             return Ok(());
         }
         let (family, store) = (self.family.clone(), self.store.clone());
-        let conversation = leases::Conversation { family, store, is_shared: self.is_shared, id: id.to_owned() };
+        let conversation =
+            conversation_locks::Conversation { family, store, is_shared: self.is_shared, id: id.to_owned() };
         let mut lease = match self.is {
             Is::New => self.leases.begin(conversation, &self.session),
             Is::Old | Is::Its => self.leases.resume(conversation, &self.session, &self.agent, self.is == Is::Its)?,

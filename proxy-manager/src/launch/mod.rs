@@ -38,15 +38,15 @@ pub(crate) use conversation::{Conversation, Is};
 pub(crate) use database::Database;
 pub(crate) use kit::Kit;
 pub(crate) use native_file::find as find_native_file;
-pub(crate) use ready::Aftermath;
+pub(crate) use ready::{Aftermath, LaunchOutcome};
 pub(crate) use resume::{LONGEST_HISTORY, Past, Place};
 
 use self::{backup::BackupPlan, lines::Lines, preamble::preamble, resume::Origin};
 use crate::{
     Error, Result,
     containment::Held,
+    conversation_locks::Leases,
     homes::{Folder, Homes},
-    leases::Leases,
     session::Labels,
     state::Journal,
     supervision::Slot,

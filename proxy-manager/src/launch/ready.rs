@@ -12,8 +12,7 @@ use crate::{
     Result,
     blocking::blocking,
     homes::{Folder, Homes, Tenancy},
-    records::Records,
-    session::Session,
+    records::{Record, Records},
 };
 
 /// Clean-up of a start, whether it succeeded or failed.
@@ -28,6 +27,18 @@ pub(crate) struct Aftermath {
     keys: Vec<PathBuf>,
     /// True if the session may outlive this manager.
     outlives: bool,
+}
+
+/// End of a session that was launched, as its clean-up needs it.
+#[derive(Debug)]
+pub(crate) struct LaunchOutcome {
+    pub(crate) session: SessionId,
+    /// True if the session continues without this host.
+    pub(crate) is_detached: bool,
+    /// True if its agent never was ready.
+    pub(crate) is_stillborn: bool,
+    /// Its conversation, if it has one.
+    pub(crate) record: Option<Record>,
 }
 
 impl Launch {
@@ -120,11 +131,10 @@ impl Aftermath {
         self.backup.iter().for_each(Backup::stay);
     }
 
-    /// Records the session's conversation once its agent is ready.
-    pub(crate) async fn note(&self, session: &Session) {
-        if session.gets_ready().await {
-            self.records.note(session, &self.keys).await;
-        }
+    /// Records the conversation of a session whose agent is ready.
+    pub(crate) async fn note(&self, session: &SessionId, record: Option<Record>) {
+        let record = record.map(|record| Record { keys: self.keys.clone(), ..record });
+        self.records.note(session, record).await;
     }
 
     /// Keeps the home and drops the backup, since the agent is ready.
@@ -142,30 +152,30 @@ impl Aftermath {
     }
 
     /// Cleans up after the session's end.
-    pub(crate) async fn ended(self: &Arc<Self>, session: &Session) {
-        if session.is_let_go() {
+    pub(crate) async fn ended(self: &Arc<Self>, outcome: LaunchOutcome) {
+        if outcome.is_detached {
             return;
         }
         let folder = self.folder().take();
         if let Some(folder) = folder {
             self.clear_up(|_| folder.remove()).await;
         }
-        if session.is_stillborn() {
-            self.failed(session).await;
+        if outcome.is_stillborn {
+            self.failed(&outcome).await;
         } else {
             self.settle_backup().await;
             if self.tenancy.is_some() {
                 self.clear_up(|this| this.tenancy.iter().for_each(Tenancy::leave)).await;
             }
             // The agent may have switched to another conversation.
-            self.records.note(session, &[]).await;
+            self.records.note(&outcome.session, outcome.record).await;
         }
     }
 
     /// Removes everything made for a session that ended without starting. A session that was detached from this host is
     /// left alone.
-    pub(crate) async fn failed(self: &Arc<Self>, session: &Session) {
-        if session.is_let_go() || (self.tenancy.is_none() && self.backup.is_none()) {
+    pub(crate) async fn failed(self: &Arc<Self>, outcome: &LaunchOutcome) {
+        if outcome.is_detached || (self.tenancy.is_none() && self.backup.is_none()) {
             return;
         }
         self.clear_up(|this| {

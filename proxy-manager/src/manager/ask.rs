@@ -1,11 +1,37 @@
 //! Questions that start a session of their own.
 
-use ipc_protocol::{AgentSessionConfig, EndReason, KillOptions, PermissionAnswer, Prompt};
+use ipc_protocol::{AgentSessionConfig, EndReason, KillOptions, PermissionAnswer, Prompt, SessionId};
 
-use super::{ProxyManager, start::EndIfDropped};
-#[cfg(doc)]
-use crate::SessionHandle;
-use crate::{Answer, Error, Quiet, Result, StreamHandler, StreamOptions};
+use super::{ProxyManager, SessionHandle, start::EndIfDropped};
+use crate::{
+    answer::Answer,
+    ask::{Quiet, StreamHandler, StreamOptions, TurnStream},
+    error::{Error, Result},
+    session::PromptMode,
+};
+
+impl TurnStream {
+    /// Sends the prompt.
+    ///
+    /// # Errors
+    /// As [`SessionHandle::prompt`], when the prompt was not accepted.
+    pub async fn prompt(session: SessionHandle, prompt: Prompt, mode: PromptMode) -> Result<Self> {
+        Self::send(session.session().clone(), prompt, mode).await
+    }
+
+    /// Sends the prompt to a session, and resumes that session first if necessary.
+    ///
+    /// # Errors
+    /// An error of the manager, when the prompt was not accepted.
+    pub async fn resuming(manager: &ProxyManager, id: &SessionId, prompt: Prompt, mode: PromptMode) -> Result<Self> {
+        let before = manager.session(id)?;
+        let seen = before.info().last_offset;
+        let events = before.subscribe_from(seen);
+        let turn = manager.send_prompt(id, prompt, mode).await?;
+        // The session is another one if it was resumed.
+        Ok(Self::of(manager.session(id)?.session().clone(), events, seen, turn))
+    }
+}
 
 impl ProxyManager {
     /// Starts a session, sends it the prompt, waits for the answer, and ends the session; the answer's receipt proves

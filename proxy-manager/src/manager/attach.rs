@@ -172,7 +172,7 @@ impl ProxyManager {
                 }
                 Err(_) => return tracing::warn!(session = %session.id(), "detached session ended before its adoption"),
             }
-            aftermath.note(&session).await;
+            session.note_when_ready(&aftermath).await;
             aftermath.started().await;
             let id = session.id().clone();
             // Its task holds the session: a session detached meanwhile is not held here.
@@ -250,8 +250,8 @@ impl ProxyManager {
         let aftermath = Arc::new(aftermath);
         let (task, ready) = Task::adopt(session.clone(), inlets, log, adoption, ours, aftermath.clone())?;
         session.show(|view| view.proxy = Some(proxy));
-        let serial = directory.insert(&session)?;
-        let life = task.run(directory.clone(), serial, Fork { server: server.clone(), socket: theirs });
+        directory.insert(&session)?;
+        let life = task.run(Fork { server: server.clone(), socket: theirs });
         tokio::spawn(self.lives(life, &session));
         Ok(Coming { session, aftermath, ready, undone })
     }

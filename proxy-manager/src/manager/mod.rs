@@ -5,6 +5,7 @@ mod ask;
 mod attach;
 mod beats;
 mod drain;
+mod handle;
 mod keys;
 mod retention;
 mod roster;
@@ -27,20 +28,20 @@ use ipc_protocol::{
 };
 
 pub use drain::DrainProgress;
+pub use handle::SessionHandle;
 
 use self::{attach::Outlived, keys::Keys};
 use crate::{
-    ActionRule, Builder, Capabilities, Child, Deadlines, Error, PromptMode, Recovered, Result, SessionHandle,
-    SessionInfo, Subscription, Turn,
+    ActionRule, Builder, Capabilities, Child, Deadlines, Error, PromptMode, Recovered, Result, SessionInfo,
+    Subscription, Turn,
     blocking::blocking,
-    claims::Claims,
     containment::Containing,
+    conversation_locks::{Claims, Leases},
     directory::Directory,
     fork_server::{ForkServer, ForkServers},
     history::{HistoryLimits, Log, Streams},
     homes::Homes,
     launch::{self, Kit},
-    leases::Leases,
     records::Records,
     roster::Roster,
     state::{HOMES, StateDir, detached::remove_door},
@@ -93,6 +94,27 @@ struct Inner {
     idle_suspend_ms: u64,
     /// Locks out concurrent shutdowns, which wait for the first.
     shutdown: tokio::sync::Mutex<()>,
+}
+
+impl Builder {
+    /// Tries what sessions can be held by, ends what dead managers left, starts the fork server and checks that it is one. The directory that the host is in now is the sessions' default.
+    ///
+    /// Usually takes some milliseconds; up to some ten seconds where processes resist being killed. Call it in a tokio
+    /// runtime with I/O and time enabled; the manager's tasks run there.
+    ///
+    /// # Errors
+    /// [`Error::ChildUnusable`] if the child binary is missing or does not answer as one, [`Error::VersionMismatch`] if
+    /// it is of another build; [`Error::ContainmentUnavailable`] if the [`Builder::containment`] asked for cannot be had;
+    /// [`Error::StateDirInUse`] if the state directory is another manager's, [`Error::InvalidConfig`] if it is not safe to use;
+    /// [`Error::FdsExhausted`], [`Error::System`]. No process is left then.
+    pub async fn build(self) -> Result<ProxyManager> {
+        let cwd = std::env::current_dir().map_err(|error| Error::system("reading the working directory", &error))?;
+        let cwd = cwd.into_os_string().into_string().map_err(|cwd| Error::InvalidConfig {
+            field: "cwd",
+            reason: format!("the host's working directory {cwd:?} is not UTF-8: change to another one first"),
+        })?;
+        ProxyManager::start(self, cwd).await
+    }
 }
 
 impl ProxyManager {

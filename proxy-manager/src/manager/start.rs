@@ -110,20 +110,17 @@ impl ProxyManager {
         let host = fork_server.host();
         let (task, ready) = Task::new(session.clone(), inlets, log, launch, ours, host, aftermath.clone())?;
         let placed = if goes_on { directory.replace(&session) } else { directory.insert(&session) };
-        let serial = match placed {
-            Ok(serial) => serial,
-            Err(error) => {
-                task.call_off();
-                return Err(error);
-            }
-        };
+        if let Err(error) = placed {
+            task.call_off();
+            return Err(error);
+        }
         session.lives().begin(&session);
         drop(still);
         // A resume that fails leaves the session suspended.
         let reason = if goes_on { EndReason::Suspended } else { EndReason::Killed };
         let abandoned = EndIfDropped(Some((&session, reason.clone())));
         let fork = Fork { server: fork_server, socket: theirs };
-        let mut running = Box::pin(self.lives(task.run(directory.clone(), serial, fork), &session));
+        let mut running = Box::pin(self.lives(task.run(fork), &session));
         // The first poll runs the beginning of the task here, including the order to fork: waking another thread takes
         // longer.
         let over = poll_fn(|context| Poll::Ready(running.as_mut().poll(context).is_ready())).await;
@@ -132,7 +129,7 @@ impl ProxyManager {
             tokio::spawn(running);
         }
         // The conversation is recorded while the first events are written.
-        let (begun, ()) = tokio::join!(session.has_begun(ready, reason), aftermath.note(&session));
+        let (begun, ()) = tokio::join!(session.has_begun(ready, reason), session.note_when_ready(&aftermath));
         match begun {
             Ok(()) => {
                 abandoned.disarm();
@@ -145,7 +142,7 @@ impl ProxyManager {
                 if let Err(ending) = session.end_within(longest).await {
                     tracing::debug!(session = %session.id(), %ending, "failed to end a session that did not start");
                 }
-                aftermath.failed(&session).await;
+                aftermath.failed(&session.outcome()).await;
                 if !goes_on && let Err(error) = records.remove(session.id()) {
                     tracing::warn!(session = %session.id(), %error, "failed to remove the record of a failed start");
                 }

@@ -421,11 +421,7 @@ impl Session {
             (view.handed_over, view.restart_after) = (false, None);
         });
         self.note();
-        if let Some((directory, serial)) = self.directory.get()
-            && let Some(directory) = directory.upgrade()
-        {
-            directory.ended(*serial);
-        }
+        self.leave_table();
     }
 
     /// Longest time of a kill: the proxy's attempt, then the fork server's.
@@ -503,13 +499,9 @@ impl Session {
     /// Error of a call to a session without processes.
     pub(crate) fn over(&self) -> Error {
         let session = self.id().clone();
-        let is_manager_gone = || {
-            let directory = self.directory.get().and_then(|(directory, _)| directory.upgrade());
-            directory.is_none_or(|directory| directory.is_closed())
-        };
         // An earlier manager may have suspended the session in its shutdown.
         if let Some((EndReason::Shutdown, _)) = self.ended()
-            && is_manager_gone()
+            && self.place.is_closed()
         {
             return Error::ShutDown;
         }

@@ -6,17 +6,18 @@ mod clocks;
 mod core;
 mod count;
 mod ending;
-mod handle;
 mod info;
 mod listing;
 mod lives;
 mod meter;
 mod metrics;
 mod native_file;
+mod outcome;
 mod pending;
 mod prompts;
 mod pulse;
 mod row;
+mod table;
 mod task;
 mod transcript;
 mod turn;
@@ -24,7 +25,7 @@ mod turn;
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, SystemTime},
@@ -40,7 +41,6 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::{
     Deadlines, Result,
-    directory::Directory,
     history::{History, Streams, Subscription, Writer},
     launch::LONGEST_HISTORY,
     roster::{Roster, SessionRecord},
@@ -49,7 +49,6 @@ use crate::{
 pub(crate) use self::core::Adoption;
 use self::core::lasting::Crashes;
 pub(crate) use count::Count;
-pub use handle::SessionHandle;
 pub use info::{SessionInfo, SessionState};
 pub(crate) use lives::Lives;
 use metrics::Tally;
@@ -57,6 +56,8 @@ pub use metrics::{ProcessUse, SessionMetrics, TurnUsage};
 pub use prompts::QueuedPrompt;
 pub(crate) use prompts::{Accepted, Appending, BEGUN, Class, ENDED, PromptQueue, name_of};
 use row::Row;
+pub(crate) use table::SessionTable;
+use table::TablePlace;
 pub(crate) use task::{Fork, Task, sockets};
 use transcript::Transcript;
 pub use turn::{PromptMode, Turn, TurnEnd};
@@ -187,8 +188,8 @@ pub(crate) struct Session {
     deadlines: Deadlines,
     history: Arc<History>,
     roster: Arc<Roster>,
-    /// Directory that has the session, with its serial number there.
-    directory: OnceLock<(Weak<Directory>, u64)>,
+    /// Place in the manager's table.
+    place: TablePlace,
     /// Configuration as the caller gave it.
     config: OnceLock<Arc<AgentSessionConfig>>,
     /// True if this is not the first incarnation.
@@ -378,7 +379,7 @@ impl Session {
             deadlines,
             history,
             roster,
-            directory: OnceLock::new(),
+            place: TablePlace::default(),
             config: OnceLock::new(),
             has_been: false,
             is_restored: false,
@@ -402,10 +403,14 @@ impl Session {
         self.config.get()
     }
 
-    /// Records that the session was added to `directory`.
-    pub(crate) fn is_in(&self, directory: &Arc<Directory>, serial: u64) {
-        // Set once.
-        let _ = self.directory.set((Arc::downgrade(directory), serial));
+    /// Records that the session was added to `table`.
+    pub(crate) fn is_in(&self, table: Arc<dyn SessionTable>, serial: u64) {
+        self.place.set(&table, serial);
+    }
+
+    /// Records in the manager's table that the session has ended.
+    pub(crate) fn leave_table(&self) {
+        self.place.ended();
     }
 
     /// Returns true if a prompt resumes the session.

@@ -33,7 +33,6 @@ use super::{
 use crate::{
     Error, Result,
     blocking::blocking,
-    directory::Directory,
     fork_server::{ForkServer, Order, Word},
     history::Writer,
     launch::{Aftermath, Attempt, Card, Launch},
@@ -131,7 +130,7 @@ impl Task {
     }
 
     /// Runs the session to its end.
-    pub(crate) async fn run(self, directory: Arc<Directory>, serial: u64, fork: Fork) {
+    pub(crate) async fn run(self, fork: Fork) {
         let span = tracing::info_span!("session", id = %self.session.id(), agent = self.session.labels().agent);
         let (session, aftermath) = (self.session.clone(), self.aftermath.clone());
         let native_files = self.native_files.clone();
@@ -142,9 +141,9 @@ impl Task {
             }
             remove_group(cgroup).await;
             session.note();
-            directory.ended(serial);
+            session.leave_table();
             // Callers that wait for the start may clean up too, but they may also be gone.
-            aftermath.ended(&session).await;
+            aftermath.ended(session.outcome()).await;
         };
         async {
             tokio::join!(life, native_file::find(&session, native_files.as_deref()));

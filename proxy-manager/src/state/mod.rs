@@ -14,6 +14,7 @@ mod group;
 mod journal;
 mod record;
 mod recover;
+pub(crate) mod started;
 mod sweep;
 
 use std::{

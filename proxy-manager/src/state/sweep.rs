@@ -30,12 +30,11 @@ use std::{
 use ipc_protocol::{KillCause, Layer, Outcome, Pid, ProcessId, Proof, ReapedBy, Receipt, ReceiptEntry, Signal};
 use registry::{PidFd, Seen};
 
-use crate::fork_server::is_started_here;
-
 use super::{
     group::{Locks, StaleGroup},
     journal::{adopts_orphans, cgroup_of},
     record::Record,
+    started,
 };
 
 /// Looks without anything alive or new that count as a proof.
@@ -357,7 +356,7 @@ impl Sweep {
                 && seen.sid != record.header.fork_server.pid
                 && !self.members.contains_key(&seen.id)
                 && seen.id.pid != self.own
-                && !is_started_here(seen.id)
+                && !started::contains(seen.id)
                 && is_here(seen)
                 && holds(seen, |_| true)
         });

@@ -9,10 +9,10 @@ use std::{
 use tokio::{sync::oneshot, time::timeout};
 
 use super::{
-    Occupancy, SessionBound, SessionBounds,
+    Occupancy, SessionBounds,
     slots::{Claim, Slots, Ticket, Verdict},
 };
-use crate::{Error, Result};
+use crate::error::{Error, Result, SessionBound};
 
 /// The places of a manager's sessions.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ mod admission;
 mod descriptors;
 mod slots;
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 pub(crate) use admission::{Admission, Slot};
 pub(crate) use descriptors::DescriptorReserve;
@@ -24,27 +24,6 @@ pub(crate) struct SessionBounds {
 impl Default for SessionBounds {
     fn default() -> Self {
         Self { total: None, per_user: None, per_agent: None, queue: 0, longest_wait: Duration::from_secs(60) }
-    }
-}
-
-/// A bound on sessions, as named in errors.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SessionBound {
-    /// Bound on all sessions of the manager.
-    Total,
-    /// Bound on sessions with this `userId`.
-    User(String),
-    /// Bound on sessions of this agent.
-    Agent(String),
-}
-
-impl fmt::Display for SessionBound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Total => f.write_str("in all"),
-            Self::User(user) => write!(f, "of user {user:?}"),
-            Self::Agent(agent) => write!(f, "of agent {agent:?}"),
-        }
     }
 }
 

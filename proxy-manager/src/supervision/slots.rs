@@ -6,7 +6,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::{Occupancy, SessionBound, SessionBounds};
+use super::{Occupancy, SessionBounds};
+use crate::error::SessionBound;
 
 /// User and agent that a place is for.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{Core, Phase};
 use crate::{
     Error, Result,
-    claims::Keeper,
+    conversation_locks::Keeper,
     session::{
         ENDED, SessionState, Task,
         pending::{Pending, Waiting},

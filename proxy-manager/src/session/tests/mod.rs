@@ -37,15 +37,16 @@ use tokio::{
     time::timeout,
 };
 
-use super::{Appending, BEGUN, Class, ENDED, Fork, PromptMode, Session, SessionHandle, SessionState, Task, sockets};
+use super::{Appending, BEGUN, Class, ENDED, Fork, PromptMode, Session, SessionState, Task, sockets};
 use crate::{
     Deadlines, Error, HistoryLimits,
+    conversation_locks::Leases,
     directory::Directory,
     fork_server::ForkServer,
     history::Streams,
     homes::Homes,
     launch::{Around, Kit, Launch},
-    leases::Leases,
+    manager::SessionHandle,
     watched,
 };
 
@@ -253,8 +254,11 @@ fn run(session: &Arc<Session>, task: impl FnOnce(UnixStream) -> (Task, Ready)) -
     let directory = Arc::new(Directory::new(10));
     let (ours, theirs) = sockets().expect("a pair");
     let (task, ready) = task(ours);
-    let serial = directory.insert(session).expect("free");
-    tokio::spawn(task.run(directory, serial, Fork { server, socket: theirs }));
+    directory.insert(session).expect("free");
+    tokio::spawn(async move {
+        task.run(Fork { server, socket: theirs }).await;
+        drop(directory);
+    });
     (ready, played)
 }
 

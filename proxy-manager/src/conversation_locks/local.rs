@@ -1,29 +1,18 @@
-//! Leases on agents' conversations: each conversation has one living process.
+//! Open conversations of this manager's sessions, and their leases.
 
 use std::{
     collections::HashMap,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use ipc_protocol::{ProcessId, SessionId};
 
-use crate::{
-    Error, Result,
-    claims::{Claims, Holder, Keeper},
+use super::{
+    Conversation, Keeper,
+    shared::{Claims, Holder},
 };
-
-/// Identity of a conversation: the agent family, the directory of its files, and the agent's id.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Conversation {
-    /// Family of agents that read each other's conversations.
-    pub(crate) family: String,
-    /// Directory of the conversation in canonical spelling, if known.
-    pub(crate) store: Option<PathBuf>,
-    /// True if other managers can open the conversation.
-    pub(crate) is_shared: bool,
-    pub(crate) id: String,
-}
+use crate::error::{Error, Result};
 
 /// Open conversations and the sessions that hold them.
 #[derive(Debug, Default)]

@@ -6,10 +6,16 @@ use ipc_protocol::{
     AbortPolicy, EndReason, Json, KillOptions, Operation, PermissionAnswer, ProcessInfo, Prompt, Receipt, SessionId,
 };
 
-use super::{ProcessUse, PromptMode, Session, SessionInfo, Turn};
-use crate::{Answer, Quiet, Result, StreamHandler, StreamOptions, Subscription, ask, blocking::blocking};
 #[cfg(doc)]
 use crate::{Error, OnMissing, ProxyManager, SessionState};
+use crate::{
+    answer::Answer,
+    ask::{self, Quiet, StreamHandler, StreamOptions},
+    blocking::blocking,
+    error::Result,
+    history::Subscription,
+    session::{ProcessUse, PromptMode, Session, SessionInfo, Turn, transcript_of},
+};
 
 /// Handle of a session. Cheap to clone. It does not keep the manager alive: when the last [`ProxyManager`] is dropped,
 /// the session ends.
@@ -94,7 +100,7 @@ impl SessionHandle {
         handler: &mut H,
         options: StreamOptions,
     ) -> Result<Answer> {
-        ask::stream(self, prompt.into(), handler, options).await
+        ask::stream(&self.session, prompt.into(), handler, options).await
     }
 
     /// Sends a steering prompt to the agent in the running turn. It is no turn of its own.
@@ -261,7 +267,7 @@ impl SessionHandle {
     /// [`Error::System`] if no thread can be had to read it.
     pub async fn transcript(&self) -> Result<String> {
         let history = self.session.history().clone();
-        blocking("reading a conversation", move || super::transcript_of(&history)).await
+        blocking("reading a conversation", move || transcript_of(&history)).await
     }
 
     /// Answers the permission request `request` (the id in its event).

@@ -16,16 +16,19 @@ use std::{
 
 use ipc_protocol::{ProcessId, SessionId};
 use rustix::{
-    fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstat, mkdir, openat, unlinkat},
+    fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstat, mkdir, openat, renameat, unlinkat},
     io::Errno,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{homes::files, leases::Conversation};
+use super::{Conversation, Keeper};
+use crate::homes::files;
 
 /// Attempts to take the lock. It is held for a few system calls only, so a holder that is stopped in between delays
 /// others no longer than this.
 const TRIES: usize = 1000;
+/// Ending of the name of a file that is being written; the lock is held meanwhile.
+const UNFINISHED: &str = ".new";
 
 /// The directory of claims, and the processes of this manager.
 #[derive(Debug)]
@@ -42,14 +45,6 @@ pub(crate) struct Holder {
     pub(crate) session: SessionId,
     /// Processes that keep the conversation open for as long as one of them lives.
     pub(crate) processes: Vec<ProcessId>,
-}
-
-/// Proxy that keeps a session's agent alive, once the agent is ready.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Keeper {
-    pub(crate) proxy: ProcessId,
-    /// True if the session may outlive its host.
-    pub(crate) outlives: bool,
 }
 
 impl Claims {
@@ -113,10 +108,7 @@ impl Claims {
             Some(Keeper { proxy, outlives: false }) => vec![self.host, proxy],
             Some(Keeper { proxy, outlives: true }) => vec![proxy],
         };
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // Programs that clean up /tmp by age spare sticky files.
-        let file = openat(&directory, &name, flags, Mode::RUSR | Mode::WUSR | Mode::SVTX)?;
-        File::from(file).write_all(&serde_json::to_vec(&Holder { session: session.clone(), processes })?)?;
+        replace(&directory, &name, &serde_json::to_vec(&Holder { session: session.clone(), processes })?)?;
         Ok(None)
     }
 
@@ -158,6 +150,25 @@ fn name(Conversation { family, store, id, .. }: &Conversation) -> String {
     format!("{:032x}", bytes.iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, step))
 }
 
+/// Replaces the file `name` as a whole. If it cannot be written, the file before it stays: a claim that is cut short
+/// would read as free. The caller has the lock.
+fn replace(directory: &OwnedFd, name: &str, contents: &[u8]) -> io::Result<()> {
+    let draft = format!("{name}{UNFINISHED}");
+    // A killed writer leaves one.
+    match unlinkat(directory, &draft, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    // Programs that clean up /tmp by age spare sticky files.
+    let file = openat(directory, &draft, flags, Mode::RUSR | Mode::WUSR | Mode::SVTX)?;
+    let written = File::from(file).write_all(contents);
+    written.and_then(|()| Ok(renameat(directory, &draft, directory, name)?)).inspect_err(|_| {
+        // The error of the write says more than one of this.
+        let _ = unlinkat(directory, &draft, AtFlags::empty());
+    })
+}
+
 /// Reads the holder of a conversation from its file; `None` if no process of it lives.
 fn holder(directory: &OwnedFd, name: &str) -> io::Result<Option<Holder>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -166,7 +177,7 @@ fn holder(directory: &OwnedFd, name: &str) -> io::Result<Option<Holder>> {
         Err(Errno::NOENT) => return Ok(None),
         opened => _ = File::from(opened?).read_to_end(&mut text)?,
     }
-    // A killed manager leaves an incomplete file.
+    // A killed manager may leave an incomplete file beside a whole one.
     let Ok(mut holder) = serde_json::from_slice::<Holder>(&text) else { return Ok(None) };
     let mut living = Vec::new();
     for process in std::mem::take(&mut holder.processes) {
@@ -281,6 +292,50 @@ mod tests {
         sweep(&place);
         assert_eq!(files(&place), 1);
         assert!(take(me(), "alive").expect("known").is_some());
+    }
+
+    /// Runs a test of this module once more, in a process that can write no byte to a file.
+    #[expect(clippy::disallowed_methods, reason = "this test itself, and no program under test")]
+    fn run_where_nothing_can_be_written(test: &str, place: &Path) {
+        let exe = std::env::current_exe().expect("a path");
+        let script = r#"trap "" XFSZ; ulimit -f 0; exec "$0" --exact "$1" --nocapture"#;
+        let test = format!("{}::{test}", module_path!().split_once("::").expect("in a crate").1);
+        let mut command = std::process::Command::new("/bin/sh");
+        command.args(["-c", script]).arg(exe).arg(test).env(FULL, place);
+        let output = command.output().expect("started");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && said.contains("1 passed"),
+            "{said}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+
+    /// Variable with the directory of claims, in the process that cannot write.
+    const FULL: &str = "AGENT_PROXY_TEST_FULL";
+
+    #[test]
+    fn a_claim_that_cannot_be_written_leaves_the_one_before() {
+        let again = |place: &Path| {
+            let keeper = Keeper { proxy: me(), outlives: false };
+            Claims::within(place.into(), me(), NOBODY).take(&conversation("c"), &session("s-1"), Some(keeper), true)
+        };
+        if let Some(place) = std::env::var_os(FULL) {
+            again(Path::new(&place)).expect_err("the disk is full");
+            return;
+        }
+        let scratch = tempfile::tempdir().expect("a directory");
+        let place = scratch.path().join("claims");
+        assert_eq!(again(&place).expect("taken"), None);
+        run_where_nothing_can_be_written("a_claim_that_cannot_be_written_leaves_the_one_before", &place);
+        assert_eq!(files(&place), 1);
+        let other = Claims::within(place.clone(), NOBODY, NOBODY);
+        let holder = other.take(&conversation("c"), &session("s-2"), None, false).expect("known");
+        assert_eq!(holder.map(|holder| holder.session), Some(session("s-1")), "it is open still");
+        // What a writer that was killed left is in nobody's way.
+        fs::write(place.join(format!("{}{UNFINISHED}", name(&conversation("c")))), "{\"ses").expect("written");
+        assert_eq!(again(&place).expect("taken"), None);
+        assert_eq!(files(&place), 1);
     }
 
     #[test]

@@ -1,0 +1,26 @@
+//! Program that runs as the fork server.
+
+use std::path::PathBuf;
+
+use proxy_child::ChildToken;
+
+/// Program that runs as the fork server. It must call `proxy_child::run_if_child` first in `main`.
+#[derive(Clone, Debug)]
+pub enum Child {
+    /// A path to the program.
+    Path(PathBuf),
+    /// The executable that runs now. The token proves that it can be a fork server.
+    Current(ChildToken),
+}
+
+impl Child {
+    /// The path to start.
+    pub(crate) fn program(&self) -> PathBuf {
+        match self {
+            // A bare name is a file in the working directory; no PATH is searched.
+            Self::Path(path) => std::path::absolute(path).unwrap_or_else(|_| path.clone()),
+            // Works even if the file has been replaced or removed.
+            Self::Current(_) => PathBuf::from("/proc/self/exe"),
+        }
+    }
+}
