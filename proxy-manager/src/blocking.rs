@@ -4,7 +4,7 @@ use std::{io, thread};
 
 use tokio::sync::oneshot;
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Runs `work` in a thread of its own. (The runtime's own pool panics where no thread can be had.) The work finishes
 /// even if the caller stops waiting.

@@ -12,7 +12,11 @@ use ipc_protocol::{
 use registry::{Controllers, Groups, Swept, Unavailable};
 use tokio::sync::OnceCell;
 
-use crate::{Error, Recovered, Recovery, Result, fork_server::ForkServer};
+use crate::{
+    error::{Error, Result},
+    fork_server::ForkServer,
+    state::{Recovered, Recovery},
+};
 
 /// Containment that this machine offers to sessions, as tried by the manager; each missing layer has its reason.
 #[derive(Clone, Debug)]

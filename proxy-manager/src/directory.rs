@@ -8,7 +8,7 @@ use std::{
 use ipc_protocol::SessionId;
 
 use crate::{
-    Error, Result,
+    error::{Error, Result},
     history::{AddedHistories, Everyone, ForgottenHistory, HistoryTable},
     session::{Session, SessionTable},
 };
@@ -246,9 +246,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        Deadlines, Subscription,
-        history::{Streams, Writer},
-        session::{Labels, SessionState},
+        deadlines::Deadlines,
+        history::{Streams, Subscription, Writer},
+        launch::Labels,
+        session::SessionState,
     };
 
     fn session(directory: &Arc<Directory>, id: &str) -> (Arc<Session>, Writer) {

@@ -24,8 +24,8 @@ use rustix::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Error, Result,
     blocking::blocking,
+    error::{Error, Result},
     homes::{Recorded, files},
 };
 

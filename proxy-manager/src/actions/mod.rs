@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub use self::rules::ActionRule;
-use crate::PromptMode;
+use crate::session::PromptMode;
 
 /// The end of the type of what is to be done.
 const CALLED: &str = ":called";

@@ -4,7 +4,7 @@ use ipc_protocol::Json;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// A rule: an event whose type fits becomes an action.
 ///

@@ -11,8 +11,8 @@ use tokio::{
 
 use super::{Everyone, History, PAGE, Page, Taken, gap};
 use crate::{
-    Result,
     blocking::{begun, panicked},
+    error::Result,
 };
 
 /// Pause between two attempts to read a log that cannot be read now.

@@ -11,7 +11,7 @@ use agents::provision::ProvisionFile;
 use ipc_protocol::SessionId;
 
 use super::{Homes, files, system};
-use crate::Result;
+use crate::error::Result;
 
 /// A directory with programs. Dropping this removes it, unless it stays.
 #[derive(Debug)]

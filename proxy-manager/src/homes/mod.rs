@@ -30,7 +30,7 @@ use ipc_protocol::SessionId;
 
 pub(crate) use self::folder::Folder;
 use self::temporary::Temporary;
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// All homes of a manager.
 #[derive(Debug)]

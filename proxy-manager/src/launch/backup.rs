@@ -33,7 +33,7 @@ use rustix::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Error, Result,
+    error::{Error, Result},
     homes::{files, temporary::BACKUP},
 };
 

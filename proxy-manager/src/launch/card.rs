@@ -7,8 +7,7 @@ use ipc_protocol::{Enclosure, Json, Limits, OnUsageLimit, Timeouts};
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::Launch;
-use crate::session::Labels;
+use super::{Labels, Launch};
 
 /// Handoff record of a session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

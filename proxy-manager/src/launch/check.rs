@@ -3,7 +3,7 @@
 use ipc_protocol::{AgentSessionConfig, EnvVars, LimitKind, Timeouts};
 
 use super::invalid;
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Validates the parts that do not depend on the agent.
 ///

@@ -8,8 +8,8 @@ use std::{
 use ipc_protocol::SessionId;
 
 use crate::{
-    Result,
     conversation_locks::{self, Keeper, Lease, Leases},
+    error::Result,
 };
 
 /// Conversation of a session, as far as it is known.

@@ -14,7 +14,10 @@ use rustix::{
 };
 
 use super::{family, native_file::DATABASE};
-use crate::{Error, Result, homes::files};
+use crate::{
+    error::{Error, Result},
+    homes::files,
+};
 
 /// SQLite's messages for a file that is no database, and for a damaged one.
 const BROKEN: [&str; 2] = ["file is not a database", "database disk image is malformed"];

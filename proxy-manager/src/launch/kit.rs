@@ -6,7 +6,7 @@ use agents::{AgentSpec, Catalog, CatalogError, ModelConfig, ProfileError, Profil
 use ipc_protocol::{AgentSessionConfig, EnvVars};
 
 use super::invalid;
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Catalog, configurations and defaults that a manager applies to every session.
 #[derive(Clone, Debug, Default)]

@@ -11,7 +11,7 @@ use ipc_protocol::NativeResume;
 use serde::de::IgnoredAny;
 
 use super::{backup, family, native_file};
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Families of agents that keep conversations this way.
 const FAMILIES: [&str; 4] = ["claude", "codex", "gemini", "pi"];

@@ -6,6 +6,7 @@ mod check;
 mod conversation;
 mod database;
 mod kit;
+mod labels;
 mod lines;
 mod native_file;
 mod preamble;
@@ -37,17 +38,17 @@ pub(crate) use card::Card;
 pub(crate) use conversation::{Conversation, Is};
 pub(crate) use database::Database;
 pub(crate) use kit::Kit;
+pub(crate) use labels::Labels;
 pub(crate) use native_file::find as find_native_file;
 pub(crate) use ready::{Aftermath, LaunchOutcome};
 pub(crate) use resume::{LONGEST_HISTORY, Past, Place};
 
 use self::{backup::BackupPlan, lines::Lines, preamble::preamble, resume::Origin};
 use crate::{
-    Error, Result,
     containment::Held,
     conversation_locks::Leases,
+    error::{Error, Result},
     homes::{Folder, Homes},
-    session::Labels,
     state::Journal,
     supervision::Slot,
 };

@@ -9,8 +9,8 @@ use ipc_protocol::SessionId;
 
 use super::{Attempt, Backup, Launch, Place};
 use crate::{
-    Result,
     blocking::blocking,
+    error::Result,
     homes::{Folder, Homes, Tenancy},
     records::{Record, Records},
 };

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use ipc_protocol::{AgentSessionConfig, Home, NativeResume, OnMissing, Resume, ResumeFrom, SessionId};
 
 use super::invalid;
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Maximum length of an injected history, in bytes.
 pub(crate) const LONGEST_HISTORY: usize = 4 * 1024 * 1024;

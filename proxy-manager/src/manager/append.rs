@@ -15,11 +15,11 @@ use tokio::{
 
 use super::{Inner, ProxyManager, RESUMES};
 use crate::{
-    Error, PromptMode, Result,
     actions::{self, Action, Verb},
     blocking::blocking,
+    error::{Error, Result},
     history::InUse,
-    session::{Accepted, Appending, BEGUN, Class, ENDED, Session, name_of},
+    session::{Accepted, Appending, BEGUN, Class, ENDED, PromptMode, Session, name_of},
 };
 
 /// Maximum lengths of an event's type and payload, in bytes.

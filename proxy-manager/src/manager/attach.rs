@@ -18,13 +18,14 @@ use super::{
     roster::log_of,
 };
 use crate::{
-    Error, Recovered, Result, SessionRecord,
     blocking::blocking,
+    error::{Error, Result},
     fork_server::ForkServer,
     launch::{Aftermath, Card, Conversation, Is},
+    roster::SessionRecord,
     session::{Adoption, Count, Fork, Session, Task, sockets},
     state::{
-        self, Header, Journal, Record, StateDir,
+        self, Header, Journal, Record, Recovered, StateDir,
         detached::{self, Found, Search},
     },
     supervision::Claim,

@@ -6,8 +6,6 @@ use ipc_protocol::{
     AbortPolicy, EndReason, Json, KillOptions, Operation, PermissionAnswer, ProcessInfo, Prompt, Receipt, SessionId,
 };
 
-#[cfg(doc)]
-use crate::{Error, OnMissing, ProxyManager, SessionState};
 use crate::{
     answer::Answer,
     ask::{self, Quiet, StreamHandler, StreamOptions},
@@ -16,6 +14,10 @@ use crate::{
     history::Subscription,
     session::{ProcessUse, PromptMode, Session, SessionInfo, Turn, transcript_of},
 };
+#[cfg(doc)]
+use crate::{error::Error, manager::ProxyManager, session::SessionState};
+#[cfg(doc)]
+use ipc_protocol::OnMissing;
 
 /// Handle of a session. Cheap to clone. It does not keep the manager alive: when the last [`ProxyManager`] is dropped,
 /// the session ends.

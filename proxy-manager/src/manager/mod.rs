@@ -32,19 +32,22 @@ pub use handle::SessionHandle;
 
 use self::{attach::Outlived, keys::Keys};
 use crate::{
-    ActionRule, Builder, Capabilities, Child, Deadlines, Error, PromptMode, Recovered, Result, SessionInfo,
-    Subscription, Turn,
+    actions::ActionRule,
     blocking::blocking,
-    containment::Containing,
+    builder::Builder,
+    containment::{Capabilities, Containing},
     conversation_locks::{Claims, Leases},
+    deadlines::Deadlines,
     directory::Directory,
-    fork_server::{ForkServer, ForkServers},
-    history::{HistoryLimits, Log, Streams},
+    error::{Error, Result},
+    fork_server::{Child, ForkServer, ForkServers},
+    history::{HistoryLimits, Log, Streams, Subscription},
     homes::Homes,
     launch::{self, Kit},
     records::Records,
     roster::Roster,
-    state::{HOMES, StateDir, detached::remove_door},
+    session::{PromptMode, SessionInfo, Turn},
+    state::{HOMES, Recovered, StateDir, detached::remove_door},
     supervision::{Admission, DescriptorReserve, Occupancy},
 };
 

@@ -9,11 +9,14 @@ use tokio::{sync::oneshot, time::timeout};
 
 use super::{Inner, ProxyManager, append::find_undone_in};
 use crate::{
-    Error, Recovery, Result, ResumeOptions, SessionFilter, SessionHandle, SessionRecord, SessionState, SessionStatus,
     blocking::blocking,
+    error::{Error, Result},
     history::History,
-    roster::{MODEL_KEY, check_names},
-    session::{Count, Labels, Session, transcript_of},
+    launch::Labels,
+    manager::{ResumeOptions, SessionHandle},
+    roster::{MODEL_KEY, SessionFilter, SessionRecord, SessionStatus, check_names},
+    session::{Count, Session, SessionState, transcript_of},
+    state::Recovery,
 };
 
 /// Resolves with the result of writing a record.

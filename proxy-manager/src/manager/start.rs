@@ -11,10 +11,11 @@ use ipc_protocol::{AgentSessionConfig, Enclosure, EndReason, Lifecycle, ProcessI
 
 use super::{Inner, ProxyManager, suspend::Before};
 use crate::{
-    Error, Result, SessionHandle,
     blocking::blocking,
+    error::{Error, Result},
     homes::Homes,
     launch::{Aftermath, Around, Launch, Past},
+    manager::SessionHandle,
     records::{Record, Records},
     roster::check_names,
     session::{Fork, Session, Task, sockets},

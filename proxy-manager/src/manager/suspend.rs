@@ -11,11 +11,13 @@ use tokio::{sync::MutexGuard, time::timeout};
 
 use super::{Inner, ProxyManager, roster::written};
 use crate::{
-    Deadlines, Error, Result, SessionHandle, SessionRecord, SessionState,
     blocking::blocking,
+    deadlines::Deadlines,
+    error::{Error, Result},
     homes::Tenancy,
-    roster::Roster,
-    session::{Count, Lives, Session},
+    manager::SessionHandle,
+    roster::{Roster, SessionRecord},
+    session::{Count, Lives, Session, SessionState},
     state,
 };
 

@@ -14,7 +14,11 @@ use ipc_protocol::SessionId;
 
 pub(crate) use self::record::MODEL_KEY;
 pub use self::record::{SessionFilter, SessionRecord, SessionStatus};
-use crate::{Error, Result, history::Log, session::Session};
+use crate::{
+    error::{Error, Result},
+    history::Log,
+    session::Session,
+};
 
 /// Maximum length of a title, key and tag, in bytes.
 const LONGEST: usize = 256;

@@ -6,10 +6,7 @@ use event_log::{Beat, Imported, LogError};
 use ipc_protocol::{AgentSessionConfig, EndReason, Envelope, Event, Lifecycle, ProcessId, SessionId, Usage};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    SessionState,
-    session::{Count, Session, SessionInfo, TurnUsage},
-};
+use crate::session::{Count, Session, SessionInfo, SessionState, TurnUsage};
 
 /// State of a session's lifecycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

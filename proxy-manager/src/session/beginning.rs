@@ -4,7 +4,7 @@ use ipc_protocol::EndReason;
 use tokio::{select, sync::oneshot, time::timeout};
 
 use super::{Session, SessionState, Task};
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 impl Session {
     /// Waits until the agent is ready or the session is over. Returns true if the agent is ready.

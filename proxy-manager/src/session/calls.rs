@@ -16,7 +16,12 @@ use super::{
     pending::Pending,
     prompts::{QUEUED, Queued},
 };
-use crate::{Deadlines, Error, Result, blocking::blocking, history::Writer};
+use crate::{
+    blocking::blocking,
+    deadlines::Deadlines,
+    error::{Error, Result},
+    history::Writer,
+};
 
 /// Wait for a proxy's answer before checking whether somebody has stopped the proxy.
 const STOPPED: Duration = Duration::from_millis(500);

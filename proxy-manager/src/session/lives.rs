@@ -7,7 +7,7 @@ use ipc_protocol::EndReason;
 use tokio::sync::{Mutex, MutexGuard, watch};
 
 use super::Session;
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Incarnations of one session.
 #[derive(Debug, Default)]

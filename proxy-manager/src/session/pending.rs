@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use ipc_protocol::{EndReason, Json, ProcessInfo, Receipt, message::RequestId};
 
 use super::{Accepted, Reply, Turn};
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Maximum number of outstanding answers.
 const MOST: usize = 1024;

@@ -24,7 +24,10 @@ use super::{
     info::{offset_text, rfc3339},
     turn::TurnSender,
 };
-use crate::{Error, Result, history::Writer};
+use crate::{
+    error::{Error, Result},
+    history::Writer,
+};
 
 /// Prompts that may wait.
 pub(crate) const MOST_QUEUED: usize = 64;

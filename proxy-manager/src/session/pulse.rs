@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use crate::Health;
+use crate::deadlines::Health;
 
 /// Result of a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use tokio::{
     sync::{Mutex, OwnedSemaphorePermit, Semaphore},
 };
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Maximum number of waiting actions of a session.
 const MOST: usize = 64;

@@ -31,8 +31,8 @@ use super::{
     native_file,
 };
 use crate::{
-    Error, Result,
     blocking::blocking,
+    error::{Error, Result},
     fork_server::{ForkServer, Order, Word},
     history::Writer,
     launch::{Aftermath, Attempt, Card, Launch},

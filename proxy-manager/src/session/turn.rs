@@ -6,7 +6,10 @@ use ipc_protocol::{BudgetKind, StopReason, TimeoutKind};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use crate::{Error, Result, history::History};
+use crate::{
+    error::{Error, Result},
+    history::History,
+};
 
 /// Treatment of a prompt while a turn runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

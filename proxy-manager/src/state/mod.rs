@@ -34,7 +34,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 pub(crate) use journal::Journal;
 pub(crate) use record::{Header, Place, Record};

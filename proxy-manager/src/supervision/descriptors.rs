@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Descriptors that a start opens at most.
 const PER_START: u64 = 4;

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{Core, Phase, attach::Outliving, limits::Overseer, witness::Witness};
 use crate::{
-    Error, Result,
+    error::{Error, Result},
     launch::{Attempt, Database},
     session::{Task, ending::Ending, listing::Listing},
 };

@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use super::{Core, Phase};
 use crate::{
-    Error, Result,
     conversation_locks::Keeper,
+    error::{Error, Result},
     session::{
         ENDED, SessionState, Task,
         pending::{Pending, Waiting},

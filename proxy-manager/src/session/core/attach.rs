@@ -18,7 +18,7 @@ use tokio::{sync::oneshot, time::Instant};
 
 use super::{Busy, Core, Parts, Phase, again::Retry};
 use crate::{
-    Result,
+    error::Result,
     history::Writer,
     launch::Conversation,
     session::{Accepted, ENDED, Session, SessionState, TurnEnd, meter::Meter},
@@ -148,7 +148,7 @@ impl Core {
         core.pending.begin_after(u64::try_from(since.as_micros()).unwrap_or(u64::MAX >> 1));
         let hello = ToProxy::Hello(Hello { version: VERSION, process: host });
         wire.push_control(&mut core.outbox, &hello)
-            .map_err(|error| crate::Error::Protocol { reason: error.to_string() })?;
+            .map_err(|error| crate::error::Error::Protocol { reason: error.to_string() })?;
         Ok((core, is_ready))
     }
 
@@ -293,7 +293,11 @@ impl Core {
         match self.interrupted.take() {
             Some((accepted, turn)) if turn > taken => {
                 let reason = "its host ended before the agent had it".to_owned();
-                self.fail_accepted(0, &accepted, &crate::Error::Ended { session: self.session.id().clone(), reason });
+                self.fail_accepted(
+                    0,
+                    &accepted,
+                    &crate::error::Error::Ended { session: self.session.id().clone(), reason },
+                );
             }
             Some((accepted, _)) => self.log.move_cursor(ENDED, accepted.offset),
             None => {}

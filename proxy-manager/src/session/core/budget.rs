@@ -4,7 +4,7 @@ use ipc_protocol::{BudgetAction, BudgetExceeded, EndReason, Event, KillOptions};
 use tokio::time::Instant;
 
 use super::{Busy, Core, Phase};
-use crate::{Error, session::prompts::Queued};
+use crate::{error::Error, session::prompts::Queued};
 
 impl Core {
     /// Records usage of the model, and acts on the budgets that it used up.

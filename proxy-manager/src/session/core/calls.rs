@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::{Core, saying::unsendable};
 use crate::{
-    Error,
+    error::Error,
     session::{
         AbortReply, Control,
         pending::{Pending, Waiting},

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::{Core, Phase, attach::PATIENCE, calls::Lane};
 use crate::{
-    Error,
+    error::Error,
     session::{Task, clocks::Due, pending::Waiting},
 };
 

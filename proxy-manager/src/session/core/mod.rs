@@ -49,7 +49,7 @@ use super::{
     turn::TurnSender,
 };
 use crate::{
-    Error, Result,
+    error::{Error, Result},
     fork_server::Word,
     history::{Held, RETRY, Writer},
     launch::{Attempt, Conversation, Launch},

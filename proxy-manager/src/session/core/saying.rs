@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{Busy, Core, Phase, calls::Lane, clocks::LastWords, usage::UsageWait};
 use crate::{
-    Error, Result,
+    error::{Error, Result},
     session::{
         Accepted, Appending, BEGUN, ENDED, PromptMode, Reply, Say, SessionState, Turn, TurnEnd,
         metrics::Tally,

@@ -17,7 +17,7 @@ async fn timed(timeouts: Timeouts) -> Running {
         .await
 }
 
-async fn begin(handle: &SessionHandle, proxy: &mut FakeProxy, text: &str) -> crate::Turn {
+async fn begin(handle: &SessionHandle, proxy: &mut FakeProxy, text: &str) -> crate::session::Turn {
     let (turn, _) = tokio::join!(handle.prompt(text, PromptMode::Refuse), proxy.take_prompt(text));
     turn.expect("taken")
 }

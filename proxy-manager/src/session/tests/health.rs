@@ -1,7 +1,7 @@
 //! What is done when a proxy does not answer, and when the manager drains. Time passes only when nobody has anything to do.
 
 use super::*;
-use crate::Health;
+use crate::deadlines::Health;
 
 async fn watched_session(ends: bool) -> Running {
     let health = Health { interval: Duration::from_secs(10), misses: 3, ends };
@@ -16,7 +16,7 @@ async fn take_ping(proxy: &mut FakeProxy) -> RequestId {
     }
 }
 
-async fn status(events: &mut crate::Subscription) -> (String, String) {
+async fn status(events: &mut crate::history::Subscription) -> (String, String) {
     loop {
         if let Event::SessionStatus { status, detail } = &events.next().await.expect("an event").event {
             return (status.clone(), detail.clone());
@@ -48,7 +48,7 @@ async fn a_silent_proxy_is_asked_and_its_silence_told() {
     turn.wait().await.expect("ended");
 }
 
-async fn begin_turn(handle: &SessionHandle, proxy: &mut FakeProxy) -> crate::Turn {
+async fn begin_turn(handle: &SessionHandle, proxy: &mut FakeProxy) -> crate::session::Turn {
     let (turn, _) = tokio::join!(handle.prompt("one", PromptMode::Refuse), proxy.take_prompt("one"));
     turn.expect("taken")
 }

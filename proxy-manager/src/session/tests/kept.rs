@@ -8,8 +8,7 @@ use tokio::sync::{mpsc::unbounded_channel, oneshot};
 
 use super::*;
 use crate::{
-    LogFailure, Subscription,
-    history::Log,
+    history::{Log, LogFailure, Subscription},
     roster::{Roster, SessionRecord},
 };
 
@@ -261,7 +260,7 @@ async fn what_is_appended_to_a_suspended_session_is_durable_or_an_error() {
 }
 
 /// Polls it once, and drops it.
-async fn begun(append: impl Future<Output = crate::Result<u64>>) {
+async fn begun(append: impl Future<Output = crate::error::Result<u64>>) {
     let mut append = pin!(append);
     let appended = poll_fn(|context| Poll::Ready(append.as_mut().poll(context))).await;
     assert!(appended.is_pending(), "{appended:?}");

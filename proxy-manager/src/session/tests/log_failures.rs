@@ -18,7 +18,7 @@ use super::{
     kept::{Place, degraded, external, nothing_is_missing, number, text},
     *,
 };
-use crate::{LogFailure, Subscription};
+use crate::history::{LogFailure, Subscription};
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug)]

@@ -39,11 +39,12 @@ use tokio::{
 
 use super::{Appending, BEGUN, Class, ENDED, Fork, PromptMode, Session, SessionState, Task, sockets};
 use crate::{
-    Deadlines, Error, HistoryLimits,
     conversation_locks::Leases,
+    deadlines::Deadlines,
     directory::Directory,
+    error::Error,
     fork_server::ForkServer,
-    history::Streams,
+    history::{HistoryLimits, Streams},
     homes::Homes,
     launch::{Around, Kit, Launch},
     manager::SessionHandle,
@@ -215,7 +216,7 @@ fn quick() -> Deadlines {
     Deadlines { wedged: Duration::from_millis(30), ..patient() }
 }
 
-fn plan(config: AgentSessionConfig, leases: &Arc<Leases>) -> crate::Result<Launch> {
+fn plan(config: AgentSessionConfig, leases: &Arc<Leases>) -> crate::error::Result<Launch> {
     let config = AgentSessionConfig { command: vec!["agent".into()], ..config };
     let kit = Kit { cwd: "/".to_owned(), max_depth: 3, ..Kit::default() };
     let homes = Homes::kept("/nowhere".into(), []);
@@ -238,7 +239,7 @@ async fn launched_in(launch: Launch, deadlines: Deadlines, streams: &Streams) ->
     Starting { handle: SessionHandle::new(session), ready, proxy, fork_server }
 }
 
-type Ready = tokio::sync::oneshot::Receiver<crate::Result<()>>;
+type Ready = tokio::sync::oneshot::Receiver<crate::error::Result<()>>;
 
 /// One that the test plays.
 pub(crate) fn fork_server() -> (Arc<ForkServer>, FakeForkServer) {

@@ -5,7 +5,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::{
-    Health,
+    deadlines::Health,
     launch::{Conversation, Is},
     session::{Adoption, core::Core},
     supervision::{Admission, Claim, SessionBounds},

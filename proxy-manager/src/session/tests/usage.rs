@@ -14,7 +14,7 @@ async fn limited(on_usage_limit: OnUsageLimit) -> Running {
     running_with(config, deadlines, HistoryLimits::default(), true).await
 }
 
-async fn begin(handle: &SessionHandle, proxy: &mut FakeProxy) -> crate::Turn {
+async fn begin(handle: &SessionHandle, proxy: &mut FakeProxy) -> crate::session::Turn {
     let (turn, _) = tokio::join!(handle.prompt("one", PromptMode::Refuse), proxy.take_prompt("one"));
     turn.expect("taken")
 }
