@@ -3,32 +3,26 @@
 use std::{
     collections::HashMap,
     path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
+    time::Duration,
 };
 
 use ipc_protocol::{ProcessId, SessionId};
+use tokio::{sync::oneshot, time::timeout};
 
-use super::{
-    Conversation, Keeper,
-    shared::{Claims, Holder},
-};
+use super::{Conversation, Keeper, shared::Claims};
 use crate::error::{Error, Result};
+
+/// Longest wait for claims that are given back.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Open conversations and the sessions that hold them.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
-    open: Mutex<HashMap<Conversation, Holders>>,
+    /// More than one session only for conversations that agents begin, since some agents give all of them the same id.
+    open: Mutex<HashMap<Conversation, Vec<SessionId>>>,
     /// Claims shared with this user's other managers.
-    claims: Option<Claims>,
-}
-
-/// This manager's sessions that have a conversation open.
-#[derive(Debug, Default)]
-struct Holders {
-    /// More than one only for conversations that agents begin, since some agents give all of them the same id.
-    sessions: Vec<SessionId>,
-    /// True if other managers know of it.
-    is_claimed: bool,
+    claims: Option<Arc<Claims>>,
 }
 
 /// Lease of a session on a conversation, held until this is dropped.
@@ -43,7 +37,7 @@ pub(crate) struct Lease {
 
 impl Leases {
     pub(crate) fn new(claims: Option<Claims>) -> Self {
-        Self { open: Mutex::default(), claims }
+        Self { open: Mutex::default(), claims: claims.map(Arc::new) }
     }
 
     /// This manager has another fork server from now on.
@@ -51,25 +45,35 @@ impl Leases {
         self.claims.iter().for_each(|claims| claims.guarded_by(fork_server));
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<Conversation, Holders>> {
+    fn open(&self) -> MutexGuard<'_, HashMap<Conversation, Vec<SessionId>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the other managers know of the sessions that are over, or for [`PATIENCE`].
+    pub(crate) async fn settled(&self) {
+        let Some(claims) = &self.claims else { return };
+        let (tell, told) = oneshot::channel();
+        let handed_over = claims.later(move |_| _ = tell.send(()));
+        if handed_over.is_err() || timeout(PATIENCE, told).await.is_err() {
+            tracing::warn!("failed to wait for the claims of conversations that are closed");
+        }
     }
 
     /// Returns a session other than `session` that has a conversation of `family` in `store` open.
     pub(crate) fn other(&self, family: &str, store: Option<&Path>, session: &SessionId) -> Option<SessionId> {
         let holders = self.open();
         let there = holders.iter().filter(|(one, _)| one.family == family && one.store.as_deref() == store);
-        there.flat_map(|(_, holders)| &holders.sessions).find(|holder| *holder != session).cloned()
+        there.flat_map(|(_, holders)| holders).find(|holder| *holder != session).cloned()
     }
 
     /// Records that `session` begins a conversation. Other managers learn of it in [`Lease::is_kept_by`].
     pub(crate) fn begin(self: &Arc<Self>, conversation: Conversation, session: &SessionId) -> Lease {
-        self.open().entry(conversation.clone()).or_default().sessions.push(session.clone());
+        self.open().entry(conversation.clone()).or_default().push(session.clone());
         Lease { leases: self.clone(), conversation, session: session.clone(), stays: false }
     }
 
     /// Records that `session`, of `agent`, resumes a conversation. `by_force` if the session had it open already, under
-    /// an earlier manager.
+    /// an earlier manager. Blocks, also while others are recorded.
     ///
     /// # Errors
     /// [`Error::NativeSessionBusy`] if another session has it open.
@@ -80,47 +84,28 @@ impl Leases {
         agent: &str,
         by_force: bool,
     ) -> Result<Lease> {
-        let busy = |holder: &SessionId, manager| {
-            let (agent, id, session) = (agent.to_owned(), conversation.id.clone(), holder.clone());
-            Error::NativeSessionBusy { agent, id, session, manager }
-        };
+        let (native, agent) = (conversation.id.clone(), agent.to_owned());
+        let busy = |session, manager| Error::NativeSessionBusy { agent, id: native, session, manager };
         let mut open = self.open();
-        let known = open.get(&conversation);
-        if let Some(holder) = known.and_then(|known| known.sessions.iter().find(|holder| *holder != session)) {
-            return Err(busy(holder, None));
-        }
-        let by_force = by_force || known.is_some_and(|known| known.is_claimed);
-        let is_claimed = match self.claim(&conversation, session, None, by_force) {
-            Ok(is_claimed) => is_claimed,
-            Err(other) => return Err(busy(&other.session, other.processes.first().map(|process| process.pid))),
-        };
         let known = open.entry(conversation.clone()).or_default();
-        known.sessions.push(session.clone());
-        known.is_claimed |= is_claimed;
+        if let Some(holder) = known.iter().find(|holder| *holder != session) {
+            return Err(busy(holder.clone(), None));
+        }
+        known.push(session.clone());
         drop(open);
-        Ok(Lease { leases: self.clone(), conversation, session: session.clone(), stays: false })
-    }
-
-    /// Claims a conversation for `session` among all managers, unless another session holds it. Returns true if the
-    /// claim was recorded.
-    fn claim(
-        &self,
-        conversation: &Conversation,
-        session: &SessionId,
-        keeper: Option<Keeper>,
-        by_force: bool,
-    ) -> std::result::Result<bool, Holder> {
-        // Without a store the id alone could be another agent's.
-        let (Some(claims), Some(_), true) = (&self.claims, &conversation.store, conversation.is_shared) else {
-            return Ok(false);
-        };
-        match claims.take(conversation, session, keeper, by_force) {
-            Ok(None) => Ok(true),
-            Ok(Some(other)) => Err(other),
-            Err(error) => {
+        // Held from here on: nobody of this manager takes it while the other managers are asked.
+        let lease = Lease { leases: self.clone(), conversation, session: session.clone(), stays: false };
+        let (answer, answered) = mpsc::sync_channel(1);
+        let asked = lease.with_claims(move |claims, conversation, session| {
+            let _ = answer.send(claims.take(conversation, session, None, by_force));
+        });
+        match asked.then(|| answered.recv()) {
+            Some(Ok(Ok(Some(other)))) => Err(busy(other.session, other.processes.first().map(|process| process.pid))),
+            Some(Ok(Err(error))) => {
                 tracing::warn!(%session, %error, "failed to claim a conversation: other managers can open it too");
-                Ok(false)
+                Ok(lease)
             }
+            Some(Ok(Ok(None)) | Err(_)) | None => Ok(lease),
         }
     }
 }
@@ -134,17 +119,34 @@ impl Lease {
     /// Ties the lease to the life of `keeper`, and updates the claim for other managers.
     pub(crate) fn is_kept_by(&mut self, keeper: Keeper) {
         self.stays = keeper.outlives;
-        let mut open = self.leases.open();
-        let Some(known) = open.get_mut(&self.conversation) else { return };
-        // Agents that give all conversations the same id can begin one that another manager has open.
-        if let Ok(true) = self.leases.claim(&self.conversation, &self.session, Some(keeper), known.is_claimed) {
-            known.is_claimed = true;
-        }
+        self.with_claims(move |claims, conversation, session| {
+            // Agents that give all conversations the same id can begin one that another manager has open.
+            if let Err(error) = claims.take(conversation, session, Some(keeper), false) {
+                tracing::warn!(%session, %error, "failed to claim a conversation: other managers can open it too");
+            }
+        });
     }
 
     /// Ends the lease because the session is over.
     pub(crate) fn end(mut self) {
         self.stays = false;
+    }
+
+    /// Hands work with the shared claims over, which is done in its order. Returns false if there is none.
+    fn with_claims(&self, work: impl FnOnce(&Claims, &Conversation, &SessionId) + Send + 'static) -> bool {
+        // Without a store the id alone could be another agent's.
+        let (Some(claims), Some(_), true) =
+            (&self.leases.claims, &self.conversation.store, self.conversation.is_shared)
+        else {
+            return false;
+        };
+        let (conversation, session) = (self.conversation.clone(), self.session.clone());
+        let handed_over = claims.later(move |claims| work(claims, &conversation, &session));
+        if let Err(error) = &handed_over {
+            let session = &self.session;
+            tracing::warn!(%session, %error, "failed to claim a conversation, or to give it back");
+        }
+        handed_over.is_ok()
     }
 }
 
@@ -152,16 +154,19 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let mut open = self.leases.open();
         let Some(known) = open.get_mut(&self.conversation) else { return };
-        if let Some(at) = known.sessions.iter().position(|holder| *holder == self.session) {
-            known.sessions.swap_remove(at);
+        if let Some(at) = known.iter().position(|holder| *holder == self.session) {
+            known.swap_remove(at);
         }
-        if known.sessions.is_empty() {
-            let is_claimed = known.is_claimed && !self.stays;
-            open.remove(&self.conversation);
-            if let Some(claims) = self.leases.claims.as_ref().filter(|_| is_claimed) {
-                claims.leave(&self.conversation, &self.session);
-            }
+        if !known.is_empty() {
+            return;
         }
+        open.remove(&self.conversation);
+        drop(open);
+        let stays = self.stays;
+        self.with_claims(move |claims, conversation, session| match stays {
+            true => claims.forget(conversation),
+            false => claims.leave(conversation, session),
+        });
     }
 }
 
@@ -197,6 +202,32 @@ mod tests {
         drop(first);
         leases.resume(conversation("/h", "c"), &session("s-2"), "claude", false).expect("free again");
         assert!(leases.open().is_empty());
+    }
+
+    #[tokio::test]
+    async fn the_runtime_goes_on_while_somebody_has_the_claims_locked() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let place = scratch.path().join("claims");
+        let me = registry::identify(std::process::id()).expect("alive");
+        let leases = |place: &Path| Arc::new(Leases::new(Some(Claims::within(place.to_owned(), me, me))));
+        let (ours, theirs) = (leases(&place), leases(&place));
+        let taken = |leases: &Arc<Leases>, id: &str| {
+            let (leases, id) = (leases.clone(), session(id));
+            crate::blocking::blocking("resuming", move || leases.resume(conversation("/h", "c"), &id, "claude", false))
+        };
+        let mut lease = taken(&ours, "s-1").await.expect("a thread").expect("free");
+        let lock = rustix::fs::open(&place, rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty()).expect("there");
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).expect("locked");
+        let before = std::time::Instant::now();
+        lease.is_kept_by(Keeper { proxy: me, outlives: false });
+        drop(lease);
+        let mut other = Box::pin(taken(&theirs, "s-2"));
+        assert!(timeout(Duration::from_millis(1), &mut other).await.is_err(), "it is locked");
+        assert!(before.elapsed() < Duration::from_secs(1), "{:?}", before.elapsed());
+        drop(lock);
+        // What was handed over is done in its order: the conversation was given back before the other manager took it.
+        let _ = other.await.expect("a thread").expect("free");
+        ours.settled().await;
     }
 
     #[test]

@@ -6,11 +6,12 @@
 //! next manager removes it.
 
 use std::{
+    collections::HashSet,
     fs::{self, File},
     io::{self, ErrorKind, Read, Write},
     os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
     thread,
 };
 
@@ -22,7 +23,7 @@ use rustix::{
 use serde::{Deserialize, Serialize};
 
 use super::{Conversation, Keeper};
-use crate::homes::files;
+use crate::{blocking::OrderedWork, error::Result, homes::files};
 
 /// Attempts to take the lock. It is held for a few system calls only, so a holder that is stopped in between delays
 /// others no longer than this.
@@ -37,7 +38,13 @@ pub(crate) struct Claims {
     host: ProcessId,
     /// Replaced when it dies.
     fork_server: Mutex<ProcessId>,
+    /// Conversations that this manager has claimed.
+    claimed: Mutex<HashSet<Conversation>>,
 }
+
+/// What was handed over by those who cannot wait. Of all managers of this process: one may free a conversation that
+/// another takes next.
+static LATER: LazyLock<Arc<OrderedWork>> = LazyLock::new(Arc::default);
 
 /// Session that has a conversation open.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,7 +72,7 @@ impl Claims {
     }
 
     pub(crate) fn within(directory: PathBuf, host: ProcessId, fork_server: ProcessId) -> Self {
-        Self { directory, host, fork_server: Mutex::new(fork_server) }
+        Self { directory, host, fork_server: Mutex::new(fork_server), claimed: Mutex::default() }
     }
 
     fn fork_server(&self) -> MutexGuard<'_, ProcessId> {
@@ -77,8 +84,22 @@ impl Claims {
         *self.fork_server() = fork_server;
     }
 
-    /// Records that `session` has the conversation open, or returns the other session that has. With `by_force` the
-    /// session is known to have it, and the file is replaced. Blocks for some system calls.
+    fn claimed(&self) -> MutexGuard<'_, HashSet<Conversation>> {
+        self.claimed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does `work` in a thread, after what was handed over before it.
+    ///
+    /// # Errors
+    /// [`Error::System`](crate::Error::System) if it is not done.
+    pub(super) fn later(self: &Arc<Self>, work: impl FnOnce(&Self) + Send + 'static) -> Result<()> {
+        let this = self.clone();
+        LATER.push("claiming a conversation", move || work(&this))
+    }
+
+    /// Records that `session` has the conversation open, or returns the other session that has. With `by_force`, or if
+    /// this manager has claimed it, the session is known to have it, and the file is replaced. Blocks for some system
+    /// calls.
     ///
     /// # Errors
     /// Any error of a file. No holder is known then, and nothing is recorded.
@@ -100,7 +121,8 @@ impl Claims {
             locked => locked?,
         };
         let name = name(conversation);
-        if !by_force && let Some(holder) = holder(&directory, &name)? {
+        let is_ours = by_force || self.claimed().contains(conversation);
+        if !is_ours && let Some(holder) = holder(&directory, &name)? {
             return Ok(Some(holder));
         }
         let processes = match keeper {
@@ -109,12 +131,21 @@ impl Claims {
             Some(Keeper { proxy, outlives: true }) => vec![proxy],
         };
         replace(&directory, &name, &serde_json::to_vec(&Holder { session: session.clone(), processes })?)?;
+        self.claimed().insert(conversation.clone());
         Ok(None)
+    }
+
+    /// Leaves the claim to a session that outlives this manager.
+    pub(crate) fn forget(&self, conversation: &Conversation) {
+        self.claimed().remove(conversation);
     }
 
     /// Releases the claim of `session`, the last of this manager that had the conversation open. A file that named only
     /// a proxy, dead by now, may have been replaced by another manager; that manager's file stays.
     pub(crate) fn leave(&self, conversation: &Conversation, session: &SessionId) {
+        if !self.claimed().remove(conversation) {
+            return;
+        }
         let name = name(conversation);
         let left = locked(&self.directory).and_then(|directory| match holder(&directory, &name)? {
             Some(holder) if !holder.processes.contains(&self.host) && holder.session != *session => Ok(()),
@@ -256,7 +287,8 @@ mod tests {
             assert_eq!(found, is_open.then(|| ours.clone()), "{first:?} {keeper:?}");
             // Another conversation is nobody's.
             assert_eq!(other.take(&conversation("d"), &ours, None, false).expect("taken"), None);
-            [&one, &conversation("d")].into_iter().for_each(|one| first.leave(one, &ours));
+            first.leave(&one, &ours);
+            other.leave(&conversation("d"), &ours);
             other.leave(&one, &session("s-2"));
             assert_eq!(files(&place), 0);
         }

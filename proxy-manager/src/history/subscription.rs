@@ -11,7 +11,7 @@ use tokio::{
 
 use super::{Everyone, History, PAGE, Page, Taken, gap};
 use crate::{
-    blocking::{begun, panicked},
+    blocking::{READING, panicked},
     error::Result,
 };
 
@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// reader.
 const TRIES: u32 = 40;
 /// Operation named in errors.
-const READING: &str = "reading the event log";
+const READ: &str = "reading the event log";
 
 /// Events of one session, or of all. Reads from the sessions' histories at its own pace; a slow subscriber delays
 /// nobody. With a state directory it gets every event. Without one, a subscriber that falls too far behind gets one
@@ -211,25 +211,32 @@ impl Cursor {
         };
         let reading = match slot {
             Some(ahead) if ahead.next == self.next => ahead,
-            _ => slot.insert(self.look_up()?),
+            _ => slot.insert(self.look_up().await?),
         };
         let page = (&mut reading.page).await;
         *slot = None;
-        let page = match page.map_err(|_| panicked(READING))? {
+        let page = match page.map_err(|_| panicked(READ))? {
             Err(error) if gives_up => self.history.lost(self.next, &error),
             page => page?,
         };
         let taken = self.history.accept(page, &mut self.next, out);
         if goes_on && self.history.is_past(self.next) {
-            // A page that cannot be read ahead now is read again when it is needed.
-            *slot = self.look_up().ok();
+            // A page that cannot be read ahead now is read when it is needed.
+            *slot = self.look_ahead();
         }
         Ok(taken)
     }
 
-    fn look_up(&self) -> Result<Ahead> {
+    /// Starts reading the log when a thread of its readers is free.
+    async fn look_up(&self) -> Result<Ahead> {
         let (history, next) = (self.history.clone(), self.next);
-        Ok(Ahead { next, page: begun(READING, move || history.look_up(next))? })
+        Ok(Ahead { next, page: READING.start(READ, move || history.look_up(next)).await? })
+    }
+
+    /// Starts reading the log if a thread of its readers is free now.
+    fn look_ahead(&self) -> Option<Ahead> {
+        let (history, next) = (self.history.clone(), self.next);
+        Some(Ahead { next, page: READING.try_start(READ, move || history.look_up(next))? })
     }
 }
 

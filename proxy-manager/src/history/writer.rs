@@ -2,7 +2,8 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -10,6 +11,7 @@ use event_log::{Batch, Done, EventLog, Full, LogError, Together};
 use ipc_protocol::{Envelope, Event, Gap};
 
 use super::{History, LogFailure, log::InUse};
+use crate::blocking::begun;
 
 /// Weight in bytes of the events that may wait for the log before the session's task stops reading from the proxy. A
 /// slow disk then delays the agent, and does not fill the host's memory.
@@ -323,28 +325,73 @@ fn now_in_ms() -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
+/// End of a history whose last batches found no room in the log.
+struct UnfinishedHistory {
+    log: InUse,
+    history: Arc<History>,
+    leaves_open: bool,
+}
+
+/// Ends of histories that wait for the log. One thread appends them all.
+struct FinishQueue {
+    waiting: Vec<UnfinishedHistory>,
+    is_running: bool,
+}
+
+static FINISHING: Mutex<FinishQueue> = Mutex::new(FinishQueue { waiting: Vec::new(), is_running: false });
+
+fn finishing() -> MutexGuard<'static, FinishQueue> {
+    FINISHING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Appends in a thread the batches that found no room when their writer was dropped, since a drop cannot wait. The next
 /// writer's batches go the same way, after them.
 fn finish_later(log: InUse, history: Arc<History>, leaves_open: bool) {
-    let of = history.clone();
-    let work = move || {
-        while !of.hand_on(&log, None) {
-            std::thread::sleep(RETRY);
-        }
-        if !leaves_open {
-            close(&log, of);
-        }
-    };
-    if let Err(error) = std::thread::Builder::new().name("agent-proxy".to_owned()).spawn(work) {
-        tracing::error!(%error, "failed to append the last events of a session to the log");
-        history.let_go_of_held();
-        if !leaves_open {
-            history.close();
+    let mut queue = finishing();
+    queue.waiting.push(UnfinishedHistory { log, history, leaves_open });
+    if std::mem::replace(&mut queue.is_running, true) {
+        return;
+    }
+    drop(queue);
+    if let Err(error) = begun("appending the last events of sessions to the log", finish_all) {
+        tracing::error!(%error, "failed to append the last events of sessions to the log");
+        let mut queue = finishing();
+        queue.is_running = false;
+        let lost = std::mem::take(&mut queue.waiting);
+        drop(queue);
+        for UnfinishedHistory { history, leaves_open, .. } in lost {
+            history.let_go_of_held();
+            if !leaves_open {
+                history.close();
+            }
         }
     }
 }
 
-/// Closes a stream after the batches that wait to be appended to it.
+/// Appends until nobody waits.
+fn finish_all() {
+    loop {
+        let mut queue = finishing();
+        let waiting = std::mem::take(&mut queue.waiting);
+        queue.is_running = !waiting.is_empty();
+        drop(queue);
+        if waiting.is_empty() {
+            return;
+        }
+        let (done, left): (Vec<_>, Vec<_>) =
+            waiting.into_iter().partition(|unfinished| unfinished.history.hand_on(&unfinished.log, None));
+        for UnfinishedHistory { log, history, leaves_open } in done {
+            if !leaves_open {
+                close(&log, history);
+            }
+        }
+        if !left.is_empty() {
+            finishing().waiting.extend(left);
+            thread::sleep(RETRY);
+        }
+    }
+}
+
 fn close(log: &EventLog, history: Arc<History>) {
     let session = history.session.clone();
     log.close(

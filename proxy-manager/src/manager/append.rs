@@ -16,7 +16,7 @@ use tokio::{
 use super::{Inner, ProxyManager, RESUMES};
 use crate::{
     actions::{self, Action, Verb},
-    blocking::blocking,
+    blocking::READING,
     error::{Error, Result},
     history::InUse,
     session::{Accepted, Appending, BEGUN, Class, ENDED, PromptMode, Session, name_of},
@@ -401,7 +401,7 @@ pub(super) async fn find_undone_in(log: InUse, id: &SessionId, last: u64) -> Res
     let of = id.clone();
     // It is never closed.
     let _turn = LOOKING.acquire().await;
-    Ok(blocking("looking for what was asked for", move || undone_in(&log, &of, last)).await??)
+    Ok(READING.run("looking for what was asked for", move || undone_in(&log, &of, last)).await??)
 }
 
 /// The same. Blocks.

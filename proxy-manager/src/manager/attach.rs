@@ -140,7 +140,7 @@ impl ProxyManager {
                     }
                     None => Undone::default(),
                 };
-                match self.take_over(&server, detached, journal, before, undone) {
+                match self.take_over(&server, detached, journal, before, undone).await {
                     Ok(session) => coming.push(self.welcome(session).await),
                     Err(error) => tracing::warn!(session = %id, %error, "failed to adopt a detached session"),
                 }
@@ -189,7 +189,7 @@ impl ProxyManager {
         came
     }
 
-    fn take_over(
+    async fn take_over(
         &self,
         server: &Arc<ForkServer>,
         detached: DetachedSession,
@@ -201,7 +201,16 @@ impl ProxyManager {
         let DetachedSession { session: id, process: proxy, card } = detached;
         let card = Card::read(&card);
         let _reserved = directory.reserve(&id)?;
-        let home = card.labels.home.as_deref().map(PathBuf::from);
+        let find = {
+            let (records, homes, id) = (records.clone(), homes.clone(), id.clone());
+            let (home, keys) = (card.labels.home.as_deref().map(PathBuf::from), card.keys.clone());
+            move || {
+                // Recorded once the session was ready; else its card has them.
+                let keys = records.read(&id).map_or(keys, |record| record.keys);
+                Aftermath::adopted(records, &homes, &id, home.as_deref(), keys)
+            }
+        };
+        let aftermath = Arc::new(blocking("looking for the home of a detached session", find).await?);
         let (ours, theirs) = sockets()?;
         let head = streams.log.get().and_then(|log| log.head(&id)).unwrap_or_default();
         let (mut session, inlets, log) = Session::new(id.clone(), card.labels.clone(), *deadlines, streams);
@@ -245,10 +254,6 @@ impl ProxyManager {
         };
         // Before its task is there: what waits comes before anything else.
         let undone = undone.load(&session);
-        // Written down once it was ready; else its card says.
-        let keys = records.read(session.id()).map_or(card.keys, |record| record.keys);
-        let aftermath = Aftermath::adopted(records.clone(), homes, session.id(), home.as_deref(), keys);
-        let aftermath = Arc::new(aftermath);
         let (task, ready) = Task::adopt(session.clone(), inlets, log, adoption, ours, aftermath.clone())?;
         session.show(|view| view.proxy = Some(proxy));
         directory.insert(&session)?;

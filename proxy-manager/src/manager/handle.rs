@@ -9,7 +9,7 @@ use ipc_protocol::{
 use crate::{
     answer::Answer,
     ask::{self, Quiet, StreamHandler, StreamOptions},
-    blocking::blocking,
+    blocking::READING,
     error::Result,
     history::Subscription,
     session::{ProcessUse, PromptMode, Session, SessionInfo, Turn, transcript_of},
@@ -269,7 +269,7 @@ impl SessionHandle {
     /// [`Error::System`] if no thread can be had to read it.
     pub async fn transcript(&self) -> Result<String> {
         let history = self.session.history().clone();
-        blocking("reading a conversation", move || transcript_of(&history)).await
+        READING.run("reading a conversation", move || transcript_of(&history)).await
     }
 
     /// Answers the permission request `request` (the id in its event).

@@ -7,6 +7,7 @@ mod beats;
 mod drain;
 mod handle;
 mod keys;
+mod past;
 mod retention;
 mod roster;
 mod start;
@@ -33,7 +34,7 @@ pub use handle::SessionHandle;
 use self::{attach::Outlived, keys::Keys};
 use crate::{
     actions::ActionRule,
-    blocking::blocking,
+    blocking::{READING, begun, blocking},
     builder::Builder,
     containment::{Capabilities, Containing},
     conversation_locks::{Claims, Leases},
@@ -390,7 +391,7 @@ impl ProxyManager {
             reason: "events of all sessions have one order where they are kept: name a state directory".to_owned(),
         })?;
         let limit = Limit { events: most, ..Limit::default() };
-        Ok(blocking("reading all events", move || log.read_all(from, limit)).await??)
+        Ok(READING.run("reading all events", move || log.read_all(from, limit)).await??)
     }
 
     /// See [`SessionHandle::respond_permission`].
@@ -441,6 +442,7 @@ impl ProxyManager {
                 tracing::warn!(session = %session.id(), %error, "timed out waiting for the records of a session's end");
             }
         }
+        self.inner.leases.settled().await;
         let proven = receipts.iter().all(|receipt| receipt.proof != Proof::None);
         fork_servers.close().finish(deadlines.shutdown, proven).await;
         let adopted = std::mem::take(&mut *self.inner.adopted.lock().unwrap_or_else(PoisonError::into_inner));
@@ -537,7 +539,12 @@ impl Inner {
             if let Some(inner) = leases.upgrade() {
                 inner.leases.guarded_by(next);
                 let state = inner.state.lock().unwrap_or_else(PoisonError::into_inner);
-                state.iter().for_each(|state| remove_door(state, dead));
+                let Some(state) = state.as_ref().map(|state| state.path.clone()) else { return };
+                if let Err(error) =
+                    begun("removing the socket of a dead fork server", move || remove_door(&state, dead))
+                {
+                    tracing::warn!(%error, "failed to remove the socket of a dead fork server");
+                }
             }
         };
         tokio::spawn(servers.keep(groups, replaced));

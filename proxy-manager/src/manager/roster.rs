@@ -9,7 +9,7 @@ use tokio::{sync::oneshot, time::timeout};
 
 use super::{Inner, ProxyManager, append::find_undone_in};
 use crate::{
-    blocking::blocking,
+    blocking::{READING, blocking},
     error::{Error, Result},
     history::History,
     launch::Labels,
@@ -76,7 +76,7 @@ impl ProxyManager {
             Err(error @ Error::UnknownSession { .. }) => self.inner.past_history(session).ok_or(error)?,
             known => known?.session().history().clone(),
         };
-        blocking("reading a conversation", move || transcript_of(&history)).await
+        READING.run("reading a conversation", move || transcript_of(&history)).await
     }
 
     /// Imports the events of a session as public JSON envelopes, one per line: all of them, or none. (If its record
@@ -208,7 +208,7 @@ impl ProxyManager {
                 // Its profile may have been changed to another agent since.
                 let mut wanted = config.clone();
                 self.kit().apply_profile(&mut wanted)?;
-                let is_its_agent = self.past(&id).is_some_and(|past| past.agent == wanted.agent);
+                let is_its_agent = self.past(&id).await?.is_some_and(|past| past.agent == wanted.agent);
                 if config.resume.is_none() && record.can_go_on() && is_its_agent {
                     let from = ResumeFrom::Session { id };
                     config.resume = Some(Resume { from, fork: false, on_missing: OnMissing::StartAnew });

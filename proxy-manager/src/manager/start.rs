@@ -2,7 +2,6 @@
 
 use std::{
     future::{Future, poll_fn},
-    path::PathBuf,
     sync::{Arc, PoisonError},
     task::Poll,
 };
@@ -14,9 +13,9 @@ use crate::{
     blocking::blocking,
     error::{Error, Result},
     homes::Homes,
-    launch::{Aftermath, Around, Launch, Past},
+    launch::{Aftermath, Launch},
     manager::SessionHandle,
-    records::{Record, Records},
+    records::Records,
     roster::check_names,
     session::{Fork, Session, Task, sockets},
     state::{Header, Journal},
@@ -144,7 +143,7 @@ impl ProxyManager {
                     tracing::debug!(session = %session.id(), %ending, "failed to end a session that did not start");
                 }
                 aftermath.failed(&session.outcome()).await;
-                if !goes_on && let Err(error) = records.remove(session.id()) {
+                if !goes_on && let Err(error) = self.remove_record(session.id()).await {
                     tracing::warn!(session = %session.id(), %error, "failed to remove the record of a failed start");
                 }
                 Err(error)
@@ -173,7 +172,7 @@ impl ProxyManager {
         }
         let (homes, id) = (self.inner.homes.clone(), session.clone());
         let had_home = blocking("removing a session's home", move || homes.delete(&id)).await??;
-        let had_record = self.inner.records.remove(session)?;
+        let had_record = self.remove_record(session).await?;
         self.inner.directory.delete(session);
         let had_events = self.inner.forget(session).await?;
         if known.is_some() || had_home || had_record || had_events {
@@ -183,30 +182,11 @@ impl ProxyManager {
         }
     }
 
-    /// Facts about a session that this manager does not remember.
-    fn long_past(&self, id: &SessionId) -> Option<Past> {
-        let Record { agent, native_session_id, cwd, home, model_config, .. } = self.inner.records.read(id)?;
-        // The home belongs to that session, whoever resumes it: homes know their records from the start.
-        let home = match home {
-            Some(home) => Some(self.inner.homes.recorded(&home)?),
-            None => None,
-        };
-        Some(Past {
-            agent,
-            native_session_id: Some(native_session_id),
-            home,
-            cwd,
-            model_config,
-            has_ended: true,
-            is_handed_over: self.inner.streams.roster.get(id).is_some_and(|record| record.handed_over),
-        })
-    }
-
     /// As [`ProxyManager::plan`]; a session that has the conversation and is about to end is waited for.
     async fn plan_after_end(&self, config: AgentSessionConfig) -> Result<Launch> {
-        match self.plan(config.clone()) {
+        match self.plan(config.clone()).await {
             Err(Error::NativeSessionBusy { session, manager: None, .. }) if self.ends_if_ending(&session).await => {
-                self.plan(config)
+                self.plan(config).await
             }
             planned => planned,
         }
@@ -220,25 +200,10 @@ impl ProxyManager {
         }
     }
 
-    fn plan(&self, config: AgentSessionConfig) -> Result<Launch> {
-        let Inner { homes, leases, .. } = &*self.inner;
-        Launch::plan(config, &Around { kit: &self.kit(), homes, leases, past: &|id| self.past(id) })
-    }
-
-    /// Facts about a session whose conversation is to be resumed.
-    pub(super) fn past(&self, id: &SessionId) -> Option<Past> {
-        let Ok(session) = self.inner.directory.get(id) else { return self.long_past(id) };
-        let info = session.info();
-        Some(Past {
-            agent: info.agent,
-            native_session_id: info.native_session_id,
-            home: info.home.map(PathBuf::from),
-            cwd: info.cwd,
-            // A restored session may lack its own configuration if it resumed another session's conversation.
-            model_config: session.labels().model_config.clone().or_else(|| self.inner.records.read(id)?.model_config),
-            has_ended: info.state.at_rest().is_some(),
-            is_handed_over: info.handed_over,
-        })
+    /// Removes the record of a session's conversation; returns true if there was one.
+    async fn remove_record(&self, session: &SessionId) -> Result<bool> {
+        let (records, id) = (self.inner.records.clone(), session.clone());
+        blocking("removing the record of a conversation", move || records.remove(&id)).await?
     }
 
     /// The journal of a session: on disk with a state directory, else for this manager alone.

@@ -517,3 +517,35 @@ async fn what_a_starting_session_shows_is_written_down_with_its_events() {
     started.expect("started");
     assert!(has_proxy());
 }
+
+#[tokio::test]
+async fn the_runtime_goes_on_while_a_start_waits_for_the_disk() {
+    let place = Place::new();
+    let mut playing = place.manager(patient());
+    let home = place.folder.path().join("home");
+    fs::create_dir_all(home.join(".codex")).expect("made");
+    // As slow as its other end.
+    let settings = home.join(".codex/config.toml");
+    let mode = rustix::fs::Mode::RWXU;
+    rustix::fs::mknodat(rustix::fs::CWD, &settings, rustix::fs::FileType::Fifo, mode, 0).expect("a pipe");
+    let env = [("HOME", &*home.to_string_lossy())].into_iter().collect();
+    playing.manager.change_kit(|kit| kit.base_env = env);
+    let (release, released) = mpsc::channel::<()>();
+    let opener = std::thread::spawn(move || {
+        // Also where the runtime stands still.
+        let _ = released.recv_timeout(Duration::from_secs(5));
+        fs::File::options().write(true).open(settings).map(drop)
+    });
+    let manager = playing.manager.clone();
+    let start = tokio::spawn(async move { manager.start_session(AgentSessionConfig::new("codex")).await });
+    let began = Instant::now();
+    for _ in 0..10 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(began.elapsed() < Duration::from_secs(4), "the runtime stood still for {:?}", began.elapsed());
+    assert!(!start.is_finished(), "it waits for the settings");
+    drop(release);
+    let _proxy = soon(playing.fork_server.fork()).await;
+    start.abort();
+    opener.join().expect("no panic").expect("opened");
+}

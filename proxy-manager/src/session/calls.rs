@@ -17,7 +17,7 @@ use super::{
     prompts::{QUEUED, Queued},
 };
 use crate::{
-    blocking::blocking,
+    blocking::READING,
     deadlines::Deadlines,
     error::{Error, Result},
     history::Writer,
@@ -342,7 +342,7 @@ impl Session {
             return;
         }
         let history = self.history().clone();
-        let read = blocking("reading what was ended of a session", move || history.last_receipt());
+        let read = READING.run("reading what was ended of a session", move || history.last_receipt());
         let Some(Ok(Some(receipt))) = within(deadline, read).await else { return };
         self.show(|view| {
             if is_unknown(&view.state)

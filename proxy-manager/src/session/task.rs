@@ -31,7 +31,7 @@ use super::{
     native_file,
 };
 use crate::{
-    blocking::blocking,
+    blocking::{ENDING, blocking},
     error::{Error, Result},
     fork_server::{ForkServer, Order, Word},
     history::Writer,
@@ -209,8 +209,9 @@ async fn prepare(aftermath: &Arc<Aftermath>, mut attempt: Box<Attempt>) -> Resul
 
 /// Removes a session's cgroup where it is still there. Whoever proves the end removes it, unless a supervisor was in it just then.
 async fn remove_group(path: Option<String>) {
-    let Some(path) = path.map(PathBuf::from).filter(|path| path.exists()) else { return };
-    let removed = blocking("removing a session's cgroup", move || Group::open(&path).and_then(|group| group.remove()));
+    let Some(path) = path.map(PathBuf::from) else { return };
+    let remove = move || if path.exists() { Group::open(&path).and_then(|group| group.remove()) } else { Ok(()) };
+    let removed = ENDING.run("removing a session's cgroup", remove);
     match removed.await {
         Ok(Ok(())) => {}
         // The session lives on, or something in it does: then it is its next host's, or the next manager's.

@@ -30,7 +30,7 @@ use rustix::{
 };
 use serde::Deserialize;
 
-use super::{Recovered, Recovery, StateDir};
+use super::{Recovered, Recovery};
 
 /// Time for a fork server to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -83,9 +83,9 @@ fn names(directory: &Path, ending: &'static str) -> impl Iterator<Item = String>
 }
 
 /// Removes what a fork server of this manager's that was killed listened on, if it did.
-pub(crate) fn remove_door(state: &StateDir, ProcessId { pid, start_time }: ProcessId) {
+pub(crate) fn remove_door(state: &Path, ProcessId { pid, start_time }: ProcessId) {
     for ending in ["sock", "lock"] {
-        let path = state.path.join("detached").join(format!("{pid}.{start_time}.{ending}"));
+        let path = state.join("detached").join(format!("{pid}.{start_time}.{ending}"));
         if let Err(error) = std::fs::remove_file(&path)
             && error.kind() != std::io::ErrorKind::NotFound
         {
