@@ -1,11 +1,12 @@
 //! Access to the agent's own files, on behalf of its adapter.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, DirEntry, File, OpenOptions, ReadDir},
     io::{self, Read},
+    iter::Take,
     os::unix::fs::OpenOptionsExt,
-    path::Path,
-    time::{SystemTime, UNIX_EPOCH},
+    path::{Path, PathBuf},
+    time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
 use agents::ListedFile;
@@ -18,31 +19,67 @@ const MAX_ENTRIES: usize = 50_000;
 /// Bytes that are read of each file.
 const HEAD: u64 = 16 * 1024;
 
-/// Lists the plain files directly in `directory` whose names end with `suffix`, newest first, each with its first bytes. Files that
-/// do not exist or cannot be read are left out.
-pub(crate) fn list(directory: &str, suffix: &str) -> Vec<ListedFile> {
-    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
-    let mut found: Vec<_> = entries
-        .take(MAX_ENTRIES)
-        .filter_map(Result::ok)
-        .filter(|entry| entry.file_name().as_encoded_bytes().ends_with(suffix.as_bytes()))
-        .filter_map(|entry| {
-            let metadata = entry.metadata().ok().filter(fs::Metadata::is_file)?;
-            Some((metadata.modified().ok()?, entry.path()))
-        })
-        .collect();
-    found.sort_by(|a, b| b.cmp(a));
-    found.truncate(MAX_FILES);
-    let file = |(modified, path): (SystemTime, std::path::PathBuf)| {
-        let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
-        Some(ListedFile {
-            head: head(&path)?,
-            // A path that is no text could not be passed to the agent either.
-            path: path.into_os_string().into_string().ok()?,
-            modified_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
-        })
-    };
-    found.into_iter().filter_map(file).collect()
+/// List of the plain files directly in a directory, made in slices: a kill does not wait for a directory with many files.
+///
+/// A file system that stands still holds up the proxy all the same: the fork server then ends the session without it.
+pub(crate) struct FileListing {
+    entries: Take<ReadDir>,
+    suffix: &'static str,
+    found: Vec<(SystemTime, PathBuf)>,
+    /// The newest files, oldest first, once all entries are read.
+    newest: Option<Vec<(SystemTime, PathBuf)>>,
+    files: Vec<ListedFile>,
+}
+
+impl FileListing {
+    /// Begins a list of the files whose names end with `suffix`. Returns `None` if the directory cannot be read.
+    pub(crate) fn begin(directory: &str, suffix: &'static str) -> Option<Self> {
+        let entries = fs::read_dir(directory).ok()?.take(MAX_ENTRIES);
+        Some(Self { entries, suffix, found: Vec::new(), newest: None, files: Vec::new() })
+    }
+
+    /// Goes on until the instant `until`, by one file at least. Returns the files when all are known: newest first, each with its
+    /// first bytes. Files that do not exist or cannot be read are left out.
+    pub(crate) fn step(&mut self, until: Instant) -> Option<Vec<ListedFile>> {
+        loop {
+            match &mut self.newest {
+                None => match self.entries.next() {
+                    Some(entry) => self.found.extend(entry.ok().and_then(|entry| dated(&entry, self.suffix))),
+                    None => {
+                        let mut found = std::mem::take(&mut self.found);
+                        found.sort();
+                        self.newest = Some(found.split_off(found.len().saturating_sub(MAX_FILES)));
+                    }
+                },
+                Some(newest) => match newest.pop() {
+                    Some((modified, path)) => self.files.extend(listed(modified, path)),
+                    None => return Some(std::mem::take(&mut self.files)),
+                },
+            }
+            if Instant::now() >= until {
+                return None;
+            }
+        }
+    }
+}
+
+/// Time and path of a plain file whose name ends with `suffix`.
+fn dated(entry: &DirEntry, suffix: &str) -> Option<(SystemTime, PathBuf)> {
+    if !entry.file_name().as_encoded_bytes().ends_with(suffix.as_bytes()) {
+        return None;
+    }
+    let metadata = entry.metadata().ok().filter(fs::Metadata::is_file)?;
+    Some((metadata.modified().ok()?, entry.path()))
+}
+
+fn listed(modified: SystemTime, path: PathBuf) -> Option<ListedFile> {
+    let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Some(ListedFile {
+        head: head(&path)?,
+        // A path that is no text could not be passed to the agent either.
+        path: path.into_os_string().into_string().ok()?,
+        modified_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+    })
 }
 
 /// Renames the file at `path` within its directory, unless the new name exists.
@@ -72,9 +109,14 @@ fn head(path: &Path) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use std::{path::PathBuf, time::Duration};
+    use std::time::Duration;
 
     use super::*;
+
+    fn list(directory: &str) -> Vec<ListedFile> {
+        let mut listing = FileListing::begin(directory, ".jsonl").expect("a directory");
+        listing.step(Instant::now() + Duration::from_secs(60)).expect("all")
+    }
 
     struct Directory(PathBuf);
 
@@ -93,7 +135,7 @@ mod tests {
         }
 
         fn list(&self) -> Vec<ListedFile> {
-            list(self.0.to_str().expect("text"), ".jsonl")
+            list(self.0.to_str().expect("text"))
         }
     }
 
@@ -114,7 +156,7 @@ mod tests {
         let told =
             files.iter().map(|file| (file.path.rsplit('/').next().unwrap_or(""), file.modified_ms, file.head.len()));
         assert_eq!(told.collect::<Vec<_>>(), [("new.jsonl", 999_990_000, 16 * 1024), ("old.jsonl", 999_980_000, 3)]);
-        assert_eq!(list("/no/such/directory", ".jsonl"), []);
+        assert!(FileListing::begin("/no/such/directory", ".jsonl").is_none());
     }
 
     #[test]
@@ -126,6 +168,24 @@ mod tests {
         let files = directory.list();
         assert_eq!(files.len(), 1000);
         assert!(files[999].path.ends_with("/999.jsonl"), "the oldest are left out");
+    }
+
+    #[test]
+    fn a_slice_that_is_over_looks_at_one_file() {
+        let directory = Directory::new("slices");
+        for number in 0..3000 {
+            directory.write(&format!("{number}.jsonl"), number, b"head");
+        }
+        let mut listing = FileListing::begin(directory.0.to_str().expect("text"), ".jsonl").expect("a directory");
+        let mut slices = 0;
+        let files = loop {
+            slices += 1;
+            if let Some(files) = listing.step(Instant::now()) {
+                break files;
+            }
+        };
+        assert!(slices >= 4000, "each of 3000 entries and of 1000 beginnings: {slices}");
+        assert_eq!(files, directory.list());
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Execution of the adapter's actions.
 
-use std::{collections::VecDeque, time::Instant};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use agents::{Action, Adapter};
 use ipc_protocol::{
@@ -8,8 +11,32 @@ use ipc_protocol::{
     message::{FromProxy, RequestId},
 };
 
-use super::Session;
-use crate::proxy::{files, link::Link, pieces};
+use super::{Running, Session};
+use crate::proxy::{
+    files::{self, FileListing},
+    link::Link,
+    pieces,
+};
+
+/// The lists' share of the proxy's one thread, after which kills and requests have their turn.
+const LIST_SLICE: Duration = Duration::from_millis(5);
+
+impl Running {
+    /// Returns true if a list of files is being made for an adapter that wants it.
+    pub(super) fn is_listing(&self) -> bool {
+        self.exited.is_none() && !self.listings.is_empty()
+    }
+
+    /// Goes on with the oldest list for a slice, and gives its files to the adapter.
+    fn step_listings(&mut self, out: &mut Vec<Action>) {
+        let Some((id, listing)) = self.listings.front_mut() else { return };
+        if let Some(files) = listing.step(Instant::now() + LIST_SLICE) {
+            let id = *id;
+            self.listings.pop_front();
+            self.adapter.listed(id, files, out);
+        }
+    }
+}
 
 impl Session<'_> {
     /// Runs `work` on the adapter, and executes the resulting actions.
@@ -81,7 +108,11 @@ impl Session<'_> {
                 Action::Connect(endpoint) => self.http.connect(&endpoint),
                 Action::Http(request) => self.http.request(request),
                 Action::List { id, directory, suffix } => {
-                    running.adapter.listed(id, files::list(&directory, suffix), &mut first);
+                    match FileListing::begin(&directory, suffix) {
+                        None => running.adapter.listed(id, Vec::new(), &mut first),
+                        Some(listing) => running.listings.push_back((id, listing)),
+                    }
+                    running.step_listings(&mut first);
                 }
                 Action::Rename { path, name } => {
                     if let Err(error) = files::rename(&path, &name) {
@@ -142,6 +173,14 @@ impl Session<'_> {
             }
         }
         self.end(reason, KillOptions::default());
+    }
+
+    /// Goes on with the lists of files that are being made.
+    pub(super) fn step_listings(&mut self, link: &mut Link) {
+        let Some(running) = self.running.as_mut().filter(|running| running.is_listing()) else { return };
+        let mut actions = Vec::new();
+        running.step_listings(&mut actions);
+        self.act_and_report(actions, link);
     }
 
     /// Same as [`Session::act`], for actions without a caller that waits for the result.

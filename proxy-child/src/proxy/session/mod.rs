@@ -8,7 +8,7 @@ mod streams;
 mod watching;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, VecDeque},
     time::{Duration, Instant},
 };
 
@@ -22,7 +22,7 @@ use registry::{KillScope, ProcessRegistry};
 
 use self::{attaching::Told, ending::ActiveKill};
 use super::{
-    HIGH_WATER, agent::Agent, http::Http, limits::Limiter, link::Link, operations::Operations,
+    HIGH_WATER, agent::Agent, files::FileListing, http::Http, limits::Limiter, link::Link, operations::Operations,
     permissions::Permissions, polling::Polling, verbatim::Stream,
 };
 
@@ -47,6 +47,8 @@ struct Running {
     versions: KnownVersions,
     operations: Operations,
     on_exit: OnAgentExit,
+    /// Lists of files that are being made, with the adapter's ids. As many as the adapter has open operations.
+    listings: VecDeque<(u64, FileListing)>,
     /// Request that is answered when the agent is ready.
     starting: Option<RequestId>,
     exited: Option<ExitStatus>,
@@ -161,6 +163,7 @@ impl<'a> Session<'a> {
         let scan = polls.then(|| self.polling.next());
         let limits = self.limiter.as_ref().filter(|_| self.ending.is_none());
         let limits = limits.and_then(|limiter| limiter.next(self.is_working(Instant::now())));
+        let is_listing = self.running.as_ref().is_some_and(Running::is_listing);
         self.kills
             .iter()
             .map(|kill| kill.next)
@@ -168,6 +171,7 @@ impl<'a> Session<'a> {
             .chain(limits)
             .chain(self.next_deadline())
             .chain(self.http.next_due())
+            .chain(is_listing.then(Instant::now))
             .min()
     }
 
@@ -318,6 +322,7 @@ impl<'a> Session<'a> {
             self.registry.cleanup(REMEMBER);
         }
         self.step_kills(now, link);
+        self.step_listings(link);
         self.give_held(link);
         self.tell_process_events(link, HIGH_WATER);
         self.check_agent(link);

@@ -1,5 +1,7 @@
 //! Start of the agent, in its containment.
 
+use std::collections::VecDeque;
+
 use agents::{AdapterSetup, KnownVersions};
 use ipc_protocol::{
     AgentSessionConfig, Enclosure, EndReason, Event, KillOptions, Measures, Observer, UNTRIED_VERSION, WireError,
@@ -115,6 +117,7 @@ impl Session<'_> {
             permissions,
             versions: known,
             operations: Operations::default(),
+            listings: VecDeque::new(),
             on_exit,
             starting: Some(request),
             exited: None,
