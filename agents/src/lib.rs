@@ -2,6 +2,7 @@
 //!
 //! [`Catalog`] is data: one [`AgentSpec`] per agent. An [`Adapter`] is a pure state machine for one *protocol*: bytes and
 //! requests in, [`Action`]s out. It does no I/O, so it is tested on recorded transcripts; the proxy owns the pipes.
+//! [`conversations`] and [`directory_files`] are for the host, and block on the file system.
 
 pub mod acp;
 mod adapter;
@@ -11,7 +12,10 @@ pub mod claude;
 pub mod codex;
 pub mod command;
 mod config_dir;
+pub mod conversations;
+pub mod directory_files;
 pub mod discovery;
+mod family;
 mod jsonl;
 mod lines;
 mod model_config;

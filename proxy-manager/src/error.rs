@@ -2,6 +2,8 @@
 
 use std::{fmt, io, path::PathBuf, time::Duration};
 
+use agents::conversations::{ConversationError, DamagedConversation};
+
 use crate::answer::Answer;
 use ipc_protocol::{BudgetExceeded, Containment, InvalidId, Pid, ProcessId, Receipt, SessionId, WireError};
 
@@ -419,5 +421,17 @@ impl fmt::Display for SessionBound {
             Self::User(user) => write!(f, "of user {user:?}"),
             Self::Agent(agent) => write!(f, "of agent {agent:?}"),
         }
+    }
+}
+
+impl From<DamagedConversation> for Error {
+    fn from(DamagedConversation { agent, id, reason }: DamagedConversation) -> Self {
+        Self::NativeSessionMissing { agent, id, reason }
+    }
+}
+
+impl From<ConversationError> for Error {
+    fn from(ConversationError { operation, source }: ConversationError) -> Self {
+        Self::system(&operation, &source)
     }
 }

@@ -1,20 +1,10 @@
 //! Validation of a catalog row.
 
 use super::{AgentSpec, Discovery};
+use crate::family::{AgentFamily, FAMILIES};
 
 /// Protocols with a built-in adapter.
 pub const PROTOCOLS: [&str; 7] = ["acp", "claude-code", "codex", "command", "gemini", "opencode", "pi"];
-
-/// Families whose configuration files can be written.
-const FAMILIES: [&str; 5] = ["claude", "codex", "gemini", "opencode", "pi"];
-/// Default place of each family's conversations; the agent's variables may change it.
-const CONVERSATIONS: [(&str, &str); 5] = [
-    ("claude", "{home}/.claude/projects"),
-    ("codex", "{home}/.codex/sessions"),
-    ("gemini", "{home}/.gemini/tmp"),
-    ("opencode", "{home}/.local/share/opencode"),
-    ("pi", "{home}/.pi/agent/sessions"),
-];
 
 /// Field of a row, and its error.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
@@ -75,12 +65,15 @@ impl AgentSpec {
         }
         match self.protocol_config.get("config") {
             None => Ok(()),
-            Some(serde_json::Value::String(family)) if FAMILIES.contains(&family.as_str()) => Ok(()),
+            Some(_) if self.agent_family().is_some() => Ok(()),
             Some(other) => {
                 let family = other.as_str().unwrap_or_default();
                 wrong(
                     "protocol_config.config",
-                    format!("{other} has no files known here: {}", instead(family, &FAMILIES)),
+                    format!(
+                        "{other} has no files known here: {}",
+                        instead(family, &FAMILIES.map(|family| family.name))
+                    ),
                 )
             }
         }
@@ -174,7 +167,7 @@ impl AgentSpec {
 
     /// Refuses fields of the row whose values the agent's family determines.
     fn check_family(&self) -> Result<(), Field> {
-        let Some(family) = self.family() else { return Ok(()) };
+        let Some(AgentFamily { name: family, storage, .. }) = self.agent_family() else { return Ok(()) };
         let session = &self.session_config;
         for (name, flag) in [("model_flag", &self.model_flag), ("session_config.resume_flag", &session.resume_flag)] {
             if !flag.is_empty() {
@@ -183,14 +176,16 @@ impl AgentSpec {
                 return wrong(name, reason);
             }
         }
-        let template = &session.session_dir_template;
-        match CONVERSATIONS.iter().find(|(name, _)| *name == family) {
-            Some((_, known)) if !template.is_empty() && template != known => wrong(
+        let (template, expected) = (&session.session_dir_template, storage.template());
+        if !template.is_empty() && *template != expected {
+            return wrong(
                 "session_config.session_dir_template",
-                format!("{template:?} is not where agents of {family:?} keep them: leave it out, or write {known:?}"),
-            ),
-            _ => Ok(()),
+                format!(
+                    "{template:?} is not where agents of {family:?} keep them: leave it out, or write {expected:?}"
+                ),
+            );
         }
+        Ok(())
     }
 
     fn check_conversations(&self) -> Result<(), Field> {

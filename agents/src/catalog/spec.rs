@@ -7,6 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::family::AgentFamily;
+
 /// One agent.
 ///
 /// Flags (`model_flag` and the like) are text as in a shell: split at blanks, quotes hold a word together. Placeholders are filled
@@ -343,6 +345,16 @@ impl AgentSpec {
     /// Returns the family whose configuration files the agent reads, if the row names one: `claude`, `codex`, `gemini`, `opencode`, `pi`.
     pub fn family(&self) -> Option<&str> {
         self.protocol_config.get("config").and_then(Value::as_str)
+    }
+
+    /// Returns what is known of the row's family.
+    pub(crate) fn agent_family(&self) -> Option<&'static AgentFamily> {
+        AgentFamily::named(self.family()?)
+    }
+
+    /// Returns the name under which the agent's conversations are locked: its family, whose agents read each other's, else its id.
+    pub fn conversation_family(&self) -> &str {
+        self.family().unwrap_or(&self.id)
     }
 
     /// Returns whether the agent has a server that can be reached at an address.

@@ -12,7 +12,11 @@ use ipc_protocol::PermissionMode;
 use serde_json::{Map, Value, json};
 
 use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest};
-use crate::{AgentSpec, ModelApi, ModelConfig};
+use crate::{
+    AgentSpec, ModelApi, ModelConfig,
+    conversations::{ConversationStorage, StorageFormat},
+    family::{AgentFamily, FamilySandbox},
+};
 
 /// Configuration directory, relative to the session's home.
 const CONFIG_DIR: &str = ".claude";
@@ -42,8 +46,22 @@ const OUTSIDE: [&str; 16] = [
     "mcp__*",
 ];
 
+/// Claude Code and its ACP wrapper.
+pub(crate) const FAMILY: AgentFamily = AgentFamily {
+    name: "claude",
+    provision,
+    sandbox: FamilySandbox::Settings("settings.json", |settings| {
+        settings.pointer("/sandbox/enabled") == Some(&Value::Bool(true))
+    }),
+    storage: ConversationStorage {
+        roots: &[("CLAUDE_CONFIG_DIR", ""), ("HOME", CONFIG_DIR)],
+        format: StorageFormat::LineFiles("projects"),
+        pid_records: Some("sessions"),
+    },
+};
+
 /// Adds to `provision`, which already has the row's own argv and environment; the session's `command` is appended later.
-pub(super) fn provision(
+fn provision(
     spec: &AgentSpec,
     request: &ProvisionRequest<'_>,
     provision: &mut Provision,

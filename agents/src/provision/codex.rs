@@ -8,7 +8,11 @@ use serde_json::{Map, json};
 use toml::{Table, Value};
 
 use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest};
-use crate::{AgentSpec, ModelApi, ModelConfig};
+use crate::{
+    AgentSpec, ModelApi, ModelConfig,
+    conversations::{ConversationStorage, StorageFormat},
+    family::{AgentFamily, FamilySandbox},
+};
 
 /// Directory `CODEX_HOME`, relative to the session's home.
 const CODEX_HOME: &str = ".codex";
@@ -18,8 +22,20 @@ const ASKING_SCRIPT: &str = "codex-asking.cjs";
 /// What the provider of a model configuration is called in `config.toml`.
 const PROVIDER: &str = "session";
 
+/// Codex and its ACP wrappers.
+pub(crate) const FAMILY: AgentFamily = AgentFamily {
+    name: "codex",
+    provision,
+    sandbox: FamilySandbox::Codex("config.toml"),
+    storage: ConversationStorage {
+        roots: &[("CODEX_HOME", ""), ("HOME", CODEX_HOME)],
+        format: StorageFormat::LineFiles("sessions"),
+        pid_records: None,
+    },
+};
+
 /// Adds to `provision`, which already has the row's own argv and environment; the session's `command` is appended later.
-pub(super) fn provision(
+fn provision(
     spec: &AgentSpec,
     request: &ProvisionRequest<'_>,
     provision: &mut Provision,

@@ -8,7 +8,11 @@ use ipc_protocol::PermissionMode;
 use serde_json::{Value, json};
 
 use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest};
-use crate::{AgentSpec, ModelApi, ModelConfig};
+use crate::{
+    AgentSpec, ModelApi, ModelConfig,
+    conversations::{ConversationStorage, StorageFormat},
+    family::{AgentFamily, FamilySandbox},
+};
 
 /// Gemini's directory, relative to the session's home.
 const DIRECTORY: &str = ".gemini";
@@ -23,8 +27,26 @@ priority = 100
 modes = ["default", "autoEdit"]
 "#;
 
+/// Gemini CLI.
+pub(crate) const FAMILY: AgentFamily = AgentFamily {
+    name: "gemini",
+    provision,
+    sandbox: FamilySandbox::Settings("settings.json", sandboxed),
+    storage: ConversationStorage {
+        roots: &[("GEMINI_CLI_HOME", DIRECTORY), ("HOME", DIRECTORY)],
+        format: StorageFormat::LineFiles("tmp"),
+        pid_records: None,
+    },
+};
+
+/// Returns whether a user's settings switch the sandbox on.
+fn sandboxed(settings: &Value) -> bool {
+    let set = settings.pointer("/tools/sandbox").or_else(|| settings.get("sandbox"));
+    set.is_some_and(|value| value.as_bool().unwrap_or_else(|| value.is_string() || value.is_object()))
+}
+
 /// Adds to `provision`, which already has the row's own argv and environment; the session's `command` is appended later.
-pub(super) fn provision(
+fn provision(
     spec: &AgentSpec,
     request: &ProvisionRequest<'_>,
     provision: &mut Provision,

@@ -1,18 +1,18 @@
 //! Argv, environment and files of an agent, from its catalog row and the session's configuration. Pure: the host writes the files and
 //! starts the program.
 //!
-//! `protocol_config.config` of a row names the *family* whose configuration files its agent reads. A family's function gets the
+//! `protocol_config.config` of a row names the [*family*](crate::family) whose configuration files its agent reads. Its function gets the
 //! [`Provision`] with the row's own argv and environment and the endpoint that the session names. It adds everything that the agent
 //! takes by argument, environment or file: model, mode, thinking, resume, keys, MCP servers. A row without a family is data only: its
 //! model flag and its resume flag are applied here, and the adapter does the rest. The workspace flag and the permission flags are
 //! applied here for every row.
 
-mod claude;
-mod codex;
+pub(crate) mod claude;
+pub(crate) mod codex;
 mod flags;
-mod gemini;
-mod opencode;
-mod pi;
+pub(crate) mod gemini;
+pub(crate) mod opencode;
+pub(crate) mod pi;
 mod sandbox;
 
 use std::path::{Path, PathBuf};
@@ -188,13 +188,9 @@ fn provisioned(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Provi
     (provision.agent_sandbox, provision.sandbox) = sandbox::sandbox(spec, request)?;
     flags::workspace(spec, request, &mut provision);
     flags::permissions(spec, request, &mut provision);
-    match spec.family() {
-        Some("claude") => claude::provision(spec, request, &mut provision)?,
-        Some("codex") => codex::provision(spec, request, &mut provision)?,
-        Some("gemini") => gemini::provision(spec, request, &mut provision)?,
-        Some("opencode") => opencode::provision(spec, request, &mut provision)?,
-        Some("pi") => pi::provision(spec, request, &mut provision)?,
-        _ => data_only(spec, request, &mut provision)?,
+    match spec.agent_family() {
+        Some(family) => (family.provision)(spec, request, &mut provision)?,
+        None => data_only(spec, request, &mut provision)?,
     }
     if !spec.cmd.is_empty() {
         // The session's words come last, so that they override the row's.

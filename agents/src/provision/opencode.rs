@@ -8,7 +8,11 @@ use ipc_protocol::{Endpoint, McpServer, McpTransport};
 use serde_json::{Map, Value, json};
 
 use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest};
-use crate::{AgentSpec, ModelApi, ModelConfig};
+use crate::{
+    AgentSpec, ModelApi, ModelConfig,
+    conversations::{ConversationStorage, StorageFormat},
+    family::{AgentFamily, FamilySandbox},
+};
 
 /// Configuration directory, relative to the session's home.
 const CONFIG: &str = ".config/opencode";
@@ -29,8 +33,20 @@ command -v bash >/dev/null || exec sh \"$@\"
 exec bash \"$@\"
 ";
 
+/// OpenCode.
+pub(crate) const FAMILY: AgentFamily = AgentFamily {
+    name: "opencode",
+    provision,
+    sandbox: FamilySandbox::Absent,
+    storage: ConversationStorage {
+        roots: &[("XDG_DATA_HOME", "opencode"), ("HOME", ".local/share/opencode")],
+        format: StorageFormat::Database { variable: "OPENCODE_DB", name: "opencode.db" },
+        pid_records: None,
+    },
+};
+
 /// Adds to `provision`, which already has the row's own argv and environment; the session's `command` is appended later.
-pub(super) fn provision(
+fn provision(
     spec: &AgentSpec,
     request: &ProvisionRequest<'_>,
     provision: &mut Provision,

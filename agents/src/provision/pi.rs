@@ -9,7 +9,11 @@ use ipc_protocol::PermissionMode;
 use serde_json::{Value, json};
 
 use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest};
-use crate::{AgentSpec, ModelApi, ModelConfig};
+use crate::{
+    AgentSpec, ModelApi, ModelConfig,
+    conversations::{ConversationStorage, StorageFormat},
+    family::{AgentFamily, FamilySandbox},
+};
 
 /// Pi's directory, relative to the session's home.
 const AGENT_DIR: &str = ".pi/agent";
@@ -22,8 +26,24 @@ const PROVIDER: &str = "session";
 const KNOWN: [(&str, ModelApi); 3] =
     [("anthropic", ModelApi::AnthropicMessages), ("openai", ModelApi::OpenaiResponses), ("google", ModelApi::Gemini)];
 
+/// Pi.
+pub(crate) const FAMILY: AgentFamily = AgentFamily {
+    name: "pi",
+    provision,
+    sandbox: FamilySandbox::Absent,
+    storage: ConversationStorage {
+        roots: &[
+            ("PI_CODING_AGENT_SESSION_DIR", ""),
+            ("PI_CODING_AGENT_DIR", "sessions"),
+            ("HOME", ".pi/agent/sessions"),
+        ],
+        format: StorageFormat::LineFiles(""),
+        pid_records: None,
+    },
+};
+
 /// Adds to `provision`, which already has the row's own argv and environment; the session's `command` is appended later.
-pub(super) fn provision(
+fn provision(
     spec: &AgentSpec,
     request: &ProvisionRequest<'_>,
     provision: &mut Provision,

@@ -9,7 +9,7 @@ use ipc_protocol::{AgentSandbox, AgentSessionConfig, Decision, EnvVars, Permissi
 use serde_json::Value;
 
 use super::{ProvisionError, ProvisionRequest};
-use crate::{AgentSpec, Secret};
+use crate::{AgentSpec, Secret, family::FamilySandbox};
 
 /// No sandbox, in words.
 const NONE: &str = "none";
@@ -19,14 +19,10 @@ const SETTINGS: &str = "as its settings say";
 /// The file with the settings of the user's own for the agent of `spec`, in the home directory `home`, where neither `env`, the session's
 /// own, nor the row names another.
 pub fn settings_file(spec: &AgentSpec, env: &EnvVars, home: &Path) -> Option<PathBuf> {
-    let inherited = |name: &str| env.0.get(name).or_else(|| spec.inherited.0.get(name)).map(PathBuf::from);
-    let home = env.0.get("HOME").map_or(home, Path::new);
-    match spec.family()? {
-        "claude" => Some(inherited("CLAUDE_CONFIG_DIR").unwrap_or_else(|| home.join(".claude")).join("settings.json")),
-        "codex" => Some(inherited("CODEX_HOME").unwrap_or_else(|| home.join(".codex")).join("config.toml")),
-        "gemini" => Some(home.join(".gemini/settings.json")),
-        _ => None,
-    }
+    let mut all = spec.inherited.clone();
+    all.0.insert("HOME".to_owned(), home.to_string_lossy().into_owned());
+    all.0.extend(env.0.clone());
+    spec.agent_family()?.settings_file(&all)
 }
 
 /// The sandbox that a session which asks for none, in the shared home with these settings, would have; in words.
@@ -60,31 +56,20 @@ pub(super) fn sandbox(
     request: &ProvisionRequest<'_>,
 ) -> Result<(Option<AgentSandbox>, Option<String>), ProvisionError> {
     let asked = request.config.agent_sandbox;
-    let none = || Some(NONE.to_owned());
-    let found = match spec.family() {
-        Some("codex") => return Ok(of_codex(spec, request)),
-        Some("claude") => json(request).pointer("/sandbox/enabled").and_then(Value::as_bool).unwrap_or(false),
-        Some("gemini") => {
-            let settings = json(request);
-            let set = settings.pointer("/tools/sandbox").or_else(|| settings.get("sandbox"));
-            let is_on = |value: &Value| value.as_bool().unwrap_or_else(|| value.is_string() || value.is_object());
-            set.is_some_and(is_on)
-        }
-        Some("opencode" | "pi") => false,
-        _ => {
-            return match asked {
-                None => Ok((None, None)),
-                Some(asked) => Err(unsupported(spec, asked)),
-            };
-        }
+    let is_on = match (spec.agent_family().map(|family| &family.sandbox), asked) {
+        (Some(FamilySandbox::Codex(_)), _) => return Ok(of_codex(spec, request)),
+        (Some(FamilySandbox::Settings(_, is_on)), _) => is_on(&json(request)),
+        (Some(FamilySandbox::Absent), _) => false,
+        (None, None) => return Ok((None, None)),
+        (None, Some(asked)) => return Err(unsupported(spec, asked)),
     };
     match asked {
         Some(asked @ (AgentSandbox::ReadOnly | AgentSandbox::WorkspaceWrite)) => Err(unsupported(spec, asked)),
-        Some(AgentSandbox::None) if found => {
+        Some(AgentSandbox::None) if is_on => {
             Err(ProvisionError::unsupported(spec, "be started without the sandbox that its user's settings switch on"))
         }
-        _ if found => Ok((None, Some(SETTINGS.to_owned()))),
-        _ => Ok((None, none())),
+        _ if is_on => Ok((None, Some(SETTINGS.to_owned()))),
+        _ => Ok((None, Some(NONE.to_owned()))),
     }
 }
 

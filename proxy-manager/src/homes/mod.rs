@@ -9,7 +9,6 @@
 //!
 //! Files of a home that hold the key of a model configuration exist only while a session with this home runs.
 
-pub(crate) mod files;
 mod folder;
 pub(crate) mod temporary;
 
@@ -25,6 +24,7 @@ use std::{
     },
 };
 
+pub(crate) use agents::directory_files as files;
 use agents::provision::ProvisionFile;
 use ipc_protocol::SessionId;
 

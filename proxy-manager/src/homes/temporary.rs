@@ -12,6 +12,7 @@ use std::{
     thread,
 };
 
+use agents::conversations::BACKUP_PREFIX;
 use rustix::{
     fs::{FlockOperation, flock, fstat},
     io::Errno,
@@ -21,8 +22,6 @@ use super::files;
 
 /// Prefix of the names of such directories.
 const PREFIX: &str = "agent-proxy-homes.";
-/// Prefix of the names of saved conversations.
-pub(crate) const BACKUP: &str = "backup-";
 /// Attempts to create a directory that somebody else removes before it is locked.
 const TRIES: usize = 16;
 
@@ -109,7 +108,7 @@ fn remove_left(path: &Path) -> io::Result<bool> {
     }
     for entry in fs::read_dir(path)? {
         // The agent that was loading a conversation may have destroyed it: this is the only copy.
-        if entry?.file_name().to_string_lossy().starts_with(BACKUP) {
+        if entry?.file_name().to_string_lossy().starts_with(BACKUP_PREFIX) {
             return Err(io::Error::other("there is a saved conversation in it: bring it back, then remove it"));
         }
     }

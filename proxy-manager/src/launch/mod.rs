@@ -1,18 +1,13 @@
 //! Plan of a session's start, complete before anything is created or forked.
 
-mod backup;
 mod card;
 mod check;
 mod conversation;
-mod database;
 mod kit;
 mod labels;
-mod lines;
-mod native_file;
 mod preamble;
 mod ready;
 mod resume;
-mod store;
 
 use std::{
     io::Read as _,
@@ -22,6 +17,7 @@ use std::{
 
 use agents::{
     AgentSpec, ModelConfig, Secret,
+    conversations::{ConversationLocation, ResumedConversation},
     discovery::{Places, executable, packaged_program},
     provision::{
         Provision, ProvisionError, ProvisionFile, ProvisionRequest, needs_folder, provision, sandbox_program,
@@ -33,17 +29,14 @@ use ipc_protocol::{
     message::{AgentCommand, Asking, Detach},
 };
 
-pub(crate) use backup::{Backup, recover as recover_conversations};
 pub(crate) use card::Card;
 pub(crate) use conversation::{Conversation, Is};
-pub(crate) use database::Database;
 pub(crate) use kit::Kit;
 pub(crate) use labels::Labels;
-pub(crate) use native_file::find as find_native_file;
 pub(crate) use ready::{Aftermath, LaunchOutcome};
 pub(crate) use resume::{LONGEST_HISTORY, Past, Place};
 
-use self::{backup::BackupPlan, lines::Lines, preamble::preamble, resume::Origin};
+use self::{preamble::preamble, resume::Origin};
 use crate::{
     containment::Held,
     conversation_locks::Leases,
@@ -79,12 +72,8 @@ pub(crate) struct Launch {
     pub(crate) conversation: Conversation,
     /// Directory in which its agent keeps the files of conversations.
     pub(crate) native_files: Option<PathBuf>,
-    /// Database with the conversation to resume, if its agent keeps all in one.
-    pub(crate) database: Option<Database>,
-    /// File of the conversation to resume, if its agent keeps each in a file of JSON lines.
-    lines: Option<Lines>,
-    /// Backup to take before the agent loads a conversation.
-    backup: Option<BackupPlan>,
+    /// Conversation to resume, as its agent keeps it on the disk.
+    pub(crate) resumed: Option<ResumedConversation>,
     /// Journal of its processes, if there is one.
     pub(crate) journal: Option<Journal>,
     /// Place among the sessions.
@@ -110,8 +99,10 @@ pub(crate) struct Attempt {
     pub(crate) preamble: Option<String>,
     /// Reason why it begins a new conversation instead of resuming one.
     pub(crate) anew: Option<String>,
-    /// Broken database that is renamed before the agent starts.
-    pub(crate) broken: Option<Database>,
+    /// Conversation in a broken database, which is renamed before the agent starts.
+    pub(crate) broken: Option<ResumedConversation>,
+    /// Conversations of its agent.
+    location: ConversationLocation,
 }
 
 /// Context in which a launch is planned.
@@ -159,14 +150,10 @@ impl Launch {
         let on_missing = resume.map(|resume| resume.on_missing);
         let Tries { attempt, fallback } = draft.tries(&config, origin, on_missing.as_ref())?;
         let home = home.map(|home| utf8(&home)).transpose()?;
-        let conversation = conversation(spec, &attempt, &cwd, home.is_some(), around.leases)?;
-        let native = attempt.resume.as_ref();
-        let agents_home = store::home(family(spec), &attempt.command.env);
-        let store = conversation.place().1;
-        let native_files = native_file::directory(spec, store, agents_home);
-        let lines = Lines::of(spec, native, native_files.as_deref(), &cwd);
-        let database = native.and_then(|native| Database::of(spec, native, store, &attempt.command.env));
-        let backup = BackupPlan::of(spec, native, agents_home, &cwd);
+        let conversation = conversation(spec, &attempt, home.is_some(), around.leases)?;
+        let native_files = attempt.location.files().map(Path::to_owned);
+        let location = || attempt.location.clone();
+        let resumed = attempt.resume.as_ref().map(|native| ResumedConversation::new(spec, native, &cwd, location()));
         let default_model = || model.and_then(|model| model.model.as_deref()).or_else(|| spec.default_model());
         let labels = Labels {
             agent: spec.id.clone(),
@@ -194,9 +181,7 @@ impl Launch {
             folder,
             conversation,
             native_files,
-            database,
-            lines,
-            backup,
+            resumed,
             journal,
             slot,
             detach,
@@ -228,18 +213,13 @@ fn place(config: &AgentSessionConfig, origin: Option<&Origin>) -> Place {
 }
 
 /// Resolves the session's conversation, and takes its lease if its id is known.
-fn conversation(
-    spec: &AgentSpec,
-    attempt: &Attempt,
-    cwd: &str,
-    has_home: bool,
-    leases: &Arc<Leases>,
-) -> Result<Conversation> {
-    let Attempt { config, command, resume, .. } = attempt;
+fn conversation(spec: &AgentSpec, attempt: &Attempt, has_home: bool, leases: &Arc<Leases>) -> Result<Conversation> {
+    let Attempt { config, resume, location, .. } = attempt;
     // A fork is a new conversation.
     let resume = resume.as_ref().filter(|resume| !resume.fork);
-    let store = store::store(family(spec), &command.env, Path::new(command.cwd.as_deref().unwrap_or(cwd)));
-    let (family, agent, session) = (family(spec).to_owned(), spec.id.clone(), config.session_id.clone());
+    let store = location.root().map(Path::to_owned);
+    let family = spec.conversation_family().to_owned();
+    let (agent, session) = (spec.id.clone(), config.session_id.clone());
     let is = if resume.is_some() { Is::Old } else { Is::New };
     let conversation = Conversation::new(leases.clone(), family, store, agent, session, is);
     let mut conversation = conversation.within(has_home);
@@ -247,11 +227,6 @@ fn conversation(
         conversation.is_now(id)?;
     }
     Ok(conversation)
-}
-
-/// Family of agents that read each other's conversations.
-fn family(spec: &AgentSpec) -> &str {
-    spec.family().unwrap_or(&spec.id)
 }
 
 /// Inputs shared by the attempts of a session.
@@ -366,10 +341,9 @@ impl Draft<'_> {
             config.resume = None;
         }
         let starts_in = cwd.as_deref().or(config.cwd.as_deref()).unwrap_or_default();
-        let store = store::store(family(self.spec), &env, Path::new(starts_in));
-        let private = store::by_pid(family(self.spec), store.as_deref());
+        let location = ConversationLocation::new(self.spec, &env, Path::new(starts_in));
         let command = AgentCommand {
-            private: private.iter().map(utf8).collect::<Result<_>>()?,
+            private: location.pid_records().iter().map(utf8).collect::<Result<_>>()?,
             agent: self.spec.id.clone(),
             protocol: self.spec.protocol.clone(),
             argv,
@@ -385,7 +359,7 @@ impl Draft<'_> {
         let preamble = preamble(context, history);
         let key = self.model.and_then(|model| model.key.as_ref());
         let keys = key.map_or_else(Vec::new, |key| holding(key, &files));
-        Ok(Attempt { config, command, resume, files, keys, programs, preamble, anew, broken: None })
+        Ok(Attempt { config, command, resume, files, keys, programs, preamble, anew, broken: None, location })
     }
 
     /// Builds the agent's whole environment in layers: the manager's, the home's, the agent's, the session's, ours.

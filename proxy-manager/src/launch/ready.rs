@@ -5,12 +5,13 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use agents::conversations::{ConversationBackup, ResumedConversation};
 use ipc_protocol::SessionId;
 
-use super::{Attempt, Backup, Launch, Place};
+use super::{Attempt, Launch, Place};
 use crate::{
     blocking::blocking,
-    error::Result,
+    error::{Error, Result},
     homes::{Folder, Homes, Tenancy},
     records::{Record, Records},
 };
@@ -21,7 +22,7 @@ pub(crate) struct Aftermath {
     tenancy: Option<Tenancy>,
     /// Present while the session lives.
     folder: Mutex<Option<Folder>>,
-    backup: Option<Backup>,
+    backup: Option<ConversationBackup>,
     records: Arc<Records>,
     /// Files in its home that hold a key.
     keys: Vec<PathBuf>,
@@ -44,7 +45,8 @@ pub(crate) struct LaunchOutcome {
 impl Launch {
     /// Returns true if [`Launch::with_whole_conversation`] or [`Launch::make_ready`] has anything to do.
     pub(crate) fn needs_disk(&self) -> bool {
-        self.place != Place::Shared || self.backup.is_some() || self.folder.is_some() || self.lines.is_some()
+        let resumed = self.resumed.as_ref().is_some_and(ResumedConversation::needs_disk);
+        self.place != Place::Shared || self.folder.is_some() || resumed
     }
 
     /// Checks the file of the conversation. If it is broken, begins a new conversation where the configuration allows
@@ -53,7 +55,8 @@ impl Launch {
     /// # Errors
     /// [`Error::NativeSessionMissing`](crate::Error::NativeSessionMissing).
     pub(crate) fn with_whole_conversation(mut self) -> Result<Self> {
-        let Some(Err(error)) = self.lines.take().map(|lines| lines.check()) else { return Ok(self) };
+        let Some(Err(damaged)) = self.resumed.as_ref().map(ResumedConversation::check_lines) else { return Ok(self) };
+        let error = Error::from(damaged);
         let Some(anew) = self.fallback.take() else { return Err(error) };
         self.attempt = Attempt { anew: Some(error.to_string()), ..*anew };
         self.conversation.begins_anew();
@@ -76,7 +79,10 @@ impl Launch {
             tenancy.write(&self.attempt.files, &self.attempt.keys)?;
         }
         let folder = self.folder.as_ref().map(|path| Folder::make(path, &self.attempt.programs)).transpose()?;
-        let backup = self.backup.as_ref().map(|plan| plan.save(&homes.directory()?, id)).transpose()?.flatten();
+        let backup = match &self.resumed {
+            Some(resumed) => resumed.back_up(&homes.directory()?, id)?,
+            None => None,
+        };
         let keys = self.attempt.keys.clone();
         let outlives = self.detach.is_some();
         Ok(Aftermath { tenancy, folder: Mutex::new(folder), backup, records, keys, outlives })
@@ -110,7 +116,7 @@ impl Aftermath {
             tenancy.has_keys(&keys);
         }
         let folder = Folder::path(homes, session).ok().filter(|folder| folder.exists()).map(Folder::left);
-        let backup = homes.directory().ok().and_then(|place| Backup::left(&place, session));
+        let backup = homes.directory().ok().and_then(|place| ConversationBackup::left(&place, session));
         let this = Self { tenancy, folder: Mutex::new(folder), backup, records, keys, outlives: true };
         this.given();
         this
@@ -128,7 +134,7 @@ impl Aftermath {
         }
         self.tenancy.iter().for_each(Tenancy::stay);
         self.folder().iter_mut().for_each(Folder::stay);
-        self.backup.iter().for_each(Backup::stay);
+        self.backup.iter().for_each(ConversationBackup::stay);
     }
 
     /// Records the conversation of a session whose agent is ready.
@@ -147,7 +153,7 @@ impl Aftermath {
 
     async fn settle_backup(self: &Arc<Self>) {
         if self.backup.is_some() {
-            self.clear_up(|this| this.backup.iter().for_each(Backup::drop_it)).await;
+            self.clear_up(|this| this.backup.iter().for_each(ConversationBackup::discard)).await;
         }
     }
 
@@ -194,7 +200,7 @@ impl Aftermath {
 
     /// Restores what the dead agent destroyed when it failed to load its conversation. Blocks.
     pub(crate) fn load_failed(&self) {
-        self.backup.iter().for_each(Backup::restore);
+        self.backup.iter().for_each(ConversationBackup::restore);
     }
 
     /// Writes the files of a second attempt. Blocks.

@@ -44,7 +44,7 @@ use crate::{
     fork_server::{Child, ForkServer, ForkServers},
     history::{HistoryLimits, Log, Streams, Subscription},
     homes::Homes,
-    launch::{self, Kit},
+    launch::Kit,
     records::Records,
     roster::Roster,
     session::{PromptMode, SessionInfo, Turn},
@@ -603,7 +603,7 @@ impl Prepared {
                 let mut recorded = records.homes()?;
                 recorded.iter_mut().filter(|one| outlived.uses(&one.home)).for_each(|one| one.keys.clear());
                 let homes = state.directory(HOMES)?;
-                launch::recover_conversations(&homes, |session| outlived.may_live(session));
+                agents::conversations::recover_backups(&homes, |session| outlived.may_live(session));
                 (Homes::kept(homes, recorded), records)
             }
             None => (Homes::temporary(temporary(builder)), Records::default()),

@@ -3,8 +3,10 @@
 
 use std::{path::Path, sync::Arc};
 
+use agents::conversations::find_conversation;
+
 use super::Session;
-use crate::{blocking::blocking, launch::find_native_file};
+use crate::blocking::blocking;
 
 /// Number of searches while the session lives, each after one of its first turns.
 const LOOKS: u32 = 4;
@@ -34,7 +36,7 @@ pub(super) async fn find(session: &Arc<Session>, directory: Option<&Path>) {
 
 async fn look(session: &Arc<Session>, directory: &Path, id: String) {
     let (session, directory) = (session.clone(), directory.to_owned());
-    let look = move || match find_native_file(&directory, &id) {
+    let look = move || match find_conversation(&directory, &id) {
         Ok(Some(file)) => {
             if let Ok(file) = file.into_os_string().into_string() {
                 session.found_file(&id, &file);

@@ -196,7 +196,7 @@ async fn prepare(aftermath: &Arc<Aftermath>, mut attempt: Box<Attempt>) -> Resul
     let prepared = blocking("preparing a second start", move || {
         aftermath.load_failed();
         if let Some(broken) = attempt.broken.take() {
-            let kept = broken.put_aside()?;
+            let kept = broken.set_database_aside()?;
             let anew = attempt.anew.get_or_insert_default();
             anew.push_str(&format!("; what was there is kept as {}", kept.display()));
         }

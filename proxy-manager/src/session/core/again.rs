@@ -1,13 +1,14 @@
 //! Second attempt to start the agent, without the conversation that it could not resume: in the same session, with
 //! another proxy.
 
+use agents::conversations::ResumedConversation;
 use ipc_protocol::{EndReason, Receipt, codec::Outbox};
 use tokio::time::Instant;
 
 use super::{Core, Phase, attach::Outliving, limits::Overseer, witness::Witness};
 use crate::{
     error::{Error, Result},
-    launch::{Attempt, Database},
+    launch::Attempt,
     session::{Task, ending::Ending, listing::Listing},
 };
 
@@ -15,8 +16,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Retry {
     pub(super) fallback: Option<Box<Attempt>>,
-    /// Database that may be broken, which would keep the agent from any conversation.
-    pub(super) database: Option<Database>,
+    /// Conversation whose database may be broken, which would keep the agent from any conversation.
+    pub(super) resumed: Option<ResumedConversation>,
     /// Error of the first attempt, while that attempt is being ended.
     pub(super) missing: Option<Error>,
     /// True if the first attempt is over, and nothing is left of it.
@@ -49,22 +50,22 @@ impl Core {
     /// Replaces `error` if a broken database caused it. The second attempt then renames the database, unless another
     /// session has it open.
     fn broken_database(&mut self, error: Error) -> Error {
-        let Some(database) = self.retry.database.take() else { return error };
-        let Some(mut broken) = database.is_broken(&error) else { return error };
+        let (Some(resumed), Error::AgentDied { reason, .. }) = (self.retry.resumed.take(), &error) else {
+            return error;
+        };
+        let Some(mut damaged) = resumed.database_damage(reason) else { return error };
         match self.conversation.neighbour() {
             None => {
                 if let Some(attempt) = &mut self.retry.fallback {
-                    attempt.broken = Some(database);
+                    attempt.broken = Some(resumed);
                 }
             }
             Some(other) => {
                 self.retry.fallback = None;
-                if let Error::NativeSessionMissing { reason, .. } = &mut broken {
-                    reason.push_str(&format!(", and session {other} has it open: end that first"));
-                }
+                damaged.reason.push_str(&format!(", and session {other} has it open: end that first"));
             }
         }
-        broken
+        damaged.into()
     }
 
     /// Decides after the first attempt whether a second one follows.

@@ -190,7 +190,7 @@ impl Core {
         now: Instant,
     ) -> Result<(Self, oneshot::Receiver<Result<()>>)> {
         let (ready, is_ready) = oneshot::channel();
-        let Launch { attempt, fallback, database, enclosure, conversation, journal, slot, detach, .. } = launch;
+        let Launch { attempt, fallback, resumed, enclosure, conversation, journal, slot, detach, .. } = launch;
         let config = &attempt.config;
         let timeouts = config.timeouts;
         let start = Self::start_clock(&session, &timeouts);
@@ -204,7 +204,7 @@ impl Core {
             start,
             conversation,
             enclosure,
-            retry: Retry { fallback, database, ..Retry::default() },
+            retry: Retry { fallback, resumed, ..Retry::default() },
             wire: Wire::Plain,
             outliving,
             lifecycle: config.lifecycle.clone(),

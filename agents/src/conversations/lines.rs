@@ -1,20 +1,15 @@
-//! Checks the file of a conversation where an agent keeps each in a file of JSON lines. Some agents continue silently
-//! with the readable part of a broken file, or write to a file that they refuse to read.
+//! Check of a conversation's file of JSON lines. Some agents continue silently with the readable part of a broken file, or write to a
+//! file that they refuse to read.
 
 use std::{
     io::{self, BufRead, BufReader, Read},
     path::{Path, PathBuf},
 };
 
-use agents::AgentSpec;
-use ipc_protocol::NativeResume;
 use serde::de::IgnoredAny;
 
-use super::{backup, family, native_file};
-use crate::error::{Error, Result};
+use super::{DamagedConversation, ResumedConversation, search};
 
-/// Families of agents that keep conversations this way.
-const FAMILIES: [&str; 4] = ["claude", "codex", "gemini", "pi"];
 /// Extension of such files. Gemini has older files with another one.
 const EXTENSION: &str = "jsonl";
 /// Bytes of a file that are checked: about a second, where the file is cached (63 MB took 53 ms, release).
@@ -22,57 +17,32 @@ const LARGEST: u64 = 1024 * 1024 * 1024;
 /// Length in bytes at which a line is not read; the file is then left to the agent.
 const LONGEST: u64 = 64 * 1024 * 1024;
 
-/// File of a conversation to resume.
-#[derive(Debug)]
-pub(super) struct Lines {
-    directory: PathBuf,
-    agent: String,
-    /// The agent's id of the conversation; `None` for the most recent one of `cwd`.
-    id: Option<String>,
-    cwd: String,
-}
-
-impl Lines {
-    /// Plans the check for an agent of `spec`, which keeps the files in `directory` and works in `cwd`. `None` where
-    /// there is nothing to check.
-    pub(super) fn of(
-        spec: &AgentSpec,
-        resume: Option<&NativeResume>,
-        directory: Option<&Path>,
-        cwd: &str,
-    ) -> Option<Self> {
-        let (resume, directory) = (resume?, directory?.to_owned());
-        let (agent, id, cwd) = (spec.id.clone(), resume.id.clone(), cwd.to_owned());
-        FAMILIES.contains(&family(spec)).then_some(Self { directory, agent, id, cwd })
-    }
-
-    /// Checks the file. A missing or unreadable file is left to the agent. Blocks.
+impl ResumedConversation {
+    /// Checks the conversation's file, if each conversation is a file of JSON lines. A missing or unreadable file is left to the agent.
     ///
     /// # Errors
-    /// [`Error::NativeSessionMissing`] if the file is broken.
-    pub(super) fn check(&self) -> Result<()> {
-        let file = || match &self.id {
-            Some(id) => native_file::find(&self.directory, id),
-            None => native_file::most_recent(&self.directory, &self.cwd),
-        };
-        let look = || match file()? {
-            Some(path) if path.extension().is_some_and(|extension| extension == EXTENSION) => {
-                Ok(broken(&path)?.map(|line| (path, line)))
-            }
-            _ => Ok(None),
-        };
-        match look() {
+    /// The damage, if the file is broken.
+    pub fn check_lines(&self) -> Result<(), DamagedConversation> {
+        match self.broken_line() {
             Ok(None) => Ok(()),
-            Ok(Some((path, line))) => {
-                let reason = format!("its file {} is broken at line {line}", path.display());
-                let id = self.id.clone().unwrap_or_else(|| "the most recent".to_owned());
-                Err(Error::NativeSessionMissing { agent: self.agent.clone(), id, reason })
-            }
+            Ok(Some((path, line))) => Err(self.damaged("file", &path, &format!("broken at line {line}"))),
             Err(error) => {
-                let error: io::Error = error;
                 tracing::debug!(id = ?self.id, %error, "failed to check a conversation's file");
                 Ok(())
             }
+        }
+    }
+
+    /// Finds the conversation's file and the line where it is broken.
+    fn broken_line(&self) -> io::Result<Option<(PathBuf, usize)>> {
+        let Some(files) = self.location.files().filter(|_| self.location.has_line_files()) else { return Ok(None) };
+        let path = match &self.id {
+            Some(id) => search::find_conversation(files, id)?,
+            None => search::most_recent(files, &self.cwd)?,
+        };
+        match path.filter(|path| path.extension().is_some_and(|extension| extension == EXTENSION)) {
+            Some(path) => Ok(broken(&path)?.map(|line| (path, line))),
+            None => Ok(None),
         }
     }
 }
@@ -81,7 +51,7 @@ impl Lines {
 /// a line, and later output follows it. Two in a row are an error, and so is any in a file with at most one whole line,
 /// which only identifies the conversation.
 fn broken(path: &Path) -> io::Result<Option<usize>> {
-    let mut file = BufReader::new(backup::open(path)?.take(LARGEST));
+    let mut file = BufReader::new(search::open(path)?.take(LARGEST));
     // Broken lines: the first, and the last if no whole line followed it.
     let (mut first, mut before, mut whole) = (None, None, 0);
     let mut line = Vec::new();
@@ -111,7 +81,10 @@ fn broken(path: &Path) -> io::Result<Option<usize>> {
 mod tests {
     use std::fs;
 
+    use ipc_protocol::NativeResume;
+
     use super::*;
+    use crate::{AgentSpec, conversations::ConversationLocation};
 
     fn found(contents: &str) -> Option<usize> {
         let scratch = tempfile::tempdir().expect("a directory");
@@ -155,37 +128,41 @@ mod tests {
     #[test]
     fn what_is_looked_at_is_what_is_gone_on_with() {
         let scratch = tempfile::tempdir().expect("a directory");
-        let of = |family: &str, id: Option<&str>| {
+        let below = scratch.path().join("sessions");
+        fs::create_dir(&below).expect("made");
+        let home = fs::canonicalize(scratch.path()).expect("there");
+        let of = |family: &str, variable: &str, id: Option<&str>| {
             let mut spec = AgentSpec::new("x", "acp", &["x"]);
             spec.protocol_config = serde_json::json!({ "config": family });
+            let env = [(variable, &*home.to_string_lossy())].into_iter().collect();
             let resume = NativeResume { id: id.map(str::to_owned), fork: false };
-            Lines::of(&spec, Some(&resume), Some(scratch.path()), "/wo\"rk")
+            let location = ConversationLocation::new(&spec, &env, Path::new("/w"));
+            ResumedConversation::new(&spec, &resume, "/wo\"rk", location)
         };
         let write = |name: &str, contents: &str| {
-            let path = scratch.path().join(name);
+            let path = home.join("sessions").join(name);
             fs::write(&path, contents).expect("written");
             path
         };
-        let is_broken = |lines: &Lines, path: &Path| match lines.check() {
-            Err(Error::NativeSessionMissing { agent, id, reason }) => {
-                assert_eq!((agent.as_str(), id), ("x", lines.id.clone().unwrap_or("the most recent".into())));
-                assert_eq!(reason, format!("its file {} is broken at line 2", path.display()));
-            }
-            other => panic!("{other:?}"),
+        let is_broken = |resumed: &ResumedConversation, path: &Path| {
+            let damaged = resumed.check_lines().expect_err("broken");
+            let id = resumed.id.clone().unwrap_or("the most recent".into());
+            let reason = format!("its file {} is broken at line 2", path.display());
+            assert_eq!(damaged, DamagedConversation { agent: "x".into(), id, reason });
         };
-        assert!(of("opencode", Some("n-1")).is_none());
-        let named = of("codex", Some("n-1")).expect("one");
-        assert!(named.check().is_ok(), "the agent says that it is not there");
+        assert!(!of("opencode", "XDG_DATA_HOME", Some("n-1")).needs_disk());
+        let named = of("codex", "CODEX_HOME", Some("n-1"));
+        assert!(named.needs_disk() && named.check_lines().is_ok(), "the agent says that it is not there");
         let other = write("n-1.json", "{\n\n");
-        assert!(named.check().is_ok(), "not of lines");
+        assert!(named.check_lines().is_ok(), "not of lines");
         fs::remove_file(other).expect("removed");
         let path = write("n-1.jsonl", "{\"cwd\":\"/elsewhere\"}\nwhat\n");
         is_broken(&named, &path);
-        let recent = of("codex", None).expect("one");
-        assert!(recent.check().is_ok(), "of another directory");
+        let recent = of("codex", "CODEX_HOME", None);
+        assert!(recent.check_lines().is_ok(), "of another directory");
         let path = write("n-2.jsonl", "{\"cwd\":\"/wo\\\"rk\"}\nwhat\n");
         is_broken(&recent, &path);
         fs::write(&path, "{\"cwd\":\"/wo\\\"rk\"}\n").expect("written");
-        assert!(recent.check().is_ok(), "it is whole");
+        assert!(recent.check_lines().is_ok(), "it is whole");
     }
 }

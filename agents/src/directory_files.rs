@@ -19,7 +19,7 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 const AT_ONCE: usize = 4096;
 
 /// Opens the directory `path`, which must not be a symbolic link.
-pub(crate) fn open(path: &Path) -> io::Result<OwnedFd> {
+pub fn open(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, DIRECTORY, Mode::empty())?)
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn open(path: &Path) -> io::Result<OwnedFd> {
 ///
 /// # Errors
 /// `FilesystemLoop` if there is a symbolic link on the way.
-pub(crate) fn nearest(path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
+pub fn nearest(path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
     for above in path.ancestors().skip(1) {
         match rustix::fs::openat2(rustix::fs::CWD, above, DIRECTORY, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
             Err(Errno::NOENT) => {}
@@ -41,12 +41,12 @@ pub(crate) fn nearest(path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
 
 /// Writes `contents` to `path` within `root`, for this user only, and creates directories on the way. Replaces an
 /// existing file.
-pub(crate) fn write(root: &OwnedFd, path: &Path, contents: &[u8]) -> io::Result<()> {
+pub fn write(root: &OwnedFd, path: &Path, contents: &[u8]) -> io::Result<()> {
     write_as(root, path, contents, Mode::RUSR | Mode::WUSR)
 }
 
 /// Writes an executable like [`write`].
-pub(crate) fn write_program(root: &OwnedFd, path: &Path, contents: &[u8]) -> io::Result<()> {
+pub fn write_program(root: &OwnedFd, path: &Path, contents: &[u8]) -> io::Result<()> {
     write_as(root, path, contents, Mode::RWXU)
 }
 
@@ -66,7 +66,7 @@ fn write_as(root: &OwnedFd, path: &Path, contents: &[u8], mode: Mode) -> io::Res
 }
 
 /// Removes the file `path` within `root`. A missing file is no error.
-pub(crate) fn unlink(root: &OwnedFd, path: &Path) -> io::Result<()> {
+pub fn unlink(root: &OwnedFd, path: &Path) -> io::Result<()> {
     let (directories, name) = within(path)?;
     let mut directory = rustix::io::fcntl_dupfd_cloexec(root, 0)?;
     for name in directories {
@@ -104,7 +104,7 @@ fn within(path: &Path) -> io::Result<(Vec<&OsStr>, &OsStr)> {
 ///
 /// The agent chose the content, so neither the stack nor the number of descriptors may depend on its depth: nested
 /// directories are moved to the top before they are emptied.
-pub(crate) fn remove(path: &Path) -> io::Result<()> {
+pub fn remove(path: &Path) -> io::Result<()> {
     match rustix::fs::open(path, DIRECTORY | OFlags::PATH, Mode::empty()) {
         Ok(top) => {
             let top = usable(&top)?;

@@ -5,68 +5,47 @@
 //! `{home}` and `{cwd}` filled in.
 //!
 //! ```text
-//! STATE/homes/backup-ID/index   original paths of the copies, for the next manager if this one is killed
-//! STATE/homes/backup-ID/0       a copy, and so on
+//! PLACE/backup-ID/index   original paths of the copies, for the next manager if this one is killed
+//! PLACE/backup-ID/0       a copy, and so on
 //! ```
 
 use std::{
     fs::{self, File},
     io::{self, Read},
-    os::{
-        fd::OwnedFd,
-        unix::fs::{DirBuilderExt, OpenOptionsExt},
-    },
+    os::{fd::OwnedFd, unix::fs::DirBuilderExt},
     path::{Path, PathBuf},
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::SystemTime,
 };
 
-use agents::AgentSpec;
-use ipc_protocol::{NativeResume, SessionId};
+use ipc_protocol::SessionId;
 use rustix::{
     fs::{AtFlags, FileType, Mode, OFlags},
     io::Errno,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    error::{Error, Result},
-    homes::{files, temporary::BACKUP},
-};
+use super::{ConversationError, ResumedConversation, search};
+use crate::{AgentSpec, directory_files as files};
 
-/// Maximum number of files that are examined.
-const MOST_FILES: usize = 20_000;
+/// Prefix of the names of saved conversations.
+pub const BACKUP_PREFIX: &str = "backup-";
 /// Maximum number of files saved where no conversation is named: the newest ones.
 const NEWEST: usize = 16;
 /// Largest file that is saved, in bytes.
 const LARGEST: u64 = 64 * 1024 * 1024;
-/// Bytes of a file that are searched for the id, which is at the beginning.
-const HEAD: u64 = 64 * 1024;
-/// Maximum depth of nested directories.
-pub(super) const DEEPEST: usize = 16;
 /// Suffix for a file that a restored one replaces. No agent looks for it.
 const REPLACED: &str = ".replaced";
 /// Name of the file with the copies' original paths.
 const INDEX: &str = "index";
 /// Upper bound of an index, in bytes; indexes are far shorter.
 const LONGEST: u64 = 128 * 1024 * 1024;
-/// Number of characters of an id by which agents name files.
-pub(super) const PREFIX: usize = 8;
-
-/// Plan of what to save.
-#[derive(Debug)]
-pub(super) struct BackupPlan {
-    directory: PathBuf,
-    /// Id of the conversation; `None` for the most recent one.
-    id: Option<String>,
-}
 
 /// Saved files: the original path and the copy of each.
 #[derive(Debug)]
-pub(crate) struct Backup {
+pub struct ConversationBackup {
     directory: PathBuf,
     /// True if the files are all of the conversation to be loaded: nobody else has reason to write to them.
     is_named: bool,
@@ -76,115 +55,103 @@ pub(crate) struct Backup {
     stays: AtomicBool,
 }
 
-/// Index of the copies on disk. A copy's name is the number of its place.
+/// BackupIndex of the copies on disk. A copy's name is the number of its place.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Index {
+struct BackupIndex {
     is_named: bool,
     /// Original paths, free of symbolic links.
     places: Vec<PathBuf>,
 }
 
-impl BackupPlan {
-    /// Plans the backup for an agent of `spec` that resumes `resume`.
-    pub(super) fn of(
-        spec: &AgentSpec,
-        resume: Option<&NativeResume>,
-        home: Option<&String>,
-        cwd: &str,
-    ) -> Option<Self> {
-        let template = spec.protocol_config.get("backupBeforeLoad")?.as_str()?;
-        let directory = template.replace("{home}", home.map_or("", String::as_str)).replace("{cwd}", cwd);
-        resume.map(|resume| Self { directory: directory.into(), id: resume.id.clone() })
-    }
+/// Returns the directory to back up before an agent of `spec` loads a conversation, if its row names one.
+pub(super) fn directory(spec: &AgentSpec, home: Option<&str>, cwd: &str) -> Option<PathBuf> {
+    let template = spec.protocol_config.get("backupBeforeLoad")?.as_str()?;
+    Some(template.replace("{home}", home.unwrap_or_default()).replace("{cwd}", cwd).into())
+}
 
-    /// Copies the conversation's files to a directory of the session's in `place`. Returns `None` if there are none.
-    /// Blocks.
+impl ResumedConversation {
+    /// Copies the conversation's files to a directory of the session's in `place`, if its agent may destroy them. Returns `None` if
+    /// there are none.
     ///
     /// # Errors
-    /// [`Error::System`]: the agent must not start if a file cannot be saved.
-    pub(super) fn save(&self, place: &Path, session: &SessionId) -> Result<Option<Backup>> {
-        let saved = || {
-            let found = self.find()?;
-            if found.is_empty() {
-                return Ok(None);
-            }
-            let directory = place.join(format!("{BACKUP}{session}"));
-            // An earlier start may have left a backup.
-            settle(&directory)?;
-            fs::DirBuilder::new().mode(0o700).create(&directory)?;
-            let root = files::open(&directory)?;
-            // From here on the directory is removed again, whatever happens.
-            let is_named = self.id.is_some();
-            let backup = Backup { directory, is_named, copies: Mutex::new(Some(Vec::new())), stays: false.into() };
-            let index = Index { is_named, places: found };
-            files::write(&root, Path::new(INDEX), &serde_json::to_vec(&index)?)?;
-            let mut copies = Vec::new();
-            for (n, path) in index.places.into_iter().enumerate() {
-                let Some(contents) = present(read(&path, LARGEST + 1))? else { continue };
-                if contents.len() as u64 > LARGEST {
-                    return Err(io::Error::other(format!("{} has more than {LARGEST} bytes", path.display())));
-                }
-                let name = n.to_string();
-                files::write(&root, Path::new(&name), &contents)?;
-                let copy = backup.directory.join(name);
-                copies.push((path, copy));
-            }
-            *backup.copies() = Some(copies);
-            Ok(Some(backup))
-        };
-        saved().map_err(|error: io::Error| {
-            Error::system(
-                &format!("saving the conversations in {} before one is loaded", self.directory.display()),
-                &error,
-            )
+    /// A file cannot be saved: the agent must not start.
+    pub fn back_up(&self, place: &Path, session: &SessionId) -> Result<Option<ConversationBackup>, ConversationError> {
+        let Some(source) = &self.backed_up else { return Ok(None) };
+        save(source, self.id.as_deref(), place, session).map_err(|error| ConversationError {
+            operation: format!("saving the conversations in {} before one is loaded", source.display()),
+            source: error,
         })
-    }
-
-    /// Finds the conversation's files, or the newest ones.
-    fn find(&self) -> io::Result<Vec<PathBuf>> {
-        let mut files = Vec::new();
-        // The user may have linked the directory elsewhere; below it no link is followed, and none on restoring.
-        if let Some(directory) = present(fs::canonicalize(&self.directory))? {
-            list(&directory, DEEPEST, &mut files)?;
-        }
-        let Some(id) = &self.id else {
-            files.sort_by_key(|(_, changed)| std::cmp::Reverse(*changed));
-            return Ok(files.into_iter().take(NEWEST).map(|(path, _)| path).collect());
-        };
-        let prefix: String = id.chars().take(PREFIX).collect();
-        let is_named = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().contains(&prefix));
-        let mut found = Vec::new();
-        for (path, _) in files {
-            if is_named(&path) || says(&path, id)? {
-                found.push(path);
-            }
-        }
-
-        Ok(found)
     }
 }
 
-impl Backup {
-    /// Returns the backup of a session that an earlier manager started, if it left one. Blocks.
-    pub(crate) fn left(place: &Path, session: &SessionId) -> Option<Self> {
-        let directory = place.join(format!("{BACKUP}{session}"));
+fn save(source: &Path, id: Option<&str>, place: &Path, session: &SessionId) -> io::Result<Option<ConversationBackup>> {
+    let places = originals(source, id)?;
+    if places.is_empty() {
+        return Ok(None);
+    }
+    let directory = place.join(format!("{BACKUP_PREFIX}{session}"));
+    // An earlier start may have left a backup.
+    settle(&directory)?;
+    fs::DirBuilder::new().mode(0o700).create(&directory)?;
+    let root = files::open(&directory)?;
+    // From here on the directory is removed again, whatever happens.
+    let is_named = id.is_some();
+    let backup = ConversationBackup { directory, is_named, copies: Mutex::new(Some(Vec::new())), stays: false.into() };
+    let index = BackupIndex { is_named, places };
+    files::write(&root, Path::new(INDEX), &serde_json::to_vec(&index)?)?;
+    let mut copies = Vec::new();
+    for (n, path) in index.places.into_iter().enumerate() {
+        let Some(contents) = search::present(search::read(&path, LARGEST + 1))? else { continue };
+        if contents.len() as u64 > LARGEST {
+            return Err(io::Error::other(format!("{} has more than {LARGEST} bytes", path.display())));
+        }
+        let name = n.to_string();
+        files::write(&root, Path::new(&name), &contents)?;
+        let copy = backup.directory.join(name);
+        copies.push((path, copy));
+    }
+    *backup.copies() = Some(copies);
+    Ok(Some(backup))
+}
+
+/// Finds the conversation's files in `source`, or the newest ones.
+fn originals(source: &Path, id: Option<&str>) -> io::Result<Vec<PathBuf>> {
+    // The user may have linked the directory elsewhere; below it no link is followed, and none on restoring.
+    let Some(source) = search::present(fs::canonicalize(source))? else { return Ok(Vec::new()) };
+    let files = search::newest_first(&source)?;
+    let Some(id) = id else { return Ok(files.take(NEWEST).collect()) };
+    let prefix: String = id.chars().take(search::PREFIX).collect();
+    let is_named = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().contains(&prefix));
+    let mut found = Vec::new();
+    for path in files {
+        if is_named(&path) || search::head_contains(&path, id)? {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+impl ConversationBackup {
+    /// Returns the backup of a session that an earlier manager started, if it left one.
+    pub fn left(place: &Path, session: &SessionId) -> Option<Self> {
+        let directory = place.join(format!("{BACKUP_PREFIX}{session}"));
         let read = Self::read(&directory);
         read.inspect_err(|error| tracing::error!(?directory, %error, "failed to read a saved conversation")).ok()?
     }
 
     /// Reads a backup by its index. `None` if there is none.
     fn read(directory: &Path) -> io::Result<Option<Self>> {
-        let Some(root) = present(files::open(directory))? else { return Ok(None) };
-        let index = match present(read(&directory.join(INDEX), LONGEST))? {
+        let Some(root) = search::present(files::open(directory))? else { return Ok(None) };
+        let index = match search::present(search::read(&directory.join(INDEX), LONGEST))? {
             Some(text) => serde_json::from_slice(&text).map_err(io::Error::other),
             None => Err(io::Error::other("it does not say whose place a copy has")),
         };
-        let index: Index = match index {
+        let index: BackupIndex = match index {
             Ok(index) => index,
             // The manager was killed before it made a copy.
             Err(_) if matches!(rustix::fs::statat(&root, "0", AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT)) => {
-                Index { is_named: false, places: Vec::new() }
+                BackupIndex { is_named: false, places: Vec::new() }
             }
             Err(error) => return Err(error),
         };
@@ -196,7 +163,7 @@ impl Backup {
 
     /// Keeps the copies if the start's outcome stays unknown: the agent then outlives this manager, and the next one
     /// decides.
-    pub(crate) fn stay(&self) {
+    pub fn stay(&self) {
         self.stays.store(true, Ordering::Relaxed);
     }
 
@@ -207,8 +174,8 @@ impl Backup {
 
     /// Restores files that are missing or empty, and for a named conversation also those that have become shorter; the
     /// agent's version of these is kept beside the restored file. Other files stay untouched. Only the first call has
-    /// an effect. Blocks.
-    pub(crate) fn restore(&self) {
+    /// an effect.
+    pub fn restore(&self) {
         let mut open = self.copies();
         let Some(copies) = open.take() else { return };
         let mut failed = false;
@@ -229,8 +196,8 @@ impl Backup {
         }
     }
 
-    /// Drops the copies, since nothing has to be restored. Blocks.
-    pub(crate) fn drop_it(&self) {
+    /// Drops the copies, since nothing has to be restored.
+    pub fn discard(&self) {
         let mut open = self.copies();
         if open.take().is_some() {
             self.remove();
@@ -244,7 +211,7 @@ impl Backup {
     }
 }
 
-impl Drop for Backup {
+impl Drop for ConversationBackup {
     /// Restores the files of a start that was refused, or whose result nobody waited for.
     fn drop(&mut self) {
         if !self.stays.load(Ordering::Relaxed) {
@@ -253,15 +220,15 @@ impl Drop for Backup {
     }
 }
 
-/// Restores the backups that killed managers left in `place`, except those of live sessions. Blocks.
-pub(crate) fn recover(place: &Path, lives: impl Fn(&str) -> bool) {
+/// Restores the backups that killed managers left in `place`, except those of live sessions.
+pub fn recover_backups(place: &Path, lives: impl Fn(&str) -> bool) {
     let entries = match fs::read_dir(place) {
         Ok(entries) => entries,
         Err(error) => return tracing::warn!(?place, %error, "failed to look for saved conversations"),
     };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let Some(session) = name.to_str().and_then(|name| name.strip_prefix(BACKUP)) else { continue };
+        let Some(session) = name.to_str().and_then(|name| name.strip_prefix(BACKUP_PREFIX)) else { continue };
         if !lives(session)
             && let Err(error) = settle(&entry.path())
         {
@@ -276,7 +243,7 @@ pub(crate) fn recover(place: &Path, lives: impl Fn(&str) -> bool) {
 /// An error if the backup is there still.
 fn settle(directory: &Path) -> io::Result<()> {
     let left = |error| io::Error::other(format!("there are copies in {}: {error}", directory.display()));
-    if let Some(backup) = Backup::read(directory).map_err(left)? {
+    if let Some(backup) = ConversationBackup::read(directory).map_err(left)? {
         backup.restore();
         if directory.symlink_metadata().is_ok() {
             return Err(left(io::Error::other("bring them back, then remove it")));
@@ -288,7 +255,7 @@ fn settle(directory: &Path) -> io::Result<()> {
 /// Restores a file that is missing, empty or, if `is_named`, shorter than its copy. Returns true if it did.
 fn restore(path: &Path, copy: &Path, is_named: bool) -> io::Result<bool> {
     // A manager killed while saving had not started the agent yet.
-    let Some(contents) = present(read(copy, LARGEST))? else { return Ok(false) };
+    let Some(contents) = search::present(search::read(copy, LARGEST))? else { return Ok(false) };
     let (directory, below) = files::nearest(path)?;
     let there = match rustix::fs::statat(&directory, &below, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(there) => Some(there),
@@ -317,66 +284,12 @@ fn restore(path: &Path, copy: &Path, is_named: bool) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Returns true if a file contains `id` near its beginning.
-pub(super) fn says(path: &Path, id: &str) -> io::Result<bool> {
-    Ok(present(read(path, HEAD))?.is_some_and(|head| contains(&head, id.as_bytes())))
-}
-
 fn read_at(directory: &OwnedFd, name: &Path) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::openat(directory, name, flags, Mode::empty())?);
     let mut contents = Vec::new();
     file.take(LARGEST).read_to_end(&mut contents)?;
     Ok(contents)
-}
-
-/// Appends the files below `directory` with their modification times. Follows no links.
-pub(super) fn list(directory: &Path, depth: usize, out: &mut Vec<(PathBuf, SystemTime)>) -> io::Result<()> {
-    let Some(depth) = depth.checked_sub(1) else { return Ok(()) };
-    let entries = match fs::read_dir(directory) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
-    };
-    for entry in entries {
-        let entry = entry?;
-        let Some(metadata) = present(entry.metadata())? else { continue };
-        if metadata.is_dir() {
-            list(&entry.path(), depth, out)?;
-        } else if metadata.is_file() {
-            out.push((entry.path(), metadata.modified()?));
-        }
-        if out.len() > MOST_FILES {
-            return Err(io::Error::other(format!("there are more than {MOST_FILES} files")));
-        }
-    }
-    Ok(())
-}
-
-/// Maps `NotFound` to `None`: another agent may have removed the file just now.
-fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        result => result.map(Some),
-    }
-}
-
-/// Reads the beginning of a file, at most `limit` bytes.
-pub(super) fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    let mut contents = Vec::new();
-    open(path)?.take(limit).read_to_end(&mut contents)?;
-    Ok(contents)
-}
-
-/// Opens a file for reading. Follows no link and never blocks.
-pub(super) fn open(path: &Path) -> io::Result<File> {
-    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-    let flags = i32::try_from(flags.bits()).unwrap_or_default();
-    File::options().read(true).custom_flags(flags).open(path)
-}
-
-fn contains(haystack: &[u8], needle: &[u8]) -> bool {
-    !needle.is_empty() && haystack.windows(needle.len()).any(|window| window == needle)
 }
 
 #[cfg(test)]
@@ -406,9 +319,12 @@ mod tests {
             Self { scratch, chats, place }
         }
 
-        fn save(&self, id: Option<&str>) -> Option<Backup> {
-            let plan = BackupPlan { directory: self.scratch.path().join("tmp"), id: id.map(str::to_owned) };
-            plan.save(&self.place, &"s-1".parse().expect("a valid id")).expect("saved")
+        fn save_as(&self, session: &str, id: Option<&str>) -> io::Result<Option<ConversationBackup>> {
+            save(&self.scratch.path().join("tmp"), id, &self.place, &session.parse().expect("a valid id"))
+        }
+
+        fn save(&self, id: Option<&str>) -> Option<ConversationBackup> {
+            self.save_as("s-1", id).expect("saved")
         }
 
         fn read(&self, name: &str) -> Option<String> {
@@ -465,7 +381,7 @@ mod tests {
         let case = Case::new();
         let backup = case.save(Some(ID)).expect("something");
         assert!(!case.is_tidy());
-        backup.drop_it();
+        backup.discard();
         fs::remove_file(case.chats.join("session-0f1e2d3c.json")).expect("removed");
         backup.restore();
         assert!(case.is_tidy() && case.read("session-0f1e2d3c.json").is_none());
@@ -482,9 +398,9 @@ mod tests {
         backup.stay();
         drop(backup);
         fs::remove_dir_all(case.scratch.path().join("tmp")).expect("removed");
-        recover(&case.place, |session| session == "s-1");
+        recover_backups(&case.place, |session| session == "s-1");
         assert!(case.read("session-0f1e2d3c.json").is_none() && !case.is_tidy());
-        recover(&case.place, |_| false);
+        recover_backups(&case.place, |_| false);
         assert_eq!(case.read("session-0f1e2d3c.json").as_deref(), Some("one"));
         assert!(case.is_tidy());
         // Killed before there was a copy, and half-way through the first.
@@ -492,15 +408,14 @@ mod tests {
         for file in [None, Some(INDEX)] {
             fs::create_dir(&directory).expect("made");
             file.into_iter().for_each(|file| fs::write(directory.join(file), "{\"isNam").expect("written"));
-            recover(&case.place, |_| false);
+            recover_backups(&case.place, |_| false);
             assert!(case.is_tidy());
         }
         // Of a release without an index: whose it is nobody knows, and it stays.
         fs::create_dir(&directory).expect("made");
         fs::write(directory.join("0"), "two").expect("written");
-        recover(&case.place, |_| false);
-        let plan = BackupPlan { directory: case.scratch.path().join("tmp"), id: None };
-        let refused = plan.save(&case.place, &"s-2".parse().expect("a valid id")).expect_err("it would be lost");
+        recover_backups(&case.place, |_| false);
+        let refused = case.save_as("s-2", None).expect_err("it would be lost");
         assert!(refused.to_string().contains("backup-s-2"), "{refused}");
         assert_eq!(fs::read_to_string(directory.join("0")).expect("there"), "two");
     }
@@ -515,7 +430,7 @@ mod tests {
         backup.restore();
         assert!(!case.is_tidy(), "there is a directory in its place");
         fs::remove_dir(&place).expect("removed");
-        recover(&case.place, |_| false);
+        recover_backups(&case.place, |_| false);
         assert_eq!(case.read("session-0f1e2d3c.json").as_deref(), Some("one"));
         assert!(case.is_tidy());
     }
@@ -561,12 +476,9 @@ mod tests {
     #[test]
     fn only_rows_that_say_so_have_a_plan() {
         let mut spec = AgentSpec::new("gemini", "acp", &["gemini"]);
-        let resume = NativeResume { id: Some(ID.into()), fork: false };
-        let home = "/h".to_owned();
-        let plan = |spec: &AgentSpec, resume| BackupPlan::of(spec, resume, Some(&home), "/w");
-        assert!(plan(&spec, Some(&resume)).is_none());
+        let plan = |spec: &AgentSpec| directory(spec, Some("/h"), "/w");
+        assert_eq!(plan(&spec), None);
         spec.protocol_config = serde_json::json!({ "backupBeforeLoad": "{home}/.gemini{cwd}" });
-        assert!(plan(&spec, None).is_none());
-        assert_eq!(plan(&spec, Some(&resume)).expect("a plan").directory, Path::new("/h/.gemini/w"));
+        assert_eq!(plan(&spec).as_deref(), Some(Path::new("/h/.gemini/w")));
     }
 }
