@@ -16,12 +16,13 @@ use crate::{
 };
 
 /// All families.
-pub(crate) const FAMILIES: [&AgentFamily; 5] = [
+pub(crate) const FAMILIES: [&AgentFamily; 6] = [
     &provision::claude::FAMILY,
     &provision::codex::FAMILY,
     &provision::gemini::FAMILY,
     &provision::opencode::FAMILY,
     &provision::pi::FAMILY,
+    &provision::qwen::FAMILY,
 ];
 
 /// Common knowledge about the agents that read the same files.

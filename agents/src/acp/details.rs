@@ -79,7 +79,7 @@ pub(super) fn paths(fields: &ToolCallUpdateFields) -> Vec<String> {
 
 /// Returns the tool's name, where the agent has a separate field for it.
 pub(super) fn name(meta: Option<&Meta>) -> Option<String> {
-    claude(meta, "toolName")
+    claude(meta, "toolName").or_else(|| text(meta?, "toolName"))
 }
 
 /// A piece of what a call's terminal shows, as `@agentclientprotocol/codex-acp` tells it.
@@ -93,7 +93,11 @@ pub(super) fn parent(meta: Option<&Meta>) -> Option<String> {
 }
 
 fn claude(meta: Option<&Meta>, field: &str) -> Option<String> {
-    let text = meta?.get("claudeCode")?.get(field)?.as_str()?;
+    text(meta?.get("claudeCode")?.as_object()?, field)
+}
+
+fn text(meta: &Meta, field: &str) -> Option<String> {
+    let text = meta.get(field)?.as_str()?;
     (text.len() <= crate::jsonl::MAX_ID).then(|| text.to_owned())
 }
 

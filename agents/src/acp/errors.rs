@@ -73,7 +73,9 @@ fn status(error: &v1::Error) -> Option<u16> {
         .into_iter()
         .flatten()
         .find_map(|text| BEFORE_STATUS.iter().find_map(|before| text.split_once(before)?.1.get(..3)?.parse().ok()));
-    let status = [of_code, of_info, of_text].into_iter().flatten().find(is_status)?;
+    let details = error.data.as_ref().and_then(|data| data.get("details")?.as_str());
+    let of_details = details.and_then(|details| details.split(' ').next()?.parse().ok());
+    let status = [of_code, of_info, of_text, of_details].into_iter().flatten().find(is_status)?;
     u16::try_from(status).ok()
 }
 
@@ -145,6 +147,7 @@ mod tests {
                 "APIError",
                 false,
             ),
+            (json!({"code": -32603, "message": "Internal error", "data": {"details": "400 an error"}}), "400", false),
             (json!({"code": -32602, "message": "Session not found"}), "-32602", false),
         ] {
             let (said_code, message, said_retryable) = said(error.clone());

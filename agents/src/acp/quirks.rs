@@ -1,6 +1,6 @@
 //! Deviations of some agents from the protocol, by the name that the agent gives itself.
 
-/// The mode in which Claude Code asks.
+/// The mode in which Claude Code and Qwen Code ask.
 pub(super) const ASKING_MODE: &str = "default";
 
 /// The quirks of one agent.
@@ -44,6 +44,7 @@ impl Quirks {
                 title_is_command: true,
                 ..Self::default()
             },
+            "qwen-code" => Self { begins_in_auto: true, ..Self::default() },
             _ => Self::default(),
         }
     }

@@ -355,6 +355,12 @@ impl Session {
                 self.said(Event::Text { text: text.text }, out);
                 true
             }
+            SessionUpdate::AgentMessageChunk(chunk) if let Some(usage) = turn::usage_of_call(&chunk) => {
+                if let State::Ready { activity: Activity::Turn(turn), .. } = &mut self.state {
+                    turn.add_call(usage);
+                }
+                true
+            }
             SessionUpdate::SessionInfoUpdate(update) if let Some(failure) = Failure::of(update.meta.as_ref()) => {
                 match failure.retry() {
                     Some(retry) => self.asks_again(retry, out),

@@ -37,6 +37,8 @@ pub(super) struct Call {
     pub(super) is_long: bool,
     /// The end of what its terminal showed, where that is told in pieces beside the protocol.
     terminal: String,
+    /// True if it was started with an empty input: Qwen Code starts a call before its input is complete.
+    is_prepared: bool,
     /// Only a permission request spoke of it yet.
     is_silent: bool,
     /// True if that request was allowed.
@@ -113,6 +115,7 @@ impl ToolCalls {
         let mut known = self.known.get_mut(id);
         if let Some(call) = &mut known {
             call.is_silent = false;
+            call.is_prepared &= begun || fields.raw_input.is_none();
             call.learn(&fields);
             let piece = details::terminal_output(meta.as_ref());
             if let Some(piece) = piece {
@@ -174,7 +177,8 @@ impl ToolCalls {
             status: said.unwrap_or(status),
             parent: parent.clone(),
         }))));
-        self.remember(id, Call { name, kind, parent, ..Call::default() }, out);
+        let is_prepared = fields.raw_input.as_ref().is_some_and(|input| *input == serde_json::json!({}));
+        self.remember(id, Call { name, kind, parent, is_prepared, ..Call::default() }, out);
         true
     }
 
@@ -201,7 +205,7 @@ impl ToolCalls {
         }
     }
 
-    /// Starts the call `id` that the agent asks permission for, unless it is known.
+    /// Starts the call `id` that the agent asks permission for, unless it is known. Tells the input that a known one lacks.
     pub(super) fn asked(
         &mut self,
         id: &str,
@@ -213,6 +217,13 @@ impl ToolCalls {
             && let Some(call) = self.known.get_mut(id)
         {
             call.is_silent = true;
+        } else if let (Some(call), Some(input)) = (self.known.get_mut(id), &fields.raw_input)
+            && std::mem::take(&mut call.is_prepared)
+        {
+            call.learn(fields);
+            let (id, input) = (id.to_owned(), Some(json(input)));
+            let update = ToolUpdate { id, title: None, status: None, input, output: None };
+            out.push(Action::Event(Event::ToolUpdate(Box::new(update))));
         }
     }
 

@@ -32,6 +32,17 @@ impl Turn {
         Self { prompts: vec![prompt], steers: 0, cancelled: false, refused: false, stop_reason: None, usage: None }
     }
 
+    /// Adds the usage of one call of the model, of an agent that sends no sum.
+    pub(super) fn add_call(&mut self, call: Usage) {
+        let sum = self.usage.get_or_insert_default();
+        let add = |sum: &mut Option<u64>, more: Option<u64>| {
+            *sum = more.map(|more| sum.unwrap_or_default().saturating_add(more)).or(*sum);
+        };
+        add(&mut sum.input_tokens, call.input_tokens);
+        add(&mut sum.output_tokens, call.output_tokens);
+        add(&mut sum.cache_read_tokens, call.cache_read_tokens);
+    }
+
     /// Records the answer to a prompt.
     pub(super) fn answered(&mut self, (stop_reason, usage): (StopReason, Option<Usage>)) {
         self.stop_reason = Some(stop_reason);
@@ -101,6 +112,19 @@ pub(super) fn blocks(prompt: &Prompt, cwd: &str, can: &PromptCapabilities) -> Re
         }
     };
     prompt.parts.iter().map(block).collect()
+}
+
+/// Returns the usage of one call of the model, which Qwen Code sends with an empty text. Cached tokens are part of its input.
+pub(super) fn usage_of_call(chunk: &v1::ContentChunk) -> Option<Usage> {
+    let count = chunk.meta.as_ref()?.get("usage")?;
+    let number = |name: &str| count.get(name).and_then(Value::as_u64);
+    let is_empty = matches!(&chunk.content, v1::ContentBlock::Text(text) if text.text.is_empty());
+    is_empty.then(|| Usage {
+        input_tokens: number("inputTokens"),
+        output_tokens: number("outputTokens"),
+        cache_read_tokens: number("cachedReadTokens"),
+        ..Usage::default()
+    })
 }
 
 /// Parses the answer to a prompt: stop reason and usage.

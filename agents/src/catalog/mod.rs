@@ -55,7 +55,7 @@ pub enum CatalogError {
 pub struct Catalog(Vec<AgentSpec>);
 
 impl Default for Catalog {
-    /// Returns the built-in rows: Claude Code, Codex, OpenCode (its server, and ACP), Pi, Gemini CLI, the ACP wrappers of Claude Code
+    /// Returns the built-in rows: Claude Code, Codex, OpenCode (its server, and ACP), Pi, Gemini CLI, Qwen Code, the ACP wrappers of Claude Code
     /// and Codex; and `acp` and `command` for any program that the session names.
     fn default() -> Self {
         Self(BUILT_IN.clone())
@@ -145,6 +145,7 @@ mod tests {
             "opencode",
             "pi",
             "gemini",
+            "qwen",
             "opencode-acp",
             "claude-agent-acp",
             "codex-acp",

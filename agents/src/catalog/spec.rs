@@ -66,7 +66,7 @@ pub struct AgentSpec {
     /// Name of the protocol's adapter: `acp`, `claude-code`, `codex`, `command`, `opencode`, `pi`; `gemini` is `acp` by another
     /// name.
     pub protocol: String,
-    /// What the protocol's adapter is told: an object. `config` (`claude`, `codex`, `gemini`, `opencode`, `pi`) says whose
+    /// What the protocol's adapter is told: an object. `config` (`claude`, `codex`, `gemini`, `opencode`, `pi`, `qwen`) says whose
     /// configuration files the agent reads; `server: true` that it can be reached at an address instead of being started.
     #[serde(default = "object")]
     #[schemars(with = "serde_json::Map<String, Value>")]
@@ -342,7 +342,7 @@ impl AgentSpec {
         }
     }
 
-    /// Returns the family whose configuration files the agent reads, if the row names one: `claude`, `codex`, `gemini`, `opencode`, `pi`.
+    /// Returns the family whose configuration files the agent reads, if the row names one: `claude`, `codex`, `gemini`, `opencode`, `pi`, `qwen`.
     pub fn family(&self) -> Option<&str> {
         self.protocol_config.get("config").and_then(Value::as_str)
     }

@@ -40,7 +40,7 @@ pub(crate) const FAMILY: AgentFamily = AgentFamily {
 };
 
 /// Returns whether a user's settings switch the sandbox on.
-fn sandboxed(settings: &Value) -> bool {
+pub(super) fn sandboxed(settings: &Value) -> bool {
     let set = settings.pointer("/tools/sandbox").or_else(|| settings.get("sandbox"));
     set.is_some_and(|value| value.as_bool().unwrap_or_else(|| value.is_string() || value.is_object()))
 }

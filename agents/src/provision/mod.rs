@@ -13,6 +13,7 @@ mod flags;
 pub(crate) mod gemini;
 pub(crate) mod opencode;
 pub(crate) mod pi;
+pub(crate) mod qwen;
 mod sandbox;
 
 use std::path::{Path, PathBuf};

@@ -75,6 +75,11 @@ impl Conversation {
         asked
     }
 
+    /// Returns whether the agent has the model go on with an answer that broke off.
+    pub(super) fn is_continuation(&self) -> bool {
+        matches!(self.entries.last(), Some(Entry::User(texts)) if texts.iter().any(|text| text.starts_with(CONTINUATION)))
+    }
+
     /// Whether the agent asks for itself and not for the person: for a title of the conversation, which needs no tool, or
     /// (Claude Code) for what the person might say next.
     pub(super) fn is_aside(&self) -> bool {
@@ -82,6 +87,9 @@ impl Conversation {
         self.tools.is_empty() || matches!(self.entries.last(), Some(Entry::User(texts)) if texts.iter().any(suggestion))
     }
 }
+
+/// Beginning of the words by which Qwen Code has the model go on with an answer that broke off.
+const CONTINUATION: &str = "The connection dropped mid-response.";
 
 /// The person's words among the texts of a message, one a line.
 fn prompt_of(texts: &[String]) -> String {
@@ -94,6 +102,9 @@ fn said_by_person(text: &str) -> &str {
     let mut rest = text.trim();
     while let Some(after) = after_block(rest).or_else(|| after_note(rest)) {
         rest = after.trim_start();
+    }
+    if rest.starts_with(CONTINUATION) {
+        return "";
     }
     match rest.strip_prefix("The user sent a new message while you were working:\n") {
         Some(steered) => steered.split("\n\nThis is how Claude Code ").next().unwrap_or_default().trim(),

@@ -96,6 +96,7 @@ pub(super) fn next(conversation: &Conversation, first: bool) -> Reply {
     if conversation.is_aside() {
         return Reply::Turn(echo(prompt, &[]));
     }
+    let first = first && !conversation.is_continuation();
     let turn = match parse(prompt) {
         Directive::Status(code, once) if first || !once => return Reply::Refusal(code),
         Directive::Cut(once) if first || !once => Turn { cut: true, ..say("the connection breaks before the end") },
@@ -175,10 +176,13 @@ fn shell_call(tool: &Tool, command: &str) -> Option<Call> {
     Some(Call { tool: tool.name.clone(), arguments })
 }
 
-/// What the command printed, without what codex and gemini put around it.
+/// What the command printed, without what codex, gemini and qwen put around it.
 fn printed(output: &str) -> &str {
     if let Some(gemini) = output.strip_prefix("<untrusted_context>\nOutput: ") {
         return gemini.split("\nProcess Group PGID: ").next().unwrap_or_default();
+    }
+    if let Some((_, qwen)) = output.strip_prefix("Command: ").and_then(|rest| rest.split_once("\nOutput: ")) {
+        return qwen.split("\nError: ").next().unwrap_or_default();
     }
     let codex = ["Chunk ID: ", "Exit code: "].iter().any(|start| output.starts_with(start));
     output.split_once("\nOutput:\n").filter(|_| codex).map_or(output, |(_, printed)| printed)

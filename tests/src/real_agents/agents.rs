@@ -70,6 +70,10 @@ pub struct Retries {
     pub cut: bool,
     /// Whether it does so for ever.
     pub for_ever: bool,
+    /// Whether it does so for longer than a turn may take to begin.
+    pub patient: bool,
+    /// Whether it has the model go on with the half of an answer that broke off.
+    pub continues: bool,
     /// Whether it tells that it does.
     pub told: bool,
     /// Whether it tells that an answer broke off, so that what was said of it is voided.
@@ -78,8 +82,16 @@ pub struct Retries {
     pub judged: bool,
 }
 
-const RETRIES: Retries =
-    Retries { rate_limit: true, cut: true, for_ever: false, told: true, voided: true, judged: true };
+const RETRIES: Retries = Retries {
+    rate_limit: true,
+    cut: true,
+    for_ever: false,
+    patient: false,
+    continues: false,
+    told: true,
+    voided: true,
+    judged: true,
+};
 
 /// Codex asks 30 times in 25 s by default.
 const CODEX: &[&str] =
@@ -224,6 +236,35 @@ pub const AGENTS: &[Agent] = &[
             ("ephemeral", "it always keeps its conversations"),
             ("messages", "it has no request for the conversation"),
             ("compact", "it compacts by itself only"),
+        ],
+    },
+    Agent {
+        id: "qwen",
+        provider: "mock",
+        api: ModelApi::OpenaiChat,
+        models: ["mock-model", "mock-model-2"],
+        set_model: ["mock-model", "mock-model"],
+        modes: ["plan", "build"],
+        modes_told: ["Plan mode is active. The user", "Plan mode is no longer active"],
+        usage: Some(Counted(Some(1110), Some(23), Some(1009), None)),
+        tells_cost: false,
+        tells_window: true,
+        tells_tools: true,
+        retries: Retries { patient: true, continues: true, told: false, voided: false, ..RETRIES },
+        goes_on_after_deny: false,
+        asks_at_once: false,
+        waits_for_output: false,
+        absent: None,
+        tool: "read_file",
+        args: &[],
+        files: &[],
+        env: &[],
+        has_next: false,
+        cannot: &[
+            ("steer", "a prompt while it works cancels the first"),
+            ("fork", "it cannot copy a conversation"),
+            ("set model", "it offers the model that it began with"),
+            ("messages", "it has no request for the conversation"),
         ],
     },
     Agent {

@@ -61,6 +61,13 @@ async fn for_good(stage: &Stage, status: u16, again: bool) -> Ran {
     let mut session = stage.session().await?;
     let told = session.ask(format!("status: {status}")).await?;
     let asked = refusals(stage, status);
+    if stage.agent.retries.patient && told.end.timed_out == Some(TimeoutKind::FirstResponse) {
+        ensure!(asked > 1, "it asked once: {told:?}");
+        let next = session.ask("good morning").await?;
+        ensure!(next.text.contains("good morning"), "the next turn: {next:?}");
+        ended_well(&next)?;
+        return Ok(Verdict::Lacks("it asks again for longer than a turn may take to begin".into()));
+    }
     failed(&mut session, &told).await?;
     ensure!((asked > 1) == again, "asked {asked} times: {told:?}");
     let last = told.errors.last();
@@ -79,7 +86,7 @@ pub(super) async fn rate_limited_once(stage: Arc<Stage>) -> Ran {
 pub(super) async fn cut(stage: Arc<Stage>) -> Ran {
     let lacks = "it does not ask again when an answer breaks off";
     match once(&stage, "cut once", stage.agent.retries.cut, lacks).await? {
-        Verdict::Pass if !stage.agent.retries.voided => {
+        Verdict::Pass if !stage.agent.retries.voided && !stage.agent.retries.continues => {
             Ok(Verdict::Lacks("it asks again without a word: the half that broke off stands before the answer".into()))
         }
         verdict => Ok(verdict),

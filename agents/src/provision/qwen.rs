@@ -1,0 +1,218 @@
+//! Argv, environment and files of Qwen Code.
+//!
+//! A session's own home contains its settings: the model with its address and key, its tools, and the rules that make Qwen ask for every
+//! tool. The key is in no variable: Qwen passes its environment on to its tools. MCP servers, modes and levels of thinking go over the
+//! protocol.
+
+use ipc_protocol::PermissionMode;
+use serde_json::{Value, json};
+
+use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest, gemini};
+use crate::{
+    AgentSpec, ModelApi, ModelConfig,
+    conversations::{ConversationStorage, StorageFormat},
+    family::{AgentFamily, FamilySandbox},
+};
+
+/// Qwen's directory, relative to the session's home.
+const DIRECTORY: &str = ".qwen";
+/// Tools that a list of tools leaves unless they are denied.
+const EXTRA_TOOLS: [&str; 16] = [
+    "agent",
+    "ask_user_question",
+    "enter_plan_mode",
+    "enter_worktree",
+    "exit_plan_mode",
+    "exit_worktree",
+    "get_goal",
+    "list_agents",
+    "record_artifact",
+    "report_findings",
+    "send_message",
+    "skill",
+    "task_stop",
+    "tool_call",
+    "tool_search",
+    "update_goal",
+];
+
+/// Rules that make Qwen ask for every tool. Without a pattern it asks for no shell command that it considers harmless.
+const ASK: [&str; 11] =
+    ["Agent", "Bash(*)", "Edit", "Glob", "Grep", "ListFiles", "Read", "Skill", "WebFetch", "WebSearch", "Write"];
+
+/// Qwen Code.
+pub(crate) const FAMILY: AgentFamily = AgentFamily {
+    name: "qwen",
+    provision,
+    sandbox: FamilySandbox::Settings("settings.json", gemini::sandboxed),
+    storage: ConversationStorage {
+        roots: &[("QWEN_HOME", ""), ("HOME", DIRECTORY)],
+        format: StorageFormat::LineFiles("projects"),
+        pid_records: None,
+    },
+};
+
+/// Adds to `provision`, which already has the row's own argv and environment; the session's `command` is appended later.
+fn provision(
+    spec: &AgentSpec,
+    request: &ProvisionRequest<'_>,
+    provision: &mut Provision,
+) -> Result<(), ProvisionError> {
+    super::made_to_ask(spec, request)?;
+    let config = request.config;
+    if config.ephemeral && request.resume.is_some() {
+        return Err(ProvisionError::unsupported(spec, "keep nothing of a conversation that it goes on with"));
+    }
+    if config.ephemeral {
+        provision.argv.push("--chat-recording=false".to_owned());
+    }
+    // The protocol offers the models of the settings only.
+    if let Some(model) = provision.model.take() {
+        provision.argv.extend(["--model".to_owned(), model]);
+    }
+    let Some(home) = request.home else {
+        let wanted =
+            [(request.model.is_some(), "a model configuration"), (!config.tools.is_empty(), "the list of its tools")];
+        return match wanted.iter().find(|(wanted, _)| *wanted) {
+            Some((_, what)) => Err(ProvisionError::NeedsHome { agent: spec.id.clone(), what }),
+            None => Ok(()),
+        };
+    };
+    let directory = home.join(DIRECTORY);
+    provision.env.0.insert("QWEN_HOME".to_owned(), directory.to_string_lossy().into_owned());
+    let contents = settings(spec, request)?.to_string().into();
+    provision.files.push(ProvisionFile { path: [DIRECTORY, "settings.json"].iter().collect(), contents });
+    Ok(())
+}
+
+/// Returns the settings for a session's own home: Qwen connects to nothing but the model.
+fn settings(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Value, ProvisionError> {
+    let config = request.config;
+    let mut settings = json!({
+        "$version": 4,
+        "general": { "enableAutoUpdate": false },
+        "privacy": { "usageStatisticsEnabled": false },
+        "telemetry": { "enabled": false },
+        "ui": { "enableFollowupSuggestions": false },
+        "memory": { "enableManagedAutoMemory": false, "enableManagedAutoDream": false },
+        "tools": { "approvalMode": "default" },
+    });
+    if config.permission_mode != PermissionMode::Allow || !config.permissions.rules.is_empty() {
+        settings["permissions"]["ask"] = json!(ASK);
+    }
+    if !config.tools.is_empty() {
+        let is_denied = |tool: &&str| !config.tools.iter().any(|given| given == tool);
+        settings["tools"]["core"] = json!(config.tools);
+        settings["permissions"]["deny"] = EXTRA_TOOLS.into_iter().filter(is_denied).collect();
+    }
+    if !config.mcp_servers.is_empty() {
+        // Share of the context window up to which their tools are offered at once, and not on request alone.
+        settings["tools"]["toolSearch"]["threshold"] = json!(10);
+    }
+    if let Some(model) = request.model {
+        access(spec, request, model, &mut settings)?;
+    }
+    Ok(settings)
+}
+
+/// Adds the model, its address and its key.
+fn access(
+    spec: &AgentSpec,
+    request: &ProvisionRequest<'_>,
+    model: &ModelConfig,
+    settings: &mut Value,
+) -> Result<(), ProvisionError> {
+    let cannot =
+        |why: &str| ProvisionError::unsupported(spec, format!("use model configuration {:?}: {why}", model.name));
+    if model.api() != ModelApi::OpenaiChat {
+        return Err(cannot("it speaks only with OpenAI's Chat Completions API"));
+    }
+    let name = request.model_name().ok_or_else(|| cannot("it names no model"))?;
+    let mut entry = json!({ "id": name, "generationConfig": { "modalities": { "image": true } } });
+    let mut auth = json!({ "selectedType": "openai" });
+    if let Some(url) = &model.base_url {
+        (entry["baseUrl"], auth["baseUrl"]) = (json!(url), json!(url));
+    }
+    if let Some(key) = &model.key {
+        auth["apiKey"] = json!(key.expose());
+    }
+    if request.config.thinking.is_some() {
+        // Qwen offers no levels for a model that it does not know.
+        let efforts = ["low", "medium", "high", "xhigh"];
+        let reasoning = json!({ "profile": "openai-effort", "efforts": efforts, "defaultEffort": "medium" });
+        entry["capabilities"]["reasoning"] = reasoning;
+    }
+    settings["modelProviders"] = json!({ "openai": [entry] });
+    settings["security"] = json!({ "auth": auth });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use ipc_protocol::{AgentSessionConfig, NativeResume};
+
+    use super::*;
+    use crate::Catalog;
+
+    fn run(
+        config: &AgentSessionConfig,
+        api: Option<&str>,
+        home: Option<&Path>,
+        resume: Option<&NativeResume>,
+    ) -> Result<Provision, ProvisionError> {
+        let model = api.map(|api| {
+            let url = "http://127.0.0.1:9/v1";
+            let model =
+                json!({ "name": "m", "provider": "x", "api": api, "key": "sk-1", "model": "q", "base_url": url });
+            serde_json::from_value::<ModelConfig>(model).expect("a model configuration")
+        });
+        let request = ProvisionRequest {
+            config,
+            model: model.as_ref(),
+            home,
+            shared_home: None,
+            user_settings: None,
+            folder: None,
+            resume,
+            fresh_id: "",
+            fresh_secret: &"".to_owned().into(),
+        };
+        super::super::provision(Catalog::default().get("qwen").expect("a row"), &request)
+    }
+
+    #[test]
+    fn model_key_tools_and_rules_are_settings() {
+        let config = AgentSessionConfig {
+            tools: vec!["read_file".into(), "skill".into()],
+            thinking: Some("low".into()),
+            ephemeral: true,
+            ..AgentSessionConfig::new("qwen")
+        };
+        let home = Some(Path::new("/home/own"));
+        let provision = run(&config, Some("openai-chat"), home, None).expect("provided");
+        assert_eq!(provision.argv, ["qwen", "--acp", "--chat-recording=false", "--model", "q"]);
+        assert_eq!((provision.env.0["QWEN_HOME"].as_str(), provision.model), ("/home/own/.qwen", None));
+        assert!(!provision.env.0.values().any(|value| value.contains("sk-1")));
+        assert_eq!(provision.files.len(), 1);
+        let settings: Value = serde_json::from_str(provision.files[0].contents.expose()).expect("JSON");
+        insta::assert_snapshot!(format!("{settings:#}"));
+    }
+
+    #[test]
+    fn what_it_cannot_use_is_refused() {
+        let config = AgentSessionConfig { permission_mode: PermissionMode::Allow, ..AgentSessionConfig::new("qwen") };
+        let home = Some(Path::new("/home/own"));
+        run(&config, None, None, None).expect("as its user has set it up");
+        assert!(matches!(run(&config, Some("openai-chat"), None, None), Err(ProvisionError::NeedsHome { .. })));
+        assert!(matches!(run(&config, Some("gemini"), home, None), Err(ProvisionError::Unsupported { .. })));
+        let tools = AgentSessionConfig { tools: vec!["read_file".into()], ..config.clone() };
+        assert!(matches!(run(&tools, None, None, None), Err(ProvisionError::NeedsHome { .. })));
+        let denies = AgentSessionConfig { permission_mode: PermissionMode::Deny, ..config.clone() };
+        assert!(matches!(run(&denies, None, None, None), Err(ProvisionError::NeedsHome { .. })));
+        let resume = NativeResume { id: Some("n-1".into()), fork: false };
+        let ephemeral = AgentSessionConfig { ephemeral: true, ..config };
+        assert!(matches!(run(&ephemeral, None, home, Some(&resume)), Err(ProvisionError::Unsupported { .. })));
+    }
+}
