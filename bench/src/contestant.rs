@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     error::{Error, Result},
-    kill::Method,
+    kill::method::Method,
     programs,
 };
 

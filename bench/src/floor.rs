@@ -26,7 +26,7 @@ use registry::PidFd;
 use crate::{
     contestant::{self, Figures, Request},
     error::{Error, Result},
-    kill,
+    kill::raw,
     programs::{self, PATIENCE},
     stats::{mean_pss_kib, median},
     text::Texts,
@@ -44,7 +44,7 @@ const CHUNK: usize = 64 * 1024;
 pub(crate) fn serve() -> Result<()> {
     contestant::serve(|request| {
         let (name, figure) = match request {
-            Request::Kill { method, count } => return kill::raw::measure(method, count),
+            Request::Kill { method, count } => return raw::measure(method, count),
             Request::Start { count } => ("start_ms", start(count)?),
             Request::Idle { count, settle_ms } => ("idle_pss_kib", idle(count, Duration::from_millis(settle_ms))?),
             Request::Rtt { count, warm_up } => ("rtt_us", rtt(count, warm_up)?),

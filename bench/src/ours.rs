@@ -16,7 +16,9 @@ use tokio::runtime;
 use crate::{
     contestant::{self, Figures, Request},
     error::{Error, Result},
-    flood, kill, programs,
+    flood,
+    kill::session,
+    programs,
     stats::{mean_pss_kib, median},
     text::Texts,
 };
@@ -78,7 +80,7 @@ fn measure(runtime: &runtime::Runtime, manager: &ProxyManager, request: Request)
         Request::Idle { count, settle_ms } => {
             runtime.block_on(idle(manager, count, Duration::from_millis(settle_ms)))?
         }
-        Request::Kill { method, count } => runtime.block_on(kill::session::measure(manager, method, count))?,
+        Request::Kill { method, count } => runtime.block_on(session::measure(manager, method, count))?,
         Request::Rtt { count, warm_up } => one("rtt_us", runtime.block_on(rtt(manager, count, warm_up))?),
         Request::Events { count, warm_up, .. } => {
             let config = AgentSessionConfig::new(flood::PROTOCOL);

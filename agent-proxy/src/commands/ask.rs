@@ -5,7 +5,11 @@ use std::path::Path;
 use proxy_manager::{Answer, Child, Error, ProxyManager, SessionId, StopReason, StreamOptions};
 use serde_json::{Value, json};
 
-use super::{config, goes_on, handler::Handler, interrupts::Interrupts};
+use super::{
+    config,
+    handler::Handler,
+    interrupts::{Interrupts, goes_on},
+};
 use crate::{
     api::{PromptRequest, call},
     args::AskArgs,

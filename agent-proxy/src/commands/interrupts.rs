@@ -52,3 +52,8 @@ impl Interrupts {
         self.seen
     }
 }
+
+/// Notes that the turn continues without the client.
+pub(super) fn goes_on(session: &str) -> String {
+    format!("the turn goes on: `agent-proxy abort {session}` cancels it")
+}

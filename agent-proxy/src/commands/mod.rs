@@ -32,6 +32,7 @@ mod transfer;
 use proxy_child::ChildToken;
 use proxy_manager::{Child, Operation};
 
+use self::interrupts::goes_on;
 use crate::{
     args::{Cli, Command, Global},
     client::Client,
@@ -132,11 +133,6 @@ async fn run_client(command: Command, client: &Client, as_json: bool) -> Result<
         | Command::Doctor
         | Command::Completions(_) => Err(Problem::failed("this command has no client").into()),
     }
-}
-
-/// Notes that the turn continues without the client.
-fn goes_on(session: &str) -> String {
-    format!("the turn goes on: `agent-proxy abort {session}` cancels it")
 }
 
 fn socket(global: &Global) -> Result<SocketPath, Problem> {

@@ -24,7 +24,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{peers, routes::MAX_BODY, socket::Bound};
+use super::{peers, requests::MAX_BODY, socket::Bound};
 use crate::problem::Problem;
 
 /// Connections at once, at most.

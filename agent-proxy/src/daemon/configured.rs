@@ -1,8 +1,9 @@
 //! Configuration while the daemon runs.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use proxy_manager::ProxyManager;
+use tokio::{sync::Mutex, task::spawn_blocking};
 
 use crate::{configuration::Configuration, problem::Problem};
 
@@ -15,24 +16,29 @@ impl Configured {
         Self(Arc::new(Mutex::new(configuration)))
     }
 
-    /// Passes changes of the configuration files to the manager. Blocks for a few file accesses.
+    /// Passes changes of the configuration files to the manager. One thread at a time looks at the files.
     ///
     /// # Errors
     /// Same as [`Configuration::read`]: the manager keeps its configuration, and this fails until the files are
     /// valid.
-    pub(super) fn refresh(&self, manager: &ProxyManager) -> Result<(), Problem> {
-        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !current.has_changed() {
-            return Ok(());
-        }
-        let changed = current.read_again().map_err(|problem| Problem {
-            detail: format!("the configuration was changed, and cannot be used: {}", problem.detail),
-            ..problem
-        })?;
-        let models = changed.usable_models();
-        manager.configure(changed.catalog.clone(), changed.profiles.clone(), models);
-        tracing::info!("reloaded the changed configuration");
-        *current = changed;
-        Ok(())
+    pub(super) async fn refresh(&self, manager: &ProxyManager) -> Result<(), Problem> {
+        let mut current = self.0.clone().lock_owned().await;
+        let manager = manager.clone();
+        let look = move || {
+            if !current.has_changed() {
+                return Ok(());
+            }
+            let changed = current.read_again().map_err(|problem| Problem {
+                detail: format!("the configuration was changed, and cannot be used: {}", problem.detail),
+                ..problem
+            })?;
+            let models = changed.usable_models();
+            manager.configure(changed.catalog.clone(), changed.profiles.clone(), models);
+            tracing::info!("reloaded the changed configuration");
+            *current = changed;
+            Ok(())
+        };
+        let looked = spawn_blocking(look).await;
+        looked.map_err(|error| Problem::failed(format!("failed to look at the configuration: {error}")))?
     }
 }

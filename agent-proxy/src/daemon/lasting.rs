@@ -17,7 +17,7 @@ use proxy_manager::{
     Imported, KillOptions, ProxyManager, SessionFilter, SessionId, SessionInfo, SessionRecord, Snapshot,
 };
 
-use super::routes::{Answer, Daemon, Json, find, parse, session_id, to_the_end};
+use super::requests::{Answer, Daemon, Json, find, parse, session_id, to_the_end};
 use crate::{
     api::{AppendRequest, Appended, Attach, ImportAnswer, ImportRequest, RecordChange, ResumeRequest, SuspendRequest},
     problem::Problem,
@@ -57,7 +57,7 @@ async fn resume(
     body: Result<Bytes, BytesRejection>,
 ) -> Answer<Json<SessionInfo>> {
     let (Daemon { manager, configured }, id, options) = (daemon, session_id(&id)?, parse(body)?);
-    configured.refresh(&manager)?;
+    configured.refresh(&manager).await?;
     let session = to_the_end(async move { manager.resume_session_with(&id, options).await }).await?;
     Ok(Json(session.info()))
 }
@@ -67,7 +67,7 @@ async fn resume_snapshot(
     body: Result<Bytes, BytesRejection>,
 ) -> Answer<Json<SessionInfo>> {
     let ResumeRequest { snapshot, options } = parse(body)?;
-    configured.refresh(&manager)?;
+    configured.refresh(&manager).await?;
     let session = to_the_end(async move { manager.resume_snapshot(snapshot, options).await }).await?;
     Ok(Json(session.info()))
 }
@@ -78,7 +78,7 @@ async fn take_back(
     body: Result<Bytes, BytesRejection>,
 ) -> Answer<Json<SessionInfo>> {
     let (Daemon { manager, configured }, id, options) = (daemon, session_id(&id)?, parse(body)?);
-    configured.refresh(&manager)?;
+    configured.refresh(&manager).await?;
     let session = to_the_end(async move { manager.take_back_with(&id, options).await }).await?;
     Ok(Json(session.info()))
 }

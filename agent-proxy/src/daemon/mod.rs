@@ -5,6 +5,7 @@ mod configured;
 mod lasting;
 mod peers;
 mod recovered;
+mod requests;
 mod routes;
 pub(crate) mod socket;
 mod stream;
@@ -71,7 +72,7 @@ pub(crate) async fn serve(
     let listener = listener.guarded(guard);
 
     let (stop, stopped) = watch::channel(());
-    let daemon = routes::Daemon { manager: manager.clone(), configured: Configured::new(configuration) };
+    let daemon = requests::Daemon { manager: manager.clone(), configured: Configured::new(configuration) };
     let server = tokio::spawn(bounds::serve(listener, routes::router(daemon), limit, stopped));
     announce(socket, &manager, as_json)?;
 

@@ -5,58 +5,26 @@ use std::time::Duration;
 use axum::{
     Router,
     body::Bytes,
-    extract::{DefaultBodyLimit, FromRef, Path, Query, State, rejection::BytesRejection, rejection::QueryRejection},
-    http::{StatusCode, header},
+    extract::{DefaultBodyLimit, Path, Query, State, rejection::BytesRejection, rejection::QueryRejection},
+    http::StatusCode,
     response::{IntoResponse, Response},
     routing::{get, post},
 };
 use proxy_manager::{
-    AgentSessionConfig, KillOptions, Operation, ProcessInfo, ProxyManager, Quiet, Receipt, SessionHandle, SessionId,
-    SessionInfo, StreamOptions, TurnStream,
+    AgentSessionConfig, KillOptions, Operation, ProcessInfo, ProxyManager, Quiet, Receipt, SessionInfo, StreamOptions,
+    TurnStream,
 };
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::Deserialize;
 
-use super::{configured::Configured, lasting, stream};
+use super::{
+    lasting,
+    requests::{Answer, Daemon, Json, MAX_BODY, find, parse, session_id, to_the_end},
+    stream,
+};
 use crate::{
     api::{AbortRequest, Accepted, Health, KillRequest, PermissionReply, PromptRequest, SteerRequest, Transcript},
     problem::Problem,
 };
-
-/// Longest body of a request, in bytes: twice the longest message to a proxy, for what JSON adds to it.
-pub(super) const MAX_BODY: usize = 32 * 1024 * 1024;
-
-pub(super) type Answer<T> = Result<T, Problem>;
-
-/// JSON with its content type.
-#[derive(Debug)]
-pub(super) struct Json<T>(pub(super) T);
-
-impl<T: Serialize> IntoResponse for Json<T> {
-    fn into_response(self) -> Response {
-        axum::Json(self.0).into_response()
-    }
-}
-
-impl IntoResponse for Problem {
-    fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let body = serde_json::to_vec(&self).unwrap_or_default();
-        (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response()
-    }
-}
-
-/// State of the routes.
-#[derive(Clone, Debug)]
-pub(super) struct Daemon {
-    pub(super) manager: ProxyManager,
-    pub(super) configured: Configured,
-}
-
-impl FromRef<Daemon> for ProxyManager {
-    fn from_ref(daemon: &Daemon) -> Self {
-        daemon.manager.clone()
-    }
-}
 
 /// Builds the router of all routes.
 pub(super) fn router(daemon: Daemon) -> Router {
@@ -80,24 +48,6 @@ pub(super) fn router(daemon: Daemon) -> Router {
         .method_not_allowed_fallback(async || Problem::new("method-not-allowed", "this route has another method"))
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .with_state(daemon)
-}
-
-pub(super) fn find(manager: &ProxyManager, id: &str) -> Answer<SessionHandle> {
-    Ok(manager.session(&session_id(id)?)?)
-}
-
-pub(super) fn session_id(id: &str) -> Answer<SessionId> {
-    id.parse().map_err(|error: ipc_protocol::InvalidId| Problem::usage(error.to_string()))
-}
-
-/// Parses a request's body as JSON; an empty one counts as `{}`.
-pub(super) fn parse<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Answer<T> {
-    let body = body.map_err(|error| {
-        let kind = if error.status() == StatusCode::PAYLOAD_TOO_LARGE { "body-too-large" } else { "usage" };
-        Problem::new(kind, format!("reading the request failed: {error} (at most {MAX_BODY} bytes)"))
-    })?;
-    let body: &[u8] = if body.is_empty() { b"{}" } else { &body };
-    serde_json::from_slice(body).map_err(|error| Problem::usage(format!("the request's body does not fit: {error}")))
 }
 
 async fn health(State(manager): State<ProxyManager>) -> Json<Health> {
@@ -137,7 +87,7 @@ async fn sessions(
 async fn start(State(daemon): State<Daemon>, body: Result<Bytes, BytesRejection>) -> Answer<Response> {
     let Daemon { manager, configured } = daemon;
     let config: AgentSessionConfig = parse(body)?;
-    configured.refresh(&manager)?;
+    configured.refresh(&manager).await?;
     let session = manager.start_session(config).await?;
     Ok((StatusCode::CREATED, Json(session.info())).into_response())
 }
@@ -264,14 +214,6 @@ async fn abort(
         Some(receipt) => Json(receipt).into_response(),
         None => StatusCode::NO_CONTENT.into_response(),
     })
-}
-
-/// Runs a kill, or other work that must not stop half-way when its client leaves, in a task of its own.
-pub(super) async fn to_the_end<T: Send + 'static>(
-    work: impl Future<Output = proxy_manager::Result<T>> + Send + 'static,
-) -> Answer<T> {
-    let done = tokio::spawn(work).await.map_err(|error| Problem::failed(format!("the work broke off: {error}")))?;
-    Ok(done?)
 }
 
 async fn kill(

@@ -1,6 +1,7 @@
 //! Time from a kill to the proof that nothing is left, for trees of several sizes and each layer, beside the cost
 //! of the kernel alone.
 
+pub(crate) mod method;
 pub(crate) mod raw;
 pub(crate) mod session;
 pub(crate) mod tree;
@@ -13,9 +14,9 @@ use std::{
 };
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use self::method::Method;
 use crate::{
     contestant::{Contestant, Request},
     error::{Error, Result},
@@ -24,36 +25,6 @@ use crate::{
     programs,
     stats::median,
 };
-
-/// Method of killing a tree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Method {
-    /// `killpg`, and reaping every process it reached.
-    Killpg,
-    /// Write to `cgroup.kill`, and reaping.
-    CgroupKill,
-    /// Session with layer A.
-    Baseline,
-    /// Session with layer B.
-    Cgroup,
-    /// Session with layer C.
-    Strict,
-}
-
-impl Method {
-    const ALL: [(Self, &'static str); 5] = [
-        (Self::Killpg, "killpg"),
-        (Self::CgroupKill, "raw cgroup.kill"),
-        (Self::Baseline, "session, baseline"),
-        (Self::Cgroup, "session, cgroup"),
-        (Self::Strict, "session, strict"),
-    ];
-
-    fn is_ours(self) -> bool {
-        matches!(self, Self::Baseline | Self::Cgroup | Self::Strict)
-    }
-}
 
 /// Children of the tree's root.
 const SIZES: [u32; 5] = [0, 1, 10, 100, 1000];

@@ -18,7 +18,7 @@ use nix::{
 };
 use registry::{Groups, ProcessRegistry};
 
-use super::{Method, tree::READY};
+use super::{method::Method, tree::READY};
 use crate::{
     contestant::Figures,
     error::{Error, Result},

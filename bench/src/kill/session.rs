@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use proxy_manager::{AgentSessionConfig, Containment, Event, KillOptions, Observer, PromptMode, ProxyManager};
 use tokio::time::timeout;
 
-use super::{Method, tree::READY};
+use super::{method::Method, tree::READY};
 use crate::{
     contestant::Figures,
     error::{Error, Result},

@@ -1,0 +1,75 @@
+//! Requests and answers of all routes: bodies in, JSON or a problem object (RFC 9457) out.
+
+use axum::{
+    body::Bytes,
+    extract::{FromRef, rejection::BytesRejection},
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use proxy_manager::{ProxyManager, SessionHandle, SessionId};
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::configured::Configured;
+use crate::problem::Problem;
+
+/// Longest body of a request, in bytes: twice the longest message to a proxy, for what JSON adds to it.
+pub(super) const MAX_BODY: usize = 32 * 1024 * 1024;
+
+pub(super) type Answer<T> = Result<T, Problem>;
+
+/// JSON with its content type.
+#[derive(Debug)]
+pub(super) struct Json<T>(pub(super) T);
+
+impl<T: Serialize> IntoResponse for Json<T> {
+    fn into_response(self) -> Response {
+        axum::Json(self.0).into_response()
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let body = serde_json::to_vec(&self).unwrap_or_default();
+        (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response()
+    }
+}
+
+/// State of the routes.
+#[derive(Clone, Debug)]
+pub(super) struct Daemon {
+    pub(super) manager: ProxyManager,
+    pub(super) configured: Configured,
+}
+
+impl FromRef<Daemon> for ProxyManager {
+    fn from_ref(daemon: &Daemon) -> Self {
+        daemon.manager.clone()
+    }
+}
+
+pub(super) fn find(manager: &ProxyManager, id: &str) -> Answer<SessionHandle> {
+    Ok(manager.session(&session_id(id)?)?)
+}
+
+pub(super) fn session_id(id: &str) -> Answer<SessionId> {
+    id.parse().map_err(|error: ipc_protocol::InvalidId| Problem::usage(error.to_string()))
+}
+
+/// Parses a request's body as JSON; an empty one counts as `{}`.
+pub(super) fn parse<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Answer<T> {
+    let body = body.map_err(|error| {
+        let kind = if error.status() == StatusCode::PAYLOAD_TOO_LARGE { "body-too-large" } else { "usage" };
+        Problem::new(kind, format!("reading the request failed: {error} (at most {MAX_BODY} bytes)"))
+    })?;
+    let body: &[u8] = if body.is_empty() { b"{}" } else { &body };
+    serde_json::from_slice(body).map_err(|error| Problem::usage(format!("the request's body does not fit: {error}")))
+}
+
+/// Runs a kill, or other work that must not stop half-way when its client leaves, in a task of its own.
+pub(super) async fn to_the_end<T: Send + 'static>(
+    work: impl Future<Output = proxy_manager::Result<T>> + Send + 'static,
+) -> Answer<T> {
+    let done = tokio::spawn(work).await.map_err(|error| Problem::failed(format!("the work broke off: {error}")))?;
+    Ok(done?)
+}
