@@ -199,13 +199,18 @@ impl RawProxy {
 
     /// Starts a shell script as the session's agent and waits until it is ready; returns the agent's process.
     pub fn start_shell(&mut self, session: &SessionId, script: &str) -> ProcessId {
+        self.start_shell_of(session, "command", "/", script)
+    }
+
+    /// Starts a shell script like [`RawProxy::start_shell`], with the adapter of `protocol`, in `cwd`.
+    pub fn start_shell_of(&mut self, session: &SessionId, protocol: &str, cwd: &str, script: &str) -> ProcessId {
         let enclosure = enclosure(session);
         let env = [("PATH", "/usr/bin:/bin"), ("AGENT_PROXY_SESSION", session.as_str()), (MARKER, &enclosure.marker)];
         let env = env.into_iter().collect();
         let command = AgentCommand {
             private: Vec::new(),
             agent: "command".into(),
-            protocol: "command".into(),
+            protocol: protocol.into(),
             argv: vec!["/bin/sh".into(), "-c".into(), script.into()],
             env,
             cwd: None,
@@ -217,7 +222,7 @@ impl RawProxy {
         };
         let config = AgentSessionConfig {
             session_id: session.clone(),
-            cwd: Some("/".into()),
+            cwd: Some(cwd.into()),
             ..AgentSessionConfig::new("command")
         };
         let (config, command, enclosure) = (Box::new(config), Box::new(command), Box::new(enclosure));

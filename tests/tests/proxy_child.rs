@@ -39,6 +39,31 @@ fn fds_of(pid: u32, numbers: std::ops::Range<u32>) -> Vec<String> {
     numbers.filter_map(target).map(|to| to.to_string_lossy().into_owned()).collect()
 }
 
+/// A list of so many files takes more than the proxy's turn for it, and the next one begins at once: whatever waited for the end of
+/// the lists would wait for ever.
+#[test]
+fn a_kill_does_not_wait_for_a_list_of_very_many_files() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for number in 0..20_000 {
+        fs::write(directory.path().join(format!("{number}.jsonl")), "head").expect("written");
+    }
+    let mut server = RawForkServer::start(child());
+    let session = fresh();
+    let (mut proxy, _) = server.fork(&session);
+    proxy.greet();
+    let cwd = directory.path().to_str().expect("text");
+    let agent = proxy.start_shell_of(&session, "lister", cwd, "read line");
+    proxy.receive("a list", |message| {
+        matches!(&message, FromProxy::Event { event: Event::Text { text }, .. } if text == "1000 files").then_some(())
+    });
+    proxy.send(&ToProxy::Ping { request: 2 });
+    proxy.receive("an answer", |message| matches!(message, FromProxy::Pong { request: 2 }).then_some(()));
+    proxy.send(&ToProxy::Shutdown { options: KillOptions::NOW, reason: EndReason::Killed });
+    let (reason, receipt) = ended(&mut proxy);
+    assert_eq!(reason, EndReason::Killed);
+    assert!(receipt.is_empty() && receipt.processes.iter().any(|entry| entry.id == agent), "{receipt}");
+}
+
 #[test]
 fn a_session_from_start_to_shutdown() {
     let mut server = RawForkServer::start(child());
