@@ -35,10 +35,9 @@ pub(crate) struct PromptRequest {
     pub(crate) stream: bool,
 }
 
-impl PromptRequest {
-    /// Joins text and parts.
-    pub(crate) fn prompt(self) -> Prompt {
-        said(self.text, self.parts)
+impl From<PromptRequest> for Prompt {
+    fn from(request: PromptRequest) -> Self {
+        said(request.text, request.parts)
     }
 }
 
@@ -78,10 +77,9 @@ pub(crate) struct SteerRequest {
     pub(crate) parts: Vec<PromptPart>,
 }
 
-impl SteerRequest {
-    /// Joins text and parts.
-    pub(crate) fn prompt(self) -> Prompt {
-        said(self.text, self.parts)
+impl From<SteerRequest> for Prompt {
+    fn from(request: SteerRequest) -> Self {
+        said(request.text, request.parts)
     }
 }
 
@@ -331,7 +329,7 @@ mod tests {
     fn bodies_in_json() {
         let prompt: PromptRequest = serde_json::from_str(r#"{"text":"hi","mode":"queue"}"#).expect("parses");
         assert!(!prompt.wait && prompt.mode == PromptMode::Queue);
-        let said = |json| serde_json::from_str::<PromptRequest>(json).expect("parses").prompt().parts;
+        let said = |json| Prompt::from(serde_json::from_str::<PromptRequest>(json).expect("parses")).parts;
         let (words, file) = (|text: &str| PromptPart::Text(text.into()), PromptPart::File { path: "/a".into() });
         assert_eq!(said(r#"{"text":"hi"}"#), [words("hi")]);
         assert_eq!(said(r#"{"text":"hi","parts":[{"file":{"path":"/a"}}]}"#), [words("hi"), file.clone()]);

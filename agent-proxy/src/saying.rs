@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use proxy_manager::{Prompt, PromptPart};
+use proxy_manager::PromptPart;
 
 use crate::{args::AttachmentArgs, problem::Problem};
 
@@ -14,11 +14,11 @@ const LARGEST: u64 = 10 << 20;
 const PICTURES: [(&str, &str); 5] =
     [("png", "image/png"), ("jpg", "image/jpeg"), ("jpeg", "image/jpeg"), ("gif", "image/gif"), ("webp", "image/webp")];
 
-/// Builds the prompt: `text`, or standard input for `-`, then the images and the files.
+/// Builds the parts of a prompt: `text`, or standard input for `-`, then the images and the files.
 ///
 /// # Errors
 /// `usage` when standard input is not UTF-8, or an attachment cannot be read.
-pub(crate) fn prompt(text: &str, attachments: &AttachmentArgs) -> Result<Prompt, Problem> {
+pub(crate) fn parts(text: &str, attachments: &AttachmentArgs) -> Result<Vec<PromptPart>, Problem> {
     let text = if text == "-" { from_stdin("the prompt")? } else { text.to_owned() };
     let mut parts = vec![PromptPart::Text(text)];
     for path in &attachments.images {
@@ -27,7 +27,7 @@ pub(crate) fn prompt(text: &str, attachments: &AttachmentArgs) -> Result<Prompt,
     for path in &attachments.files {
         parts.push(file(path)?);
     }
-    Ok(parts.into())
+    Ok(parts)
 }
 
 /// Reads all of standard input.

@@ -2,7 +2,8 @@
 
 use ipc_protocol::{
     AgentSessionConfig, Endpoint, Event, Json, NativeResume, Operation, PermissionAnswer, Prompt, ResolvedBy, Signal,
-    WireError, message::RequestId,
+    WireError,
+    message::{AgentFact, RequestId},
 };
 
 /// Request to the agent's own server.
@@ -97,6 +98,8 @@ pub enum Action {
     Program(String),
     /// The agent's own id of the session is this from now on.
     NativeSession(String),
+    /// The agent reports something about itself on which the host acts.
+    Fact(AgentFact),
     /// Send an event to the host.
     Event(Event),
     /// Reply to [`Adapter::operate`]. Each request gets one.

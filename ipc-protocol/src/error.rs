@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ProcessId, Receipt};
+use crate::Receipt;
 
 /// Failure of a request to a proxy or the fork server.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,10 +51,10 @@ pub enum WireError {
         operation: String,
     },
     /// The session has no such process.
-    #[error("the session has no process {process}: list its processes")]
+    #[error("the session has no process {pid}: list its processes")]
     UnknownProcess {
-        /// Process that was requested.
-        process: ProcessId,
+        /// Pid that was requested.
+        pid: u32,
     },
     /// No such permission request is open.
     #[error("no permission request {id:?} is open: it was answered, or its turn has ended")]

@@ -47,6 +47,6 @@ pub use policy::{
 };
 pub use process::{ExitStatus, ProcessInfo, ProcessStatus};
 pub use prompt::{Prompt, PromptPart};
-pub use receipt::{KillCause, KillOptions, Layer, Outcome, Proof, ReapedBy, Receipt, ReceiptEntry};
+pub use receipt::{KillCause, KillOptions, KillScope, Layer, Outcome, Proof, ReapedBy, Receipt, ReceiptEntry};
 pub use setting::{Said, Setting};
 pub use verbatim::Verbatim;

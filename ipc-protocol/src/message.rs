@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AbortPolicy, AgentSessionConfig, Enclosure, EndReason, Endpoint, EnvVars, Event, ExitStatus, Json, KillOptions,
-    Limits, Measures, NativeResume, Operation, PermissionAnswer, PermissionRequest, ProcessId, ProcessInfo, Prompt,
-    Receipt, SessionId, WireError,
+    KillScope, Limits, Measures, NativeResume, Operation, PermissionAnswer, PermissionRequest, ProcessId, ProcessInfo,
+    Prompt, Receipt, SessionId, WireError,
 };
 
 /// Version of everything in this crate that crosses a wire. Any change of a message or a type in it raises it: bincode
@@ -80,40 +80,12 @@ pub struct Asking {
 pub enum ToProxy {
     /// Opens the connection.
     Hello(Hello),
-    /// Starts the agent: `session:start`. Answered by [`FromProxy::Started`] or [`FromProxy::Failed`].
-    Start {
-        /// Number of the request.
+    /// Gives the proxy a command.
+    Request {
+        /// Number of the request, which its answer names.
         request: RequestId,
-        /// Configuration of the session.
-        config: Box<AgentSessionConfig>,
-        /// Command that starts the agent.
-        command: Box<AgentCommand>,
-        /// Containment of the session.
-        enclosure: Box<Enclosure>,
-    },
-    /// Begins this turn: `session:prompt`. The turn ends with the event `stream:complete` or a
-    /// [`FromProxy::TurnEnded`].
-    Prompt {
-        /// Number of the request, which is answered as soon as the agent was given the prompt.
-        request: RequestId,
-        /// Number of the turn.
-        turn: u64,
-        /// Content of the prompt.
-        prompt: Prompt,
-    },
-    /// Steers the agent in the running turn.
-    Steer {
-        /// Number of the request.
-        request: RequestId,
-        /// Text for the agent.
-        prompt: Prompt,
-    },
-    /// Requests another operation of the agent. Answered by [`FromProxy::Reply`].
-    Operate {
-        /// Number of the request.
-        request: RequestId,
-        /// Operation to perform.
-        operation: Operation,
+        /// Command to carry out.
+        command: ProxyCommand,
     },
     /// Gives up waiting for an operation's answer. The operation then makes way if there is no room for another
     /// one.
@@ -121,11 +93,48 @@ pub enum ToProxy {
         /// Number of the abandoned request; this message itself has no answer.
         request: RequestId,
     },
+    /// Acknowledges numbered messages, which the host now keeps: see [`FromProxy::is_numbered`].
+    Ack {
+        /// Number of the last message that the host keeps.
+        seq: u64,
+    },
+}
+
+/// Command of a host to a proxy. Answered by [`FromProxy::Done`] where nothing else is said, or by
+/// [`FromProxy::Failed`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all_fields = "camelCase")]
+pub enum ProxyCommand {
+    /// Starts the agent: `session:start`. Answered by [`FromProxy::Started`].
+    Start {
+        /// Configuration of the session.
+        config: Box<AgentSessionConfig>,
+        /// Command that starts the agent.
+        command: Box<AgentCommand>,
+        /// Containment of the session.
+        enclosure: Box<Enclosure>,
+    },
+    /// Begins a turn: `session:prompt`. Answered as soon as the agent was given the prompt. The turn ends with the event
+    /// `stream:complete` or a [`FromProxy::TurnEnded`].
+    Prompt {
+        /// Number of the turn.
+        turn: u64,
+        /// Content of the prompt.
+        prompt: Prompt,
+    },
+    /// Steers the agent in the running turn.
+    Steer {
+        /// Text for the agent.
+        prompt: Prompt,
+    },
+    /// Requests another operation of the agent. Answered by [`FromProxy::Reply`].
+    Operate {
+        /// Operation to perform.
+        operation: Operation,
+    },
     /// Cancels the running turn through the agent's protocol: `session:abort`. Answered by [`FromProxy::Receipt`]
-    /// if processes are to be ended too, else by [`FromProxy::Done`].
+    /// if processes are to be ended too.
     Abort {
-        /// Number of the request.
-        request: RequestId,
         /// Effect on processes.
         policy: AbortPolicy,
         /// Options for ending these.
@@ -133,8 +142,6 @@ pub enum ToProxy {
     },
     /// Answers a permission request.
     Permission {
-        /// Number of this message's own request.
-        request: RequestId,
         /// Id of the permission request.
         id: String,
         /// Answer to the permission request.
@@ -142,45 +149,45 @@ pub enum ToProxy {
         /// Name of the user who answers, if the caller gave one.
         by: Option<String>,
     },
-    /// Requests a list of processes: `process:list`.
-    ListProcesses {
-        /// Number of the request.
-        request: RequestId,
-    },
-    /// Ends one process: `process:kill`.
-    KillProcess {
-        /// Number of the request.
-        request: RequestId,
-        /// Process to end.
-        process: ProcessId,
-        /// True to end all its descendants too.
-        tree: bool,
+    /// Requests a list of processes: `process:list`. Answered by [`FromProxy::Processes`].
+    ListProcesses,
+    /// Ends processes: `process:kill` and `process:kill_all`. Answered by [`FromProxy::Receipt`]; where the session ends
+    /// with them, by [`FromProxy::Ended`].
+    Kill {
+        /// Processes to end.
+        scope: KillScope,
         /// Options of the kill.
         options: KillOptions,
-    },
-    /// Ends everything but the agent: `process:kill_all`.
-    KillAll {
-        /// Number of the request.
-        request: RequestId,
-        /// Options of the kill.
-        options: KillOptions,
-    },
-    /// Ends all processes and the session. Answered by [`FromProxy::Ended`].
-    Shutdown {
-        /// Options of the kill.
-        options: KillOptions,
-        /// Reason for the receipt and the `session:ended` event.
+        /// Reason of the session's end, for a kill of the session.
         reason: EndReason,
     },
-    /// Checks that the proxy responds. Answered by [`FromProxy::Pong`].
-    Ping {
-        /// Number of the request.
-        request: RequestId,
+    /// Checks that the proxy responds.
+    Ping,
+}
+
+impl ProxyCommand {
+    /// Returns true for a command that overtakes those that keep their order.
+    pub fn is_urgent(&self) -> bool {
+        match self {
+            Self::Start { .. } | Self::Prompt { .. } | Self::Steer { .. } | Self::Operate { .. } => false,
+            Self::Abort { .. } | Self::Permission { .. } | Self::ListProcesses | Self::Kill { .. } | Self::Ping => true,
+        }
+    }
+}
+
+/// Fact that an agent reports about itself and on which the host acts. It is no event; the host emits one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all_fields = "camelCase")]
+pub enum AgentFact {
+    /// No other process can resume the agent's conversation.
+    NotResumable {
+        /// Cause, for people.
+        detail: String,
     },
-    /// Acknowledges numbered messages, which the host now keeps: see [`FromProxy::is_numbered`].
-    Ack {
-        /// Number of the last message that the host keeps.
-        seq: u64,
+    /// The agent's own server accepts connections.
+    ServerListens {
+        /// Address of the server.
+        address: String,
     },
 }
 
@@ -243,6 +250,8 @@ pub enum FromProxy {
         /// Answer of the agent.
         reply: Json,
     },
+    /// The agent reported something about itself.
+    Fact(AgentFact),
     /// The agent's own id of the session has changed.
     NativeSession {
         /// New id.
@@ -259,11 +268,6 @@ pub enum FromProxy {
         request: RequestId,
         /// Cause of the failure.
         error: WireError,
-    },
-    /// Answer to a `Ping`.
-    Pong {
-        /// Number of the ping's request.
-        request: RequestId,
     },
     /// The session has ended; the proxy exits after this.
     Ended {
@@ -287,6 +291,7 @@ impl FromProxy {
             | Self::Event { .. }
             | Self::TurnEnded { .. }
             | Self::AgentExited { .. }
+            | Self::Fact(_)
             | Self::NativeSession { .. }
             | Self::Ended { .. } => true,
             Self::Hello(_)
@@ -295,7 +300,6 @@ impl FromProxy {
             | Self::Reply { .. }
             | Self::Done { .. }
             | Self::Failed { .. }
-            | Self::Pong { .. }
             | Self::Attached(_) => false,
         }
     }

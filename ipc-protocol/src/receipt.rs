@@ -31,6 +31,24 @@ impl Default for KillOptions {
     }
 }
 
+/// Processes that a kill ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum KillScope {
+    /// All of them, and with them the session.
+    Session,
+    /// All but the agent: everything it started.
+    AllButAgent,
+    /// One process.
+    Process {
+        /// Pid of the process.
+        pid: u32,
+        /// True to end its descendants too. After the grace all of them are stopped before any is killed, so that none
+        /// escapes while its parent dies. Processes that left the tree before (daemons) are not included.
+        tree: bool,
+    },
+}
+
 /// Cause of a kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

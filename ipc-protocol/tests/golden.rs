@@ -4,7 +4,9 @@
 use std::{fmt::Debug, path::PathBuf, time::SystemTime};
 
 use ipc_protocol::{
-    message::{Attached, DetachedSession, FromForkServer, FromProxy, Hello, ToForkServer, ToProxy},
+    message::{
+        AgentFact, Attached, DetachedSession, FromForkServer, FromProxy, Hello, ProxyCommand, ToForkServer, ToProxy,
+    },
     reattach::{Claim, Said, Verdict},
     *,
 };
@@ -125,19 +127,21 @@ fn from_a_fork_server() {
 fn to_a_proxy() {
     let (request, options) = (7, KillOptions::NOW);
     check("to-proxy-hello", &ToProxy::Hello(hello()));
-    check("to-proxy-prompt", &ToProxy::Prompt { request, turn: 2, prompt: "say hello".into() });
-    check("to-proxy-steer", &ToProxy::Steer { request, prompt: "faster".into() });
+    let check_command = |name: &str, command| check(name, &ToProxy::Request { request, command });
+    check_command("to-proxy-prompt", ProxyCommand::Prompt { turn: 2, prompt: "say hello".into() });
+    check_command("to-proxy-steer", ProxyCommand::Steer { prompt: "faster".into() });
     let operation = Operation::SetModel { model: "small".into() };
-    check("to-proxy-operate", &ToProxy::Operate { request, operation });
+    check_command("to-proxy-operate", ProxyCommand::Operate { operation });
     let policy = AbortPolicy::LeaveProcesses;
-    check("to-proxy-abort", &ToProxy::Abort { request, policy, options });
+    check_command("to-proxy-abort", ProxyCommand::Abort { policy, options });
     let (answer, by) = (PermissionAnswer::Allow, Some("user-1".into()));
-    check("to-proxy-permission", &ToProxy::Permission { request, id: "p-1".into(), answer, by });
-    check("to-proxy-list-processes", &ToProxy::ListProcesses { request });
-    check("to-proxy-kill-process", &ToProxy::KillProcess { request, process: PROCESS, tree: true, options });
-    check("to-proxy-kill-all", &ToProxy::KillAll { request, options });
-    check("to-proxy-shutdown", &ToProxy::Shutdown { options, reason: EndReason::Killed });
-    check("to-proxy-ping", &ToProxy::Ping { request });
+    check_command("to-proxy-permission", ProxyCommand::Permission { id: "p-1".into(), answer, by });
+    check_command("to-proxy-list-processes", ProxyCommand::ListProcesses);
+    let kill = |scope| ProxyCommand::Kill { scope, options, reason: EndReason::Killed };
+    check_command("to-proxy-kill-process", kill(KillScope::Process { pid: 71, tree: true }));
+    check_command("to-proxy-kill-all-but-agent", kill(KillScope::AllButAgent));
+    check_command("to-proxy-kill-session", kill(KillScope::Session));
+    check_command("to-proxy-ping", ProxyCommand::Ping);
     check("to-proxy-ack", &ToProxy::Ack { seq: 12 });
 }
 
@@ -202,5 +206,8 @@ fn from_a_proxy() {
     check("from-proxy-reply", &said(0, FromProxy::Reply { request, reply: Json::null() }));
     check("from-proxy-done", &said(0, FromProxy::Done { request }));
     check("from-proxy-failed", &said(0, FromProxy::Failed { request, error: WireError::Busy }));
-    check("from-proxy-pong", &said(0, FromProxy::Pong { request }));
+    let detail = "it can load none".into();
+    check("from-proxy-fact-not-resumable", &said(5, FromProxy::Fact(AgentFact::NotResumable { detail })));
+    let address = "http://127.0.0.1:4096".into();
+    check("from-proxy-fact-server-listens", &said(5, FromProxy::Fact(AgentFact::ServerListens { address })));
 }

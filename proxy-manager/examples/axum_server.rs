@@ -68,7 +68,7 @@ async fn serve(child: Child) -> Result<(), Box<dyn std::error::Error>> {
 fn router(manager: ProxyManager) -> Router {
     Router::new()
         .route("/sessions", get(list).post(start))
-        .route("/sessions/{id}/prompt", post(prompt))
+        .route("/sessions/{id}/prompt", post(send_prompt))
         .route("/sessions/{id}/events", get(events))
         .route("/sessions/{id}/kill", post(kill))
         .with_state(manager)
@@ -110,7 +110,7 @@ async fn start(
 }
 
 /// The body is the prompt. What comes of it is told by the events.
-async fn prompt(
+async fn send_prompt(
     State(manager): State<ProxyManager>,
     Path(id): Path<SessionId>,
     text: String,

@@ -5,7 +5,7 @@ use std::{fmt, io, path::PathBuf, time::Duration};
 use agents::conversations::{ConversationError, DamagedConversation};
 
 use crate::answer::Answer;
-use ipc_protocol::{BudgetExceeded, Containment, InvalidId, Pid, ProcessId, Receipt, SessionId, WireError};
+use ipc_protocol::{BudgetExceeded, Containment, InvalidId, Pid, Receipt, SessionId, WireError};
 
 /// Result of a manager's calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -380,7 +380,7 @@ impl Error {
             WireError::FdsExhausted { operation } => Self::FdsExhausted { operation },
             WireError::Busy => Self::Busy { session },
             WireError::Unsupported { agent, operation } => Self::Unsupported { agent, operation },
-            WireError::UnknownProcess { process: ProcessId { pid, .. } } => Self::UnknownProcess { session, pid },
+            WireError::UnknownProcess { pid } => Self::UnknownProcess { session, pid },
             WireError::UnknownPermission { ref id } | WireError::UnknownOption { ref id, .. } => {
                 Self::UnknownPermission { session, id: id.clone(), reason: error.to_string() }
             }

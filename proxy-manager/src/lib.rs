@@ -63,13 +63,13 @@ pub use history::{HistoryLimits, LogFailure, Subscription};
 pub use ipc_protocol::{
     AbortPolicy, AgentSandbox, AgentSessionConfig, Budget, BudgetAction, BudgetExceeded, BudgetKind, BypassAction,
     Containment, Decision, EndReason, EnvVars, Envelope, Event, ExitStatus, Gap, Hardening, Home, HostDeath, Json,
-    KillCause, KillOptions, Layer, Lifecycle, LimitAction, LimitExceeded, LimitForm, LimitInForce, LimitKind, Limits,
-    MARKER, McpServer, McpTransport, Measures, NOT_KEPT, Observer, OnAgentExit, OnMissing, OnUsageLimit, Operation,
-    Outcome, PermissionAnswer, PermissionBypassed, PermissionMode, PermissionOption, PermissionOptionKind,
-    PermissionPolicy, PermissionRequest, PermissionRule, Pid, PlanEntry, ProcessId, ProcessInfo, ProcessStatus, Prompt,
-    PromptPart, Proof, ReapedBy, Receipt, ReceiptEntry, ResolvedBy, Restart, Resume, ResumeFrom, SessionId, Setting,
-    Signal, StopReason, TimeoutAction, TimeoutKind, Timeouts, ToolEnd, ToolStart, ToolStatus, ToolUpdate,
-    UNTRIED_VERSION, Usage, Usd, Verbatim,
+    KillCause, KillOptions, KillScope, Layer, Lifecycle, LimitAction, LimitExceeded, LimitForm, LimitInForce,
+    LimitKind, Limits, MARKER, McpServer, McpTransport, Measures, NOT_KEPT, Observer, OnAgentExit, OnMissing,
+    OnUsageLimit, Operation, Outcome, PermissionAnswer, PermissionBypassed, PermissionMode, PermissionOption,
+    PermissionOptionKind, PermissionPolicy, PermissionRequest, PermissionRule, Pid, PlanEntry, ProcessId, ProcessInfo,
+    ProcessStatus, Prompt, PromptPart, Proof, ReapedBy, Receipt, ReceiptEntry, ResolvedBy, Restart, Resume, ResumeFrom,
+    SessionId, Setting, Signal, StopReason, TimeoutAction, TimeoutKind, Timeouts, ToolEnd, ToolStart, ToolStatus,
+    ToolUpdate, UNTRIED_VERSION, Usage, Usd, Verbatim,
 };
 pub use launch::{DEPTH_MARKER, SESSION_MARKER};
 pub use manager::{DrainProgress, ProxyManager, ResumeOptions, SessionHandle, Snapshot};

@@ -10,7 +10,7 @@ use std::{
 use ipc_protocol::{
     AgentSessionConfig, Enclosure, Event, Json, Limits, MARKER, ProcessId, SessionId,
     codec::{Assembler, Inbox, encode, encode_packets},
-    message::{AgentCommand, FromForkServer, FromProxy, Hello, ToForkServer, ToProxy, VERSION},
+    message::{AgentCommand, FromForkServer, FromProxy, Hello, ProxyCommand, ToForkServer, ToProxy, VERSION},
     packet::{packet_pair, recv_packet, send_packet, stream_pair},
 };
 use nix::poll::{PollFd, PollFlags, poll};
@@ -226,7 +226,7 @@ impl RawProxy {
             ..AgentSessionConfig::new("command")
         };
         let (config, command, enclosure) = (Box::new(config), Box::new(command), Box::new(enclosure));
-        self.send(&ToProxy::Start { request: 1, config, command, enclosure });
+        self.send(&ToProxy::Request { request: 1, command: ProxyCommand::Start { config, command, enclosure } });
         self.receive("started", |message| match message {
             FromProxy::Started { process, .. } => Some(process),
             FromProxy::Failed { error, .. } => panic!("{error}"),

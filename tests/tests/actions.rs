@@ -170,7 +170,7 @@ async fn an_action_is_done_once_across_managers() {
     let manager = lasting(&scratch).await;
     let session = start(&manager).await;
     manager.suspend_session(session.id(), KillOptions::NOW).await.expect("suspended");
-    let mut events = manager.subscribe(session.id()).expect("known");
+    let mut events = manager.subscribe_from(session.id(), 0).expect("known");
     append(&manager, &session, "agent:action:prompt:called", json!({"content": "history"})).await;
     text(&mut events, "0 before").await;
     manager.shutdown().await;

@@ -16,8 +16,8 @@ use agent_proxy_tests::{
     system::{cgroups_of, is_alive, sleeping, unique_seconds, until, with_marker},
 };
 use proxy_manager::{
-    AbortPolicy, AgentSessionConfig, Containment, Deadlines, Error, Event, KillOptions, ProcessId, PromptMode,
-    ProxyManager, Receipt, SessionHandle, SessionState, Signal, Turn,
+    AbortPolicy, AgentSessionConfig, Containment, Deadlines, Error, Event, KillOptions, KillScope, ProcessId,
+    PromptMode, ProxyManager, Receipt, SessionHandle, SessionState, Signal, Turn,
 };
 use registry::{Input, Output, PidFd, Spawn};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
@@ -256,7 +256,9 @@ impl Chaos {
             "abort" => self.abort(at).await,
             "kill all" => {
                 let Live { session, seconds, .. } = &self.live[at];
-                let receipt = soon("kill_all", session.kill_all(KillOptions::NOW)).await.expect("proven");
+                let receipt = soon("kill_all", session.kill_scope(KillScope::AllButAgent, KillOptions::NOW))
+                    .await
+                    .expect("proven");
                 let left = sleeping(seconds);
                 assert!(receipt.is_empty() && left.is_empty(), "{left:?} after {receipt:?}");
             }

@@ -5,8 +5,9 @@ use agent_proxy_tests::{
     system::{self, is_alive, sleeping, unique_seconds, until},
 };
 use proxy_manager::{
-    AbortPolicy, AgentSessionConfig, Containment, Envelope, Error, Event, ExitStatus, KillCause, KillOptions, Observer,
-    Outcome, PromptMode, Proof, ProxyManager, ReapedBy, Receipt, SessionHandle, Signal, Subscription,
+    AbortPolicy, AgentSessionConfig, Containment, Envelope, Error, Event, ExitStatus, KillCause, KillOptions,
+    KillScope, Observer, Outcome, PromptMode, Proof, ProxyManager, ReapedBy, Receipt, SessionHandle, Signal,
+    Subscription,
 };
 use registry::Spawn;
 
@@ -42,7 +43,9 @@ async fn a_tree_is_ended_with_all_below_it_and_nothing_beside_it() {
     let mut events = session.subscribe();
     let root: u32 = line(&mut events, "root ").await.parse().expect("a pid");
     let (members, others) = (asleep(&inside, 3), asleep(&beside, 1));
-    let receipt = soon("the kill", session.kill_tree(root, KillOptions::NOW)).await.expect("proven");
+    let receipt = soon("the kill", session.kill_scope(KillScope::Process { pid: root, tree: true }, KillOptions::NOW))
+        .await
+        .expect("proven");
     assert_eq!((receipt.cause, receipt.proof), (KillCause::KillProcess, Proof::ProcessGone));
     let named = pids(&receipt);
     assert!(named.contains(&root) && members.iter().all(|pid| named.contains(pid)), "{receipt:?}");
@@ -61,7 +64,10 @@ async fn one_process_of_a_tree_can_be_ended_without_the_rest() {
     let mut events = session.subscribe();
     let root: u32 = line(&mut events, "root ").await.parse().expect("a pid");
     let [first] = asleep(&seconds, 1)[..] else { panic!("one sleeps") };
-    let receipt = soon("the kill", session.kill_process(first, KillOptions::NOW)).await.expect("proven");
+    let receipt =
+        soon("the kill", session.kill_scope(KillScope::Process { pid: first, tree: false }, KillOptions::NOW))
+            .await
+            .expect("proven");
     assert_eq!(pids(&receipt), [first]);
     let second = until("the next one sleeps", || sleeping(&seconds).into_iter().find(|pid| *pid != first));
     assert!(is_alive(root) && is_alive(second));
@@ -217,7 +223,9 @@ async fn how_a_process_ended_is_told_though_its_own_parent_reaped_it() {
     let trapping = listed.iter().find(|info| info.args.iter().any(|arg| arg.contains("exit 7")) && !info.tracked);
     let trapping = trapping.expect("it runs").id;
     let options = KillOptions::grace(std::time::Duration::from_secs(10));
-    let receipt = soon("a kill", session.kill_process(trapping.pid, options)).await.expect("proven");
+    let receipt = soon("a kill", session.kill_scope(KillScope::Process { pid: trapping.pid, tree: false }, options))
+        .await
+        .expect("proven");
     let [entry] = receipt.processes.as_slice() else { panic!("{receipt:?}") };
     assert_eq!((entry.id, entry.outcome), (trapping, Outcome::Ended(ExitStatus::Code(7))));
     assert_eq!(entry.reaped_by, Some(ReapedBy::Parent));
@@ -282,7 +290,14 @@ async fn a_receipt_names_what_died_before_the_agent_did_in_the_middle_of_a_kill(
     soon("a list", session.processes()).await.expect("listed");
     let kill = tokio::spawn({
         let session = session.clone();
-        async move { session.kill_tree(above, KillOptions::grace(std::time::Duration::from_secs(100))).await }
+        async move {
+            session
+                .kill_scope(
+                    KillScope::Process { pid: above, tree: true },
+                    KillOptions::grace(std::time::Duration::from_secs(100)),
+                )
+                .await
+        }
     });
     let is_over = |envelope: &Envelope| match &envelope.event {
         Event::ProcessExited { process, .. } => (process.pid == below).then_some(()),
@@ -313,10 +328,13 @@ async fn a_part_of_a_session_can_be_ended_though_its_proxy_was_stopped() {
     let session = manager.start_session(shell(&script)).await.expect("started");
     let pids_of_two = asleep(&seconds, 2);
     signal_proxy(&session, Signal::Stop);
-    let receipt = soon("one", session.kill_process(pids_of_two[0], KillOptions::NOW)).await.expect("proven");
+    let receipt =
+        soon("one", session.kill_scope(KillScope::Process { pid: pids_of_two[0], tree: false }, KillOptions::NOW))
+            .await
+            .expect("proven");
     assert_eq!(pids(&receipt), [pids_of_two[0]]);
     signal_proxy(&session, Signal::Stop);
-    let receipt = soon("all", session.kill_all(KillOptions::NOW)).await.expect("proven");
+    let receipt = soon("all", session.kill_scope(KillScope::AllButAgent, KillOptions::NOW)).await.expect("proven");
     assert!(receipt.is_empty() && pids(&receipt).contains(&pids_of_two[1]), "{receipt:?}");
     assert!(sleeping(&seconds).is_empty());
     manager.shutdown().await;

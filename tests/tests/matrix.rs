@@ -293,7 +293,7 @@ impl Stage {
     /// All events of the session, which have no hole.
     async fn events(&self, manager: &ProxyManager) -> Vec<Arc<Envelope>> {
         let last = self.session(manager).info().last_offset;
-        let mut events = manager.subscribe(&self.lasting.id).expect("known");
+        let mut events = manager.subscribe_from(&self.lasting.id, 0).expect("known");
         let mut found = Vec::new();
         while (found.len() as u64) < last {
             let envelope = soon("an event", events.next()).await.expect("there are more");
@@ -583,7 +583,7 @@ impl Stage {
         let manager = self.manager().await;
         let id = &self.lasting.id;
         assert!(matches!(manager.record(id), Err(Error::UnknownSession { .. })));
-        assert!(matches!(manager.subscribe(id), Err(Error::UnknownSession { .. })));
+        assert!(matches!(manager.subscribe_from(id, 0), Err(Error::UnknownSession { .. })));
         // Which conversation it had is known all the same.
         let from = ResumeFrom::Session { id: id.clone() };
         let resume = Some(Resume { from, fork: false, on_missing: OnMissing::Fail });

@@ -7,9 +7,9 @@ use agent_proxy_tests::{
     system::{self, until},
 };
 use ipc_protocol::{
-    EndReason, Event, ExitStatus, Json, KillOptions, LimitAction, LimitForm, LimitKind, Limits, Outcome, Proof,
-    ReapedBy, Receipt, SessionId, Signal, WireError,
-    message::{FromForkServer, FromProxy, Hello, ToForkServer, ToProxy, VERSION},
+    EndReason, Event, ExitStatus, Json, KillOptions, KillScope, LimitAction, LimitForm, LimitKind, Limits, Outcome,
+    Proof, ReapedBy, Receipt, SessionId, Signal, WireError,
+    message::{FromForkServer, FromProxy, Hello, ProxyCommand, ToForkServer, ToProxy, VERSION},
 };
 
 fn child() -> &'static Path {
@@ -76,22 +76,29 @@ fn a_session_from_start_to_shutdown() {
     proxy.receive("the agent is up", |m| {
         matches!(&m, FromProxy::Event { event: Event::Text { text }, .. } if text == "up\n").then_some(())
     });
-    proxy.send(&ToProxy::Prompt { request: 2, turn: 1, prompt: "hello".into() });
+    proxy.send(&ToProxy::Request { request: 2, command: ProxyCommand::Prompt { turn: 1, prompt: "hello".into() } });
     proxy.receive("the prompt is taken", |m| matches!(m, FromProxy::Done { request: 2 }).then_some(()));
     proxy.receive("the answer", |m| {
         matches!(&m, FromProxy::Event { turn: 0, event: Event::Text { text } } if text == "got hello\n").then_some(())
     });
     until("the sleeper sleeps", || (!system::sleeping(&seconds).is_empty()).then_some(()));
-    proxy.send(&ToProxy::ListProcesses { request: 3 });
+    proxy.send(&ToProxy::Request { request: 3, command: ProxyCommand::ListProcesses });
     let list = proxy.receive("the list", |m| match m {
         FromProxy::Processes { request: 3, processes } => Some(processes),
         _ => None,
     });
     let sleeper = list.iter().find(|info| info.args == [seconds.clone()]).expect("listed").clone();
     assert_ne!(sleeper.sid, agent.pid);
-    proxy.send(&ToProxy::Ping { request: 4 });
-    proxy.receive("the pong", |m| matches!(m, FromProxy::Pong { request: 4 }).then_some(()));
-    proxy.send(&ToProxy::Shutdown { options: KillOptions::default(), reason: EndReason::Killed });
+    proxy.send(&ToProxy::Request { request: 4, command: ProxyCommand::Ping });
+    proxy.receive("the pong", |m| matches!(m, FromProxy::Done { request: 4 }).then_some(()));
+    proxy.send(&ToProxy::Request {
+        request: 9,
+        command: ProxyCommand::Kill {
+            scope: KillScope::Session,
+            options: KillOptions::default(),
+            reason: EndReason::Killed,
+        },
+    });
     let (reason, receipt) = ended(&mut proxy);
     assert_eq!(reason, EndReason::Killed);
     assert!(receipt.is_empty() && receipt.proof == Proof::NoChildren, "{receipt:?}");
@@ -172,8 +179,8 @@ fn garbage_ends_the_session_and_no_other() {
     bad_proxy.send_bytes(&[0xff; 64]);
     assert_eq!(proxy_gone(&mut server).0, bad);
     assert!(system::with_word(&seconds).is_empty());
-    good_proxy.send(&ToProxy::Ping { request: 9 });
-    good_proxy.receive("the pong", |m| matches!(m, FromProxy::Pong { request: 9 }).then_some(()));
+    good_proxy.send(&ToProxy::Request { request: 9, command: ProxyCommand::Ping });
+    good_proxy.receive("the pong", |m| matches!(m, FromProxy::Done { request: 9 }).then_some(()));
     drop(good_proxy);
     server.join();
 }
@@ -199,7 +206,7 @@ fn what_cannot_start_says_why() {
     };
     let config = ipc_protocol::AgentSessionConfig::new("command");
     let (config, command, enclosure) = (Box::new(config), Box::new(command), Box::new(enclosure(&session)));
-    proxy.send(&ToProxy::Start { request: 1, config, command, enclosure });
+    proxy.send(&ToProxy::Request { request: 1, command: ProxyCommand::Start { config, command, enclosure } });
     let error = proxy.receive("the failure", |m| match m {
         FromProxy::Failed { request: 1, error } => Some(error),
         _ => None,
@@ -344,7 +351,7 @@ fn an_agent_that_exits_takes_its_family_along() {
     let seconds = system::unique_seconds();
     proxy.start_shell(&session, &format!("setsid sleep {seconds} & read line; echo last words; exit 7"));
     until("the sleeper sleeps", || (!system::sleeping(&seconds).is_empty()).then_some(()));
-    proxy.send(&ToProxy::Prompt { request: 2, turn: 1, prompt: "go".into() });
+    proxy.send(&ToProxy::Request { request: 2, command: ProxyCommand::Prompt { turn: 1, prompt: "go".into() } });
     proxy.receive("its last words", |m| {
         matches!(&m, FromProxy::Event { event: Event::Text { text }, .. } if text == "last words\n").then_some(())
     });
@@ -364,7 +371,10 @@ fn a_fork_server_with_a_second_thread_starts_proxies_by_exec() {
     let (session, mut proxy, process, seconds) = start_family(&mut server);
     let threads = fs::read_dir(format!("/proc/{}/task", process.id().pid)).expect("readable").count();
     assert!(threads > 1, "it was forked: a fork has one thread, a program of this binary two");
-    proxy.send(&ToProxy::Shutdown { options: KillOptions::NOW, reason: EndReason::Killed });
+    proxy.send(&ToProxy::Request {
+        request: 9,
+        command: ProxyCommand::Kill { scope: KillScope::Session, options: KillOptions::NOW, reason: EndReason::Killed },
+    });
     assert!(ended(&mut proxy).1.is_empty());
     assert!(system::with_word(&seconds).is_empty());
     assert_eq!(proxy_gone(&mut server).0, session);

@@ -130,7 +130,7 @@ fn a_host_of_the_last_release() {
     proxy_of.say(&json!({ "Dance": { "request": 5 } }));
     assert_eq!(proxy_of.hear_of("/say/Failed")["request"], 5);
     let prompt = serde_json::to_value(proxy_manager::Prompt::from("say two")).expect("JSON");
-    proxy_of.say(&json!({ "Prompt": { "request": 6, "turn": 2, "prompt": prompt } }));
+    proxy_of.say(&json!({ "Request": { "request": 6, "command": { "Prompt": { "turn": 2, "prompt": prompt } } } }));
     let mut last = 0;
     loop {
         let said = proxy_of.hear();
@@ -146,7 +146,8 @@ fn a_host_of_the_last_release() {
     }
     proxy_of.say(&json!({ "Ack": { "seq": last } }));
     let options = serde_json::to_value(KillOptions::NOW).expect("JSON");
-    proxy_of.say(&json!({ "Shutdown": { "options": options, "reason": "killed" } }));
+    let kill = json!({ "scope": "session", "options": options, "reason": "killed" });
+    proxy_of.say(&json!({ "Request": { "request": 7, "command": { "Kill": kill } } }));
     assert_eq!(proxy_of.hear_of("/say/Ended")["reason"], "killed");
     proxy_of.say(&json!({ "Ack": { "seq": u64::MAX } }));
     let gone = loop {
@@ -233,14 +234,14 @@ fn last_release(directory: &Path, id: &str) -> std::thread::JoinHandle<()> {
         while !is_acknowledged || prompt.is_null() {
             let mut said = host.hear();
             is_acknowledged |= said.pointer("/Ack/seq") == Some(&json!(3));
-            if let Some(asked) = said.get_mut("Prompt") {
-                prompt = asked.take();
+            if said.pointer("/Request/command/Prompt").is_some() {
+                prompt = said["Request"].take();
             }
         }
-        assert_eq!(prompt["turn"], 1, "it was told of none");
+        assert_eq!(prompt["command"]["Prompt"]["turn"], 1, "it was told of none");
         say(&host, 0, json!({ "Done": { "request": prompt["request"] } }));
         say(&host, 4, json!({ "TurnEnded": { "turn": 1 } }));
-        let reason = host.hear_of("/Shutdown/reason");
+        let reason = host.hear_of("/Request/command/Kill/reason");
         let mut receipt = ipc_protocol::Receipt::begin(id.parse().expect("an id"), ipc_protocol::KillCause::Shutdown);
         receipt.proof = ipc_protocol::Proof::NoChildren;
         let receipt = serde_json::to_value(receipt).expect("JSON");

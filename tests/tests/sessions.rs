@@ -7,9 +7,9 @@ use agent_proxy_tests::{
     system::{self, until},
 };
 use proxy_manager::{
-    AbortPolicy, AgentSessionConfig, EndReason, Error, Event, HistoryLimits, Json, KillOptions, Limits, McpServer,
-    McpTransport, OnAgentExit, Outcome, PermissionAnswer, PermissionMode, PermissionRequest, ProcessStatus, PromptMode,
-    Proof, ProxyManager, ResolvedBy, SessionState, Signal, StopReason, Subscription,
+    AbortPolicy, AgentSessionConfig, EndReason, Error, Event, HistoryLimits, Json, KillOptions, KillScope, Limits,
+    McpServer, McpTransport, OnAgentExit, Outcome, PermissionAnswer, PermissionMode, PermissionRequest, ProcessStatus,
+    PromptMode, Proof, ProxyManager, ResolvedBy, SessionState, Signal, StopReason, Subscription,
 };
 
 fn builder() -> proxy_manager::Builder {
@@ -134,14 +134,21 @@ async fn all_but_the_agent_or_one_process_can_be_killed() {
     let session = manager.start_session(fake()).await.expect("started");
     let family = family(&session).await;
     let one = family.pids[1];
-    let receipt = session.kill_process(one, KillOptions::default()).await.expect("killed");
+    let receipt =
+        session.kill_scope(KillScope::Process { pid: one, tree: false }, KillOptions::default()).await.expect("killed");
     assert_eq!(receipt.proof, Proof::ProcessGone);
     assert_eq!(receipt.processes.iter().map(|e| e.id.pid).collect::<Vec<_>>(), [one]);
     assert!(!system::is_alive(one) && system::is_alive(family.pids[0]));
-    let error = session.kill_process(std::process::id(), KillOptions::NOW).await.expect_err("a stranger");
+    let error = session
+        .kill_scope(KillScope::Process { pid: std::process::id(), tree: false }, KillOptions::NOW)
+        .await
+        .expect_err("a stranger");
     assert!(matches!(error, Error::UnknownProcess { pid, .. } if pid == std::process::id()), "{error}");
 
-    let receipt = session.kill_all(KillOptions::grace(Duration::from_millis(100))).await.expect("killed");
+    let receipt = session
+        .kill_scope(KillScope::AllButAgent, KillOptions::grace(Duration::from_millis(100)))
+        .await
+        .expect("killed");
     assert!(receipt.is_empty(), "{receipt:?}");
     assert!(system::sleeping(&family.seconds).is_empty());
     let agent = session.info().agent_process.expect("it runs");

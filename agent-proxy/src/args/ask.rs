@@ -47,8 +47,8 @@ impl AskArgs {
         }
     }
 
-    /// Returns the question.
-    pub(crate) fn prompt(&self) -> &str {
+    /// Returns the text of the question.
+    pub(crate) fn text(&self) -> &str {
         self.question.last().map_or("", String::as_str)
     }
 }

@@ -26,7 +26,7 @@ use crate::{
 /// Asks in a session started for the question, and ends it afterwards.
 pub(super) async fn alone(child: Child, args: AskArgs, directory: Option<&Path>, as_json: bool) -> Result<(), Failure> {
     let configuration = Configuration::read(directory)?;
-    let prompt = saying::prompt(args.prompt(), &args.attachments)?;
+    let prompt = saying::parts(args.text(), &args.attachments)?;
     let config = config::foreground(&configuration, args.agent, args.start)?;
     let mut interrupts = Interrupts::new()?;
     let builder = ProxyManager::builder(child).base_env(environment::base());
@@ -88,7 +88,7 @@ pub(super) async fn told(child: Child, client: &Client, args: AskArgs, as_json: 
 fn question(args: &AskArgs) -> Result<(SessionId, PromptRequest), Problem> {
     let id = args.session().unwrap_or_default();
     let id = id.parse().map_err(|error| Problem::usage(format!("{id:?}: {error}")))?;
-    let parts = saying::prompt(args.prompt(), &args.attachments)?.parts;
+    let parts = saying::parts(args.text(), &args.attachments)?;
     Ok((id, PromptRequest { text: String::new(), parts, ..PromptRequest::default() }))
 }
 

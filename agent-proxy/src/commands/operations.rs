@@ -41,7 +41,7 @@ pub(super) async fn native(client: &Client, args: NativeArgs, as_json: bool) -> 
 
 /// Steers the running turn.
 pub(super) async fn steer(client: &Client, args: SteerArgs, as_json: bool) -> Result<(), Failure> {
-    let parts = saying::prompt(&args.text, &args.attachments)?.parts;
+    let parts = saying::parts(&args.text, &args.attachments)?;
     let request = SteerRequest { text: String::new(), parts };
     let () = client.post(&format!("/v1/sessions/{}/steer", args.id), &request).await?;
     if as_json { term::json(&json!({ "sessionId": args.id })) } else { Ok(()) }

@@ -24,7 +24,7 @@ pub(super) async fn run(client: &Client, args: PromptArgs, as_json: bool) -> Res
     };
     let request = PromptRequest {
         text: String::new(),
-        parts: saying::prompt(&args.text, &args.attachments)?.parts,
+        parts: saying::parts(&args.text, &args.attachments)?,
         mode,
         wait: !args.no_wait,
         stream: false,

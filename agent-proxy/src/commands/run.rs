@@ -32,7 +32,7 @@ pub(super) async fn run(child: Child, args: RunArgs, directory: Option<&Path>, a
     let config = config::foreground(&configuration, args.agent, args.start)?;
     let full = configuration.with_profile(&config)?;
     let prompt = match &args.prompt {
-        Some(prompt) => Some(saying::prompt(prompt, &args.attachments)?),
+        Some(prompt) => Some(saying::parts(prompt, &args.attachments)?.into()),
         None if args.attachments.is_empty() => None,
         None => return Err(Problem::usage("--image and --file go with a prompt: give one").into()),
     };

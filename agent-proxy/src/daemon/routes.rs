@@ -11,8 +11,8 @@ use axum::{
     routing::{get, post},
 };
 use proxy_manager::{
-    AgentSessionConfig, KillOptions, Operation, ProcessInfo, ProxyManager, Quiet, Receipt, SessionInfo, StreamOptions,
-    TurnStream,
+    AgentSessionConfig, KillOptions, KillScope, Operation, ProcessInfo, ProxyManager, Quiet, Receipt,
+    SessionInfo, StreamOptions, TurnStream,
 };
 use serde::Deserialize;
 
@@ -167,13 +167,13 @@ async fn prompt(
 ) -> Answer<Response> {
     let request: PromptRequest = parse(body)?;
     let id = session_id(&id)?;
-    let (mode, wait, prompt) = (request.mode, request.wait, request.prompt());
+    let (mode, wait, session) = (request.mode, request.wait, manager.session(&id)?);
+    let send = async move { manager.send_prompt(&id, request, mode).await };
     // The prompt may resume the session, which must not be left half done.
+    let turn = to_the_end(TurnStream::follow(session, send)).await?;
     if wait {
-        let turn = to_the_end(async move { TurnStream::resuming(&manager, &id, prompt, mode).await }).await?;
         return Ok(stream::turn(turn));
     }
-    let turn = to_the_end(async move { manager.send_prompt(&id, prompt, mode).await }).await?;
     Ok((StatusCode::ACCEPTED, Json(Accepted { turn: turn.number() })).into_response())
 }
 
@@ -188,9 +188,9 @@ async fn ask(
     let options = StreamOptions { mode: request.mode, ..StreamOptions::default() };
     let session = manager.awake(&session_id(&id)?).await?;
     if request.stream {
-        return Ok(stream::calls(session, request.prompt(), options));
+        return Ok(stream::calls(session, request.into(), options));
     }
-    Ok(Json(session.stream_with(request.prompt(), &mut Quiet, options).await?).into_response())
+    Ok(Json(session.stream_with(request, &mut Quiet, options).await?).into_response())
 }
 
 async fn steer(
@@ -199,7 +199,7 @@ async fn steer(
     body: Result<Bytes, BytesRejection>,
 ) -> Answer<StatusCode> {
     let request: SteerRequest = parse(body)?;
-    find(&manager, &id)?.steer(request.prompt()).await?;
+    find(&manager, &id)?.steer(request).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -225,18 +225,17 @@ async fn kill(
     let options = grace_ms.map_or_else(KillOptions::default, |ms| KillOptions::grace(Duration::from_millis(ms)));
     let session = find(&manager, &id)?;
     let refused = |reason: &str| proxy_manager::Error::InvalidConfig { field: "kill", reason: reason.into() };
-    let receipt = match (pid, tree, keep_agent) {
-        (Some(pid), false, false) => to_the_end(async move { session.kill_process(pid, options).await }).await,
-        (Some(pid), true, false) => to_the_end(async move { session.kill_tree(pid, options).await }).await,
-        (None, false, true) => to_the_end(async move { session.kill_all(options).await }).await,
-        (None, false, false) => to_the_end(async move { session.kill(options).await }).await,
-        (None, true, _) => Err(refused("tree needs the pid of the process at its top").into()),
+    let scope = match (pid, tree, keep_agent) {
+        (Some(pid), tree, false) => KillScope::Process { pid, tree },
+        (None, false, true) => KillScope::AllButAgent,
+        (None, false, false) => KillScope::Session,
+        (None, true, _) => return Err(refused("tree needs the pid of the process at its top").into()),
         (Some(_), _, true) => {
-            Err(refused("pid and keepAgent exclude each other: one names a process, the other all but the agent")
-                .into())
+            let reason = "pid and keepAgent exclude each other: one names a process, the other all but the agent";
+            return Err(refused(reason).into());
         }
     };
-    Ok(Json(receipt?))
+    Ok(Json(to_the_end(async move { session.kill_scope(scope, options).await }).await?))
 }
 
 async fn permit(

@@ -1,7 +1,7 @@
 //! Opening of a session: from the answer to `initialize` until the agent is ready.
 
 use agent_client_protocol_schema::v1;
-use ipc_protocol::{NOT_KEPT, NativeResume};
+use ipc_protocol::{NativeResume, message::AgentFact};
 
 use super::{
     errors,
@@ -12,7 +12,6 @@ use super::{
     quirks,
     session::{Activity, Session, State},
     turn::Cost,
-    updates,
     wire::Answer,
 };
 use crate::{Action, ListedFile};
@@ -209,7 +208,7 @@ impl Session {
         out.push(Action::Ready { native_session_id: Some(session.clone()) });
         if !self.offer.goes_on() {
             let detail = "the agent cannot go on with it in another process: it can neither load nor resume one";
-            out.push(Action::Event(updates::status(NOT_KEPT, detail.to_owned())));
+            out.push(Action::Fact(AgentFact::NotResumable { detail: detail.to_owned() }));
         }
         self.state = State::Ready { session, activity: Activity::Idle };
     }

@@ -1,6 +1,6 @@
 //! Opening of a session: from the server's address until the conversation is ready.
 
-use ipc_protocol::{Event, SERVER_LISTENS, WireError};
+use ipc_protocol::{WireError, message::AgentFact};
 use serde_json::{Value, json};
 
 use super::{
@@ -33,8 +33,7 @@ impl Server {
         match address.filter(|address| address.starts_with("http") && address.len() <= 256) {
             Some(address) if matches!(self.phase, Phase::Starting) && self.endpoint.url.is_none() => {
                 self.endpoint.url = Some(address.to_owned());
-                let (status, detail) = (SERVER_LISTENS.to_owned(), address.to_owned());
-                out.push(Action::Event(Event::SessionStatus { status, detail }));
+                out.push(Action::Fact(AgentFact::ServerListens { address: address.to_owned() }));
                 self.connect(out);
             }
             _ => crate::jsonl::log(line, out),

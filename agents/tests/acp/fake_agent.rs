@@ -8,8 +8,8 @@ use std::{
 
 use agents::{Action, Adapter, acp};
 use ipc_protocol::{
-    AgentSessionConfig, EnvVars, Event, McpServer, McpTransport, NOT_KEPT, PermissionAnswer, ResolvedBy, StopReason,
-    ToolStatus, WireError,
+    AgentSessionConfig, EnvVars, Event, McpServer, McpTransport, PermissionAnswer, ResolvedBy, StopReason, ToolStatus,
+    WireError, message::AgentFact,
 };
 
 use crate::replay::{USER, setup};
@@ -53,11 +53,8 @@ impl Live {
         let session = Action::Ready { native_session_id: Some("fake-session".into()) };
         assert_eq!(actions.last(), Some(&session), "{actions:?}");
         // Without a store it can load none.
-        let told = live.until(|action| matches!(action, Action::Event(_)));
-        assert!(
-            matches!(&told[..], [Action::Event(Event::SessionStatus { status, .. })] if status == NOT_KEPT),
-            "{told:?}"
-        );
+        let told = live.until(|action| matches!(action, Action::Fact(_)));
+        assert!(matches!(&told[..], [Action::Fact(AgentFact::NotResumable { .. })]), "{told:?}");
         live
     }
 

@@ -1,7 +1,7 @@
 //! How a session gets its conversation, and what is set before it is ready.
 
 use agents::{Action, ListedFile, acp};
-use ipc_protocol::{AgentSessionConfig, EnvVars, Event, McpServer, McpTransport, NOT_KEPT, NativeResume, WireError};
+use ipc_protocol::{AgentSessionConfig, EnvVars, McpServer, McpTransport, NativeResume, WireError, message::AgentFact};
 use serde_json::{Value, json};
 
 use crate::replay::{Replay, kinds, line, setup, update, writes};
@@ -59,7 +59,7 @@ fn ready(replay: &Replay) -> &str {
 }
 
 fn is_not_kept(action: &Action) -> bool {
-    matches!(action, Action::Event(Event::SessionStatus { status, .. }) if status == NOT_KEPT)
+    matches!(action, Action::Fact(AgentFact::NotResumable { .. }))
 }
 
 fn opening_at_once(config: AgentSessionConfig) -> Replay {

@@ -1,7 +1,7 @@
 //! From the server's address to a conversation that is ready.
 
 use agents::{Action, AdapterSetup, HttpEvent, opencode};
-use ipc_protocol::{AgentSessionConfig, Endpoint, Event, NativeResume, SERVER_LISTENS, WireError};
+use ipc_protocol::{AgentSessionConfig, Endpoint, Event, NativeResume, WireError, message::AgentFact};
 use serde_json::{Value, json};
 
 use crate::replay::{Replay, config, ready, requests, setup};
@@ -40,8 +40,8 @@ fn trap_nothing_is_asked_for_before_server_connected() {
     let warning = Event::Log { stream: "stderr".into(), text: "a warning\n".into() };
     assert_eq!(replay.actions.pop(), Some(Action::Event(warning)));
     replay.stdout(b".0.1:4096\n");
-    let listens = Event::SessionStatus { status: SERVER_LISTENS.into(), detail: "http://127.0.0.1:4096".into() };
-    assert_eq!(replay.actions.get(1), Some(&Action::Event(listens)));
+    let listens = AgentFact::ServerListens { address: "http://127.0.0.1:4096".into() };
+    assert_eq!(replay.actions.get(1), Some(&Action::Fact(listens)));
     let Some(Action::Connect(endpoint)) = replay.actions.get(2) else { panic!("{:?}", replay.actions) };
     let url = Some("http://127.0.0.1:4096".to_owned());
     assert_eq!(*endpoint, Endpoint { url, user: "opencode".into(), password: Some("pw".into()) });

@@ -48,7 +48,7 @@ impl Reader {
     }
 }
 
-async fn prompt(session: &SessionHandle) -> Result<()> {
+async fn send(session: &SessionHandle) -> Result<()> {
     session.prompt(PROMPTED.to_string(), PromptMode::Refuse).await?;
     Ok(())
 }
@@ -61,7 +61,7 @@ pub(super) async fn measure(host: &Host) -> Result<Figures> {
     let cold = Memory::watch()?;
     let begin = Instant::now();
     for _ in 0..BEFORE {
-        tokio::try_join!(prompt(&session), awake.read(1), stalled.read(1))?;
+        tokio::try_join!(send(&session), awake.read(1), stalled.read(1))?;
     }
     let both = begin.elapsed();
     let both_grown = cold.grown_mib()?;
@@ -70,7 +70,7 @@ pub(super) async fn measure(host: &Host) -> Result<Figures> {
     let (begin, mut others) = (Instant::now(), Duration::ZERO);
     for round in 1..=PASSING {
         let asked = Instant::now();
-        tokio::try_join!(prompt(&session), awake.read(1))?;
+        tokio::try_join!(send(&session), awake.read(1))?;
         others += asked.elapsed();
         sleep_until((begin + STALL * round / PASSING).into()).await;
     }

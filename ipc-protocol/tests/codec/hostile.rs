@@ -3,7 +3,7 @@
 use ipc_protocol::{
     ProcessId,
     codec::{Assembler, CodecError, Inbox, MAX_FRAME, MAX_MESSAGE, encode},
-    message::{FromForkServer, FromProxy, Hello, ToForkServer, ToProxy, VERSION},
+    message::{FromForkServer, FromProxy, Hello, ProxyCommand, ToForkServer, ToProxy, VERSION},
 };
 use proptest::{collection::vec, prelude::*, sample::Index};
 use serde::de::DeserializeOwned;
@@ -61,14 +61,15 @@ fn unknown_flags_and_leftovers_are_refused() {
 #[test]
 fn inner_lengths_that_lie_are_refused() {
     let mut text = Vec::new();
-    encode(&ToProxy::Steer { request: 1, prompt: "hello".into() }, &mut text).expect("encodable");
+    encode(&ToProxy::Request { request: 1, command: ProxyCommand::Steer { prompt: "hello".into() } }, &mut text)
+        .expect("encodable");
     let mut list = Vec::new();
     encode(&FromProxy::Processes { request: 1, processes: Vec::new() }, &mut list).expect("encodable");
     // Header, variant, request id; then the length.
     let at = 5 + 4 + 8;
     for claimed in [6, 1 << 16, 1 << 24, 1 << 32, 1 << 60, u64::MAX / 2, u64::MAX] {
-        // A prompt of one part: their number, the part's variant, its length.
-        for at in [at, at + 8 + 4] {
+        // The command's variant; a prompt of one part: their number, the part's variant, its length.
+        for at in [at + 4, at + 4 + 8 + 4] {
             let mut text = text.clone();
             text[at..at + 8].copy_from_slice(&claimed.to_le_bytes());
             assert!(matches!(swallow::<ToProxy>(&text), Err(CodecError::Decode { .. })), "text of {claimed}");

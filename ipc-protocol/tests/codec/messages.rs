@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc, time::SystemTime};
 use ipc_protocol::{
     EndReason, Envelope, Event, Operation, PermissionAnswer, ResolvedBy, WireError,
     codec::{Assembler, Inbox, encode, encode_packets},
-    message::{FromForkServer, FromProxy, ToForkServer, ToProxy},
+    message::{FromForkServer, FromProxy, ProxyCommand, ToForkServer, ToProxy},
 };
 use proptest::{
     collection::vec,
@@ -37,26 +37,12 @@ macro_rules! every_variant_is_made {
     };
 }
 
+every_variant_is_made!(every_message_to_a_proxy_is_made, ToProxy, values::to_proxy(), [Hello, Request, GiveUp, Ack,]);
 every_variant_is_made!(
-    every_message_to_a_proxy_is_made,
-    ToProxy,
-    values::to_proxy(),
-    [
-        Hello,
-        Start,
-        Prompt,
-        Steer,
-        Operate,
-        GiveUp,
-        Abort,
-        Permission,
-        ListProcesses,
-        KillProcess,
-        KillAll,
-        Shutdown,
-        Ping,
-        Ack,
-    ]
+    every_command_to_a_proxy_is_made,
+    ProxyCommand,
+    values::proxy_command(),
+    [Start, Prompt, Steer, Operate, Abort, Permission, ListProcesses, Kill, Ping,]
 );
 every_variant_is_made!(
     every_message_from_a_proxy_is_made,
@@ -73,7 +59,7 @@ every_variant_is_made!(
         NativeSession,
         Done,
         Failed,
-        Pong,
+        Fact,
         AgentExited,
         Ended,
         Attached,

@@ -131,7 +131,7 @@ proptest! {
     #[test]
     fn what_is_cut_short_is_waited_for(size in PREFIX..3 * MAX_FRAME, cut in any::<prop::sample::Index>()) {
         let mut wire = Vec::new();
-        encode(&FromProxy::Pong { request: 1 }, &mut wire).expect("encodable");
+        encode(&FromProxy::Done { request: 1 }, &mut wire).expect("encodable");
         let text = message(size);
         let event = ipc_protocol::Event::Text { text };
         let second = FromProxy::Event { turn: 1, event };
@@ -140,7 +140,7 @@ proptest! {
         let cut = first_len + cut.index(wire.len() - first_len);
         let mut inbox = Inbox::default();
         let back: Vec<FromProxy> = receive(&mut inbox, &wire[..cut], []).expect("decodable");
-        prop_assert_eq!(back, [FromProxy::Pong { request: 1 }]);
+        prop_assert_eq!(back, [FromProxy::Done { request: 1 }]);
         let back: Vec<FromProxy> = receive(&mut inbox, &wire[cut..], []).expect("decodable");
         prop_assert!(back == [second]);
     }

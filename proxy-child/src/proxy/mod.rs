@@ -271,7 +271,7 @@ impl Proxy<'_> {
         match wake {
             Wake::HostSpoke => {
                 while let Some(message) = self.link.receive() {
-                    self.session.request(message, &mut self.link);
+                    self.session.receive(message, &mut self.link);
                 }
             }
             Wake::HostReads | Wake::Timer => {}

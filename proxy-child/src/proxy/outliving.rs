@@ -144,7 +144,7 @@ impl Proxy<'_> {
                 () = link.writable(), if link.has_unsent() => {}
                 () = link.readable(), if link.outlives_host() => {
                     while let Some(message) = self.link.receive() {
-                        self.session.request(message, &mut self.link);
+                        self.session.receive(message, &mut self.link);
                     }
                 }
                 _ = self.supervision.guard.readable(), if !self.session.lost_guard() => self.session.guard_died(),

@@ -3,7 +3,7 @@
 
 use std::{collections::VecDeque, future::Future, sync::Arc, time::Duration};
 
-use ipc_protocol::{Envelope, Event, PermissionAnswer, Prompt, SessionId};
+use ipc_protocol::{Envelope, Event, PermissionAnswer, SessionId, message::ProxyCommand};
 use serde::Serialize;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
@@ -14,7 +14,7 @@ use super::{
 use crate::{
     answer::{Answer, ToolCall},
     error::{Error, Result},
-    session::{PromptMode, Session, TurnEnd},
+    session::{PromptMode, Session, Turn, TurnEnd, Waiting},
 };
 
 /// Bytes of events that may wait for a slow handler. Beyond that, events wait in the session's history.
@@ -123,17 +123,18 @@ impl Default for StreamOptions {
     }
 }
 
-/// Sends the prompt, notifies `handler`, and returns the answer.
+/// Follows the turn of `prompt`, which `send` sends, notifies `handler`, and returns the answer.
 pub(crate) async fn stream<H: StreamHandler>(
     session: &Arc<Session>,
-    prompt: Prompt,
+    prompt: String,
+    send: impl Future<Output = Result<Turn>>,
     handler: &mut H,
     options: StreamOptions,
 ) -> Result<Answer> {
     let mut audience = Audience { longest: options.longest_call, stopped: None };
-    let stream = StreamInfo { session_id: session.id().clone(), agent: session.info().agent, prompt: prompt.text() };
+    let stream = StreamInfo { session_id: session.id().clone(), agent: session.info().agent, prompt };
     audience.tell("on_stream_start", handler.on_stream_start(&stream)).await;
-    let answered = follow(session, prompt, handler, &mut audience, options).await;
+    let answered = follow(session, send, handler, &mut audience, options).await;
     match &answered {
         Ok(answer) => audience.tell("on_complete", handler.on_complete(answer)).await,
         Err(error) => audience.tell("on_failed", handler.on_failed(error)).await,
@@ -143,7 +144,7 @@ pub(crate) async fn stream<H: StreamHandler>(
 
 async fn follow<H: StreamHandler>(
     session: &Arc<Session>,
-    prompt: Prompt,
+    send: impl Future<Output = Result<Turn>>,
     handler: &mut H,
     audience: &mut Audience,
     options: StreamOptions,
@@ -156,7 +157,7 @@ async fn follow<H: StreamHandler>(
         let operation = "answer: it has no turns, so nobody knows when it has; prompt it and read its events";
         return Err(unsupported(operation));
     }
-    let turn = TurnStream::send(session.clone(), prompt, options.mode).await?;
+    let turn = TurnStream::of(session.clone(), send).await?;
     let Some(number) = turn.number() else {
         return Err(unsupported("answer: it has no turns; the prompt was sent, read its events"));
     };
@@ -299,7 +300,9 @@ impl Feed {
                 if let (Event::PermissionRequested(request), Some(answer)) = (&envelope.event, &self.unanswered) {
                     let (session, id, answer) = (self.session.clone(), request.id.clone(), answer.clone());
                     // A request that the policy has decided is no longer open, and refuses this answer.
-                    tokio::spawn(async move { session.respond_permission(&id, answer, Some(ASKER)).await });
+                    let by = Some(ASKER.to_owned());
+                    let command = ProxyCommand::Permission { id, answer, by };
+                    tokio::spawn(async move { session.request(command, Waiting::Done).await });
                 }
                 self.weight += envelope.event.weight();
                 self.waiting.push_back(envelope);

@@ -2,13 +2,13 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use ipc_protocol::{Envelope, Event, Prompt};
+use ipc_protocol::{Envelope, Event};
 use tokio::sync::oneshot;
 
 use crate::{
     error::{Error, Result},
     history::Subscription,
-    session::{PromptMode, Session, Turn, TurnEnd},
+    session::{Session, Turn, TurnEnd},
 };
 
 /// The events of one turn as they come, followed by its end.
@@ -42,22 +42,17 @@ pub enum TurnStep {
 }
 
 impl TurnStream {
-    /// Sends the prompt.
+    /// Follows the turn of the prompt that `send` sends to the session, and perhaps resumes the session for.
     ///
     /// # Errors
-    /// As `Session::prompt`, when the prompt was not accepted.
-    pub(crate) async fn send(session: Arc<Session>, prompt: Prompt, mode: PromptMode) -> Result<Self> {
+    /// Those of `send`, when the prompt was not accepted.
+    pub(crate) async fn of(session: Arc<Session>, send: impl Future<Output = Result<Turn>>) -> Result<Self> {
         // Subscribes first: the turn may be over before its events are read.
         let seen = session.history().last_offset();
         let events = session.subscribe_from(seen);
-        let turn = session.prompt(prompt, mode).await?;
-        Ok(Self::of(session, events, seen, turn))
-    }
-
-    /// Follows a turn whose events come after `seen`.
-    pub(crate) fn of(session: Arc<Session>, events: Subscription, seen: u64, turn: Turn) -> Self {
+        let turn = send.await?;
         let number = turn.number();
-        Self { session, events, ready: VecDeque::new(), seen, turn: number, end: End::Awaited(wait(turn)) }
+        Ok(Self { session, events, ready: VecDeque::new(), seen, turn: number, end: End::Awaited(wait(turn)) })
     }
 
     /// Number of the turn, as in [`Turn::number`].

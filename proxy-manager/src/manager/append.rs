@@ -289,12 +289,12 @@ impl ProxyManager {
                 self.awake(id).await?;
                 self.place(id, prompt, mode, accepted).await
             }
-            Verb::Steer { text } => self.steer(id, text).await,
+            Verb::Steer { text } => self.session(id)?.steer(text).await,
             Verb::Abort { kill } => {
                 let policy = if kill { AbortPolicy::KillTurnProcesses } else { AbortPolicy::LeaveProcesses };
                 self.abort_session(id, policy).await.map(drop)
             }
-            Verb::Permission { request, answer } => self.respond_permission(id, &request, answer).await,
+            Verb::Permission { request, answer } => self.session(id)?.respond_permission(&request, answer).await,
             Verb::Destroy(options) => self.kill_session(id, options).await.map(drop),
             Verb::Create(config) => {
                 let created = self.start_session(*config).await?;

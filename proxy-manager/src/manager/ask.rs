@@ -1,35 +1,22 @@
 //! Questions that start a session of their own.
 
-use ipc_protocol::{AgentSessionConfig, EndReason, KillOptions, PermissionAnswer, Prompt, SessionId};
+use ipc_protocol::{AgentSessionConfig, EndReason, KillOptions, PermissionAnswer, Prompt};
 
 use super::{ProxyManager, SessionHandle, start::EndIfDropped};
 use crate::{
     answer::Answer,
     ask::{Quiet, StreamHandler, StreamOptions, TurnStream},
     error::{Error, Result},
-    session::PromptMode,
+    session::Turn,
 };
 
 impl TurnStream {
-    /// Sends the prompt.
+    /// Follows the turn of the prompt that `send` sends to the session, and perhaps resumes the session for.
     ///
     /// # Errors
-    /// As [`SessionHandle::prompt`], when the prompt was not accepted.
-    pub async fn prompt(session: SessionHandle, prompt: Prompt, mode: PromptMode) -> Result<Self> {
-        Self::send(session.session().clone(), prompt, mode).await
-    }
-
-    /// Sends the prompt to a session, and resumes that session first if necessary.
-    ///
-    /// # Errors
-    /// An error of the manager, when the prompt was not accepted.
-    pub async fn resuming(manager: &ProxyManager, id: &SessionId, prompt: Prompt, mode: PromptMode) -> Result<Self> {
-        let before = manager.session(id)?;
-        let seen = before.info().last_offset;
-        let events = before.subscribe_from(seen);
-        let turn = manager.send_prompt(id, prompt, mode).await?;
-        // The session is another one if it was resumed.
-        Ok(Self::of(manager.session(id)?.session().clone(), events, seen, turn))
+    /// Those of `send`, when the prompt was not accepted.
+    pub async fn follow(session: SessionHandle, send: impl Future<Output = Result<Turn>>) -> Result<Self> {
+        Self::of(session.session().clone(), send).await
     }
 }
 

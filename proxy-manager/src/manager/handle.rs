@@ -1,21 +1,22 @@
 //! Handle of one session, for the embedder.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use ipc_protocol::{
-    AbortPolicy, EndReason, Json, KillOptions, Operation, PermissionAnswer, ProcessInfo, Prompt, Receipt, SessionId,
+    AbortPolicy, EndReason, Json, KillOptions, KillScope, Operation, PermissionAnswer, ProcessInfo, Prompt, Receipt,
+    SessionId, message::ProxyCommand,
 };
 
 use crate::{
     answer::Answer,
     ask::{self, Quiet, StreamHandler, StreamOptions},
     blocking::READING,
-    error::Result,
+    error::{Error, Result},
     history::Subscription,
-    session::{ProcessUse, PromptMode, Session, SessionInfo, Turn, transcript_of},
+    session::{Change, ProcessUse, PromptMode, Session, SessionCommand, SessionInfo, Turn, Waiting, transcript_of},
 };
 #[cfg(doc)]
-use crate::{error::Error, manager::ProxyManager, session::SessionState};
+use crate::{manager::ProxyManager, session::SessionState};
 #[cfg(doc)]
 use ipc_protocol::OnMissing;
 
@@ -72,7 +73,14 @@ impl SessionHandle {
     /// [`Error::Unsupported`] if the agent cannot be steered, or cannot accept a picture or file of the prompt;
     /// [`Error::InvalidConfig`] for a prompt of more than 16 MiB, or one without any part. Else see [`SessionHandle`].
     pub async fn prompt(&self, prompt: impl Into<Prompt>, mode: PromptMode) -> Result<Turn> {
-        self.session.prompt(prompt.into(), mode).await
+        let (prompt, accepted) = (prompt.into(), None);
+        let queues = (mode == PromptMode::Queue).then(|| prompt.clone());
+        let command = |reply| SessionCommand::Prompt { prompt, mode, accepted, reply };
+        match (self.session.call("prompting", Duration::ZERO, command).await, queues) {
+            // One that has to wait is appended first, as the action that it is from then on.
+            (Err(Error::Busy { .. }), Some(prompt)) => self.session.enqueue(prompt).await,
+            (prompted, _) => prompted,
+        }
     }
 
     /// Sends a prompt to the agent and waits for the answer. The turn continues if the future is dropped.
@@ -102,7 +110,9 @@ impl SessionHandle {
         handler: &mut H,
         options: StreamOptions,
     ) -> Result<Answer> {
-        ask::stream(&self.session, prompt.into(), handler, options).await
+        let prompt = prompt.into();
+        let text = prompt.text();
+        ask::stream(&self.session, text, self.prompt(prompt, options.mode), handler, options).await
     }
 
     /// Sends a steering prompt to the agent in the running turn. It is no turn of its own.
@@ -110,7 +120,7 @@ impl SessionHandle {
     /// # Errors
     /// [`Error::Unsupported`] if the agent cannot be steered or no turn runs. Else see [`SessionHandle`].
     pub async fn steer(&self, prompt: impl Into<Prompt>) -> Result<()> {
-        self.session.steer(prompt.into()).await
+        self.session.request(ProxyCommand::Steer { prompt: prompt.into() }, Waiting::Done).await
     }
 
     /// Sends an operation to the agent, in order with prompts. The agent decides whether it can run during a turn.
@@ -120,7 +130,9 @@ impl SessionHandle {
     /// the agent starts, or if it does this between turns only; [`Error::Deadline`] after `Deadlines::operation`
     /// (`compact` for that operation). Else see [`SessionHandle`].
     pub async fn operate(&self, operation: Operation) -> Result<Json> {
-        self.session.operate(operation).await
+        let change = Change::of(&operation);
+        let waiting = |caller| Waiting::Operation { change, caller, given_up: false };
+        self.session.request(ProxyCommand::Operate { operation }, waiting).await
     }
 
     /// Switches the agent to this model (in its own spelling).
@@ -198,49 +210,44 @@ impl SessionHandle {
     /// # Errors
     /// [`Error::Unsupported`] if the agent cannot; [`Error::Survivors`] with the receipt. Else see [`SessionHandle`].
     pub async fn abort(&self, policy: AbortPolicy) -> Result<Option<Receipt>> {
-        self.session.abort(policy).await
+        let command = ProxyCommand::Abort { policy, options: KillOptions::default() };
+        match policy {
+            AbortPolicy::LeaveProcesses => self.session.request(command, Waiting::Done).await.map(|()| None),
+            AbortPolicy::KillTurnProcesses => self.session.request_receipt(command).await.map(Some),
+        }
     }
 
-    /// Ends the session and everything it started, at any depth, and proves it. Works at any time: also while the agent
-    /// starts, and when the agent or the proxy is stopped. For an ended session, returns the receipt of its end. A
-    /// suspended session is over afterwards, and the receipt is that of its suspension, by an earlier manager too. A
-    /// session that was resumed, or is about to be, is ended through any handle of it.
+    /// Ends the session and everything it started, at any depth, and proves it: [`SessionHandle::kill_scope`] with
+    /// [`KillScope::Session`].
     ///
     /// # Errors
-    /// [`Error::Survivors`] with the receipt if something is left or its absence cannot be proven; [`Error::Deadline`]
-    /// when neither proxy nor fork server finished in time (twice the grace, and the deadlines `wedged` and `kill`);
-    /// [`Error::Ended`] or [`Error::ShutDown`] if the session ended and nobody could tell how;
-    /// [`Error::UnknownSession`] if it was resumed after this handle was obtained, and has been forgotten.
+    /// See [`SessionHandle::kill_scope`].
     pub async fn kill(&self, options: KillOptions) -> Result<Receipt> {
-        self.session.kill(options, EndReason::Killed).await
+        self.kill_scope(KillScope::Session, options).await
     }
 
-    /// Ends everything the agent started, but not the agent. If the session ends by itself meanwhile, this waits for
-    /// its receipt.
+    /// Ends the processes in `scope`, and proves it.
+    ///
+    /// [`KillScope::Session`] ends the session with them. It works at any time: also while the agent starts, and when the
+    /// agent or the proxy is stopped. For an ended session, returns the receipt of its end. A suspended session is over
+    /// afterwards, and the receipt is that of its suspension, by an earlier manager too. A session that was resumed, or is
+    /// about to be, is ended through any handle of it. With any other scope, if the session ends by itself meanwhile, this
+    /// waits for its receipt.
     ///
     /// # Errors
-    /// [`Error::Survivors`] with the receipt. Else see [`SessionHandle`].
-    pub async fn kill_all(&self, options: KillOptions) -> Result<Receipt> {
-        self.session.kill_all(options).await
-    }
-
-    /// Ends one process of the session.
-    ///
-    /// # Errors
-    /// [`Error::UnknownProcess`] if the session has no live process with that pid; [`Error::Survivors`] with the
-    /// receipt. Else see [`SessionHandle`].
-    pub async fn kill_process(&self, pid: u32, options: KillOptions) -> Result<Receipt> {
-        self.session.kill_process(pid, false, options).await
-    }
-
-    /// Ends one process of the session and everything below it. After the grace all of them are stopped before any is
-    /// killed, so that none escapes while its parent dies. Processes that left the tree before (daemons) are not
-    /// included.
-    ///
-    /// # Errors
-    /// As [`SessionHandle::kill_process`].
-    pub async fn kill_tree(&self, pid: u32, options: KillOptions) -> Result<Receipt> {
-        self.session.kill_process(pid, true, options).await
+    /// [`Error::Survivors`] with the receipt if something is left or its absence cannot be proven;
+    /// [`Error::UnknownProcess`] if the session has no live process with the scope's pid. Of a session:
+    /// [`Error::Deadline`] when neither proxy nor fork server finished in time (twice the grace, and the deadlines `wedged`
+    /// and `kill`); [`Error::Ended`] or [`Error::ShutDown`] if the session ended and nobody could tell how;
+    /// [`Error::UnknownSession`] if it was resumed after this handle was obtained, and has been forgotten. Else see
+    /// [`SessionHandle`].
+    pub async fn kill_scope(&self, scope: KillScope, options: KillOptions) -> Result<Receipt> {
+        let reason = EndReason::Killed;
+        match scope {
+            // The session's end waits behind nothing, and needs no proxy.
+            KillScope::Session => self.session.kill(options, reason).await,
+            _ => self.session.request_receipt(ProxyCommand::Kill { scope, options, reason }).await,
+        }
     }
 
     /// Lists every process of the session, running and finished. Empty when the session has ended.
@@ -248,7 +255,9 @@ impl SessionHandle {
     /// # Errors
     /// See [`SessionHandle`].
     pub async fn processes(&self) -> Result<Vec<ProcessInfo>> {
-        self.session.processes().await
+        let listed = self.session.request(ProxyCommand::ListProcesses, Waiting::Processes).await;
+        // A session that has ended meanwhile has none, and one that is about to end is waited for: nobody else knows what it has.
+        if listed.is_err() && self.session.ends_if_ending().await { Ok(Vec::new()) } else { listed }
     }
 
     /// Subscribes to the session's events, from the first one retained.
@@ -277,7 +286,8 @@ impl SessionHandle {
     /// # Errors
     /// [`Error::UnknownPermission`] if the request is not open or has no such option. Else see [`SessionHandle`].
     pub async fn respond_permission(&self, request: &str, answer: PermissionAnswer) -> Result<()> {
-        self.session.respond_permission(request, answer, None).await
+        let command = ProxyCommand::Permission { id: request.to_owned(), answer, by: None };
+        self.session.request(command, Waiting::Done).await
     }
 
     /// Answers like [`SessionHandle::respond_permission`] in the name of `by`, which `permission:resolved` reports.
@@ -285,7 +295,8 @@ impl SessionHandle {
     /// # Errors
     /// As [`SessionHandle::respond_permission`].
     pub async fn respond_permission_as(&self, by: &str, request: &str, answer: PermissionAnswer) -> Result<()> {
-        self.session.respond_permission(request, answer, Some(by)).await
+        let command = ProxyCommand::Permission { id: request.to_owned(), answer, by: Some(by.to_owned()) };
+        self.session.request(command, Waiting::Done).await
     }
 
     /// Makes a round trip through the proxy.
@@ -293,6 +304,6 @@ impl SessionHandle {
     /// # Errors
     /// See [`SessionHandle`].
     pub async fn ping(&self) -> Result<()> {
-        self.session.ping().await
+        self.session.request(ProxyCommand::Ping, Waiting::Done).await
     }
 }

@@ -24,8 +24,7 @@ use std::{
 use agents::{Catalog, ModelConfig, Profiles};
 use event_log::{EventLog, Limit, Options};
 use ipc_protocol::{
-    AbortPolicy, EndReason, Envelope, Json, KillOptions, Operation, PermissionAnswer, ProcessId, ProcessInfo, Prompt,
-    Proof, Receipt, SHAPES, SessionId,
+    AbortPolicy, EndReason, Envelope, KillOptions, ProcessId, ProcessInfo, Prompt, Proof, Receipt, SHAPES, SessionId,
 };
 
 pub use drain::DrainProgress;
@@ -246,22 +245,6 @@ impl ProxyManager {
         Err(Error::Suspended { session: session.clone() })
     }
 
-    /// See [`SessionHandle::steer`].
-    ///
-    /// # Errors
-    /// See [`SessionHandle::steer`] and [`ProxyManager`].
-    pub async fn steer(&self, session: &SessionId, prompt: impl Into<Prompt>) -> Result<()> {
-        self.session(session)?.steer(prompt).await
-    }
-
-    /// See [`SessionHandle::operate`].
-    ///
-    /// # Errors
-    /// See [`SessionHandle::operate`] and [`ProxyManager`].
-    pub async fn operate(&self, session: &SessionId, operation: Operation) -> Result<Json> {
-        self.session(session)?.operate(operation).await
-    }
-
     /// See [`SessionHandle::abort`].
     ///
     /// # Errors
@@ -276,30 +259,6 @@ impl ProxyManager {
     /// See [`SessionHandle::kill`] and [`ProxyManager`].
     pub async fn kill_session(&self, session: &SessionId, options: KillOptions) -> Result<Receipt> {
         self.session(session)?.kill(options).await
-    }
-
-    /// See [`SessionHandle::kill_all`].
-    ///
-    /// # Errors
-    /// See [`SessionHandle::kill_all`] and [`ProxyManager`].
-    pub async fn kill_all(&self, session: &SessionId, options: KillOptions) -> Result<Receipt> {
-        self.session(session)?.kill_all(options).await
-    }
-
-    /// See [`SessionHandle::kill_process`].
-    ///
-    /// # Errors
-    /// See [`SessionHandle::kill_process`] and [`ProxyManager`].
-    pub async fn kill_process(&self, session: &SessionId, pid: u32, options: KillOptions) -> Result<Receipt> {
-        self.session(session)?.kill_process(pid, options).await
-    }
-
-    /// See [`SessionHandle::kill_tree`].
-    ///
-    /// # Errors
-    /// See [`SessionHandle::kill_tree`] and [`ProxyManager`].
-    pub async fn kill_tree(&self, session: &SessionId, pid: u32, options: KillOptions) -> Result<Receipt> {
-        self.session(session)?.kill_tree(pid, options).await
     }
 
     /// See [`SessionHandle::processes`].
@@ -338,23 +297,8 @@ impl ProxyManager {
         self.inner.admission.occupancy()
     }
 
-    /// See [`SessionHandle::subscribe`].
-    ///
-    /// # Errors
-    /// See [`ProxyManager`].
-    pub fn subscribe(&self, session: &SessionId) -> Result<Subscription> {
-        match self.session(session) {
-            // An ended session of an earlier manager.
-            Err(error @ Error::UnknownSession { .. }) => {
-                let history = self.inner.past_history(session).ok_or(error)?;
-                let first = history.first_offset();
-                Ok(Subscription::one(history, first))
-            }
-            known => Ok(known?.subscribe()),
-        }
-    }
-
-    /// See [`SessionHandle::subscribe_from`].
+    /// Subscribes as [`SessionHandle::subscribe_from`] does, also to an ended session of an earlier manager, of which
+    /// there is no handle.
     ///
     /// # Errors
     /// See [`ProxyManager`].
@@ -392,22 +336,6 @@ impl ProxyManager {
         })?;
         let limit = Limit { events: most, ..Limit::default() };
         Ok(READING.run("reading all events", move || log.read_all(from, limit)).await??)
-    }
-
-    /// See [`SessionHandle::respond_permission`].
-    ///
-    /// # Errors
-    /// See [`SessionHandle::respond_permission`] and [`ProxyManager`].
-    pub async fn respond_permission(&self, session: &SessionId, request: &str, answer: PermissionAnswer) -> Result<()> {
-        self.session(session)?.respond_permission(request, answer).await
-    }
-
-    /// See [`SessionHandle::ping`].
-    ///
-    /// # Errors
-    /// See [`SessionHandle::ping`] and [`ProxyManager`].
-    pub async fn ping(&self, session: &SessionId) -> Result<()> {
-        self.session(session)?.ping().await
     }
 
     /// Ends every session, with the default grace, then the fork server. Returns one receipt for each session that was

@@ -5,7 +5,7 @@ use std::{fs, sync::mpsc};
 use event_log::{Batch, LogError};
 use ipc_protocol::{
     AgentSessionConfig, Containment, Envelope, Event, Home, Lifecycle, OnMissing, Restart, Resume, ResumeFrom, Usage,
-    message::{FromProxy, ToProxy},
+    message::{FromProxy, ProxyCommand, ToProxy},
 };
 use tempfile::TempDir;
 use tokio::time::{Instant, timeout};
@@ -115,7 +115,7 @@ async fn ends(fork_server: &FakeForkServer, mut proxy: FakeProxy, session: &Sess
 
 async fn is_told_to_end(proxy: &mut FakeProxy) -> EndReason {
     match proxy.receive().await {
-        Some(ToProxy::Shutdown { reason, .. }) => reason,
+        Some(ToProxy::Request { command: ProxyCommand::Kill { reason, .. }, .. }) => reason,
         other => panic!("no shutdown: {other:?}"),
     }
 }
@@ -327,7 +327,7 @@ async fn where_sessions_last_one_that_says_nothing_of_it_is_suspended_after_five
         tokio::time::pause();
         let idle = Instant::now();
         match (timeout(HOUR, proxy.next()).await, after.map(Duration::from_secs)) {
-            (Ok(Some(ToProxy::Shutdown { reason, .. })), Some(after)) => {
+            (Ok(Some(ToProxy::Request { command: ProxyCommand::Kill { reason, .. }, .. })), Some(after)) => {
                 assert_eq!(reason, EndReason::Suspended);
                 let now = Instant::now();
                 // To the millisecond, as the clock goes.

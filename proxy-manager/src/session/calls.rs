@@ -3,17 +3,16 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use ipc_protocol::{
-    AbortPolicy, EndReason, Event, Json, KillOptions, Operation, PermissionAnswer, ProcessInfo, ProcessStatus, Prompt,
-    Receipt, Signal,
+    AbortPolicy, EndReason, Event, Json, KillOptions, Operation, Prompt, Receipt, Signal, message::ProxyCommand,
 };
 use tokio::{
-    sync::{OwnedSemaphorePermit, mpsc, oneshot},
-    time::timeout,
+    sync::{OwnedSemaphorePermit, oneshot},
+    time::{Instant, timeout},
 };
 
 use super::{
-    AbortReply, Accepted, Appending, Class, Control, Demand, PromptMode, Reply, Say, Session, SessionState, Turn,
-    pending::Pending,
+    Accepted, Appending, Class, Demand, PromptMode, Reply, Session, SessionCommand, SessionState, Turn,
+    pending::{Pending, Waiting},
     prompts::{QUEUED, Queued},
 };
 use crate::{
@@ -29,19 +28,8 @@ const STOPPED: Duration = Duration::from_millis(500);
 const TELLING: Duration = Duration::from_secs(2);
 
 impl Session {
-    /// Prompts the agent. One that has to wait for its turn is appended first, as the action that it is from then on.
-    pub(crate) async fn prompt(self: &Arc<Self>, prompt: Prompt, mode: PromptMode) -> Result<Turn> {
-        let waiting = (mode == PromptMode::Queue).then(|| prompt.clone());
-        let accepted = None;
-        let say = |reply| Say::Prompt { prompt, mode, accepted, reply };
-        match (self.call("prompting", Duration::ZERO, &self.say, say).await, waiting) {
-            (Err(Error::Busy { .. }), Some(prompt)) => self.enqueue(prompt).await,
-            (prompted, _) => prompted,
-        }
-    }
-
     /// Appends a prompt, and then has it wait for its turn.
-    async fn enqueue(self: &Arc<Self>, prompt: Prompt) -> Result<Turn> {
+    pub(crate) async fn enqueue(self: &Arc<Self>, prompt: Prompt) -> Result<Turn> {
         let room = self.queue.room(&self.id)?;
         let payload = Json::from(&serde_json::json!({ "prompt": prompt, "mode": PromptMode::Queue }));
         let event = Event::External { kind: QUEUED.into(), version: 1, payload };
@@ -66,7 +54,7 @@ impl Session {
     /// Has a prompt that is in the log wait for its turn, or begin it. From then on the session tells what becomes of it.
     pub(crate) async fn place(&self, prompt: Prompt, mode: PromptMode, accepted: Accepted) -> Result<Turn> {
         let accepted = Some(accepted);
-        self.exchange(&self.say, |reply| Say::Prompt { prompt, mode, accepted, reply }).await
+        self.exchange(|reply| SessionCommand::Prompt { prompt, mode, accepted, reply }).await
     }
 
     /// The same in a session that is suspended: it waits for the resume. Says `None` of any other.
@@ -95,18 +83,6 @@ impl Session {
                 log.push(0, Event::ActionFailed { action, error: error.to_string() });
             }
         });
-    }
-
-    pub(crate) async fn steer(&self, prompt: Prompt) -> Result<()> {
-        self.call("steering", Duration::ZERO, &self.say, |reply| Say::Steer { prompt, reply }).await
-    }
-
-    pub(crate) async fn operate(&self, operation: Operation) -> Result<Json> {
-        let Deadlines { control, operation: longest, compact, .. } = self.deadlines;
-        let after = if operation == Operation::Compact { compact } else { longest };
-        // The agent's time is added to the proxy's.
-        let extra = after.saturating_sub(control);
-        self.call("an operation of the agent's", extra, &self.say, |reply| Say::Operate { operation, reply }).await
     }
 
     /// Appends an event that is not the agent's. Returns its offset when it is committed and readable. An event that
@@ -142,7 +118,7 @@ impl Session {
             let later = self.lives.after(self)?;
             let latest = later.as_deref().unwrap_or(self);
             if !latest.is_suspended() {
-                return latest.exchange(&latest.say, |reply| Say::Append { events, reply }).await;
+                return latest.exchange(|reply| SessionCommand::Append { events, reply }).await;
             }
             // Afterwards its last writer is gone.
             latest.settled().await?;
@@ -198,35 +174,39 @@ impl Session {
         Some(())
     }
 
-    pub(crate) async fn abort(&self, policy: AbortPolicy) -> Result<Option<Receipt>> {
-        const WHAT: &str = "aborting the turn";
-        match policy {
-            AbortPolicy::LeaveProcesses => {
-                let command = |reply| Control::Abort { policy, reply: AbortReply::Done(reply) };
-                self.call(WHAT, Duration::ZERO, &self.control, command).await.map(|()| None)
+    /// Has the proxy carry out `command`, and waits for the answer, for which `waiting` makes the place.
+    pub(crate) async fn request<T>(
+        &self,
+        command: ProxyCommand,
+        waiting: impl FnOnce(Reply<T>) -> Waiting,
+    ) -> Result<T> {
+        let (operation, extra) = self.patience(&command);
+        self.call(operation, extra, |reply| SessionCommand::Request { command, waiting: waiting(reply) }).await
+    }
+
+    /// Has the proxy carry out a command that ends processes, and returns the receipt.
+    pub(crate) async fn request_receipt(&self, command: ProxyCommand) -> Result<Receipt> {
+        proven(self.waking_proxy(self.request(command, Waiting::Receipt)).await?)
+    }
+
+    /// Returns the name of a command, for errors, and the time for its answer beside the proxy's own.
+    fn patience(&self, command: &ProxyCommand) -> (&'static str, Duration) {
+        let Deadlines { control, operation: longest, compact, .. } = self.deadlines;
+        match command {
+            ProxyCommand::Start { .. } => ("starting the agent", Duration::ZERO),
+            ProxyCommand::Prompt { .. } => ("prompting", Duration::ZERO),
+            ProxyCommand::Steer { .. } => ("steering", Duration::ZERO),
+            ProxyCommand::Operate { operation: Operation::Compact } => {
+                ("compacting the conversation", compact.saturating_sub(control))
             }
-            AbortPolicy::KillTurnProcesses => {
-                let command = |reply| Control::Abort { policy, reply: AbortReply::Receipt(reply) };
-                let grace = KillOptions::default().grace;
-                proven(self.waking_proxy(self.call(WHAT, grace, &self.control, command)).await?).map(Some)
-            }
+            ProxyCommand::Operate { .. } => ("an operation of the agent's", longest.saturating_sub(control)),
+            ProxyCommand::Abort { policy: AbortPolicy::LeaveProcesses, .. } => ("aborting the turn", Duration::ZERO),
+            ProxyCommand::Abort { options, .. } => ("aborting the turn", options.grace),
+            ProxyCommand::Permission { .. } => ("answering a permission request", Duration::ZERO),
+            ProxyCommand::ListProcesses => ("listing processes", Duration::ZERO),
+            ProxyCommand::Kill { options, .. } => ("killing processes", options.grace),
+            ProxyCommand::Ping => ("pinging the proxy", Duration::ZERO),
         }
-    }
-
-    pub(crate) async fn respond_permission(&self, id: &str, answer: PermissionAnswer, by: Option<&str>) -> Result<()> {
-        let (id, by) = (id.to_owned(), by.map(str::to_owned));
-        let command = |reply| Control::Permission { id, answer, by, reply };
-        self.call("answering a permission request", Duration::ZERO, &self.control, command).await
-    }
-
-    pub(crate) async fn ping(&self) -> Result<()> {
-        self.call("pinging the proxy", Duration::ZERO, &self.control, Control::Ping).await
-    }
-
-    pub(crate) async fn processes(&self) -> Result<Vec<ProcessInfo>> {
-        let listed = self.call("listing processes", Duration::ZERO, &self.control, Control::ListProcesses).await;
-        // A session that has ended meanwhile has none, and one that is about to end is waited for: nobody else knows what it has.
-        if listed.is_err() && self.ends_if_ending().await { Ok(Vec::new()) } else { listed }
     }
 
     /// Waits for an answer that only the proxy can give: if somebody stops or freezes it, it is continued.
@@ -258,24 +238,6 @@ impl Session {
         }
     }
 
-    pub(crate) async fn kill_all(&self, options: KillOptions) -> Result<Receipt> {
-        let command = |reply| Control::KillAll { options, reply };
-        let call = self.call("killing the agent's processes", options.grace, &self.control, command);
-        proven(self.waking_proxy(call).await?)
-    }
-
-    pub(crate) async fn kill_process(&self, pid: u32, tree: bool, options: KillOptions) -> Result<Receipt> {
-        let command = Control::ListProcesses;
-        let processes = self.call("looking up the process", Duration::ZERO, &self.control, command).await?;
-        let running = |info: &&ProcessInfo| info.id.pid == pid && info.status == ProcessStatus::Running;
-        let Some(process) = processes.iter().find(running).map(|info| info.id) else {
-            return Err(Error::UnknownProcess { session: self.id().clone(), pid });
-        };
-        let command = |reply| Control::KillProcess { process, tree, options, reply };
-        let call = self.call("killing a process", options.grace, &self.control, command);
-        proven(self.waking_proxy(call).await?)
-    }
-
     /// Asks the session to end. It ends even if the caller stops waiting.
     pub(crate) fn demand_end(&self, options: KillOptions, reason: EndReason) {
         self.demand.send_modify(|demand| match demand {
@@ -298,17 +260,21 @@ impl Session {
     /// session, returns the receipt of its end. A session that is suspended, or is about to be, is over afterwards; its
     /// receipt is that of the suspension.
     pub(crate) async fn kill(&self, options: KillOptions, reason: EndReason) -> Result<Receipt> {
-        self.find_what_was_ended(self.longest_kill(options)).await;
+        let (begun, longest) = (Instant::now(), self.longest_kill(options));
+        let left = || longest.saturating_sub(begun.elapsed());
+        // The stream is read for the receipt only: half of the time is left for the kill.
+        self.find_what_was_ended(longest / 2).await;
         let end = |latest: &Self| {
             if latest.is_suspended() {
                 latest.end_at_rest(&reason);
             }
             latest.what_was_ended()
         };
-        let ended = self.end_latest(options, &reason, end).await;
+        let ended = within(left(), self.end_latest(options, &reason, end)).await;
+        let ended = ended.unwrap_or_else(|| Err(self.late_kill(longest)));
         // Whoever has the receipt finds the end among the events.
         let history = self.history();
-        if within(TELLING, history.reaches(history.assigned())).await.is_none() {
+        if within(left().min(TELLING), history.reaches(history.assigned())).await.is_none() {
             tracing::warn!(session = %self.id, "the session's end is not in the event log yet");
         }
         ended
@@ -370,45 +336,43 @@ impl Session {
             latest.note();
             Ok(())
         };
-        self.end_latest(options, &EndReason::Suspended, keep).await
+        let longest = self.longest_kill(options);
+        let suspended = within(longest, self.end_latest(options, &EndReason::Suspended, keep)).await;
+        suspended.unwrap_or_else(|| Err(self.late_kill(longest)))
     }
 
     /// Ends the processes of the latest incarnation, then runs `then` on it. For a suspended one, `then` runs while no
-    /// resume is in progress.
+    /// resume is in progress. The caller bounds the wait.
     async fn end_latest<T>(
         &self,
         options: KillOptions,
         reason: &EndReason,
         then: impl Fn(&Self) -> Result<T>,
     ) -> Result<T> {
-        let after = self.longest_kill(options);
         let _wanted = self.lives.want_end(reason.clone());
-        let ended = async {
-            loop {
-                let later = self.lives.after(self)?;
-                let latest = later.as_deref().unwrap_or(self);
-                if latest.ended().is_none() {
-                    latest.demand_end(options, reason.clone());
-                    latest.rests().await;
-                }
-                if !latest.is_suspended() {
-                    return then(latest);
-                }
-                // Afterwards its last writer is gone.
-                latest.settled().await?;
-                // A resume holds the lock. It either gives up for this call, or succeeds; the resumed session is then
-                // ended as others are.
-                tokio::select! {
-                    _not_resumed = self.lives.alone() => {
-                        if self.lives.is_latest(latest) {
-                            return then(latest);
-                        }
-                    }
-                    () = self.lives.goes_on_after(latest) => {}
-                }
+        loop {
+            let later = self.lives.after(self)?;
+            let latest = later.as_deref().unwrap_or(self);
+            if latest.ended().is_none() {
+                latest.demand_end(options, reason.clone());
+                latest.rests().await;
             }
-        };
-        within(after, ended).await.unwrap_or_else(|| Err(self.late_kill(after)))
+            if !latest.is_suspended() {
+                return then(latest);
+            }
+            // Afterwards its last writer is gone.
+            latest.settled().await?;
+            // A resume holds the lock. It either gives up for this call, or succeeds; the resumed session is then
+            // ended as others are.
+            tokio::select! {
+                _not_resumed = self.lives.alone() => {
+                    if self.lives.is_latest(latest) {
+                        return then(latest);
+                    }
+                }
+                () = self.lives.goes_on_after(latest) => {}
+            }
+        }
     }
 
     /// Ends a suspended session, which has neither processes nor task. The caller excludes a concurrent resume.
@@ -478,24 +442,25 @@ impl Session {
     }
 
     /// Sends a command to the session's task and waits for the answer.
-    async fn call<C, T>(
+    pub(crate) async fn call<T>(
         &self,
         operation: &str,
         extra: Duration,
-        lane: &mpsc::Sender<C>,
-        command: impl FnOnce(Reply<T>) -> C,
+        command: impl FnOnce(Reply<T>) -> SessionCommand,
     ) -> Result<T> {
         let after = self.deadlines.control.saturating_add(extra);
-        within(after, self.exchange(lane, command))
+        within(after, self.exchange(command))
             .await
             .unwrap_or_else(|| Err(Error::Deadline { operation: format!("{operation} in session {}", self.id), after }))
     }
 
     /// Sends a command and waits for the answer, however long that takes.
-    async fn exchange<C, T>(&self, lane: &mpsc::Sender<C>, command: impl FnOnce(Reply<T>) -> C) -> Result<T> {
+    async fn exchange<T>(&self, command: impl FnOnce(Reply<T>) -> SessionCommand) -> Result<T> {
         let (reply, answer) = oneshot::channel();
+        let command = command(reply);
+        let lane = if command.is_urgent() { &self.urgent } else { &self.ordered };
         // Either fails only if the task is gone.
-        if lane.send(command(reply)).await.is_err() {
+        if lane.send(command).await.is_err() {
             return Err(self.over());
         }
         answer.await.unwrap_or_else(|_| Err(self.over()))

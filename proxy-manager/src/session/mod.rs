@@ -33,8 +33,7 @@ use std::{
 
 use event_log::LogError;
 use ipc_protocol::{
-    AbortPolicy, AgentSessionConfig, EndReason, Json, KillOptions, Measures, Operation, PermissionAnswer, ProcessId,
-    ProcessInfo, Prompt, Receipt, SessionId,
+    AgentSessionConfig, EndReason, KillOptions, Measures, ProcessId, Prompt, Receipt, SessionId, message::ProxyCommand,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -53,6 +52,7 @@ pub use info::{SessionInfo, SessionState};
 pub(crate) use lives::Lives;
 use metrics::Tally;
 pub use metrics::{ProcessUse, SessionMetrics, TurnUsage};
+pub(crate) use pending::{Change, Waiting};
 pub use prompts::QueuedPrompt;
 pub(crate) use prompts::{Accepted, Appending, BEGUN, Class, ENDED, PromptQueue, name_of};
 use row::Row;
@@ -68,46 +68,21 @@ const LANE: usize = 64;
 /// Sender of a call's answer.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
 
-/// Caller of an abort; an abort that kills processes returns a receipt.
-#[derive(Debug)]
-pub(crate) enum AbortReply {
-    Done(Reply<()>),
-    Receipt(Reply<Receipt>),
+/// Command to a session's task. There are two lanes: an urgent one, for requests that overtake waiting prompts, and an
+/// ordered one. A kill of the session is in neither: see [`Demand`].
+pub(crate) enum SessionCommand {
+    /// Carries a command to the proxy, with its caller.
+    Request { command: ProxyCommand, waiting: Waiting },
+    /// Begins a turn, or queues it; `accepted` if the prompt is in the log already.
+    Prompt { prompt: Prompt, mode: PromptMode, accepted: Option<Accepted>, reply: Reply<Turn> },
+    /// Appends events together, and replies with the offset of the last.
+    Append { events: Vec<Appending>, reply: Reply<u64> },
 }
 
-/// Commands that are sent to the proxy before waiting prompts.
-#[derive(Debug)]
-pub(crate) enum Control {
-    Abort { policy: AbortPolicy, reply: AbortReply },
-    Permission { id: String, answer: PermissionAnswer, by: Option<String>, reply: Reply<()> },
-    ListProcesses(Reply<Vec<ProcessInfo>>),
-    KillProcess { process: ProcessId, tree: bool, options: KillOptions, reply: Reply<Receipt> },
-    KillAll { options: KillOptions, reply: Reply<Receipt> },
-    Ping(Reply<()>),
-}
-
-/// Commands that keep their order.
-pub(crate) enum Say {
-    /// With `accepted` where it is in the log already.
-    Prompt {
-        prompt: Prompt,
-        mode: PromptMode,
-        accepted: Option<Accepted>,
-        reply: Reply<Turn>,
-    },
-    Steer {
-        prompt: Prompt,
-        reply: Reply<()>,
-    },
-    Operate {
-        operation: Operation,
-        reply: Reply<Json>,
-    },
-    /// Events that are appended together; the offset of the last is said.
-    Append {
-        events: Vec<Appending>,
-        reply: Reply<u64>,
-    },
+impl SessionCommand {
+    fn is_urgent(&self) -> bool {
+        matches!(self, Self::Request { command, .. } if command.is_urgent())
+    }
 }
 
 /// Desired state of the session as a whole. A level, not a queue: it waits behind nothing, and a repeated request has
@@ -183,8 +158,8 @@ pub(crate) struct Session {
     /// It is on its way out: no call can be answered any more.
     is_closing: AtomicBool,
     demand: watch::Sender<Demand>,
-    control: mpsc::Sender<Control>,
-    say: mpsc::Sender<Say>,
+    urgent: mpsc::Sender<SessionCommand>,
+    ordered: mpsc::Sender<SessionCommand>,
 }
 
 impl View {
@@ -216,8 +191,8 @@ impl fmt::Debug for Session {
 #[derive(Debug)]
 pub(crate) struct Inlets {
     pub(crate) demand: watch::Receiver<Demand>,
-    pub(crate) control: mpsc::Receiver<Control>,
-    pub(crate) say: mpsc::Receiver<Say>,
+    pub(crate) urgent: mpsc::Receiver<SessionCommand>,
+    pub(crate) ordered: mpsc::Receiver<SessionCommand>,
 }
 
 impl Session {
@@ -345,8 +320,8 @@ impl Session {
             let_go: false,
         };
         let (demand, demand_inlet) = watch::channel(Demand::Live);
-        let (control, control_inlet) = mpsc::channel(LANE);
-        let (say, say_inlet) = mpsc::channel(LANE);
+        let (urgent, urgent_inlet) = mpsc::channel(LANE);
+        let (ordered, ordered_inlet) = mpsc::channel(LANE);
         let session = Self {
             id,
             labels,
@@ -367,10 +342,10 @@ impl Session {
             drains: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
             demand,
-            control,
-            say,
+            urgent,
+            ordered,
         };
-        (session, Inlets { demand: demand_inlet, control: control_inlet, say: say_inlet })
+        (session, Inlets { demand: demand_inlet, urgent: urgent_inlet, ordered: ordered_inlet })
     }
 
     /// Configuration at the start; `None` in tests.

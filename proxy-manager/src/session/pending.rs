@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ipc_protocol::{EndReason, Json, ProcessInfo, Receipt, message::RequestId};
+use ipc_protocol::{EndReason, Json, Operation, ProcessInfo, Receipt, message::RequestId};
 
 use super::{Accepted, Reply, Turn};
 use crate::error::{Error, Result};
@@ -19,6 +19,18 @@ pub(crate) enum Change {
     Model(String),
     Mode(String),
     Thinking(String),
+}
+
+impl Change {
+    /// Change that `operation` makes.
+    pub(crate) fn of(operation: &Operation) -> Self {
+        match operation {
+            Operation::SetModel { model } => Self::Model(model.clone()),
+            Operation::SetMode { mode } => Self::Mode(mode.clone()),
+            Operation::SetThinking { level } => Self::Thinking(level.clone()),
+            _ => Self::Nothing,
+        }
+    }
 }
 
 /// Purpose of an outstanding answer.
@@ -43,8 +55,6 @@ pub(crate) enum Waiting {
     },
     /// An abort, since the turn must not continue, with the reason.
     EndTurn(EndReason),
-    /// A ping.
-    Pong(Reply<()>),
     /// A ping of the session's own health check.
     Pulse,
     /// A list of processes.
@@ -61,7 +71,7 @@ impl Waiting {
             Self::Prompt { caller: Some((caller, _)), .. } | Self::Ticket { caller, .. } => {
                 let _ = caller.send(Err(error));
             }
-            Self::Done(reply) | Self::Pong(reply) => {
+            Self::Done(reply) => {
                 let _ = reply.send(Err(error));
             }
             Self::Operation { caller, .. } => {
@@ -81,7 +91,7 @@ impl Waiting {
         match self {
             Self::Start | Self::Prompt { .. } | Self::Accepted(_) | Self::EndTurn(_) | Self::Pulse => false,
             Self::Ticket { caller, .. } => caller.is_closed(),
-            Self::Done(reply) | Self::Pong(reply) => reply.is_closed(),
+            Self::Done(reply) => reply.is_closed(),
             // An operation that changes something must be tracked to its end, whoever waits. Any other one is dropped
             // only once the proxy knows, so that it does not keep its place there.
             Self::Operation { change, given_up, .. } => *change == Change::Nothing && *given_up,
@@ -205,7 +215,7 @@ mod tests {
         while kept.len() < MOST {
             let (reply, answer) = oneshot::channel();
             let request = pending.mint();
-            pending.insert(request, Waiting::Pong(reply));
+            pending.insert(request, Waiting::Done(reply));
             kept.push((request, answer));
         }
         assert!(!pending.has_room());

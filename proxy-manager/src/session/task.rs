@@ -242,7 +242,7 @@ async fn attend(
     stream: &mut UnixStream,
     order: Order,
 ) -> Result<()> {
-    let Inlets { demand, control, say } = inlets;
+    let Inlets { demand, urgent, ordered } = inlets;
     let mut listens_to_server = true;
     let mut order = Some(order);
     let (mut reader, writer) = stream.split();
@@ -276,7 +276,7 @@ async fn attend(
                 let wanted = demand.borrow_and_update().clone();
                 core.demand(wanted, Instant::now());
             }
-            Some(command) = control.recv() => core.control(command, Instant::now()),
+            Some(command) = urgent.recv() => core.command(command, Instant::now()),
             () = sleep_until(due.unwrap_or_else(|| Instant::now() + FAR)), if due.is_some() => {
                 core.tick(Instant::now());
             }
@@ -286,7 +286,7 @@ async fn attend(
                 large = take(read, &mut inbox, core);
             }
             () = history.changed() => {}
-            Some(command) = say.recv(), if takes_prompts && !core.is_behind() && !core.has_unsent() => core.say(command, Instant::now()),
+            Some(command) = ordered.recv(), if takes_prompts && !core.is_behind() && !core.has_unsent() => core.command(command, Instant::now()),
             word = words.recv(), if listens_to_server => listens_to_server = hear(word, core),
             receipt = swept(&mut sweep), if sweep.is_some() => {
                 sweep = None;

@@ -60,7 +60,7 @@ async fn one_that_is_suspended_before_it_is_started_again_stays_suspended() {
         }
     }
     // This one's pause began after theirs.
-    let mut events = place.manager.subscribe(last.id()).expect("known");
+    let mut events = place.manager.subscribe_from(last.id(), 0).expect("known");
     assert_eq!(resumed(&mut events).await, "restart");
     idle(&mut events).await;
     for session in [&left, &gone_on_with] {

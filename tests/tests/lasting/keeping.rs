@@ -191,7 +191,7 @@ async fn events_outlive_the_manager() {
     place.again().await;
     // Nobody remembers it but the log.
     assert!(matches!(place.manager.session(id), Err(Error::UnknownSession { .. })));
-    let mut events = place.manager.subscribe(id).expect("kept");
+    let mut events = place.manager.subscribe_from(id, 0).expect("kept");
     let all = sessions::all(&mut events).await;
     let offsets: Vec<_> = all.iter().map(|envelope| envelope.offset).collect();
     assert_eq!(offsets, (1..=offsets.len() as u64).collect::<Vec<_>>());
@@ -212,7 +212,7 @@ async fn events_outlive_the_manager() {
     let taken = place.manager.start_session(config.clone()).await;
     assert!(matches!(taken, Err(Error::DuplicateSession { .. })), "{taken:?}");
     place.manager.delete_session(id).await.expect("deleted");
-    assert!(matches!(place.manager.subscribe(id), Err(Error::UnknownSession { .. })));
+    assert!(matches!(place.manager.subscribe_from(id, 0), Err(Error::UnknownSession { .. })));
     let anew = place.manager.start_session(config).await.expect("started");
     assert_eq!(anew.subscribe().next().await.expect("an event").offset, 1);
     place.manager.shutdown().await;
@@ -302,7 +302,7 @@ async fn a_session_that_starts_has_a_record_that_says_so() {
     let id = config.session_id.clone();
     let mut start = Box::pin(place.manager.start_session(config));
     let is_kept = async {
-        while place.manager.record(&id).is_err() || place.manager.subscribe(&id).is_err() {
+        while place.manager.record(&id).is_err() || place.manager.subscribe_from(&id, 0).is_err() {
             tokio::task::yield_now().await;
         }
         loop {

@@ -475,7 +475,7 @@ async fn one_of_an_earlier_manager_is_suspended_already() {
         let snapshot = place.manager.suspend_session(session.id(), KillOptions::NOW).await.expect("it is");
         assert!(is_suspended(&place.info(session)) && snapshot.receipt.is_none());
         // It is not this manager that was shut down.
-        let refused = place.manager.steer(session.id(), "say x").await;
+        let refused = place.manager.session(session.id()).expect("known").steer("say x").await;
         assert!(matches!(refused, Err(Error::Suspended { .. })), "{refused:?}");
     }
     place.manager.hand_over(shut_down.id(), KillOptions::NOW).await.expect("handed over");

@@ -121,7 +121,7 @@ async fn turn(session: &SessionHandle, stage: &Stage) -> Result<Kinds, Failure> 
     for line in kinds::PROMPT.lines() {
         stage.aside(&format!("> {line}"))?;
     }
-    let mut turn = TurnStream::prompt(session.clone(), kinds::PROMPT.into(), PromptMode::Refuse).await?;
+    let mut turn = TurnStream::follow(session.clone(), session.prompt(kinds::PROMPT, PromptMode::Refuse)).await?;
     let mut answer = String::new();
     while let Some(step) = turn.next().await {
         match step {

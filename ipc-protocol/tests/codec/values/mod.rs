@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use ipc_protocol::{
     message::{
-        AgentCommand, Asking, Attached, Detach, DetachedSession, FromForkServer, FromProxy, Handover, Hello,
-        ToForkServer, ToProxy,
+        AgentCommand, AgentFact, Asking, Attached, Detach, DetachedSession, FromForkServer, FromProxy, Handover, Hello,
+        ProxyCommand, ToForkServer, ToProxy,
     },
     *,
 };
@@ -249,7 +249,7 @@ pub(crate) fn wire_error() -> BoxedStrategy<WireError> {
         text().prop_map(|operation| WireError::FdsExhausted { operation }),
         Just(WireError::Busy),
         two().prop_map(|(agent, operation)| WireError::Unsupported { agent, operation }),
-        process_id().prop_map(|process| WireError::UnknownProcess { process }),
+        any::<u32>().prop_map(|pid| WireError::UnknownProcess { pid }),
         text().prop_map(|id| WireError::UnknownPermission { id }),
         (two(), vec(text(), 0..4)).prop_map(|((id, option), options)| WireError::UnknownOption { id, option, options }),
         (text(), any::<u64>()).prop_map(|(operation, after_ms)| WireError::Deadline { operation, after_ms }),
@@ -303,36 +303,54 @@ fn agent_command() -> impl Strategy<Value = Box<AgentCommand>> {
 
 pub(crate) fn to_proxy() -> BoxedStrategy<ToProxy> {
     let id = any::<u64>;
+    prop_oneof![
+        1 => hello().prop_map(ToProxy::Hello),
+        9 => (id(), proxy_command()).prop_map(|(request, command)| ToProxy::Request { request, command }),
+        1 => id().prop_map(|seq| ToProxy::Ack { seq }),
+        1 => id().prop_map(|request| ToProxy::GiveUp { request }),
+    ]
+    .boxed()
+}
+
+pub(crate) fn proxy_command() -> BoxedStrategy<ProxyCommand> {
     let policies = [AbortPolicy::LeaveProcesses, AbortPolicy::KillTurnProcesses];
     prop_oneof![
-        hello().prop_map(ToProxy::Hello),
-        (id(), config(), agent_command(), enclosure()).prop_map(|(request, config, command, enclosure)| {
-            ToProxy::Start { request, config, command, enclosure: Box::new(enclosure) }
+        (config(), agent_command(), enclosure()).prop_map(|(config, command, enclosure)| {
+            ProxyCommand::Start { config, command, enclosure: Box::new(enclosure) }
         }),
-        (id(), id(), prompt()).prop_map(|(request, turn, prompt)| ToProxy::Prompt { request, turn, prompt }),
-        (id(), prompt()).prop_map(|(request, prompt)| ToProxy::Steer { request, prompt }),
-        (id(), operation()).prop_map(|(request, operation)| ToProxy::Operate { request, operation }),
-        (id(), one_of(&policies), kill_options()).prop_map(|(request, policy, options)| ToProxy::Abort {
-            request,
-            policy,
-            options
-        }),
-        (id(), text(), permission_answer(), of(text())).prop_map(|(request, id, answer, by)| ToProxy::Permission {
-            request,
+        (any::<u64>(), prompt()).prop_map(|(turn, prompt)| ProxyCommand::Prompt { turn, prompt }),
+        prompt().prop_map(|prompt| ProxyCommand::Steer { prompt }),
+        operation().prop_map(|operation| ProxyCommand::Operate { operation }),
+        (one_of(&policies), kill_options()).prop_map(|(policy, options)| ProxyCommand::Abort { policy, options }),
+        (text(), permission_answer(), of(text())).prop_map(|(id, answer, by)| ProxyCommand::Permission {
             id,
             answer,
             by
         }),
-        id().prop_map(|request| ToProxy::ListProcesses { request }),
-        (id(), process_id(), any::<bool>(), kill_options())
-            .prop_map(|(request, process, tree, options)| ToProxy::KillProcess { request, process, tree, options }),
-        (id(), kill_options()).prop_map(|(request, options)| ToProxy::KillAll { request, options }),
-        (kill_options(), end_reason()).prop_map(|(options, reason)| ToProxy::Shutdown { options, reason }),
-        id().prop_map(|request| ToProxy::Ping { request }),
-        id().prop_map(|seq| ToProxy::Ack { seq }),
-        id().prop_map(|request| ToProxy::GiveUp { request }),
+        Just(ProxyCommand::ListProcesses),
+        (kill_scope(), kill_options(), end_reason()).prop_map(|(scope, options, reason)| ProxyCommand::Kill {
+            scope,
+            options,
+            reason
+        }),
+        Just(ProxyCommand::Ping),
     ]
     .boxed()
+}
+
+fn kill_scope() -> impl Strategy<Value = KillScope> {
+    prop_oneof![
+        Just(KillScope::Session),
+        Just(KillScope::AllButAgent),
+        (any::<u32>(), any::<bool>()).prop_map(|(pid, tree)| KillScope::Process { pid, tree }),
+    ]
+}
+
+fn agent_fact() -> impl Strategy<Value = AgentFact> {
+    prop_oneof![
+        text().prop_map(|detail| AgentFact::NotResumable { detail }),
+        text().prop_map(|address| AgentFact::ServerListens { address }),
+    ]
 }
 
 pub(crate) fn from_proxy() -> BoxedStrategy<FromProxy> {
@@ -352,7 +370,7 @@ pub(crate) fn from_proxy() -> BoxedStrategy<FromProxy> {
         text().prop_map(|id| FromProxy::NativeSession { id }),
         id().prop_map(|request| FromProxy::Done { request }),
         (id(), wire_error()).prop_map(|(request, error)| FromProxy::Failed { request, error }),
-        id().prop_map(|request| FromProxy::Pong { request }),
+        agent_fact().prop_map(FromProxy::Fact),
         (exit_status(), any::<bool>()).prop_map(|(exit, kept)| FromProxy::AgentExited { exit, kept }),
         (end_reason(), receipt()).prop_map(|(reason, receipt)| FromProxy::Ended { reason, receipt }),
         attached().prop_map(|attached| FromProxy::Attached(Box::new(attached))),

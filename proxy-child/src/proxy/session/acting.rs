@@ -122,6 +122,7 @@ impl Session<'_> {
                     }
                 }
                 Action::Program(program) => running.versions.program = Some(program),
+                Action::Fact(fact) => link.send(&FromProxy::Fact(fact)),
                 Action::NativeSession(id) => {
                     self.told.native_session_id = Some(id.clone());
                     link.send(&FromProxy::NativeSession { id });

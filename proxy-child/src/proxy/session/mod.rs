@@ -14,11 +14,11 @@ use std::{
 
 use agents::{Adapter, Adapters, KnownVersions};
 use ipc_protocol::{
-    AbortPolicy, EndReason, Event, ExitStatus, KillCause, KillOptions, Measures, OnAgentExit, ProcessId, Prompt,
-    Receipt, ResolvedBy, SessionId, StopReason, WireError,
-    message::{FromProxy, Hello, RequestId, ToProxy, VERSION},
+    AbortPolicy, EndReason, Event, ExitStatus, KillCause, KillOptions, KillScope, Measures, OnAgentExit, ProcessId,
+    Prompt, Receipt, ResolvedBy, SessionId, StopReason, WireError,
+    message::{FromProxy, Hello, ProxyCommand, RequestId, ToProxy, VERSION},
 };
-use registry::{KillScope, ProcessRegistry};
+use registry::ProcessRegistry;
 
 use self::{attaching::Told, ending::ActiveKill};
 use super::{
@@ -184,73 +184,74 @@ impl<'a> Session<'a> {
         link.send(&FromProxy::Hello(Hello { version: VERSION, process: self.proxy }));
     }
 
-    /// Handles a request from the host.
-    pub(crate) fn request(&mut self, message: ToProxy, link: &mut Link) {
+    /// Handles a message of the host.
+    pub(crate) fn receive(&mut self, message: ToProxy, link: &mut Link) {
         match message {
             ToProxy::Hello(hello) if hello.version == VERSION || link.wire().is_described() => {}
             // The host has our Hello and reports the mismatch; this side can only stop.
             ToProxy::Hello(_) => self.end(EndReason::Failed("the host is of another version".into()), KillOptions::NOW),
-            ToProxy::Start { request, config, command, enclosure } => {
-                self.start(request, *config, *command, *enclosure, link);
-            }
-            ToProxy::Prompt { request, turn, prompt } if self.has_to_wait() => {
-                if self.held.is_some() {
-                    return answer(link, request, Err(WireError::Busy));
-                }
-                self.held = Some((request, turn, prompt));
-            }
-            ToProxy::Prompt { request, turn, prompt } => {
-                let result = self.prompt(turn, &prompt, link);
-                answer(link, request, result);
-            }
-            ToProxy::Steer { request, prompt } => {
-                let result = self.adapt(link, |adapter, out| adapter.steer(&prompt, out));
-                answer(link, request, result);
-            }
-            ToProxy::Operate { request, operation } => {
-                self.operate(request, &operation, link);
-            }
+            ToProxy::Request { request, command } => self.command(request, command, link),
             ToProxy::GiveUp { request } => {
                 self.running.iter_mut().for_each(|running| running.operations.give_up(request));
             }
-            ToProxy::Abort { request, policy, options } => {
-                self.cancel_held(link);
-                let result = self.adapt(link, |adapter, out| adapter.abort(out));
-                match (policy, result) {
-                    (AbortPolicy::KillTurnProcesses, Ok(())) => {
-                        let before = self.before_turn.clone();
-                        self.begin_kill(KillScope::AllBut(before), KillCause::AbortTurn, options, request, link);
-                    }
-                    (_, result) => answer(link, request, result),
-                }
-            }
-            ToProxy::Permission { request, id, answer: chosen, by } => {
-                let by = ResolvedBy::User { name: by };
-                let result = self.adapt(link, |adapter, out| adapter.permission(&id, &chosen, by, out));
-                answer(link, request, result);
-            }
-            ToProxy::ListProcesses { request } => {
-                let processes = self.registry.list();
-                link.send(&FromProxy::Processes { request, processes });
-            }
-            ToProxy::KillProcess { request, process, tree, options } => {
-                self.registry.scan();
-                if self.registry.live(process.pid) != Some(process) {
-                    return answer(link, request, Err(WireError::UnknownProcess { process }));
-                }
-                let scope = if tree { KillScope::Tree(process) } else { KillScope::One(process) };
-                self.begin_kill(scope, KillCause::KillProcess, options, request, link);
-            }
-            ToProxy::KillAll { request, options } => {
-                let living = self.running.as_ref().filter(|running| running.exited.is_none());
-                let agent = living.and_then(|running| running.agent.as_ref());
-                let scope = agent.map_or(KillScope::All, |agent| KillScope::AllBut([agent.id()].into()));
-                self.begin_kill(scope, KillCause::KillAll, options, request, link);
-            }
-            ToProxy::Shutdown { options, reason } => self.end(reason, options),
-            ToProxy::Ping { request } => link.send(&FromProxy::Pong { request }),
             ToProxy::Ack { seq } => link.acknowledge(seq),
         }
+    }
+
+    /// Carries out a command of the host.
+    fn command(&mut self, request: RequestId, command: ProxyCommand, link: &mut Link) {
+        let result = match command {
+            ProxyCommand::Start { config, command, enclosure } => {
+                return self.start(request, *config, *command, *enclosure, link);
+            }
+            ProxyCommand::Prompt { turn, prompt } if self.has_to_wait() => {
+                if self.held.is_none() {
+                    self.held = Some((request, turn, prompt));
+                    return;
+                }
+                Err(WireError::Busy)
+            }
+            ProxyCommand::Prompt { turn, prompt } => self.prompt(turn, &prompt, link),
+            ProxyCommand::Steer { prompt } => self.adapt(link, |adapter, out| adapter.steer(&prompt, out)),
+            ProxyCommand::Operate { operation } => return self.operate(request, &operation, link),
+            ProxyCommand::Abort { policy, options } => {
+                self.cancel_held(link);
+                let result = self.adapt(link, |adapter, out| adapter.abort(out));
+                if policy == AbortPolicy::KillTurnProcesses && result.is_ok() {
+                    let scope = registry::KillScope::AllBut(self.before_turn.clone());
+                    return self.begin_kill(scope, KillCause::AbortTurn, options, request, link);
+                }
+                result
+            }
+            ProxyCommand::Permission { id, answer: chosen, by } => {
+                let by = ResolvedBy::User { name: by };
+                self.adapt(link, |adapter, out| adapter.permission(&id, &chosen, by, out))
+            }
+            ProxyCommand::ListProcesses => {
+                let processes = self.registry.list();
+                return link.send(&FromProxy::Processes { request, processes });
+            }
+            ProxyCommand::Kill { scope: KillScope::Session, options, reason } => return self.end(reason, options),
+            ProxyCommand::Kill { scope: KillScope::AllButAgent, options, .. } => {
+                let living = self.running.as_ref().filter(|running| running.exited.is_none());
+                let agent = living.and_then(|running| running.agent.as_ref());
+                let scope =
+                    agent.map_or(registry::KillScope::All, |agent| registry::KillScope::AllBut([agent.id()].into()));
+                return self.begin_kill(scope, KillCause::KillAll, options, request, link);
+            }
+            ProxyCommand::Kill { scope: KillScope::Process { pid, tree }, options, .. } => {
+                self.registry.scan();
+                match self.registry.live(pid) {
+                    Some(process) => {
+                        let scope = if tree { registry::KillScope::Tree } else { registry::KillScope::One };
+                        return self.begin_kill(scope(process), KillCause::KillProcess, options, request, link);
+                    }
+                    None => Err(WireError::UnknownProcess { pid }),
+                }
+            }
+            ProxyCommand::Ping => Ok(()),
+        };
+        answer(link, request, result);
     }
 
     fn prompt(&mut self, turn: u64, prompt: &Prompt, link: &mut Link) -> Result<(), WireError> {

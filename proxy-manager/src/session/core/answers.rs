@@ -2,7 +2,7 @@
 
 use ipc_protocol::{
     EndReason, Event, ExitStatus, Measures, NOT_KEPT, Observer, ProcessId, SERVER_LISTENS, WireError,
-    message::{FromProxy, Hello, RequestId, VERSION},
+    message::{AgentFact, FromProxy, Hello, RequestId, VERSION},
 };
 use tokio::time::Instant;
 
@@ -46,11 +46,6 @@ impl Core {
                 Some(Waiting::Receipt(reply)) => self.witness.answer(reply, receipt, now),
                 other => self.mismatch(other, now),
             },
-            FromProxy::Pong { request } => match self.answered(request) {
-                Some(Waiting::Pong(reply)) => Pending::answer(reply, Ok(())),
-                Some(Waiting::Pulse) => {}
-                other => self.mismatch(other, now),
-            },
             FromProxy::Done { request } => match self.answered(request) {
                 Some(Waiting::Done(reply)) => Pending::answer(reply, Ok(())),
                 Some(Waiting::Prompt { caller, .. }) => {
@@ -61,13 +56,14 @@ impl Core {
                     }
                 }
                 Some(Waiting::Ticket { caller, turn }) => Pending::answer(caller, Ok(turn)),
-                Some(Waiting::EndTurn(_) | Waiting::Accepted(_)) => {}
+                Some(Waiting::EndTurn(_) | Waiting::Accepted(_) | Waiting::Pulse) => {}
                 other => self.mismatch(other, now),
             },
             FromProxy::Reply { request, reply } => match self.answered(request) {
                 Some(Waiting::Operation { change, caller, .. }) => self.operated(change, caller, reply),
                 other => self.mismatch(other, now),
             },
+            FromProxy::Fact(fact) => self.fact(fact, now),
             FromProxy::NativeSession { id } => self.native_session(id, now),
             FromProxy::Attached(attached) => self.attached(*attached, now),
             FromProxy::Failed { request, error } => self.failed(request, error, now),
@@ -184,6 +180,21 @@ impl Core {
         Ok(())
     }
 
+    /// Records a fact that the agent reported, and emits it.
+    fn fact(&mut self, fact: AgentFact, now: Instant) {
+        let (status, detail) = match fact {
+            AgentFact::NotResumable { detail } => {
+                self.session.show(|view| view.not_kept = true);
+                (NOT_KEPT, detail)
+            }
+            AgentFact::ServerListens { address } => {
+                self.session.show(|view| view.endpoint = Some(address.clone()));
+                (SERVER_LISTENS, address)
+            }
+        };
+        self.event(self.turn(), Event::SessionStatus { status: status.to_owned(), detail }, now);
+    }
+
     /// Records that the agent switched to another conversation.
     fn native_session(&mut self, id: String, now: Instant) {
         if let Err(error) = self.conversation.is_now(&id) {
@@ -223,13 +234,6 @@ impl Core {
         }
         if let Some(journal) = &mut self.journal {
             journal.note(&event);
-        }
-        if let Event::SessionStatus { status, detail } = &event {
-            match status.as_str() {
-                NOT_KEPT => self.session.show(|view| view.not_kept = true),
-                SERVER_LISTENS => self.session.show(|view| view.endpoint = Some(detail.clone())),
-                _ => {}
-            }
         }
         self.known.note(&event, now);
         self.session.tally(|tally| tally.note(&event));

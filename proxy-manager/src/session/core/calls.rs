@@ -1,16 +1,16 @@
-//! Calls of the host that overtake prompts: their messages to the proxy, and when they are refused.
+//! Commands of the host: what the task makes of each, their messages to the proxy, and when they are refused.
 
 use ipc_protocol::{
-    KillOptions, ProcessInfo,
-    message::{RequestId, ToForkServer, ToProxy},
+    ProcessInfo,
+    message::{ProxyCommand, RequestId, ToForkServer, ToProxy},
 };
 use tokio::time::Instant;
 
-use super::{Core, saying::unsendable};
+use super::{Core, Phase, saying};
 use crate::{
-    error::Error,
+    error::{Error, Result},
     session::{
-        AbortReply, Control,
+        SessionCommand,
         pending::{Pending, Waiting},
     },
 };
@@ -18,63 +18,75 @@ use crate::{
 /// Aborts that may wait for the prompt that they are to cancel.
 const MOST_HELD: usize = 64;
 
-/// How a message travels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lane {
-    /// Overtakes waiting prompts.
-    Control,
-    /// Keeps its order.
-    Bulk,
-}
-
 impl Core {
-    /// Handles a call of the control lane.
-    pub(crate) fn control(&mut self, control: Control, now: Instant) {
-        self.send_unsent(now);
-        if self.has_unsent() && matches!(control, Control::Abort { .. }) && self.held_aborts.len() < MOST_HELD {
-            return self.held_aborts.push(control);
+    /// Handles a command, of either lane.
+    pub(crate) fn command(&mut self, command: SessionCommand, now: Instant) {
+        match command {
+            SessionCommand::Prompt { prompt, mode, accepted, reply } => {
+                self.accept_prompt(prompt, mode, accepted, reply, now);
+            }
+            SessionCommand::Append { events, reply } => self.append(events, reply),
+            SessionCommand::Request { command, waiting } => self.request(command, waiting, now),
         }
-        let is_abort = matches!(control, Control::Abort { .. });
-        let (lane, waiting, make): (_, _, Box<dyn FnOnce(RequestId) -> ToProxy>) = match control {
-            Control::Abort { policy, reply } => {
-                // An abort must not overtake the prompt that it cancels.
-                let lane = if self.pending.has_prompt() { Lane::Bulk } else { Lane::Control };
-                let waiting = match reply {
-                    AbortReply::Done(reply) => Waiting::Done(reply),
-                    AbortReply::Receipt(reply) => Waiting::Receipt(reply),
-                };
-                let options = KillOptions::default();
-                (lane, waiting, Box::new(move |request| ToProxy::Abort { request, policy, options }))
-            }
-            Control::Permission { id, answer, by, reply } => {
-                let make = move |request| ToProxy::Permission { request, id, answer, by };
-                (Lane::Control, Waiting::Done(reply), Box::new(make))
-            }
-            Control::ListProcesses(reply) => {
-                let make = |request| ToProxy::ListProcesses { request };
-                (Lane::Control, Waiting::Processes(reply), Box::new(make))
-            }
-            Control::KillProcess { process, tree, options, reply } => {
-                let make = move |request| ToProxy::KillProcess { request, process, tree, options };
-                (Lane::Control, Waiting::Receipt(reply), Box::new(make))
-            }
-            Control::KillAll { options, reply } => {
-                let make = move |request| ToProxy::KillAll { request, options };
-                (Lane::Control, Waiting::Receipt(reply), Box::new(make))
-            }
-            Control::Ping(reply) => {
-                (Lane::Control, Waiting::Pong(reply), Box::new(|request| ToProxy::Ping { request }))
-            }
-        };
-        if let Some(error) = &self.closing {
-            return waiting.fail(error.clone());
+    }
+
+    /// Carries a command to the proxy.
+    pub(super) fn request(&mut self, command: ProxyCommand, waiting: Waiting, now: Instant) {
+        if command.is_urgent() {
+            self.send_unsent(now);
         }
-        if let Some(ToProxy::ListProcesses { request }) = self.send(lane, waiting, make) {
+        let is_abort = matches!(command, ProxyCommand::Abort { .. });
+        if is_abort && self.has_unsent() && self.held_aborts.len() < MOST_HELD {
+            return self.held_aborts.push((command, waiting));
+        }
+        if let Err(error) = self.accepts(&command) {
+            return waiting.fail(error);
+        }
+        let is_list = matches!(command, ProxyCommand::ListProcesses);
+        let is_operation = matches!(command, ProxyCommand::Operate { .. });
+        if is_operation {
+            self.give_up_operations();
+        }
+        if let Some(request) = self.send(waiting, command)
+            && is_list
+        {
             self.listing.asked(request, now);
         }
         if is_abort {
             // Behind the abort: it must not meet the next turn.
             self.abort_usage_wait(now);
+        }
+    }
+
+    /// Refuses a command that the session cannot carry out now.
+    fn accepts(&self, command: &ProxyCommand) -> Result<()> {
+        if let Some(error) = &self.closing {
+            return Err(error.clone());
+        }
+        match command {
+            ProxyCommand::Steer { prompt } => {
+                saying::check(prompt, 0)?;
+                // An agent without turns reports itself why it cannot be steered.
+                if !matches!(self.phase, Phase::Busy(_)) && self.has_turns {
+                    let agent = self.session.labels().agent.clone();
+                    let operation = "be steered while no turn runs: prompt it".to_owned();
+                    return Err(Error::Unsupported { agent, operation });
+                }
+                Ok(())
+            }
+            ProxyCommand::Operate { .. } if matches!(self.phase, Phase::Starting { .. }) => {
+                Err(Error::Busy { session: self.session.id().clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells the proxy which operations nobody waits for: if the agent does not answer, they would use up its room.
+    fn give_up_operations(&mut self) {
+        for request in self.pending.give_up_operations() {
+            if let Err(error) = self.wire.push(&mut self.outbox, &ToProxy::GiveUp { request }) {
+                tracing::warn!(%error, "failed to encode the cancellation of an operation");
+            }
         }
     }
 
@@ -98,30 +110,29 @@ impl Core {
         }
     }
 
-    /// Sends a request whose answer is for `waiting`. Returns the message if it was queued.
-    pub(super) fn send(
-        &mut self,
-        lane: Lane,
-        waiting: Waiting,
-        make: impl FnOnce(RequestId) -> ToProxy,
-    ) -> Option<ToProxy> {
+    /// Sends a command whose answer is for `waiting`. Returns the number of the request if it was queued.
+    pub(super) fn send(&mut self, waiting: Waiting, command: ProxyCommand) -> Option<RequestId> {
         if !self.pending.has_room() {
             waiting.fail(Error::Busy { session: self.session.id().clone() });
             return None;
         }
+        // An abort must not overtake the prompt that it cancels.
+        let follows = matches!(command, ProxyCommand::Abort { .. }) && self.pending.has_prompt();
+        let is_urgent = command.is_urgent() && !follows;
         let request = self.pending.mint();
-        let message = make(request);
-        let pushed = match lane {
-            Lane::Control => self.wire.push_control(&mut self.outbox, &message),
-            Lane::Bulk => self.wire.push(&mut self.outbox, &message),
+        let message = ToProxy::Request { request, command };
+        let pushed = if is_urgent {
+            self.wire.push_control(&mut self.outbox, &message)
+        } else {
+            self.wire.push(&mut self.outbox, &message)
         };
         match pushed {
             Ok(()) => {
                 self.pending.insert(request, waiting);
-                Some(message)
+                Some(request)
             }
             Err(error) => {
-                waiting.fail(unsendable(&error));
+                waiting.fail(saying::unsendable(&error));
                 None
             }
         }

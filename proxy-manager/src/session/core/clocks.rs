@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
-use ipc_protocol::{
-    AbortPolicy, EndReason, Event, KillOptions, TimeoutAction, TimeoutKind,
-    message::{RequestId, ToProxy},
-};
+use ipc_protocol::{AbortPolicy, EndReason, Event, KillOptions, TimeoutAction, TimeoutKind, message::ProxyCommand};
 use tokio::time::Instant;
 
-use super::{Core, Phase, attach::PATIENCE, calls::Lane};
+use super::{Core, Phase, attach::PATIENCE};
 use crate::{
     error::Error,
     session::{Task, clocks::Due, pending::Waiting},
@@ -125,11 +122,8 @@ impl Core {
     /// Aborts the turn; if that does not end it, the session ends for this reason.
     pub(super) fn end_turn(&mut self, why: EndReason, now: Instant) {
         self.clocks.end();
-        // An abort must not overtake the prompt that it cancels.
-        let lane = if self.pending.has_prompt() { Lane::Bulk } else { Lane::Control };
         let (policy, options) = (AbortPolicy::LeaveProcesses, KillOptions::default());
-        let make = |request: RequestId| ToProxy::Abort { request, policy, options };
-        let sent = self.send(lane, Waiting::EndTurn(why.clone()), make).is_some();
+        let sent = self.send(Waiting::EndTurn(why.clone()), ProxyCommand::Abort { policy, options }).is_some();
         // The turn has to end even if the abort was not sent.
         let patience = if sent { self.session.deadlines().control } else { Duration::ZERO };
         self.overdue = now.checked_add(patience).map(|deadline| (why, deadline));

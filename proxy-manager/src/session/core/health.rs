@@ -1,9 +1,9 @@
 //! Actions when the session's proxy does not answer.
 
-use ipc_protocol::{EndReason, Event, KillOptions, message::ToProxy};
+use ipc_protocol::{EndReason, Event, KillOptions, message::ProxyCommand};
 use tokio::time::Instant;
 
-use super::{Core, calls::Lane};
+use super::Core;
 use crate::session::{pending::Waiting, pulse::Beat};
 
 impl Core {
@@ -25,7 +25,7 @@ impl Core {
         }
         match beat {
             Beat::Nothing => {}
-            Beat::Ping => _ = self.send(Lane::Control, Waiting::Pulse, |request| ToProxy::Ping { request }),
+            Beat::Ping => _ = self.send(Waiting::Pulse, ProxyCommand::Ping),
             Beat::Unresponsive(missed) => {
                 tracing::warn!(missed, "proxy is unresponsive");
                 let detail = format!("its proxy did not answer {missed} pings in a row");

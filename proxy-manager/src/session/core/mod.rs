@@ -18,10 +18,10 @@ mod witness;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use ipc_protocol::{
-    Budget, Enclosure, EndReason, Event, KillOptions, Lifecycle, LimitExceeded, Limits, OnUsageLimit, ProcessId,
-    Receipt, Timeouts,
+    Budget, Enclosure, EndReason, Event, KillOptions, KillScope, Lifecycle, LimitExceeded, Limits, OnUsageLimit,
+    ProcessId, Receipt, Timeouts,
     codec::Outbox,
-    message::{Hello, ToForkServer, ToProxy, VERSION},
+    message::{Hello, ProxyCommand, ToForkServer, ToProxy, VERSION},
     reattach::Wire,
 };
 use tokio::{sync::oneshot, time::Instant};
@@ -39,7 +39,7 @@ use self::{
     witness::Witness,
 };
 use super::{
-    Accepted, Control, Demand, Session, SessionState, Task, TurnEnd,
+    Accepted, Demand, Session, SessionState, Task, TurnEnd,
     clocks::Clocks,
     ending::{End, Ending, Step},
     listing::Listing,
@@ -130,7 +130,7 @@ pub(crate) struct Core {
     /// Began, and the agent has it when the log says so.
     unsent: Option<Unsent>,
     /// They would overtake it.
-    held_aborts: Vec<Control>,
+    held_aborts: Vec<(ProxyCommand, Waiting)>,
     ending: Ending,
     /// Error of all calls from now on: the session is ending.
     closing: Option<Error>,
@@ -315,7 +315,8 @@ impl Core {
         let request = self.pending.mint();
         self.pending.insert(request, Waiting::Start);
         let enclosure = Box::new(self.enclosure.clone());
-        let start = ToProxy::Start { request, config: Box::new(config), command: Box::new(command), enclosure };
+        let command = ProxyCommand::Start { config: Box::new(config), command: Box::new(command), enclosure };
+        let start = ToProxy::Request { request, command };
         self.outbox
             .push_control(&ToProxy::Hello(Hello { version: VERSION, process: self.host }))
             .and_then(|()| self.outbox.push(&start))
@@ -410,9 +411,11 @@ impl Core {
         match step {
             Step::Nothing => {}
             Step::AskProxy(options, reason) => {
-                let pushed = self.wire.push_control(&mut self.outbox, &ToProxy::Shutdown { options, reason });
-                if let Err(error) = pushed {
-                    tracing::error!(%error, "failed to encode the order to shut down");
+                // Its answer names no request: it is the proxy's last message.
+                let (request, scope) = (self.pending.mint(), KillScope::Session);
+                let kill = ToProxy::Request { request, command: ProxyCommand::Kill { scope, options, reason } };
+                if let Err(error) = self.wire.push_control(&mut self.outbox, &kill) {
+                    tracing::error!(%error, "failed to encode the kill of the session");
                 }
             }
             Step::AskForkServer(options) => {
@@ -666,8 +669,8 @@ impl Core {
         // The prompts themselves wait for what becomes of the session.
         self.session.queue().fail_tickets(&error);
         self.unsent = None;
-        for abort in std::mem::take(&mut self.held_aborts) {
-            self.control(abort, Instant::now());
+        for (_, waiting) in std::mem::take(&mut self.held_aborts) {
+            waiting.fail(error.clone());
         }
         self.stop_clocks();
         self.session.tally(|tally| tally.is_busy(false));

@@ -1,20 +1,20 @@
-//! Ordered messages to the agent: prompts, steers and operations.
+//! Prompts: which is accepted, which waits, and when each is given to the agent.
 
 use std::sync::{Arc, OnceLock};
 
 use event_log::LogError;
 use ipc_protocol::{
-    Event, Json, Operation, Prompt, PromptPart,
+    Event, Json, Prompt, PromptPart,
     codec::{CodecError, MAX_MESSAGE},
-    message::ToProxy,
+    message::ProxyCommand,
 };
 use tokio::time::Instant;
 
-use super::{Busy, Core, Phase, calls::Lane, clocks::LastWords, usage::UsageWait};
+use super::{Busy, Core, Phase, clocks::LastWords, usage::UsageWait};
 use crate::{
     error::{Error, Result},
     session::{
-        Accepted, Appending, BEGUN, ENDED, PromptMode, Reply, Say, SessionState, Turn, TurnEnd,
+        Accepted, Appending, BEGUN, ENDED, PromptMode, Reply, SessionState, Turn, TurnEnd,
         metrics::Tally,
         pending::{Change, Pending, Waiting},
         prompts::Queued,
@@ -37,17 +37,7 @@ const LONGEST: usize = MAX_MESSAGE - 64;
 const PART: usize = 24;
 
 impl Core {
-    /// Handles a command of the ordered lane.
-    pub(crate) fn say(&mut self, say: Say, now: Instant) {
-        match say {
-            Say::Prompt { prompt, mode, accepted, reply } => self.prompt(prompt, mode, accepted, reply, now),
-            Say::Steer { prompt, reply } => self.steer(prompt, reply),
-            Say::Operate { operation, reply } => self.operate(operation, reply),
-            Say::Append { events, reply } => self.append(events, reply),
-        }
-    }
-
-    fn append(&mut self, events: Vec<Appending>, reply: Reply<u64>) {
+    pub(super) fn append(&mut self, events: Vec<Appending>, reply: Reply<u64>) {
         if let Some(error) = &self.closing {
             return Pending::answer(reply, Err(error.clone()));
         }
@@ -60,7 +50,7 @@ impl Core {
     /// A prompt; with `accepted` where it is in the log already. One that may wait and is not in the log is refused as
     /// [`Error::Busy`]: it is to be appended first. Also where its turn would begin at once: what becomes of it is told then,
     /// whatever happens to this host.
-    fn prompt(
+    pub(super) fn accept_prompt(
         &mut self,
         prompt: Prompt,
         mode: PromptMode,
@@ -90,7 +80,7 @@ impl Core {
             busy.tickets.retain(|ticket| !ticket.is_closed());
             busy.tickets.push(ticket);
             let waiting = Waiting::Ticket { caller: reply, turn };
-            self.send(Lane::Bulk, waiting, |request| ToProxy::Steer { request, prompt });
+            self.send(waiting, ProxyCommand::Steer { prompt });
             return;
         }
         let busy = || Error::Busy { session: self.session.id().clone() };
@@ -129,7 +119,7 @@ impl Core {
     }
 
     fn send_without_turn(&mut self, prompt: Prompt, waiting: Waiting) {
-        if self.send(Lane::Bulk, waiting, |request| ToProxy::Prompt { request, turn: 0, prompt }).is_some() {
+        if self.send(waiting, ProxyCommand::Prompt { turn: 0, prompt }).is_some() {
             self.turns += 1;
             self.session.tally(Tally::prompted);
             let turns = self.turns;
@@ -150,7 +140,7 @@ impl Core {
         let usage_wait = UsageWait::new(self.on_usage_limit, &prompt);
         let prompt = self.with_preamble(prompt);
         self.turns = turn;
-        if self.send(Lane::Bulk, waiting, |request| ToProxy::Prompt { request, turn, prompt }).is_none() {
+        if self.send(waiting, ProxyCommand::Prompt { turn, prompt }).is_none() {
             // Its caller has the error. Its number is used up.
             return;
         }
@@ -215,7 +205,7 @@ impl Core {
             }
             _ if turn > 0 => {
                 let waiting = Waiting::Prompt { turn, caller: None };
-                if self.send(Lane::Bulk, waiting, |request| ToProxy::Prompt { request, turn, prompt }).is_none() {
+                if self.send(waiting, ProxyCommand::Prompt { turn, prompt }).is_none() {
                     self.prompt_failed(turn, &Error::Busy { session: self.session.id().clone() });
                     self.next_turn(now);
                 }
@@ -228,8 +218,8 @@ impl Core {
                 self.next_turn(now);
             }
         }
-        for abort in std::mem::take(&mut self.held_aborts) {
-            self.control(abort, now);
+        for (abort, waiting) in std::mem::take(&mut self.held_aborts) {
+            self.request(abort, waiting, now);
         }
     }
 
@@ -262,46 +252,6 @@ impl Core {
             view.state = SessionState::Busy { turn };
             view.turns = turn;
         });
-    }
-
-    fn steer(&mut self, prompt: Prompt, reply: Reply<()>) {
-        if let Some(error) = &self.closing {
-            return Pending::answer(reply, Err(error.clone()));
-        }
-        if let Err(error) = check(&prompt, 0) {
-            return Pending::answer(reply, Err(error));
-        }
-        // An agent without turns reports itself why it cannot be steered.
-        if !matches!(self.phase, Phase::Busy(_)) && self.has_turns {
-            let agent = self.session.labels().agent.clone();
-            let operation = "be steered while no turn runs: prompt it".to_owned();
-            return Pending::answer(reply, Err(Error::Unsupported { agent, operation }));
-        }
-        self.send(Lane::Bulk, Waiting::Done(reply), |request| ToProxy::Steer { request, prompt });
-    }
-
-    /// Sends an operation to the agent: in order with prompts, also while a turn runs.
-    fn operate(&mut self, operation: Operation, reply: Reply<Json>) {
-        if let Some(error) = &self.closing {
-            return Pending::answer(reply, Err(error.clone()));
-        }
-        if matches!(self.phase, Phase::Starting { .. }) {
-            return Pending::answer(reply, Err(Error::Busy { session: self.session.id().clone() }));
-        }
-        let change = match &operation {
-            Operation::SetModel { model } => Change::Model(model.clone()),
-            Operation::SetMode { mode } => Change::Mode(mode.clone()),
-            Operation::SetThinking { level } => Change::Thinking(level.clone()),
-            _ => Change::Nothing,
-        };
-        // If the agent does not answer, abandoned operations would use up the proxy's room.
-        for request in self.pending.give_up_operations() {
-            if let Err(error) = self.outbox.push(&ToProxy::GiveUp { request }) {
-                tracing::warn!(%error, "failed to encode the cancellation of an operation");
-            }
-        }
-        let waiting = Waiting::Operation { change, caller: reply, given_up: false };
-        self.send(Lane::Bulk, waiting, |request| ToProxy::Operate { request, operation });
     }
 
     /// Records and emits the change that an operation made.
@@ -346,7 +296,7 @@ impl Core {
 }
 
 /// Checks that a prompt has content, and fits into a message after `before` bytes.
-fn check(prompt: &Prompt, before: usize) -> Result<()> {
+pub(super) fn check(prompt: &Prompt, before: usize) -> Result<()> {
     if prompt.parts.is_empty() {
         return Err(Error::InvalidConfig { field: "prompt", reason: "it has no part: say something".to_owned() });
     }

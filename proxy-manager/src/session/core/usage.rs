@@ -2,10 +2,10 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ipc_protocol::{Event, OnUsageLimit, Prompt, StopReason, message::ToProxy};
+use ipc_protocol::{Event, OnUsageLimit, Prompt, StopReason, message::ProxyCommand};
 use tokio::time::Instant;
 
-use super::{Busy, Core, Phase, calls::Lane};
+use super::{Busy, Core, Phase};
 use crate::session::pending::Waiting;
 
 /// Longest wait for a reset. Weekly limits are the longest that there are.
@@ -85,7 +85,7 @@ impl Core {
         self.clocks.begin(now);
         let waiting = Waiting::Prompt { turn, caller: None };
         // What cannot be sent fails the turn: the next look at it would find the same.
-        if self.send(Lane::Bulk, waiting, |request| ToProxy::Prompt { request, turn, prompt }).is_none() {
+        if self.send(waiting, ProxyCommand::Prompt { turn, prompt }).is_none() {
             self.turn_ended(turn, now);
         }
         self.log.commit();

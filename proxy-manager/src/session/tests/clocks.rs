@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use agents::AgentSpec;
-use ipc_protocol::{Lifecycle, NOT_KEPT, Timeouts, ToolEnd, ToolStart, ToolStatus};
+use ipc_protocol::{Lifecycle, Timeouts, ToolEnd, ToolStart, ToolStatus, message::AgentFact};
 
 use super::*;
 
@@ -25,7 +25,10 @@ async fn begin(handle: &SessionHandle, proxy: &mut FakeProxy, text: &str) -> cra
 /// Expects the abort of a turn that took too long.
 async fn take_abort(proxy: &mut FakeProxy) -> RequestId {
     match proxy.next().await {
-        Some(ToProxy::Abort { request, policy: AbortPolicy::LeaveProcesses, .. }) => request,
+        Some(ToProxy::Request {
+            request,
+            command: ProxyCommand::Abort { policy: AbortPolicy::LeaveProcesses, .. },
+        }) => request,
         other => panic!("no abort: {other:?}"),
     }
 }
@@ -98,7 +101,9 @@ async fn a_turn_that_does_not_end_then_is_killed_with_its_session() {
     let request = take_abort(&mut proxy).await;
     proxy.send(FromProxy::Done { request }).await;
     let aborted = tokio::time::Instant::now();
-    let Some(ToProxy::Shutdown { reason, .. }) = proxy.next().await else { panic!("no shutdown") };
+    let Some(ToProxy::Request { command: ProxyCommand::Kill { reason, .. }, .. }) = proxy.next().await else {
+        panic!("no shutdown")
+    };
     assert_eq!(aborted.elapsed(), Deadlines::default().control);
     assert_eq!(reason, EndReason::TimedOut(TimeoutKind::Inactivity));
     proxy.send(FromProxy::Ended { reason: reason.clone(), receipt: Box::new(receipt(handle.id())) }).await;
@@ -117,7 +122,9 @@ async fn an_agent_that_cannot_abort_is_killed_at_once() {
     let aborted = tokio::time::Instant::now();
     let error = WireError::Unsupported { agent: "acp".into(), operation: "abort".into() };
     proxy.send(FromProxy::Failed { request, error }).await;
-    let Some(ToProxy::Shutdown { reason, .. }) = proxy.next().await else { panic!("no shutdown") };
+    let Some(ToProxy::Request { command: ProxyCommand::Kill { reason, .. }, .. }) = proxy.next().await else {
+        panic!("no shutdown")
+    };
     assert_eq!((aborted.elapsed(), reason), (Duration::ZERO, EndReason::TimedOut(TimeoutKind::FirstResponse)));
 }
 
@@ -139,7 +146,9 @@ async fn the_action_may_be_a_warning_or_the_end_of_the_session() {
     let timeouts = Timeouts { action: TimeoutAction::KillSession, ..Timeouts::default() };
     let Running { handle, mut proxy, fork_server: _alive } = timed(timeouts).await;
     let _turn = begin(&handle, &mut proxy, "one").await;
-    let Some(ToProxy::Shutdown { reason, options }) = proxy.next().await else { panic!("no shutdown") };
+    let Some(ToProxy::Request { command: ProxyCommand::Kill { reason, options, .. }, .. }) = proxy.next().await else {
+        panic!("no shutdown")
+    };
     assert_eq!((reason, options), (EndReason::TimedOut(TimeoutKind::FirstResponse), KillOptions::default()));
 }
 
@@ -192,7 +201,9 @@ async fn a_start_that_takes_too_long_is_ended_where_that_is_the_action() {
             Ok(Err(Error::Deadline { after, .. })) => assert_eq!(after.as_millis(), 700),
             other => panic!("{other:?}"),
         }
-        let Some(ToProxy::Shutdown { reason, .. }) = proxy.next().await else { panic!("no shutdown") };
+        let Some(ToProxy::Request { command: ProxyCommand::Kill { reason, .. }, .. }) = proxy.next().await else {
+            panic!("no shutdown")
+        };
         assert_eq!(reason, EndReason::TimedOut(TimeoutKind::Start));
         // What is done: there is no turn that it could be done to.
         assert_eq!(fired(&handle).await, [(TimeoutKind::Start, 700, TimeoutAction::KillSession)]);
@@ -240,13 +251,15 @@ async fn only_a_conversation_that_is_kept_is_suspended_when_it_is_idle() {
     let plain = || AgentSessionConfig::new("");
     let Running { handle, mut proxy, fork_server: _alive } = resting(plain(), |_| {}).await;
     assert!(handle.info().resumable);
-    let Some(ToProxy::Shutdown { reason, .. }) = proxy.next().await else { panic!("no shutdown") };
+    let Some(ToProxy::Request { command: ProxyCommand::Kill { reason, .. }, .. }) = proxy.next().await else {
+        panic!("no shutdown")
+    };
     assert_eq!(reason, EndReason::Suspended);
 
-    let says_so = Event::SessionStatus { status: NOT_KEPT.to_owned(), detail: String::new() };
+    let says_so = AgentFact::NotResumable { detail: String::new() };
     let ephemeral = AgentSessionConfig { ephemeral: true, ..plain() };
     let supports = |row: &mut AgentSpec| row.discovery.discovery_capabilities.supports_session_resume = Some(false);
-    for (what, running, event) in [
+    for (what, running, fact) in [
         // First of all: until then it would be suspended.
         ("its agent", resting(plain(), |_| {}).await, Some(says_so)),
         ("it is to keep nothing", resting(ephemeral, |_| {}).await, None),
@@ -254,8 +267,8 @@ async fn only_a_conversation_that_is_kept_is_suspended_when_it_is_idle() {
         ("its row", resting(plain(), supports).await, None),
     ] {
         let Running { handle, mut proxy, fork_server } = running;
-        if let Some(event) = event {
-            proxy.send(FromProxy::Event { turn: 0, event }).await;
+        if let Some(fact) = fact {
+            proxy.send(FromProxy::Fact(fact)).await;
             round_trip(&handle, &mut proxy).await;
         }
         assert!(!handle.info().resumable, "{what}");

@@ -18,10 +18,14 @@ async fn a_silent_proxy_means_a_deadline() {
     let late = soon(handle.ping()).await;
     assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
     // The answer comes after all, and disturbs nothing.
-    let Some(ToProxy::Ping { request }) = proxy.receive().await else { panic!("no ping") };
-    proxy.send(FromProxy::Pong { request }).await;
+    let Some(ToProxy::Request { request, command: ProxyCommand::Ping }) = proxy.receive().await else {
+        panic!("no ping")
+    };
+    proxy.send(FromProxy::Done { request }).await;
     let denied = tokio::join!(handle.respond_permission("p", PermissionAnswer::Deny), async {
-        let Some(ToProxy::Permission { request, .. }) = proxy.receive().await else { panic!("no answer") };
+        let Some(ToProxy::Request { request, command: ProxyCommand::Permission { .. } }) = proxy.receive().await else {
+            panic!("no answer")
+        };
         proxy.send(FromProxy::Failed { request, error: WireError::UnknownPermission { id: "p".into() } }).await;
     });
     assert!(matches!(denied.0, Err(Error::UnknownPermission { .. })));
@@ -39,7 +43,9 @@ async fn the_start_has_a_deadline_and_leaves_nothing() {
     proxy.hello().await;
     assert!(matches!(soon(ready).await, Ok(Err(Error::Deadline { after, .. })) if after == start));
     assert_eq!(begun.elapsed(), start);
-    let Some(ToProxy::Shutdown { reason, .. }) = proxy.receive().await else { panic!("no shutdown") };
+    let Some(ToProxy::Request { command: ProxyCommand::Kill { reason, .. }, .. }) = proxy.receive().await else {
+        panic!("no shutdown")
+    };
     proxy.send(FromProxy::Ended { reason, receipt: Box::new(receipt(handle.id())) }).await;
     drop(proxy);
     fork_server.gone(handle.id(), guard_receipt(handle.id()));
@@ -57,7 +63,9 @@ async fn a_kill_works_while_the_agent_starts() {
     let kill = tokio::spawn(async move { caller.kill(KillOptions::NOW).await });
     proxy.hello().await;
     assert!(matches!(soon(ready).await, Ok(Err(Error::Ended { .. }))));
-    let Some(ToProxy::Shutdown { reason, .. }) = proxy.receive().await else { panic!("no shutdown") };
+    let Some(ToProxy::Request { command: ProxyCommand::Kill { reason, .. }, .. }) = proxy.receive().await else {
+        panic!("no shutdown")
+    };
     proxy.send(FromProxy::Ended { reason, receipt: Box::new(receipt(handle.id())) }).await;
     drop(proxy);
     fork_server.gone(handle.id(), guard_receipt(handle.id()));
@@ -74,7 +82,9 @@ async fn concurrent_kills_get_one_receipt_and_pending_calls_fail() {
         let caller = handle.clone();
         kills.push(tokio::spawn(async move { caller.kill(KillOptions::grace(Duration::from_millis(40))).await }));
     }
-    let Some(ToProxy::Shutdown { reason, .. }) = proxy.receive().await else { panic!("no shutdown") };
+    let Some(ToProxy::Request { command: ProxyCommand::Kill { reason, .. }, .. }) = proxy.receive().await else {
+        panic!("no shutdown")
+    };
     let late = handle.prompt("two", PromptMode::Queue).await;
     assert!(matches!(late, Err(Error::Ended { .. })), "{late:?}");
     proxy.send(FromProxy::Ended { reason, receipt: Box::new(receipt(handle.id())) }).await;
@@ -104,7 +114,7 @@ async fn a_wedged_proxy_is_ended_by_the_fork_server() {
     let caller = handle.clone();
     let options = KillOptions::grace(Duration::from_millis(10));
     let kill = tokio::spawn(async move { caller.kill(options).await });
-    assert!(matches!(proxy.receive().await, Some(ToProxy::Shutdown { .. })));
+    assert!(matches!(proxy.receive().await, Some(ToProxy::Request { command: ProxyCommand::Kill { .. }, .. })));
     let (order, _) = fork_server.receive().await;
     assert_eq!(order, ToForkServer::Kill { session: handle.id().clone(), options });
     drop(proxy);
@@ -122,7 +132,7 @@ async fn when_nobody_ends_it_the_kill_says_so_and_can_be_asked_again() {
         running_with(config, deadlines, HistoryLimits::default(), true).await;
     let late = soon(handle.kill(KillOptions::NOW)).await;
     assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
-    assert!(matches!(proxy.receive().await, Some(ToProxy::Shutdown { .. })));
+    assert!(matches!(proxy.receive().await, Some(ToProxy::Request { command: ProxyCommand::Kill { .. }, .. })));
     assert!(matches!(fork_server.receive().await.0, ToForkServer::Kill { .. }));
     let caller = handle.clone();
     let again = tokio::spawn(async move { caller.kill(KillOptions::NOW).await });
@@ -137,7 +147,9 @@ async fn survivors_are_an_error_with_the_receipt() {
     let Running { handle, mut proxy, fork_server } = running().await;
     let caller = handle.clone();
     let kill = tokio::spawn(async move { caller.kill(KillOptions::NOW).await });
-    let Some(ToProxy::Shutdown { reason, .. }) = proxy.receive().await else { panic!("no shutdown") };
+    let Some(ToProxy::Request { command: ProxyCommand::Kill { reason, .. }, .. }) = proxy.receive().await else {
+        panic!("no shutdown")
+    };
     let left = Receipt { survivors: vec![AGENT], proof: Proof::None, ..receipt(handle.id()) };
     proxy.send(FromProxy::Ended { reason, receipt: Box::new(left.clone()) }).await;
     drop(proxy);
@@ -152,7 +164,7 @@ async fn a_dead_proxy_fails_pending_calls_at_once() {
     let (turn, _) = tokio::join!(handle.prompt("one", PromptMode::Refuse), proxy.take_prompt("one"));
     let caller = handle.clone();
     let ping = tokio::spawn(async move { caller.ping().await });
-    assert!(matches!(proxy.receive().await, Some(ToProxy::Ping { .. })));
+    assert!(matches!(proxy.receive().await, Some(ToProxy::Request { command: ProxyCommand::Ping, .. })));
     drop(proxy);
     assert!(matches!(soon(ping).await.expect("no panic"), Err(Error::ProxyDied { .. })));
     assert!(matches!(soon(turn.expect("taken").wait()).await, Err(Error::ProxyDied { .. })));
@@ -186,8 +198,10 @@ async fn a_dead_agent_fails_pending_calls_and_ends_the_session() {
 #[tokio::test]
 async fn a_kill_is_answered_though_the_agent_ends_in_the_middle_of_it() {
     let Running { handle, mut proxy, fork_server: _alive } = running().await;
-    let (killed, ()) = tokio::join!(soon(handle.kill_all(KillOptions::NOW)), async {
-        let Some(ToProxy::KillAll { request, .. }) = proxy.receive().await else { panic!("no kill") };
+    let (killed, ()) = tokio::join!(soon(handle.kill_scope(KillScope::AllButAgent, KillOptions::NOW)), async {
+        let Some(ToProxy::Request { request, command: ProxyCommand::Kill { .. } }) = proxy.receive().await else {
+            panic!("no kill")
+        };
         proxy.send(FromProxy::AgentExited { exit: ExitStatus::Code(0), kept: false }).await;
         proxy.send(FromProxy::Receipt { request, receipt: Box::new(receipt(handle.id())) }).await;
     });
@@ -203,7 +217,7 @@ async fn a_dead_fork_server_fails_pending_calls_and_waits_for_the_proxys_word() 
     assert!(matches!(soon(turn.expect("taken").wait()).await, Err(Error::ForkServerDied)));
     let caller = handle.clone();
     let kill = tokio::spawn(async move { caller.kill(KillOptions::NOW).await });
-    assert!(matches!(proxy.receive().await, Some(ToProxy::Shutdown { .. })));
+    assert!(matches!(proxy.receive().await, Some(ToProxy::Request { command: ProxyCommand::Kill { .. }, .. })));
     let reason = EndReason::ForkServerDied;
     proxy.send(FromProxy::Ended { reason, receipt: Box::new(receipt(handle.id())) }).await;
     // It is heard to its end.

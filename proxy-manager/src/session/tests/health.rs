@@ -11,7 +11,7 @@ async fn watched_session(ends: bool) -> Running {
 
 async fn take_ping(proxy: &mut FakeProxy) -> RequestId {
     match proxy.next().await {
-        Some(ToProxy::Ping { request }) => request,
+        Some(ToProxy::Request { request, command: ProxyCommand::Ping }) => request,
         other => panic!("no ping: {other:?}"),
     }
 }
@@ -31,7 +31,7 @@ async fn a_silent_proxy_is_asked_and_its_silence_told() {
     let begun = tokio::time::Instant::now();
     let request = take_ping(&mut proxy).await;
     assert_eq!(begun.elapsed().as_secs(), 10);
-    proxy.send(FromProxy::Pong { request }).await;
+    proxy.send(FromProxy::Done { request }).await;
     let request = take_ping(&mut proxy).await;
     assert_eq!((begun.elapsed().as_secs(), handle.info().metrics.missed_pings), (20, 0));
     let told = status(&mut events).await;
@@ -40,7 +40,7 @@ async fn a_silent_proxy_is_asked_and_its_silence_told() {
     assert_eq!((begun.elapsed().as_secs(), info.metrics.missed_pings, info.metrics.silent_ms), (50, 3, 40_000));
     assert_eq!(info.state, SessionState::Idle);
     // Late is better than never.
-    proxy.send(FromProxy::Pong { request }).await;
+    proxy.send(FromProxy::Done { request }).await;
     assert_eq!(status(&mut events).await.0, "responsive");
     assert_eq!(handle.info().metrics.missed_pings, 0);
     let turn = begin_turn(&handle, &mut proxy).await;

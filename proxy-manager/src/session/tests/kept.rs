@@ -334,7 +334,9 @@ async fn a_queued_prompt_is_given_to_the_agent_once_the_log_has_its_turn() {
     assert_eq!(soon(proxy.take_prompt("two")).await, 2);
     assert_eq!((cursor(BEGUN), cursor(ENDED)), (at, 0));
     match proxy.receive().await {
-        Some(ToProxy::Abort { request, .. }) => proxy.send(FromProxy::Done { request }).await,
+        Some(ToProxy::Request { request, command: ProxyCommand::Abort { .. } }) => {
+            proxy.send(FromProxy::Done { request }).await
+        }
         other => panic!("no abort: {other:?}"),
     }
     soon(abort).await.expect("no panic").expect("aborted");

@@ -1,6 +1,7 @@
 //! Sessions that are suspended and resumed: who ends them, and who appends to them.
 
 use super::*;
+use crate::{roster::SessionRecord, session::Count};
 
 /// A session with a conversation, in its first life or in the one after `before`.
 async fn kept(before: Option<&Session>) -> (Arc<Session>, FakeProxy, FakeForkServer) {
@@ -71,6 +72,22 @@ async fn a_kill_waits_for_a_resume_that_gives_up_for_it() {
     soon(kill).await.expect("a receipt");
     assert!(is_ended(&session));
     assert_eq!(ends(&session).await, 1);
+}
+
+/// Time passes only when nobody has anything to do, and so also while a thread reads the stream.
+#[tokio::test(start_paused = true)]
+async fn a_kill_is_given_up_when_its_bound_has_passed() {
+    let config = AgentSessionConfig::new("acp");
+    let record = SessionRecord::suspended(config, "n-1".into(), None, 1, Vec::new()).expect("a record");
+    let session = Session::restored(&record, &Count::going_on(&record), patient(), &Streams::default());
+    let session = Arc::new(session);
+    session.show(|view| view.state = SessionState::Suspended { reason: EndReason::Suspended, receipt: None });
+    let _resuming = session.lives().alone().await;
+    let begun = tokio::time::Instant::now();
+    let killed = session.kill(KillOptions::NOW, EndReason::Killed).await;
+    assert!(matches!(killed, Err(Error::Deadline { .. })), "{killed:?}");
+    let (took, longest) = (begun.elapsed(), session.longest_kill(KillOptions::NOW));
+    assert!(took <= longest + Duration::from_millis(10), "{took:?} of {longest:?}");
 }
 
 #[tokio::test]

@@ -23,11 +23,11 @@ use std::{
 
 use event_log::EventLog;
 use ipc_protocol::{
-    AbortPolicy, AgentSessionConfig, EndReason, Event, ExitStatus, KillCause, KillOptions, LimitAction, LimitExceeded,
-    LimitForm, LimitKind, Limits, PermissionAnswer, ProcessId, Proof, Receipt, SessionId, StopReason, TimeoutAction,
-    TimeoutKind, WireError,
+    AbortPolicy, AgentSessionConfig, EndReason, Event, ExitStatus, KillCause, KillOptions, KillScope, LimitAction,
+    LimitExceeded, LimitForm, LimitKind, Limits, PermissionAnswer, ProcessId, Proof, Receipt, SessionId, StopReason,
+    TimeoutAction, TimeoutKind, WireError,
     codec::{self, Assembler, Inbox},
-    message::{FromForkServer, FromProxy, Hello, RequestId, ToForkServer, ToProxy, VERSION},
+    message::{FromForkServer, FromProxy, Hello, ProxyCommand, RequestId, ToForkServer, ToProxy, VERSION},
     packet,
 };
 use tokio::{
@@ -107,7 +107,7 @@ impl FakeProxy {
         assert_eq!(hello, Some(ToProxy::Hello(Hello { version: VERSION, process: HOST })));
         self.send(FromProxy::Hello(Hello { version: VERSION, process: PROXY })).await;
         match self.receive().await {
-            Some(ToProxy::Start { request, .. }) => request,
+            Some(ToProxy::Request { request, command: ProxyCommand::Start { .. } }) => request,
             other => panic!("no start: {other:?}"),
         }
     }
@@ -126,7 +126,7 @@ impl FakeProxy {
     /// Expects a prompt and takes it.
     pub(crate) async fn take_prompt(&mut self, expected: &str) -> u64 {
         match self.receive().await {
-            Some(ToProxy::Prompt { request, turn, prompt }) => {
+            Some(ToProxy::Request { request, command: ProxyCommand::Prompt { turn, prompt } }) => {
                 assert_eq!(prompt.text(), expected);
                 self.send(FromProxy::Done { request }).await;
                 turn
@@ -285,7 +285,9 @@ pub(crate) fn guard_receipt(session: &SessionId) -> Receipt {
 
 /// Ends it as it is told to. For what reason that is.
 async fn end(mut proxy: FakeProxy, fork_server: FakeForkServer, id: &SessionId) -> EndReason {
-    let Some(ToProxy::Shutdown { reason, .. }) = proxy.receive().await else { panic!("no shutdown") };
+    let Some(ToProxy::Request { command: ProxyCommand::Kill { reason, .. }, .. }) = proxy.receive().await else {
+        panic!("no shutdown")
+    };
     proxy.send(FromProxy::Ended { reason: reason.clone(), receipt: Box::new(receipt(id)) }).await;
     drop(proxy);
     fork_server.gone(id, guard_receipt(id));
@@ -296,7 +298,9 @@ async fn end(mut proxy: FakeProxy, fork_server: FakeForkServer, id: &SessionId) 
 async fn round_trip(handle: &SessionHandle, proxy: &mut FakeProxy) {
     let (pinged, ()) = tokio::join!(handle.ping(), async {
         match proxy.receive().await {
-            Some(ToProxy::Ping { request }) => proxy.send(FromProxy::Pong { request }).await,
+            Some(ToProxy::Request { request, command: ProxyCommand::Ping }) => {
+                proxy.send(FromProxy::Done { request }).await
+            }
             other => panic!("no ping: {other:?}"),
         }
     });

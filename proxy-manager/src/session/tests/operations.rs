@@ -15,7 +15,9 @@ impl FakeProxy {
     async fn take_operation(&mut self) -> (RequestId, Operation) {
         loop {
             match self.receive().await {
-                Some(ToProxy::Operate { request, operation }) => return (request, operation),
+                Some(ToProxy::Request { request, command: ProxyCommand::Operate { operation } }) => {
+                    return (request, operation);
+                }
                 Some(ToProxy::GiveUp { .. }) => {}
                 other => panic!("no operation: {other:?}"),
             }
@@ -159,7 +161,10 @@ async fn a_prompt_of_many_parts_is_told_by_its_words_and_attachments() {
         PromptPart::File { path: "/a".into() },
     ];
     let (turn, ()) = tokio::join!(handle.prompt(parts.clone(), PromptMode::Refuse), async {
-        let Some(ToProxy::Prompt { request, prompt, .. }) = proxy.receive().await else { panic!("no prompt") };
+        let Some(ToProxy::Request { request, command: ProxyCommand::Prompt { prompt, .. } }) = proxy.receive().await
+        else {
+            panic!("no prompt")
+        };
         assert_eq!(prompt.parts, parts);
         proxy.send(FromProxy::Done { request }).await;
     });
@@ -188,7 +193,9 @@ async fn an_answer_to_a_permission_request_names_who_gave_it() {
                 }
             },
             async {
-                let Some(ToProxy::Permission { request, by: said, .. }) = proxy.receive().await else {
+                let Some(ToProxy::Request { request, command: ProxyCommand::Permission { by: said, .. } }) =
+                    proxy.receive().await
+                else {
                     panic!("no answer")
                 };
                 assert_eq!(said.as_deref(), by);

@@ -38,7 +38,10 @@ impl FakeProxy {
 
     /// Expects a prompt of these texts and takes it.
     async fn take_texts(&mut self) -> Vec<String> {
-        let Some(ToProxy::Prompt { request, prompt, .. }) = self.receive().await else { panic!("no prompt") };
+        let Some(ToProxy::Request { request, command: ProxyCommand::Prompt { prompt, .. } }) = self.receive().await
+        else {
+            panic!("no prompt")
+        };
         self.send(FromProxy::Done { request }).await;
         let text = |part| match part {
             PromptPart::Text(text) => text,
@@ -247,7 +250,9 @@ async fn a_conversation_has_one_living_process() {
     assert_eq!(third.info().native_session_id.as_deref(), Some("n-4"));
     plan(resuming(native("n-3"), OnMissing::Fail), &leases).expect("left");
     proxy.send(FromProxy::NativeSession { id: "n-1".into() }).await;
-    let Some(ToProxy::Shutdown { reason: EndReason::Failed(why), .. }) = proxy.receive().await else {
+    let Some(ToProxy::Request { command: ProxyCommand::Kill { reason: EndReason::Failed(why), .. }, .. }) =
+        proxy.receive().await
+    else {
         panic!("no shutdown")
     };
     assert!(why.contains("n-1") && why.contains(handle.id().as_str()), "{why}");
@@ -263,7 +268,9 @@ async fn a_conversation_is_free_when_its_session_is_over() {
     assert!(plan(resuming(native("n-1"), OnMissing::Fail), &leases).is_err());
     let caller = handle.clone();
     let kill = tokio::spawn(async move { caller.kill(KillOptions::NOW).await });
-    let Some(ToProxy::Shutdown { reason, .. }) = proxy.receive().await else { panic!("no shutdown") };
+    let Some(ToProxy::Request { command: ProxyCommand::Kill { reason, .. }, .. }) = proxy.receive().await else {
+        panic!("no shutdown")
+    };
     proxy.send(FromProxy::Ended { reason, receipt: Box::new(receipt(handle.id())) }).await;
     drop(proxy);
     fork_server.gone(handle.id(), guard_receipt(handle.id()));

@@ -62,7 +62,7 @@ async fn steering_and_max_turns() {
     assert!(matches!(handle.prompt("more", PromptMode::Queue).await, Err(Error::MaxTurns { max_turns: 1, .. })));
     let (steered, ()) = tokio::join!(handle.steer("left"), async {
         match proxy.receive().await {
-            Some(ToProxy::Steer { request, prompt }) if prompt.text() == "left" => {
+            Some(ToProxy::Request { request, command: ProxyCommand::Steer { prompt } }) if prompt.text() == "left" => {
                 proxy.send(FromProxy::Done { request }).await
             }
             other => panic!("no steer: {other:?}"),
@@ -70,13 +70,17 @@ async fn steering_and_max_turns() {
     });
     steered.expect("steered");
     let (steered, ()) = tokio::join!(handle.prompt("right", PromptMode::Steer), async {
-        let Some(ToProxy::Steer { request, .. }) = proxy.receive().await else { panic!("no steer") };
+        let Some(ToProxy::Request { request, command: ProxyCommand::Steer { .. } }) = proxy.receive().await else {
+            panic!("no steer")
+        };
         proxy.send(FromProxy::Done { request }).await;
     });
     let steered = steered.expect("steered");
     assert_eq!(steered.number(), Some(1));
     let (refused, ()) = tokio::join!(handle.prompt("up", PromptMode::Steer), async {
-        let Some(ToProxy::Steer { request, .. }) = proxy.receive().await else { panic!("no steer") };
+        let Some(ToProxy::Request { request, command: ProxyCommand::Steer { .. } }) = proxy.receive().await else {
+            panic!("no steer")
+        };
         let error = WireError::Unsupported { agent: "acp".into(), operation: "be steered".into() };
         proxy.send(FromProxy::Failed { request, error }).await;
     });
@@ -90,7 +94,9 @@ async fn steering_and_max_turns() {
 async fn a_prompt_that_is_not_taken_leaves_the_session_idle() {
     let Running { handle, mut proxy, fork_server: _alive } = running().await;
     let (refused, ()) = tokio::join!(handle.prompt("one", PromptMode::Refuse), async {
-        let Some(ToProxy::Prompt { request, .. }) = proxy.receive().await else { panic!("no prompt") };
+        let Some(ToProxy::Request { request, command: ProxyCommand::Prompt { .. } }) = proxy.receive().await else {
+            panic!("no prompt")
+        };
         proxy.send(FromProxy::Failed { request, error: WireError::AgentDied { reason: "gone".into() } }).await;
     });
     assert!(matches!(refused, Err(Error::AgentDied { .. })));
@@ -133,7 +139,9 @@ async fn an_abort_overtakes_nothing_it_is_meant_for() {
     let caller = handle.clone();
     let abort = tokio::spawn(async move { caller.abort(AbortPolicy::LeaveProcesses).await });
     proxy.take_prompt(&text).await;
-    let Some(ToProxy::Abort { request, .. }) = proxy.receive().await else { panic!("no abort") };
+    let Some(ToProxy::Request { request, command: ProxyCommand::Abort { .. } }) = proxy.receive().await else {
+        panic!("no abort")
+    };
     proxy.send(FromProxy::Done { request }).await;
     soon(prompt).await.expect("no panic").expect("taken");
     soon(abort).await.expect("no panic").expect("aborted");

@@ -32,7 +32,7 @@ async fn meets(proxy: &mut FakeProxy, turn: u64, resets_in: Option<u64>) {
 /// Takes the prompt when it is asked again, however long that takes.
 async fn asked_again(proxy: &mut FakeProxy) {
     match proxy.next().await {
-        Some(ToProxy::Prompt { request, turn: 1, prompt }) => {
+        Some(ToProxy::Request { request, command: ProxyCommand::Prompt { turn: 1, prompt } }) => {
             assert_eq!(prompt.text(), "one");
             proxy.send(FromProxy::Done { request }).await;
         }
@@ -108,7 +108,9 @@ async fn an_abort_ends_the_wait_and_the_next_prompt_is_asked() {
     waits(&handle, &mut proxy).await;
     let answer = async {
         // The abort comes first: it does not meet the next turn.
-        let Some(ToProxy::Abort { request, .. }) = proxy.next().await else { panic!("no abort") };
+        let Some(ToProxy::Request { request, command: ProxyCommand::Abort { .. } }) = proxy.next().await else {
+            panic!("no abort")
+        };
         proxy.send(FromProxy::Done { request }).await;
     };
     let (aborted, ()) = tokio::join!(handle.abort(AbortPolicy::LeaveProcesses), answer);
