@@ -17,7 +17,7 @@ use crate::{
 
 /// Version of everything in this crate that crosses a wire. Any change of a message or a type in it raises it: bincode
 /// does not describe itself, so two builds that differ cannot talk.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 1;
 
 /// First message in each direction. Its encoding never changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,7 +53,6 @@ pub struct AgentCommand {
     /// Server of the agent, if it speaks HTTP.
     pub endpoint: Option<Endpoint>,
     /// Directories in which it names processes by their pid. In a PID namespace it gets its own, empty.
-    #[serde(default)]
     pub private: Vec<String>,
     /// What is known of the agent's part in permissions.
     pub asking: Asking,
@@ -499,6 +498,5 @@ pub struct DetachedSession {
     /// Process of its proxy.
     pub process: ProcessId,
     /// Record that its last host wrote.
-    #[serde(default = "Json::null")]
     pub card: Json,
 }

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Releases that this one can take over from and hand over to.
-pub const UNDERSTOOD: [u32; 2] = [VERSION - 1, VERSION];
+pub const UNDERSTOOD: [u32; 2] = [VERSION.saturating_sub(1), VERSION];
 
 /// Longest line that either side sends, its end included.
 pub const MAX_LINE: usize = 4096;
@@ -30,7 +30,6 @@ pub struct Claim {
     /// [`VERSION`] of the sender.
     pub version: u32,
     /// Versions that the sender can communicate with.
-    #[serde(default)]
     pub understood: Vec<u32>,
     /// Process of the sender, for people.
     pub process: ProcessId,
@@ -47,13 +46,11 @@ pub enum Verdict {
         /// Process of the fork server.
         process: ProcessId,
         /// True if the two use the self-describing form.
-        #[serde(default)]
         described: bool,
     },
     /// Another host owns the sessions.
     Busy {
         /// Process of that host, for people.
-        #[serde(default)]
         owner: Option<ProcessId>,
     },
     /// The host cannot become the owner.
@@ -91,7 +88,6 @@ impl Claim {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Said<T> {
     /// Number of the message; 0 for an answer, which has none.
-    #[serde(default)]
     pub seq: u64,
     /// Message itself.
     pub say: T,

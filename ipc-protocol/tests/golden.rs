@@ -1,11 +1,11 @@
-//! The messages of the reattach protocol, as this release and the ones before it write them: one file each in `golden/`. What is
-//! there must be understood for ever; a file is never changed, and a release that says more has further ones.
+//! Golden messages of the reattach protocol: `golden/version-N.json` has those that version N was the first to send. Every later
+//! release has to understand them, so a released file is never changed. A release that says more adds a file of its own.
 
-use std::{fmt::Debug, path::PathBuf, time::SystemTime};
+use std::{collections::BTreeMap, fmt::Debug, path::Path, time::SystemTime};
 
 use ipc_protocol::{
     message::{
-        AgentFact, Attached, DetachedSession, FromForkServer, FromProxy, Hello, ProxyCommand, ToForkServer, ToProxy,
+        AgentFact, Attached, DetachedSession, FromForkServer, FromProxy, Hello, ProxyCommand, ToForkServer, ToProxy, VERSION,
     },
     reattach::{Claim, Said, Verdict},
     *,
@@ -13,8 +13,13 @@ use ipc_protocol::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-fn path(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.json"))
+/// Every version that said something new.
+const FILES: [&str; 1] = [include_str!("golden/version-1.json")];
+
+/// Messages of all files, and those of this release that no file has.
+struct GoldenMessages {
+    known: BTreeMap<String, Value>,
+    missing: BTreeMap<&'static str, Value>,
 }
 
 /// Whether all of `old` is in `new`.
@@ -47,13 +52,47 @@ fn with_more(value: &Value) -> Value {
     }
 }
 
-fn check<T: Serialize + DeserializeOwned + PartialEq + Debug>(name: &str, value: &T) {
-    let text = std::fs::read_to_string(path(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
-    let file: Value = serde_json::from_str(&text).expect("JSON");
-    assert_eq!(serde_json::from_str::<T>(&text).ok().as_ref(), Some(value), "{name} is understood");
-    let now = serde_json::to_value(value).expect("JSON");
-    assert!(is_in(&file, &now), "{name}: what was said is said: {now}");
-    serde_json::from_value::<T>(with_more(&file)).unwrap_or_else(|error| panic!("{name} with more in it: {error}"));
+impl GoldenMessages {
+    fn load() -> Self {
+        let known = FILES.iter().flat_map(|text| {
+            serde_json::from_str::<BTreeMap<String, Value>>(text).expect("a JSON object with a message for each name")
+        });
+        Self { known: known.collect(), missing: BTreeMap::new() }
+    }
+
+    fn check<T: Serialize + DeserializeOwned + PartialEq + Debug>(&mut self, name: &'static str, value: &T) {
+        let now = serde_json::to_value(value).expect("JSON");
+        let Some(file) = self.known.remove(name) else {
+            self.missing.insert(name, now);
+            return;
+        };
+        assert_eq!(serde_json::from_value::<T>(file.clone()).ok().as_ref(), Some(value), "{name} is understood");
+        assert!(is_in(&file, &now), "{name}: what was said is said: {now}");
+        serde_json::from_value::<T>(with_more(&file)).unwrap_or_else(|error| panic!("{name} with more in it: {error}"));
+    }
+
+    /// Demands that each message of the files was checked, and that each message of this release is in a file.
+    fn finish(self) {
+        assert!(self.known.is_empty(), "nobody looks whether these are understood: {:?}", self.known.keys());
+        if self.missing.is_empty() {
+            return;
+        }
+        let lines: Vec<_> = self.missing.iter().map(|(name, message)| format!("{name:?}: {message}")).collect();
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("version-{VERSION}.json"));
+        std::fs::write(&path, format!("{{\n{}\n}}\n", lines.join(",\n"))).expect("written");
+        panic!("No file has {:?}. Put {} into tests/golden, and name it in FILES.", self.missing.keys(), path.display());
+    }
+}
+
+#[test]
+fn the_messages_of_all_versions_are_understood() {
+    let mut golden = GoldenMessages::load();
+    claims(&mut golden);
+    to_a_fork_server(&mut golden);
+    from_a_fork_server(&mut golden);
+    to_a_proxy(&mut golden);
+    from_a_proxy(&mut golden);
+    golden.finish();
 }
 
 const PROCESS: ProcessId = ProcessId { pid: 71, start_time: 99_002 };
@@ -63,7 +102,7 @@ fn session() -> SessionId {
 }
 
 fn hello() -> Hello {
-    Hello { version: 4, process: PROCESS }
+    Hello { version: 1, process: PROCESS }
 }
 
 fn receipt() -> Receipt {
@@ -91,43 +130,39 @@ fn process() -> ProcessInfo {
     }
 }
 
-#[test]
-fn who_is_the_host() {
-    check("claim", &Claim { version: 4, understood: vec![3, 4], process: PROCESS });
-    check("verdict-owner", &Verdict::Owner { version: 4, process: PROCESS, described: true });
-    check("verdict-busy", &Verdict::Busy { owner: Some(PROCESS) });
-    check("verdict-refused", &Verdict::Refused { reason: "you are user 7".into() });
+fn claims(golden: &mut GoldenMessages) {
+    golden.check("claim", &Claim { version: 1, understood: vec![0, 1], process: PROCESS });
+    golden.check("verdict-owner", &Verdict::Owner { version: 1, process: PROCESS, described: true });
+    golden.check("verdict-busy", &Verdict::Busy { owner: Some(PROCESS) });
+    golden.check("verdict-refused", &Verdict::Refused { reason: "you are user 7".into() });
 }
 
-#[test]
-fn to_a_fork_server() {
-    check("to-fork-server-hello", &ToForkServer::Hello(hello()));
-    check("to-fork-server-kill", &ToForkServer::Kill { session: session(), options: KillOptions::NOW });
-    check("to-fork-server-list", &ToForkServer::List { session: session() });
-    check("to-fork-server-adopt", &ToForkServer::Adopt { session: session(), after_seq: 12 });
+fn to_a_fork_server(golden: &mut GoldenMessages) {
+    golden.check("to-fork-server-hello", &ToForkServer::Hello(hello()));
+    golden.check("to-fork-server-kill", &ToForkServer::Kill { session: session(), options: KillOptions::NOW });
+    golden.check("to-fork-server-list", &ToForkServer::List { session: session() });
+    golden.check("to-fork-server-adopt", &ToForkServer::Adopt { session: session(), after_seq: 12 });
 }
 
-#[test]
-fn from_a_fork_server() {
-    check("from-fork-server-hello", &FromForkServer::Hello(hello()));
+fn from_a_fork_server(golden: &mut GoldenMessages) {
+    golden.check("from-fork-server-hello", &FromForkServer::Hello(hello()));
     let card = Json::new(r#"{"labels":{"agent":"fake"}}"#).expect("JSON");
     let detached = DetachedSession { session: session(), process: PROCESS, card };
-    check("from-fork-server-detached", &FromForkServer::Detached(vec![detached]));
+    golden.check("from-fork-server-detached", &FromForkServer::Detached(vec![detached]));
     let event = Event::ProcessExited { process: PROCESS, command: None, exit: Some(ExitStatus::Signal(9)) };
-    check("from-fork-server-observed", &FromForkServer::Observed { session: session(), event });
-    check("from-fork-server-listed", &FromForkServer::Listed { session: session(), processes: vec![process()] });
+    golden.check("from-fork-server-observed", &FromForkServer::Observed { session: session(), event });
+    golden.check("from-fork-server-listed", &FromForkServer::Listed { session: session(), processes: vec![process()] });
     let (exit, receipt) = (Some(ExitStatus::Code(0)), Box::new(receipt()));
-    check(
+    golden.check(
         "from-fork-server-proxy-gone",
         &FromForkServer::ProxyGone { session: session(), process: PROCESS, exit, receipt },
     );
 }
 
-#[test]
-fn to_a_proxy() {
+fn to_a_proxy(golden: &mut GoldenMessages) {
     let (request, options) = (7, KillOptions::NOW);
-    check("to-proxy-hello", &ToProxy::Hello(hello()));
-    let check_command = |name: &str, command| check(name, &ToProxy::Request { request, command });
+    golden.check("to-proxy-hello", &ToProxy::Hello(hello()));
+    let mut check_command = |name: &str, command| golden.check(name, &ToProxy::Request { request, command });
     check_command("to-proxy-prompt", ProxyCommand::Prompt { turn: 2, prompt: "say hello".into() });
     check_command("to-proxy-steer", ProxyCommand::Steer { prompt: "faster".into() });
     let operation = Operation::SetModel { model: "small".into() };
@@ -142,14 +177,13 @@ fn to_a_proxy() {
     check_command("to-proxy-kill-all-but-agent", kill(KillScope::AllButAgent));
     check_command("to-proxy-kill-session", kill(KillScope::Session));
     check_command("to-proxy-ping", ProxyCommand::Ping);
-    check("to-proxy-ack", &ToProxy::Ack { seq: 12 });
+    golden.check("to-proxy-ack", &ToProxy::Ack { seq: 12 });
 }
 
-#[test]
-fn from_a_proxy() {
+fn from_a_proxy(golden: &mut GoldenMessages) {
     let said = |seq, say: FromProxy| Said { seq, say };
     let request = 7;
-    check("from-proxy-hello", &said(0, FromProxy::Hello(hello())));
+    golden.check("from-proxy-hello", &said(0, FromProxy::Hello(hello())));
     let permission = PermissionRequest {
         id: "p-1".into(),
         tool_call_id: None,
@@ -179,35 +213,35 @@ fn from_a_proxy() {
         thinking: None,
         ending: None,
     };
-    check("from-proxy-attached", &said(0, FromProxy::Attached(Box::new(attached))));
+    golden.check("from-proxy-attached", &said(0, FromProxy::Attached(Box::new(attached))));
     let (native_session_id, measures) = (Some("n-1".into()), Box::default());
     let started = FromProxy::Started { request, process: PROCESS, native_session_id, turns: true, measures };
-    check("from-proxy-started", &said(1, started));
+    golden.check("from-proxy-started", &said(1, started));
     let event = Event::Text { text: "hello".into() };
-    check("from-proxy-event", &said(2, FromProxy::Event { turn: 1, event }));
+    golden.check("from-proxy-event", &said(2, FromProxy::Event { turn: 1, event }));
     let event = Event::Voided { text_bytes: 5, thinking_bytes: 0 };
-    check("from-proxy-event-voided", &said(2, FromProxy::Event { turn: 1, event }));
+    golden.check("from-proxy-event-voided", &said(2, FromProxy::Event { turn: 1, event }));
     let (limit, message) = ("five_hour".into(), "no more".into());
     let event = Event::UsageLimited { limit, message, resets_at: Some(1_767_323_045_678), waits: false };
-    check("from-proxy-event-usage-limited", &said(2, FromProxy::Event { turn: 1, event }));
+    golden.check("from-proxy-event-usage-limited", &said(2, FromProxy::Event { turn: 1, event }));
     let event = Event::retry("500", "no", Some(1), Some(600));
-    check("from-proxy-event-retry", &said(2, FromProxy::Event { turn: 1, event }));
+    golden.check("from-proxy-event-retry", &said(2, FromProxy::Event { turn: 1, event }));
     let (denied_by, action) = (Some(ResolvedBy::Mode(PermissionMode::Deny)), BypassAction::AbortTurn);
     let (tool, kind, title) = ("bash".into(), "execute".into(), "touch made".into());
     let bypassed = PermissionBypassed { tool_call_id: "c-1".into(), tool, kind, title, denied_by, action };
     let event = Event::PermissionBypassed(Box::new(bypassed));
-    check("from-proxy-bypassed", &said(2, FromProxy::Event { turn: 1, event }));
-    check("from-proxy-turn-ended", &said(3, FromProxy::TurnEnded { turn: 1 }));
-    check("from-proxy-agent-exited", &said(4, FromProxy::AgentExited { exit: ExitStatus::Code(1), kept: true }));
-    check("from-proxy-native-session", &said(5, FromProxy::NativeSession { id: "n-2".into() }));
-    check("from-proxy-ended", &said(6, FromProxy::Ended { reason: EndReason::Killed, receipt: Box::new(receipt()) }));
-    check("from-proxy-processes", &said(0, FromProxy::Processes { request, processes: vec![process()] }));
-    check("from-proxy-receipt", &said(0, FromProxy::Receipt { request, receipt: Box::new(receipt()) }));
-    check("from-proxy-reply", &said(0, FromProxy::Reply { request, reply: Json::null() }));
-    check("from-proxy-done", &said(0, FromProxy::Done { request }));
-    check("from-proxy-failed", &said(0, FromProxy::Failed { request, error: WireError::Busy }));
+    golden.check("from-proxy-bypassed", &said(2, FromProxy::Event { turn: 1, event }));
+    golden.check("from-proxy-turn-ended", &said(3, FromProxy::TurnEnded { turn: 1 }));
+    golden.check("from-proxy-agent-exited", &said(4, FromProxy::AgentExited { exit: ExitStatus::Code(1), kept: true }));
+    golden.check("from-proxy-native-session", &said(5, FromProxy::NativeSession { id: "n-2".into() }));
+    golden.check("from-proxy-ended", &said(6, FromProxy::Ended { reason: EndReason::Killed, receipt: Box::new(receipt()) }));
+    golden.check("from-proxy-processes", &said(0, FromProxy::Processes { request, processes: vec![process()] }));
+    golden.check("from-proxy-receipt", &said(0, FromProxy::Receipt { request, receipt: Box::new(receipt()) }));
+    golden.check("from-proxy-reply", &said(0, FromProxy::Reply { request, reply: Json::null() }));
+    golden.check("from-proxy-done", &said(0, FromProxy::Done { request }));
+    golden.check("from-proxy-failed", &said(0, FromProxy::Failed { request, error: WireError::Busy }));
     let detail = "it can load none".into();
-    check("from-proxy-fact-not-resumable", &said(5, FromProxy::Fact(AgentFact::NotResumable { detail })));
+    golden.check("from-proxy-fact-not-resumable", &said(5, FromProxy::Fact(AgentFact::NotResumable { detail })));
     let address = "http://127.0.0.1:4096".into();
-    check("from-proxy-fact-server-listens", &said(5, FromProxy::Fact(AgentFact::ServerListens { address })));
+    golden.check("from-proxy-fact-server-listens", &said(5, FromProxy::Fact(AgentFact::ServerListens { address })));
 }

@@ -46,10 +46,8 @@ pub(crate) struct Record {
     /// The session's own home, if any.
     pub(crate) home: Option<PathBuf>,
     /// The model configuration that was named.
-    #[serde(default)]
     pub(crate) model_config: Option<String>,
     /// Files in that home that hold its key; empty when the session is over.
-    #[serde(default)]
     pub(crate) keys: Vec<PathBuf>,
 }
 

@@ -18,11 +18,14 @@ const CHECKPOINT_PAGES: i64 = 4000;
 /// Size to which a write-ahead log shrinks after a long reader made it grow further.
 const WAL_BYTES: i64 = 32 * 1024 * 1024;
 
-/// Migrations, each from one schema version to the next. A released one is never changed; new ones are added.
-const MIGRATIONS: [&str; 4] = [
+/// Migrations, each from one schema version to the next. A released one is never changed; new ones are added, each with
+/// a file of the schema that it makes (`tests/log/old`).
+const MIGRATIONS: &[&str] = &[
     // A stream without a name is being imported or deleted: no reader sees it.
     // A row of `batches` covers `first` to `last`; its events have the last of these offsets. A gap may cover more
     // than one.
+    // `beat` has a single row: the heartbeat of the file's owner.
+    // `position` has a single row: the greatest `gid` of a removed batch, which is not reused.
     "CREATE TABLE streams (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         name TEXT UNIQUE,
@@ -43,8 +46,8 @@ const MIGRATIONS: [&str; 4] = [
         sum INTEGER NOT NULL,
         body BLOB NOT NULL
     );
-    CREATE UNIQUE INDEX batches_by_offset ON batches (stream, first);",
-    "CREATE TABLE sessions (
+    CREATE UNIQUE INDEX batches_by_offset ON batches (stream, first);
+    CREATE TABLE sessions (
         id TEXT PRIMARY KEY,
         record TEXT NOT NULL,
         updated_ms INTEGER NOT NULL
@@ -54,15 +57,13 @@ const MIGRATIONS: [&str; 4] = [
         consumer TEXT NOT NULL,
         offset INTEGER NOT NULL,
         PRIMARY KEY (stream, consumer)
-    ) WITHOUT ROWID;",
-    // A single row: the heartbeat of the file's owner.
-    "CREATE TABLE beat (
+    ) WITHOUT ROWID;
+    CREATE TABLE beat (
         one INTEGER PRIMARY KEY CHECK (one = 1),
         host TEXT NOT NULL,
         at_ms INTEGER NOT NULL
-    );",
-    // A single row: the greatest `gid` of a removed batch, which is not reused.
-    "CREATE TABLE position (
+    );
+    CREATE TABLE position (
         one INTEGER PRIMARY KEY CHECK (one = 1),
         gid INTEGER NOT NULL
     );
@@ -110,7 +111,7 @@ pub(super) fn prepare(conn: &mut Connection, path: &Path) -> Result<(), LogError
     conn.pragma_update(None, "synchronous", "FULL").map_err(sql)?;
     conn.pragma_update_and_check(None, "wal_autocheckpoint", CHECKPOINT_PAGES, |_| Ok(())).map_err(sql)?;
     conn.pragma_update_and_check(None, "journal_size_limit", WAL_BYTES, |_| Ok(())).map_err(sql)?;
-    migrate(conn, found).map_err(sql)
+    migrate(conn, found, MIGRATIONS).map_err(sql)
 }
 
 /// The version of the file's schema, and how many tables and indexes it has. Changes nothing.
@@ -132,10 +133,10 @@ pub(super) fn check_ours(conn: &Connection, path: &Path) -> Result<(i64, i64), L
     Ok((found, tables))
 }
 
-/// All steps that are missing, in one transaction.
-fn migrate(conn: &mut Connection, found: i64) -> rusqlite::Result<()> {
-    let missing = MIGRATIONS.iter().skip(usize::try_from(found).unwrap_or(0));
-    if found == VERSION {
+/// Applies all missing steps in one transaction.
+fn migrate(conn: &mut Connection, found: i64, steps: &[&str]) -> rusqlite::Result<()> {
+    let missing = steps.get(usize::try_from(found).unwrap_or(0)..).unwrap_or_default();
+    if missing.is_empty() {
         return Ok(());
     }
     let transaction = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
@@ -143,13 +144,120 @@ fn migrate(conn: &mut Connection, found: i64) -> rusqlite::Result<()> {
         transaction.execute_batch(step)?;
     }
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-    transaction.pragma_update(None, "user_version", VERSION)?;
+    transaction.pragma_update(None, "user_version", steps.len() as i64)?;
     transaction.commit()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+
+    /// The file that the first schema has written.
+    const FIRST: &str = include_str!("../../tests/log/old/schema-1.sql");
+    /// Steps of a later release: its second schema adds to a table, and has two tables more.
+    const LATER: &[&str] = &[
+        MIGRATIONS[0],
+        "ALTER TABLE sessions ADD COLUMN owner TEXT NOT NULL DEFAULT 'nobody';
+        CREATE TABLE owners (name TEXT PRIMARY KEY);
+        CREATE TABLE marks (gid INTEGER PRIMARY KEY);
+        INSERT INTO marks SELECT gid FROM batches;",
+    ];
+
+    fn load_first(path: &Path) -> Connection {
+        let conn = Connection::open(path).expect("a connection");
+        conn.execute_batch(FIRST).expect("made");
+        conn
+    }
+
+    fn number(conn: &Connection, sql: &str) -> i64 {
+        conn.query_row(sql, [], |row| row.get(0)).expect("a number")
+    }
+
+    /// Version, number of tables and indexes, and what the file holds.
+    fn content(conn: &Connection) -> (i64, i64, [i64; 4]) {
+        let version = number(conn, "PRAGMA user_version");
+        let tables = number(conn, "SELECT count(*) FROM sqlite_schema");
+        let rows = ["batches", "streams", "sessions", "cursors"].map(|table| format!("SELECT count(*) FROM {table}"));
+        (version, tables, rows.map(|sql| number(conn, &sql)))
+    }
+
+    fn assert_upgraded(conn: &Connection, before: (i64, i64, [i64; 4])) {
+        // Two tables, and the index of one of them.
+        assert_eq!(content(conn), (2, before.1 + 3, before.2));
+        assert_eq!(number(conn, "SELECT count(*) FROM sessions WHERE owner = 'nobody'"), before.2[2]);
+        assert_eq!(number(conn, "SELECT count(*) FROM marks"), before.2[0]);
+    }
+
+    #[test]
+    fn an_older_file_is_brought_up_to_date_and_then_refused_by_its_own_release() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let path = folder.path().join("log.sqlite");
+        let mut conn = load_first(&path);
+        let before = content(&conn);
+        assert!(before.0 == 1 && before.2.iter().all(|rows| *rows > 1), "{before:?}");
+        // Its own release has nothing to do; the later one has, once.
+        migrate(&mut conn, 1, MIGRATIONS).expect("nothing to do");
+        assert_eq!(content(&conn), before);
+        for _ in 0..2 {
+            let found = content(&conn).0;
+            migrate(&mut conn, found, LATER).expect("migrated");
+            assert_upgraded(&conn, before);
+        }
+        let refused = check_ours(&conn, &path).expect_err("a later release's");
+        assert!(matches!(refused, LogError::TooNew { found: 2, known: 1, .. }), "{refused}");
+    }
+
+    #[test]
+    fn a_migration_without_room_changes_nothing() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let mut conn = load_first(&folder.path().join("log.sqlite"));
+        let before = content(&conn);
+        // There is room for the first table that it lacks, and for no other.
+        let pages = number(&conn, "PRAGMA page_count") + 1;
+        number(&conn, &format!("PRAGMA max_page_count = {pages}"));
+        let error = migrate(&mut conn, 1, LATER).expect_err("no room");
+        assert_eq!(error.sqlite_error_code(), Some(rusqlite::ErrorCode::DiskFull), "{error}");
+        assert_eq!(content(&conn), before);
+        number(&conn, "PRAGMA max_page_count = 1000000");
+        migrate(&mut conn, 1, LATER).expect("room");
+        assert_upgraded(&conn, before);
+    }
+
+    /// A kill, or a loss of power, in the middle of a migration: all of it is in the write-ahead log, of which any part
+    /// may have come to the disk.
+    #[test]
+    fn a_migration_that_is_cut_off_is_made_again() {
+        const HEADER: usize = 32;
+        const FRAME: usize = 24 + 4096;
+        let folder = tempfile::tempdir().expect("a directory");
+        let path = folder.path().join("log.sqlite");
+        drop(load_first(&path));
+        let file = fs::read(&path).expect("the file");
+        let mut conn = Connection::open(&path).expect("a connection");
+        let before = content(&conn);
+        migrate(&mut conn, 1, LATER).expect("migrated");
+        let written = fs::read(folder.path().join("log.sqlite-wal")).expect("its log");
+        assert!(fs::read(&path).expect("the file") == file, "nothing is in the file yet");
+        drop(conn);
+        let frames = (written.len() - HEADER) / FRAME;
+        assert!(frames >= 3 && written.len() == HEADER + frames * FRAME, "{}", written.len());
+        let lengths = (0..=frames).flat_map(|frame| [frame * FRAME, HEADER + frame * FRAME, frame * FRAME + FRAME / 2]);
+        for part in lengths.filter_map(|length| written.get(..length)) {
+            let folder = tempfile::tempdir().expect("a directory");
+            let path = folder.path().join("log.sqlite");
+            fs::write(&path, &file).expect("written");
+            fs::write(folder.path().join("log.sqlite-wal"), part).expect("written");
+            let mut conn = Connection::open(&path).expect("a connection");
+            if part.len() < written.len() {
+                assert_eq!(content(&conn), before, "{} of {}", part.len(), written.len());
+            }
+            let found = content(&conn).0;
+            migrate(&mut conn, found, LATER).expect("migrated");
+            assert_upgraded(&conn, before);
+        }
+    }
 
     #[test]
     fn a_commit_is_on_the_disk_when_it_is_told() {

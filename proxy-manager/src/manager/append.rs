@@ -408,7 +408,7 @@ pub(super) async fn find_undone_in(log: InUse, id: &SessionId, last: u64) -> Res
 fn undone_in(log: &EventLog, id: &SessionId, last: u64) -> std::result::Result<Undone, LogError> {
     let cursor = |consumer| log.cursor(consumer, id);
     let (claimed, doing, ended) = (cursor(CONSUMER)?, cursor(DOING)?, cursor(ENDED)?);
-    // A release before this one has claimed prompts with the rest.
+    // Zero: no prompt was ever queued, so the rest says where to begin.
     let (begun, interrupted) = match cursor(BEGUN)? {
         0 => (claimed, 0),
         begun => (begun, if begun > ended { begun } else { 0 }),
@@ -546,7 +546,7 @@ mod tests {
         };
         // There is a bound where nothing is known.
         assert_eq!(look(), (Some(LAST - LOOK_BACK + 4), 0, None));
-        // A release before this one knew one cursor.
+        // No prompt was queued before.
         set(CONSUMER, 5);
         assert_eq!(look(), (Some(8), 0, None));
         // A prompt was begun, and others behind it wait, though what came later is done.

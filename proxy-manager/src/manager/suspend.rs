@@ -36,7 +36,6 @@ pub struct Snapshot {
     /// Offset of its last event.
     pub last_offset: u64,
     /// Names of the secrets that it was started with, as in [`SessionRecord::secrets`](crate::SessionRecord::secrets).
-    #[serde(default)]
     pub secrets: Vec<String>,
     /// Receipt of the processes ended by the suspension.
     pub receipt: Option<Box<Receipt>>,

@@ -234,7 +234,6 @@ struct EndRecord {
     session: SessionId,
     reason: EndReason,
     receipt: Receipt,
-    #[serde(default)]
     unheard: u64,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DIR                      held (flock) while a manager uses it: a file in it can be removed, and then be another one
-//! DIR/lock                 the same, for older releases; its text names that process
+//! DIR/lock                 its text names that process; nobody holds it
 //! DIR/sessions/ID.journal  one for each session that runs
 //! DIR/homes/s-ID           the own home of a session, until it is deleted: see `homes`
 //! DIR/detached/…          of sessions that outlive their hosts: see `detached`
@@ -21,7 +21,7 @@ use std::{
     fs::{DirBuilder, File},
     io::{self, Read, Write},
     os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
+        fd::OwnedFd,
         unix::fs::{DirBuilderExt, MetadataExt},
     },
     path::{Path, PathBuf},
@@ -55,8 +55,8 @@ pub(crate) struct Sessions {
 /// A state directory that this manager owns.
 #[derive(Debug)]
 pub(crate) struct StateDir {
-    /// The directory and the file in it: whoever has them locked has the directory.
-    locks: [File; 2],
+    /// The directory: whoever has it locked owns it.
+    dir: OwnedFd,
     pub(crate) path: PathBuf,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) place: Place,
@@ -72,9 +72,9 @@ impl StateDir {
         let path = std::path::absolute(path).map_err(|error| system("finding", path, &error))?;
         let dir = own_directory(&path)?;
         let sessions = own_directory(&path.join("sessions"))?;
-        let file = lock(&dir, &path, owner)?;
+        lock(&dir, &path, owner)?;
         let place = Place::here().map_err(|error| Error::system("reading the boot's id", &error))?;
-        Ok(Self { locks: [dir.into(), file], path, sessions: Arc::new(Sessions { dir: sessions }), place })
+        Ok(Self { dir, path, sessions: Arc::new(Sessions { dir: sessions }), place })
     }
 }
 
@@ -97,9 +97,7 @@ impl Drop for StateDir {
     /// Unlocks explicitly: forked children share the descriptor until they exec, so closing it would not release the
     /// lock.
     fn drop(&mut self) {
-        for lock in &self.locks {
-            let _ = rustix::fs::flock(lock, FlockOperation::Unlock);
-        }
+        let _ = rustix::fs::flock(&self.dir, FlockOperation::Unlock);
     }
 }
 
@@ -165,12 +163,11 @@ fn own_directory(path: &Path) -> Result<OwnedFd> {
     Ok(dir.into())
 }
 
-fn lock(dir: &OwnedFd, path: &Path, owner: ProcessId) -> Result<File> {
+fn lock(dir: &OwnedFd, path: &Path, owner: ProcessId) -> Result<()> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let opened = rustix::fs::openat(dir, "lock", flags, Mode::from_raw_mode(0o600));
     let mut file = File::from(opened.map_err(|error| system("locking", path, &error.into()))?);
-    let take = |lock: BorrowedFd<'_>| rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive);
-    match take(dir.as_fd()).and_then(|()| take(file.as_fd())) {
+    match rustix::fs::flock(dir, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => {
             let mut text = String::new();
@@ -186,7 +183,7 @@ fn lock(dir: &OwnedFd, path: &Path, owner: ProcessId) -> Result<File> {
     if let Err(error) = file.set_len(0).and_then(|()| file.write_all(format!("{owner}\n").as_bytes())) {
         tracing::warn!(?path, %error, "failed to write the state directory's owner");
     }
-    Ok(file)
+    Ok(())
 }
 
 impl Sessions {

@@ -1,8 +1,8 @@
--- What the event log of 047ab21 has written, whose schema is 2.
+-- What an event log has written whose schema is 1.
 PRAGMA page_size = 4096;
 PRAGMA auto_vacuum = 2;
 PRAGMA application_id = 1634168940;
-PRAGMA user_version = 2;
+PRAGMA user_version = 1;
 PRAGMA journal_mode = WAL;
 BEGIN;
 CREATE TABLE streams (
@@ -37,6 +37,15 @@ CREATE TABLE cursors (
         offset INTEGER NOT NULL,
         PRIMARY KEY (stream, consumer)
     ) WITHOUT ROWID;
+CREATE TABLE beat (
+        one INTEGER PRIMARY KEY CHECK (one = 1),
+        host TEXT NOT NULL,
+        at_ms INTEGER NOT NULL
+    );
+CREATE TABLE position (
+        one INTEGER PRIMARY KEY CHECK (one = 1),
+        gid INTEGER NOT NULL
+    );
 INSERT INTO streams VALUES (1, 'one', 1, 6, 0, 12, 471);
 INSERT INTO streams VALUES (2, 'two', 1, 7, 0, 8, 235);
 INSERT INTO streams VALUES (3, 'aged', 4, 4, 0, 0, 40);
@@ -62,12 +71,14 @@ INSERT INTO batches VALUES (8, 3, 4, 4, 1700000008000, 0, 40, 209344442, CAST('{
 INSERT INTO batches VALUES (10, 1, 5, 6, 1700000010000, 12, 168, 3290751658, CAST('{"t":2,"e":{"harness:event-received":{"agent":"pi","payload":{"line":"{ \"type\": \"x\", \"deep\": {\"er\":[]}}"}}}}
 {"t":2,"d":1,"e":{"stream:text":{"text":"one 6"}}}
 ' AS BLOB));
-INSERT INTO sessions VALUES ('one', '{"title":"one","turns":2}', 1795356652739);
-INSERT INTO sessions VALUES ('two', '{"title":"it''s two"}', 1795356652735);
+INSERT INTO sessions VALUES ('one', '{"title":"one","turns":2}', 1795357111483);
+INSERT INTO sessions VALUES ('two', '{"title":"it''s two"}', 1795357111463);
 INSERT INTO cursors VALUES (1, 'actions', 4);
 INSERT INTO cursors VALUES (1, 'reader', 2);
 INSERT INTO cursors VALUES (2, 'reader', 7);
 INSERT INTO cursors VALUES (3, 'reader', 2);
+INSERT INTO beat VALUES (1, '1@boot', 1700000050123);
+INSERT INTO position VALUES (1, 11);
 DELETE FROM sqlite_sequence;
 INSERT INTO sqlite_sequence VALUES ('streams', 6);
 COMMIT;
