@@ -40,19 +40,19 @@ pub enum OnAgentExit {
     Keep,
 }
 
-/// What becomes of a turn that meets the usage limit of the agent's account (`usage:limited`).
+/// Action for a turn that meets the usage limit of the agent's account (`usage:limited`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum OnUsageLimit {
-    /// It fails.
+    /// Fails the turn.
     #[default]
     Fail,
-    /// It waits until the limit is reset, and is asked again then; prompts behind it wait with it. It fails where the agent does
+    /// Waits until the limit is reset, and asks again; prompts behind it wait with it. The turn fails where the agent does
     /// not say when that is.
     Wait,
 }
 
-/// What becomes of a session when its host dies.
+/// Action for a session whose host dies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum HostDeath {
@@ -193,9 +193,14 @@ pub struct AgentSessionConfig {
     /// Default answer to permission requests.
     #[serde(default)]
     pub permission_mode: PermissionMode,
-    /// Turns after which the session takes no further prompt.
+    /// Model replies that the agent may use for one prompt; at least 1. The agent's own option bounds them where it has
+    /// one. Else they are counted, and the turn is aborted at the first sign of one more. Either way the turn ends with
+    /// [`StopReason::MaxRequests`](crate::StopReason::MaxRequests).
     #[serde(default)]
     pub max_turns: Option<u32>,
+    /// Prompts that the session takes in all.
+    #[serde(default)]
+    pub max_prompts: Option<u32>,
     /// Limits on the session's resources.
     #[serde(default)]
     pub limits: Limits,
@@ -260,10 +265,10 @@ pub struct AgentSessionConfig {
     /// directory.
     #[serde(default)]
     pub agent_sandbox: Option<AgentSandbox>,
-    /// What is meant although it is the default: a profile does not change it.
+    /// Settings that are meant although they are the default: a profile does not change them.
     #[serde(default)]
     pub explicit: BTreeSet<Setting>,
-    /// What becomes of a turn that meets the account's usage limit.
+    /// Action for a turn that meets the account's usage limit.
     #[serde(default)]
     pub on_usage_limit: OnUsageLimit,
 }
@@ -286,6 +291,7 @@ impl AgentSessionConfig {
             mcp_servers: Vec::new(),
             permission_mode: PermissionMode::default(),
             max_turns: None,
+            max_prompts: None,
             limits: Limits::default(),
             on_agent_exit: OnAgentExit::default(),
             on_host_death: HostDeath::default(),
@@ -386,6 +392,7 @@ impl fmt::Debug for AgentSessionConfig {
             .field("mcp_servers", &self.mcp_servers)
             .field("permission_mode", &self.permission_mode)
             .field("max_turns", &self.max_turns)
+            .field("max_prompts", &self.max_prompts)
             .field("limits", &self.limits)
             .field("on_agent_exit", &self.on_agent_exit)
             .field("on_host_death", &self.on_host_death)

@@ -97,7 +97,7 @@ pub enum StopReason {
     Refusal,
     /// A token limit was reached.
     MaxTokens,
-    /// The agent's own limit of model requests was reached.
+    /// The limit of model replies for a prompt was reached: the session's, or the agent's own.
     MaxRequests,
     /// Another reason, in the agent's words.
     Other(String),
@@ -109,9 +109,9 @@ pub enum StopReason {
 pub enum ToolStatus {
     /// Pending: its input is still arriving, or it waits for permission.
     Pending,
-    /// Running.
+    /// The call runs.
     InProgress,
-    /// Done.
+    /// The call has ended well.
     Completed,
     /// Failed, or was rejected.
     Failed,
@@ -291,6 +291,10 @@ pub struct Gap {
 /// `session:status` of an agent whose version this release was not tried with: what it asks for, and how, is not known.
 pub const UNTRIED_VERSION: &str = "untriedVersion";
 
+/// `session:status` of a turn that is aborted because the agent has used all the model replies of
+/// [`AgentSessionConfig::max_turns`](crate::AgentSessionConfig::max_turns).
+pub const MAX_TURNS_REACHED: &str = "maxTurnsReached";
+
 /// `session:status` of an agent that says that no other process can go on with its conversation: its session is not suspended.
 pub const NOT_KEPT: &str = "conversationNotKept";
 
@@ -432,7 +436,7 @@ pub enum Event {
         retryable: bool,
         /// Number of the failed attempt, if the agent retries by itself; the first is 1.
         attempt: Option<u32>,
-        /// How long the agent waits before it tries again, in milliseconds, where it says so.
+        /// Time until the agent tries again, in milliseconds, where the agent says so.
         delay_ms: Option<u64>,
     },
     /// The agent requests a permission.
@@ -457,7 +461,7 @@ pub enum Event {
         after_ms: u64,
         /// Action taken.
         action: TimeoutAction,
-        /// What went wrong last: the last `stream:error` of the turn, else the last lines of the agent's standard error.
+        /// Last failure: the last `stream:error` of the turn, else the last lines of the agent's standard error.
         last_words: Option<String>,
     },
     /// A turn is running and the agent has sent nothing for a while: a sign of life for anyone waiting.
@@ -537,7 +541,7 @@ pub enum Event {
         /// When the limit is reset, in milliseconds since 1970, where the agent says so; in JSON a time in UTC.
         #[serde(with = "moment_text")]
         resets_at: Option<u64>,
-        /// Whether the prompt waits for that, and is asked again then.
+        /// True if the prompt waits for that, and is asked again then.
         waits: bool,
     },
     /// A tool call ran although nobody decided on it, and the policy would not have allowed it.

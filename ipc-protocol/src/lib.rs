@@ -32,9 +32,9 @@ pub use config::{AgentSessionConfig, EnvVars, Home, HostDeath, McpServer, McpTra
 pub use containment::{AbortPolicy, Containment, Enclosure, Hardening, MARKER, Measures, Observer, UnknownContainment};
 pub use error::WireError;
 pub use event::{
-    EndReason, Envelope, EnvelopeError, Event, Gap, NOT_KEPT, PermissionAnswer, PermissionOption, PermissionOptionKind,
-    PermissionRequest, PlanEntry, ResolvedBy, SERVER_LISTENS, SHAPES, Shape, StopReason, ToolEnd, ToolStart,
-    ToolStatus, ToolUpdate, UNTRIED_VERSION, Usage,
+    EndReason, Envelope, EnvelopeError, Event, Gap, MAX_TURNS_REACHED, NOT_KEPT, PermissionAnswer, PermissionOption,
+    PermissionOptionKind, PermissionRequest, PlanEntry, ResolvedBy, SERVER_LISTENS, SHAPES, Shape, StopReason, ToolEnd,
+    ToolStart, ToolStatus, ToolUpdate, UNTRIED_VERSION, Usage,
 };
 pub use id::{InvalidId, Pid, ProcessId, SessionId, Signal, UnknownSignal};
 pub use json::Json;

@@ -52,18 +52,20 @@ pub struct AgentCommand {
     pub resume: Option<NativeResume>,
     /// Server of the agent, if it speaks HTTP.
     pub endpoint: Option<Endpoint>,
+    /// Model replies per prompt that the proxy counts; `None` if the agent bounds them itself, or nobody does.
+    pub max_turns: Option<u32>,
     /// Directories in which it names processes by their pid. In a PID namespace it gets its own, empty.
     pub private: Vec<String>,
-    /// What is known of the agent's part in permissions.
+    /// Facts about the agent's part in permissions.
     pub asking: Asking,
 }
 
-/// What is known of an agent's part in permissions.
+/// Facts about an agent's part in permissions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asking {
     /// The kinds of tool calls that the agent asks about before it makes them.
     pub asks: Vec<String>,
-    /// Whether settings of its user's may allow calls that it would ask about else.
+    /// True if settings of its user's may allow calls that it would ask about else.
     pub has_user_settings: bool,
     /// The versions that this release was tried with: `NAME VERSION` or `NAME FIRST - LAST`.
     pub tried: Vec<String>,

@@ -160,13 +160,13 @@ pub enum Error {
         /// The session.
         session: SessionId,
     },
-    /// The session has used up its turns.
-    #[error("session {session} has had its {max_turns} turns: start another one")]
-    MaxTurns {
+    /// The session has taken all its prompts.
+    #[error("session {session} has taken its {max_prompts} prompts: start another one")]
+    MaxPrompts {
         /// The session.
         session: SessionId,
         /// Limit given at the start.
-        max_turns: u32,
+        max_prompts: u32,
     },
     /// The number of sessions has reached a bound.
     #[error("the limit of {limit} running sessions {bound} is reached, and {}: end one, or try again later", queue_like(*waiting, *waited))]
@@ -242,7 +242,7 @@ pub enum Error {
          fork its conversation; sessions in the shared home can be forked while they run"
     )]
     HomeBusy {
-        /// Which.
+        /// Session that runs in that home.
         session: SessionId,
     },
     /// The agent refused what was asked.

@@ -64,7 +64,7 @@ pub use ipc_protocol::{
     AbortPolicy, AgentSandbox, AgentSessionConfig, Budget, BudgetAction, BudgetExceeded, BudgetKind, BypassAction,
     Containment, Decision, EndReason, EnvVars, Envelope, Event, ExitStatus, Gap, Hardening, Home, HostDeath, Json,
     KillCause, KillOptions, KillScope, Layer, Lifecycle, LimitAction, LimitExceeded, LimitForm, LimitInForce,
-    LimitKind, Limits, MARKER, McpServer, McpTransport, Measures, NOT_KEPT, Observer, OnAgentExit, OnMissing,
+    LimitKind, Limits, MARKER, MAX_TURNS_REACHED, McpServer, McpTransport, Measures, NOT_KEPT, Observer, OnAgentExit, OnMissing,
     OnUsageLimit, Operation, Outcome, PermissionAnswer, PermissionBypassed, PermissionMode, PermissionOption,
     PermissionOptionKind, PermissionPolicy, PermissionRequest, PermissionRule, Pid, PlanEntry, ProcessId, ProcessInfo,
     ProcessStatus, Prompt, PromptPart, Proof, ReapedBy, Receipt, ReceiptEntry, ResolvedBy, Restart, Resume, ResumeFrom,

@@ -218,6 +218,7 @@ impl RawProxy {
             fresh_id: "0193a5a8-0000-7000-8000-000000000000".into(),
             resume: None,
             endpoint: None,
+            max_turns: None,
             asking: ipc_protocol::message::Asking::default(),
         };
         let config = AgentSessionConfig {

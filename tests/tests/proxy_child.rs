@@ -202,6 +202,7 @@ fn what_cannot_start_says_why() {
         fresh_id: "0193a5a8-0000-7000-8000-000000000000".into(),
         resume: None,
         endpoint: None,
+        max_turns: None,
         asking: ipc_protocol::message::Asking::default(),
     };
     let config = ipc_protocol::AgentSessionConfig::new("command");

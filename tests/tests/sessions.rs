@@ -8,8 +8,9 @@ use agent_proxy_tests::{
 };
 use proxy_manager::{
     AbortPolicy, AgentSessionConfig, EndReason, Error, Event, HistoryLimits, Json, KillOptions, KillScope, Limits,
-    McpServer, McpTransport, OnAgentExit, Outcome, PermissionAnswer, PermissionMode, PermissionRequest, ProcessStatus,
-    PromptMode, Proof, ProxyManager, ResolvedBy, SessionState, Signal, StopReason, Subscription,
+    MAX_TURNS_REACHED, McpServer, McpTransport, OnAgentExit, Outcome, PermissionAnswer, PermissionMode,
+    PermissionRequest, ProcessStatus, PromptMode, Proof, ProxyManager, ResolvedBy, SessionState, Signal, StopReason,
+    Subscription,
 };
 
 fn builder() -> proxy_manager::Builder {
@@ -242,16 +243,47 @@ async fn permissions_are_asked_answered_and_closed_by_an_abort() {
 }
 
 #[tokio::test]
-async fn a_session_ends_after_its_turns() {
+async fn a_turn_ends_at_its_model_replies() {
     let manager = manager().await;
-    let config = AgentSessionConfig { max_turns: Some(2), ..fake() };
+    let config = AgentSessionConfig { max_turns: Some(3), ..fake() };
+    let session = manager.start_session(config).await.expect("started");
+    // Each piece of text after a tool's result stands for a reply of the model.
+    let replies = |count: u32| (1..=count).map(|n| format!("say {n}\ntool Bash\nsleep 20ms\n")).collect::<String>();
+    for (prompt, reached) in [(replies(3), false), (replies(500), true), (replies(2), false)] {
+        let mut events = session.subscribe();
+        let turn = session.prompt(prompt, PromptMode::Refuse).await.expect("prompted");
+        let end = soon("its end", turn.wait()).await.expect("ended");
+        let reason = if reached { StopReason::MaxRequests } else { StopReason::EndTurn };
+        assert_eq!((end.stop_reason, end.error), (Some(reason), None));
+        let mut said = Vec::new();
+        let told = event(&mut events, "the end or the bound", |envelope| match &envelope.event {
+            Event::SessionStatus { status, detail } if status == MAX_TURNS_REACHED => Some(Some(detail.clone())),
+            Event::SessionIdle {} => Some(None),
+            Event::Text { text } => {
+                said.push(text.clone());
+                None
+            }
+            _ => None,
+        });
+        let told = told.await;
+        assert_eq!(told.is_some(), reached, "{told:?}");
+        assert!(told.is_none_or(|told| told.contains("its 3 model replies") && said.len() == 4), "{said:?}");
+    }
+    // Another prompt can be given.
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_session_takes_no_more_than_its_prompts() {
+    let manager = manager().await;
+    let config = AgentSessionConfig { max_prompts: Some(2), ..fake() };
     let session = manager.start_session(config).await.expect("started");
     for number in 1..=2 {
         let turn = session.prompt("say hi", PromptMode::Refuse).await.expect("prompted");
         assert_eq!(soon("its end", turn.wait()).await.expect("ended").turn, Some(number));
     }
-    let error = session.prompt("say more", PromptMode::Refuse).await.expect_err("it has had its turns");
-    assert!(matches!(error, Error::MaxTurns { max_turns: 2, .. }), "{error}");
+    let error = session.prompt("say more", PromptMode::Refuse).await.expect_err("it has taken its prompts");
+    assert!(matches!(error, Error::MaxPrompts { max_prompts: 2, .. }), "{error}");
     manager.shutdown().await;
 }
 

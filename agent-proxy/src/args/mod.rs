@@ -58,15 +58,15 @@ use crate::exit;
     temporary directory.\n\
     JSON: listings are one array, events one envelope a line.\n")]
 pub(crate) struct Cli {
-    /// What to do.
+    /// Command to run.
     #[command(subcommand)]
     pub(crate) command: Command,
-    /// Flags of every command.
+    /// Flags of all commands.
     #[command(flatten)]
     pub(crate) global: Global,
 }
 
-/// Flags of every command.
+/// Flags of all commands.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Global {
     /// The daemon's socket [default: see `agent-proxy --help`]
@@ -75,7 +75,7 @@ pub(crate) struct Global {
     /// Print JSON, and errors as problem objects on stderr
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Where agents, profiles and models are configured [default: see `agent-proxy agents --help`]
+    /// Directory with agents, profiles and models [default: see `agent-proxy agents --help`]
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) config_dir: Option<PathBuf>,
     /// Log more on stderr; twice for much more (RUST_LOG wins)
@@ -122,13 +122,13 @@ pub(crate) enum Command {
     Kill(KillArgs),
     /// Answer an agent's permission request
     Permit(PermitArgs),
-    /// Say something to the agent in the running turn
+    /// Send a message to the agent in the running turn
     Steer(SteerArgs),
-    /// Change an agent's model, its mode, or how hard it thinks
+    /// Change an agent's model, mode or thinking level
     Set(SetArgs),
-    /// Have an agent shorten the conversation that its model sees
+    /// Compact the conversation that the agent's model sees
     Compact(SessionArgs),
-    /// Print what an agent says of its own state
+    /// Print the state that an agent reports
     State(SessionArgs),
     /// Print the conversation as the agent has it
     Messages(SessionArgs),
@@ -136,63 +136,63 @@ pub(crate) enum Command {
     Transcript(SessionArgs),
     /// List the agent's own conversations of the session's directory
     Conversations(SessionArgs),
-    /// Pass a command of the agent's own protocol on, and print its reply
+    /// Send a command of the agent's own protocol, and print the reply
     Native(NativeArgs),
-    /// End a session's processes and keep its conversation, to be gone on with; print what was ended
+    /// Stop a session's processes but keep its conversation for a later resume; print the receipt
     Suspend(SuspendArgs),
-    /// Go on with a suspended session; prints its id when the agent is ready
+    /// Resume a suspended session; prints its id when the agent is ready
     Resume(ResumeArgs),
-    /// Print the command by which the agent itself goes on with a session's conversation
+    /// Print the command that continues a session's conversation in the agent itself
     #[command(name = "attach-command")]
     Attach(AttachArgs),
-    /// Go on with a session that was handed over (`attach-command --hand-over`)
+    /// Resume a session that was handed over (`attach-command --hand-over`)
     TakeBack(TakeBackArgs),
     /// Append an event of your own to a session's stream; prints its offset
     Append(AppendArgs),
     /// Write a session's events as JSON lines
     Export(ExportArgs),
-    /// Take in the events of a session from elsewhere; prints its id
+    /// Import the events of a session from elsewhere; prints its id
     Import(ImportArgs),
-    /// Give a session a name for people
+    /// Set the title of a session
     Rename(RenameArgs),
-    /// Give a session labels, or take some from it
+    /// Add tags to a session, or remove some
     Tag(TagArgs),
-    /// Put a session aside: it is listed with --archived only
+    /// Archive a session: only `sessions --archived` lists it
     Archive(ArchiveArgs),
     /// Forget a session that has ended or is suspended, with its events and its own home
     Delete(SessionArgs),
     /// List the agents: found or not, where, which version, what is missing
     Agents(AgentsArgs),
-    /// Keep what sessions are usually started with, by a name
+    /// Manage profiles: named settings for the start of sessions
     Profiles(ProfilesArgs),
-    /// Keep providers, addresses and keys of models, by a name
+    /// Manage model configurations: providers, addresses and keys by name
     Models(ModelsArgs),
-    /// Look at the file that sessions and events are kept in; needs no daemon
+    /// Check or salvage the event log's file; needs no daemon
     Log(LogArgs),
     /// Run a command as a session, and report what it leaves behind
     Leaktest(LeaktestArgs),
-    /// Try what this system offers, and say what is missing
+    /// Test what this system offers, and name what is missing
     Doctor,
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
 }
 
-/// `abort`.
+/// Arguments of `abort`.
 #[derive(Debug, Args)]
 pub(crate) struct AbortArgs {
     /// The session's id
     pub(crate) id: SessionId,
-    /// End what the turn has started too, and print the receipt
+    /// End the processes that the turn started too, and print the receipt
     ///
     /// What ran before the turn began goes on. What ignores SIGTERM gets SIGKILL after 2 s.
     #[arg(long)]
     pub(crate) kill_turn: bool,
 }
 
-/// `serve`.
+/// Arguments of `serve`.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Which layers, where a session does not say itself.
+    /// Layers of containment for sessions that name none.
     #[command(flatten)]
     pub(crate) containment: ContainmentArgs,
     /// Keep sessions and events here, and a record of the processes, for the next daemon
@@ -203,16 +203,16 @@ pub(crate) struct ServeArgs {
     /// (`start --on-host-death detach`). One daemon at a time has the directory.
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
-    /// What lasts.
+    /// Durability of sessions and events.
     #[command(flatten)]
     pub(crate) durability: DurabilityArgs,
     /// Make the sessions' cgroups below this one [default: the daemon's own, or the nearest above it that is writable]
     #[arg(long, value_name = "DIR")]
     pub(crate) cgroup_parent: Option<PathBuf>,
-    /// How many sessions deep a session may be, where agents start sessions themselves
+    /// Deepest nesting of sessions, where agents start sessions themselves
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) max_depth: u32,
-    /// How many sessions there may be.
+    /// Bounds on the number of sessions.
     #[command(flatten)]
     pub(crate) supervision: SupervisionArgs,
     /// Answer processes of the daemon's own sessions too
@@ -222,7 +222,7 @@ pub(crate) struct ServeArgs {
     pub(crate) allow_sessions: bool,
 }
 
-/// `leaktest`.
+/// Arguments of `leaktest`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy leaktest -- my-agent --one-shot 'run the tests'\n  \
@@ -233,13 +233,13 @@ pub(crate) struct ServeArgs {
     Exit codes: 0 it left nothing behind after its own exit; 1 it leaks: something had to\n\
     be killed, itself if it ran into the timeout; 5 something survived the kill.\n")]
 pub(crate) struct LeaktestArgs {
-    /// Which layers.
+    /// Layers of containment.
     #[command(flatten)]
     pub(crate) containment: ContainmentArgs,
-    /// How long the command may run; then it is killed with all it started
+    /// Time limit of the command; at the limit it is killed with all it started
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "10s")]
     pub(crate) timeout: Duration,
-    /// How long what it started may outlive it before that counts as a leak
+    /// Time for its children to exit after it; what runs longer counts as a leak
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "200ms")]
     pub(crate) settle: Duration,
     /// Time between SIGTERM and SIGKILL for what it leaves
@@ -250,7 +250,7 @@ pub(crate) struct LeaktestArgs {
     pub(crate) command: Vec<String>,
 }
 
-/// `run`.
+/// Arguments of `run`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy run 'what does this project do?'\n  \
@@ -266,18 +266,18 @@ pub(crate) struct RunArgs {
     /// The agent [default: that of --profile, else the first of `agent-proxy agents` that is found]
     #[arg(long, value_name = "NAME")]
     pub(crate) agent: Option<String>,
-    /// What to do; `-` reads it from standard input. Without it: one turn after the other, as you type them
+    /// Prompt; `-` reads it from standard input. Without one, each line that you type is a prompt
     #[arg(value_name = "PROMPT")]
     pub(crate) prompt: Option<String>,
-    /// What is said beside it.
+    /// Files beside the prompt.
     #[command(flatten)]
     pub(crate) attachments: AttachmentArgs,
-    /// How to start it.
+    /// Options of the start.
     #[command(flatten)]
     pub(crate) start: AgentArgs,
 }
 
-/// `start`.
+/// Arguments of `start`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy start --agent command -- cat\n  \
@@ -293,19 +293,19 @@ pub(crate) struct StartArgs {
     /// The agent: see `agent-proxy agents` [default: that of --profile]
     #[arg(long, value_name = "NAME", required_unless_present = "profile")]
     pub(crate) agent: Option<String>,
-    /// How to start it.
+    /// Options of the start.
     #[command(flatten)]
     pub(crate) start: AgentArgs,
-    /// Turns after which the session takes no further prompt
+    /// Prompts that the session takes in all; what is prompted after them is refused [default: any number]
     #[arg(long, value_name = "N")]
-    pub(crate) max_turns: Option<u32>,
-    /// What becomes of the agent's processes when it exits by itself
+    pub(crate) max_prompts: Option<u32>,
+    /// Kill or keep the processes that the agent leaves when it exits by itself
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnExit::Kill)]
     pub(crate) on_agent_exit: OnExit,
-    /// What becomes of the session when the daemon dies; `detach` needs one with --state-dir
+    /// Kill the session when the daemon dies, or detach it; `detach` needs a daemon with --state-dir
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnHostDeath::Kill)]
     pub(crate) on_host_death: OnHostDeath,
-    /// How long a session without its daemon waits for the next one, before it ends itself
+    /// Time that a detached session waits for the next daemon before it ends itself
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "24h")]
     pub(crate) fetch_within: Duration,
     /// Label: for whom it runs
@@ -319,7 +319,7 @@ pub(crate) struct StartArgs {
     pub(crate) agent_type: Option<String>,
 }
 
-/// `ps`.
+/// Arguments of `ps`.
 #[derive(Debug, Args)]
 pub(crate) struct PsArgs {
     /// The session's id [default: all sessions]
@@ -332,16 +332,16 @@ pub(crate) struct PsArgs {
     pub(crate) all: bool,
 }
 
-/// `prompt`.
+/// Arguments of `prompt`.
 #[derive(Debug, Args)]
 #[command(after_help = "Ctrl-C ends the waiting, not the turn: `agent-proxy abort ID` cancels that. To an agent\n\
     without turns (`command`) the prompt is a line on its standard input, and there is nothing to wait for.\n")]
 pub(crate) struct PromptArgs {
     /// The session's id
     pub(crate) id: SessionId,
-    /// What to do; `-` reads it from standard input
+    /// Prompt; `-` reads it from standard input
     pub(crate) text: String,
-    /// What is said beside it.
+    /// Files beside the prompt.
     #[command(flatten)]
     pub(crate) attachments: AttachmentArgs,
     /// Return as soon as the agent has the prompt
@@ -350,12 +350,12 @@ pub(crate) struct PromptArgs {
     /// While a turn runs: wait for its end, then begin
     #[arg(long, conflicts_with = "steer")]
     pub(crate) queue: bool,
-    /// While a turn runs: say this to the agent in that turn
+    /// While a turn runs: send this into that turn
     #[arg(long)]
     pub(crate) steer: bool,
 }
 
-/// What is said beside the words of a prompt.
+/// Pictures and files beside the words of a prompt.
 #[derive(Debug, Default, Args)]
 pub(crate) struct AttachmentArgs {
     /// Show the agent this picture (png, jpg, gif, webp); repeatable
@@ -373,31 +373,31 @@ impl AttachmentArgs {
     }
 }
 
-/// `events`.
+/// Arguments of `events`.
 #[derive(Debug, Args)]
 pub(crate) struct EventsArgs {
     /// The session's id
     #[arg(required_unless_present = "all")]
     pub(crate) id: Option<SessionId>,
-    /// Those of all sessions that are kept, in the order in which they came; each has a position in that too
+    /// Print the events of all sessions in one order; each has a position in it
     #[arg(long, conflicts_with_all = ["id", "follow"])]
     pub(crate) all: bool,
     /// Only events after this offset, with --all after this position; 0 is everything
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) from: u64,
-    /// Go on as events come, to the end of the session
+    /// Follow new events until the session ends
     #[arg(long, short)]
     pub(crate) follow: bool,
 }
 
-/// `kill`.
+/// Arguments of `kill`.
 #[derive(Debug, Args)]
 #[command(after_help = "Exits 0 only when nothing is left, and that is proven (with --pid: when that process is\n\
     gone), and 5 when something survived. The receipt says what was ended, how, and on what proof.\n")]
 pub(crate) struct KillArgs {
     /// The session's id
     pub(crate) id: SessionId,
-    /// End this process of it only; the session goes on
+    /// End only this process of the session; the session goes on
     #[arg(long)]
     pub(crate) pid: Option<u32>,
     /// With --pid: everything below it too
@@ -421,7 +421,7 @@ impl KillArgs {
     }
 }
 
-/// `permit`.
+/// Arguments of `permit`.
 #[derive(Debug, Args)]
 pub(crate) struct PermitArgs {
     /// The session's id
@@ -430,10 +430,10 @@ pub(crate) struct PermitArgs {
     pub(crate) request: String,
     /// allow, deny, or the id of one of the request's options
     pub(crate) answer: String,
-    /// In whose name: the event permission:resolved tells it
+    /// Name of the person who answers, for the event permission:resolved
     #[arg(long = "as", value_name = "NAME")]
     pub(crate) by: Option<String>,
-    /// With deny: why, for the agent to go on with, where it can
+    /// With deny: a reason for the agent, where it takes one
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
     /// With allow: use this input instead, where the agent takes one: an edited command, the answers to a question
@@ -441,10 +441,10 @@ pub(crate) struct PermitArgs {
     pub(crate) input: Option<String>,
 }
 
-/// `completions`.
+/// Arguments of `completions`.
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
-    /// Which shell
+    /// Shell to complete for
     pub(crate) shell: Shell,
 }
 
@@ -468,9 +468,9 @@ fn kill_signal(text: &str) -> Result<KillSignal, String> {
 /// `on_agent_exit` on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnExit {
-    /// They are ended, and the session ends
+    /// Kill them, and end the session
     Kill,
-    /// They are left until the session is killed
+    /// Keep them until the session is killed
     Keep,
 }
 
@@ -486,9 +486,9 @@ impl From<OnExit> for ipc_protocol::OnAgentExit {
 /// `on_host_death` on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnHostDeath {
-    /// It ends
+    /// End the session
     Kill,
-    /// It goes on, and the next daemon with the same --state-dir has it
+    /// Let the session run; the next daemon with the same --state-dir takes it over
     Detach,
 }
 

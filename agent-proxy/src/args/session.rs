@@ -15,10 +15,10 @@ use super::{
 };
 use crate::problem::Problem;
 
-/// What an agent is started with.
+/// Arguments for the start of an agent.
 #[derive(Debug, Args)]
 pub(crate) struct AgentArgs {
-    /// The profile that says what is not said here: see `agent-proxy profiles`
+    /// Profile with the settings that are not given here: see `agent-proxy profiles`
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<String>,
     /// The agent's working directory [default: the current directory]
@@ -27,30 +27,33 @@ pub(crate) struct AgentArgs {
     /// Environment variable of the agent; K alone takes the caller's value. Repeatable
     #[arg(long = "env", value_name = "K=V")]
     pub(crate) env: Vec<String>,
-    /// What a profile can say too.
+    /// Settings that a profile can have too.
     #[command(flatten)]
     pub(crate) choice: ChoiceArgs,
-    /// What it may use and leave behind.
+    /// Tools, home and traces of the agent.
     #[command(flatten)]
     pub(crate) surroundings: SurroundingsArgs,
-    /// The conversation it goes on with.
+    /// Conversation to continue.
     #[command(flatten)]
     pub(crate) resume: ResumeArgs,
-    /// How it lives on.
+    /// Lifecycle beyond the agent's process.
     #[command(flatten)]
     pub(crate) lifecycle: LifecycleArgs,
-    /// What holds and limits it.
+    /// Containment and hardening.
     #[command(flatten)]
     pub(crate) measures: MeasureArgs,
-    /// What it may take of its model.
+    /// Budget of tokens and cost.
     #[command(flatten)]
     pub(crate) budget: BudgetArgs,
+    /// Model replies for one prompt; at the bound the turn ends [default: the agent's own bound]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_turns: Option<u32>,
     /// Program and arguments of the agents `command` and `acp`; added to the arguments of others
     #[arg(last = true, value_name = "ARGV")]
     pub(crate) argv: Vec<String>,
 }
 
-/// What a profile can say too.
+/// Settings that a profile can have too.
 #[derive(Debug, Default, Args)]
 pub(crate) struct ChoiceArgs {
     /// Model, in the agent's own spelling
@@ -62,19 +65,19 @@ pub(crate) struct ChoiceArgs {
     /// Mode to work in: build, plan, or one of the agent's own
     #[arg(long)]
     pub(crate) mode: Option<String>,
-    /// How hard to think: off, low, medium, high, or one of the agent's own
+    /// Thinking level: off, low, medium, high, or one of the agent's own
     #[arg(long, value_name = "LEVEL")]
     pub(crate) thinking: Option<String>,
     /// System prompt
     #[arg(long, value_name = "TEXT")]
     pub(crate) system_prompt: Option<String>,
-    /// Who answers permission requests, where no rule does [default: ask]
+    /// Answer to permission requests that no rule decides [default: ask]
     #[arg(long, value_name = "MODE", value_enum, help_heading = "Permissions")]
     pub(crate) permission: Option<Permission>,
     /// Rules about them.
     #[command(flatten, next_help_heading = "Permissions")]
     pub(crate) rules: RuleArgs,
-    /// How long a request waits for an answer; then it is rejected, or with `,allow` allowed [default: for ever]
+    /// Time that a request waits for an answer; then it is rejected, or with `,allow` allowed [default: for ever]
     #[arg(long, value_name = "DURATION[,allow]", help_heading = "Permissions")]
     pub(crate) permission_timeout: Option<PermissionTimeout>,
     /// The clocks, as in first=30s,inactivity=2m,turn=off,action=kill
@@ -85,7 +88,7 @@ pub(crate) struct ChoiceArgs {
     /// nothing is heard (3s, and then every 5s).
     #[arg(long, value_name = "CLOCK=DURATION,…", help_heading = "Containment and limits")]
     pub(crate) timeout: Option<TimeoutArg>,
-    /// Limits.
+    /// Limits on resources.
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
 }
@@ -131,7 +134,7 @@ impl ChoiceArgs {
     }
 }
 
-/// What an agent may use and leave behind.
+/// Arguments for tools, home and traces of an agent.
 #[derive(Debug, Args)]
 pub(crate) struct SurroundingsArgs {
     /// A tool the agent may use, in its own spelling; repeatable [default: those it has]
@@ -140,7 +143,7 @@ pub(crate) struct SurroundingsArgs {
     /// MCP servers for the agent: a JSON file with `mcpServers`
     #[arg(long, value_name = "FILE")]
     pub(crate) mcp: Option<PathBuf>,
-    /// Whose home directory the agent has [default: its own with --model-config, else shared]
+    /// Home directory of the agent [default: its own with --model-config, else shared]
     #[arg(long, value_name = "WHOSE", value_enum)]
     pub(crate) home: Option<HomeArg>,
     /// The agent's own sandbox around its tools [default: as you have set it; workspace-write for Codex]
@@ -152,7 +155,7 @@ pub(crate) struct SurroundingsArgs {
     /// Keep nothing of the conversation
     #[arg(long)]
     pub(crate) ephemeral: bool,
-    /// Leave the agent's own lines out of the events
+    /// Omit the agent's own lines from the events
     #[arg(long)]
     pub(crate) no_verbatim: bool,
     /// Tell the agent in its first prompt in which session it runs, and not to start itself again
@@ -160,20 +163,20 @@ pub(crate) struct SurroundingsArgs {
     pub(crate) runtime_context: bool,
 }
 
-/// The conversation to go on with.
+/// Arguments for the conversation to continue.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Conversation")]
 pub(crate) struct ResumeArgs {
-    /// Go on with this conversation: the agent's own id of it, or session:ID for the one that session had
+    /// Continue this conversation: the agent's own id of it, or session:ID for the one that session had
     #[arg(long, value_name = "ID")]
     resume: Option<String>,
-    /// Go on with the most recent conversation of the working directory
+    /// Continue the most recent conversation of the working directory
     #[arg(long = "continue", conflicts_with = "resume")]
     most_recent: bool,
-    /// Go on with a copy, and leave the original as it is; with --resume or --continue
+    /// Continue a copy, and leave the original as it is; with --resume or --continue
     #[arg(long)]
     fork: bool,
-    /// What if the conversation is not there: fail, or begin a new one
+    /// Fail if the conversation is not there, or begin a new one
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnMissingArg::Fail)]
     on_missing: OnMissingArg,
     /// If it is not there, begin a new one with the text of this file before the first prompt
@@ -217,20 +220,20 @@ impl ResumeArgs {
     }
 }
 
-/// `--on-missing`.
+/// Value of `--on-missing`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnMissingArg {
-    /// The session does not start
+    /// Refuse the start
     #[default]
     Fail,
-    /// It begins a new conversation, and says so
+    /// Begin a new conversation, and emit an event
     New,
 }
 
-/// `--home`.
+/// Value of `--home`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum HomeArg {
-    /// One of the session's own, empty at first
+    /// A home of the session's own, empty at first
     Own,
     /// Yours, with your settings, logins and conversations
     Shared,
@@ -245,16 +248,16 @@ impl From<HomeArg> for Home {
     }
 }
 
-/// `--agent-sandbox`.
+/// Value of `--agent-sandbox`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SandboxArg {
     /// As you have set it in the agent's own settings
     User,
-    /// Its tools write nowhere and reach no network, unless that was allowed
+    /// Tools write nowhere and reach no network, unless that was allowed
     ReadOnly,
-    /// They write to the working directory and reach no network, unless more was allowed
+    /// Tools write to the working directory and reach no network, unless more was allowed
     WorkspaceWrite,
-    /// Full access: they reach whatever you can
+    /// Full access: tools reach whatever you can
     None,
 }
 
@@ -272,13 +275,13 @@ impl From<SandboxArg> for Option<AgentSandbox> {
 /// [`PermissionMode`] on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Permission {
-    /// You do
+    /// You answer each
     Ask,
     /// Each is allowed, once
     Allow,
     /// Each is rejected
     Deny,
-    /// What only reads is allowed, anything else is rejected
+    /// Reading is allowed, anything else is rejected
     ReadOnly,
 }
 

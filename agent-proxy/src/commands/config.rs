@@ -36,6 +36,7 @@ pub(super) fn session(agent: Option<&str>, args: AgentArgs) -> Result<AgentSessi
         ephemeral: args.surroundings.ephemeral,
         verbatim: args.surroundings.no_verbatim.then_some(false),
         runtime_context: args.surroundings.runtime_context,
+        max_turns: args.max_turns,
         resume: args.resume.resume()?,
         lifecycle: args.lifecycle.lifecycle(),
         on_usage_limit: args.budget.on_usage_limit(),

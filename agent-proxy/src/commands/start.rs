@@ -14,7 +14,7 @@ use crate::{
 /// Starts a session and prints its id once the agent is ready.
 pub(super) async fn run(client: &Client, args: StartArgs, as_json: bool) -> Result<(), Failure> {
     let mut config = AgentSessionConfig {
-        max_turns: args.max_turns,
+        max_prompts: args.max_prompts,
         on_agent_exit: args.on_agent_exit.into(),
         on_host_death: args.on_host_death.config(args.fetch_within),
         user_id: args.user,

@@ -305,7 +305,7 @@ fn labels_and_limits_of_a_session() {
             "start",
             "--agent",
             "acp",
-            "--max-turns",
+            "--max-prompts",
             "1",
             "--user",
             "u",
@@ -331,7 +331,7 @@ fn labels_and_limits_of_a_session() {
         (&"u".into(), &"w".into(), &"execution".into(), &"/".into())
     );
     assert_eq!(daemon.run(&["prompt", id, "ask May I?"]).exits(0).stdout, "permission: reject-once\n");
-    assert_eq!(daemon.run(&["prompt", id, "say more", "--json"]).exits(8).problem()["type"], "max-turns");
+    assert_eq!(daemon.run(&["prompt", id, "say more", "--json"]).exits(8).problem()["type"], "max-prompts");
     daemon.run(&["kill", id]).exits(0);
 }
 

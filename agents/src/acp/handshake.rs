@@ -169,6 +169,9 @@ fn meta(config: &AgentSessionConfig, quirks: &Quirks) -> Option<Value> {
     if !config.tools.is_empty() {
         options.insert("tools".into(), json!(config.tools));
     }
+    if let Some(turns) = config.max_turns {
+        options.insert("maxTurns".into(), turns.into());
+    }
     if config.ephemeral {
         options.insert("persistSession".into(), false.into());
     }

@@ -67,6 +67,8 @@ fn provision(
     provision: &mut Provision,
 ) -> Result<(), ProvisionError> {
     let wrapped = spec.protocol != "claude-code";
+    // The wrapper takes it with the session, from its adapter.
+    provision.bounds_turns = request.config.max_turns.is_some();
     if let Some(home) = request.home {
         own_home(home, provision);
     }
@@ -200,6 +202,9 @@ fn arguments(
     }
     if resume.is_none() || forked {
         flags.push(format!("--session-id={}", request.fresh_id));
+    }
+    if let Some(turns) = config.max_turns {
+        flags.push(format!("--max-turns={turns}"));
     }
     if config.ephemeral {
         flags.push("--no-session-persistence".to_owned());

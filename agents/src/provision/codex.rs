@@ -19,7 +19,7 @@ const CODEX_HOME: &str = ".codex";
 /// The program that has Codex ask, in the session's folder, and its script beside it.
 const ASKING: &str = "codex-asking";
 const ASKING_SCRIPT: &str = "codex-asking.cjs";
-/// What the provider of a model configuration is called in `config.toml`.
+/// Name of a model configuration's provider in `config.toml`.
 const PROVIDER: &str = "session";
 
 /// Codex and its ACP wrappers.
@@ -67,7 +67,7 @@ fn file(name: &str, contents: String, provision: &mut Provision) {
     provision.files.push(ProvisionFile { path: [CODEX_HOME, name].iter().collect(), contents: contents.into() });
 }
 
-/// Whether the policy leaves nothing to ask for.
+/// Returns whether the policy leaves nothing to ask for.
 fn allows_all(config: &AgentSessionConfig) -> bool {
     config.permission_mode == PermissionMode::Allow && config.permissions.rules.is_empty()
 }
@@ -97,7 +97,7 @@ fn overrides(request: &ProvisionRequest<'_>, sandbox: Option<AgentSandbox>) -> V
     set.into_iter().flat_map(|(key, value)| ["-c".to_owned(), format!("{key}={}", Value::from(value))]).collect()
 }
 
-/// What `@agentclientprotocol/codex-acp` takes instead: it reads no argument. Of its modes none asks for all that is asked for here,
+/// Sets up `@agentclientprotocol/codex-acp`, which reads no argument. Of its modes none asks for all that is asked for here,
 /// so a program of ours stands between it and Codex, and has Codex ask. Its predecessor reads none of these.
 fn wrapper(request: &ProvisionRequest<'_>, provision: &mut Provision) {
     let config = request.config;

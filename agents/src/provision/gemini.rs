@@ -3,6 +3,8 @@
 //! A session's own home contains its settings, the key of a model configuration (`.env`: the key is in Gemini's memory, and Gemini's
 //! own redaction removes it from the environment of the tools), and a policy that makes Gemini ask for every tool. Even then it does
 //! not ask for shell commands that it considers harmless (`echo`, `ls`, …). MCP servers and modes go over the protocol.
+//!
+//! Its `model.maxSessionTurns` bounds the model replies of all prompts together, so it is left alone: the proxy counts those of each.
 
 use ipc_protocol::PermissionMode;
 use serde_json::{Value, json};

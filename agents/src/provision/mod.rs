@@ -36,7 +36,7 @@ pub struct ProvisionRequest<'a> {
     pub shared_home: Option<&'a Path>,
     /// The text of [`settings_file`], where the agent has the shared home and there is one.
     pub user_settings: Option<&'a str>,
-    /// Where [`Provision::programs`] are, or would be: absolute, and nobody else's. Needed where [`needs_folder`] says so.
+    /// Directory of [`Provision::programs`]: absolute, and nobody else's. Needed where [`needs_folder`] says so.
     pub folder: Option<&'a Path>,
     /// Conversation to continue.
     pub resume: Option<&'a NativeResume>,
@@ -74,6 +74,8 @@ pub struct Provision {
     pub model: Option<String>,
     /// Conversation for the adapter. Removed if an argument has it and the protocol must not load it again.
     pub resume: Option<NativeResume>,
+    /// True if the agent was given [`AgentSessionConfig::max_turns`] and bounds its model replies itself. Else the proxy counts them.
+    pub bounds_turns: bool,
     /// The sandbox of the agent's own that the adapter asks for. `None` where a file or an argument says it.
     pub agent_sandbox: Option<AgentSandbox>,
     /// The sandbox of the agent's own, in words; `None` where it is not known.
@@ -173,6 +175,9 @@ fn within_row(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<(), Pr
 
 fn provisioned(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Provision, ProvisionError> {
     within_row(spec, request)?;
+    if request.config.max_turns == Some(0) {
+        return Err(ProvisionError::unsupported(spec, "answer a prompt without a turn: give a max_turns of 1 or more"));
+    }
     let mut provision = Provision {
         argv: spec.cmd.clone(),
         env: environment(spec, request),

@@ -20,6 +20,9 @@ const CONFIG: &str = ".config/opencode";
 const PASSWORD: &str = "OPENCODE_SERVER_PASSWORD";
 const USER: &str = "opencode";
 
+/// Modes whose model replies the session bounds. (An entry for another mode would make that mode, where the user has none.)
+const BOUNDED_MODES: [&str; 2] = ["build", "plan"];
+
 /// Name of the shell that runs the tools, whatever shell the user has. It removes the server's password from the environment, since a
 /// holder of the password can allow itself anything. OpenCode identifies shells by their names. (A plugin could remove the password
 /// too, but with a plugin the agent first installs its plugin library, in the user's own home and from the network.)
@@ -64,6 +67,9 @@ fn provision(
         return Err(ProvisionError::unsupported(spec, "restrict its tools in a mode with rules of its own"));
     }
     let mut open = open_config(request, tools);
+    // Without a mode, the user's settings may name one that is not bounded.
+    provision.bounds_turns =
+        request.config.max_turns.is_some() && mode.map_or(request.home.is_some(), |mode| BOUNDED_MODES.contains(&mode));
     let mut keys = Map::new();
     if !speaks_acp {
         server(spec, request, &mut open, provision)?;
@@ -181,6 +187,12 @@ fn open_config(request: &ProvisionRequest<'_>, tools: &[String]) -> Map<String, 
             "read": "ask", "webfetch": "ask", "websearch": "ask",
         } },
     });
+    if let Some(turns) = request.config.max_turns {
+        // At the bound the agent has the model answer in words, without tools.
+        for mode in BOUNDED_MODES {
+            modes[mode]["steps"] = json!(turns);
+        }
+    }
     if !tools.is_empty() {
         // The replacement keeps its place as the first rule.
         ask["*"] = json!("deny");

@@ -400,9 +400,9 @@ fn a_system_prompt_goes_where_the_agent_takes_it() {
 
 #[test]
 fn the_wrapper_of_claude_code_takes_what_the_protocol_has_no_word_for() {
-    let config = AgentSessionConfig { tools: vec!["Read".into()], ephemeral: true, ..config() };
+    let config = AgentSessionConfig { tools: vec!["Read".into()], max_turns: Some(300), ephemeral: true, ..config() };
     let replay = initialized(config.clone(), None, CLAUDE, &json!({}));
-    let options = json!({"claudeCode": {"options": {"tools": ["Read"], "persistSession": false}}});
+    let options = json!({"claudeCode": {"options": {"tools": ["Read"], "maxTurns": 300, "persistSession": false}}});
     assert_eq!(asked(&replay).1["_meta"], options);
     let replay = initialized(config, None, "x", &json!({}));
     assert!(matches!(failure(&replay), WireError::Unsupported { .. }));

@@ -70,6 +70,27 @@ fn model() -> ModelConfig {
     }
 }
 
+/// Agents with an option for it get it; the replies of all others are counted.
+#[test]
+fn no_agent_refuses_a_bound_on_its_model_replies() {
+    let rows = Catalog::default();
+    let of = |spec: &AgentSpec, max_turns| {
+        let start = Start::new(spec.clone()).with(|start| {
+            start.config.max_turns = Some(max_turns);
+            start.config.mode = (spec.family() == Some("opencode")).then(|| "build".to_owned());
+            start.config.command = vec!["agent".into()];
+            // Pi asks by an extension of ours, which needs a home.
+            start.config.permission_mode = PermissionMode::Allow;
+        });
+        start.provision()
+    };
+    let bound = rows.rows().iter().filter(|spec| of(spec, 300).expect("it can be started").bounds_turns);
+    let bound: Vec<&str> = bound.map(|spec| spec.id.as_str()).collect();
+    assert_eq!(bound, ["claude-code", "opencode", "opencode-acp", "claude-agent-acp"]);
+    let refused = rows.rows().iter().map(|spec| of(spec, 0).expect_err("no turn at all").to_string());
+    assert!(refused.into_iter().all(|error| error.contains("max_turns of 1 or more")));
+}
+
 #[test]
 fn the_sample_s_flags() {
     let start = Start::sample();

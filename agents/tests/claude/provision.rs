@@ -117,6 +117,14 @@ fn what_the_session_asks_for_is_an_argument() {
 }
 
 #[test]
+fn the_bound_on_model_replies_is_an_argument() {
+    let asked = Asked::of(|config| config.max_turns = Some(300));
+    assert_eq!(asked.arguments(), [format!("--session-id={FRESH}"), "--max-turns=300".to_owned()]);
+    assert!(asked.provision().expect("supported").bounds_turns);
+    assert!(!Asked::of(|_| ()).provision().expect("supported").bounds_turns);
+}
+
+#[test]
 fn a_conversation_is_gone_on_with() {
     let resumed = |id: Option<&str>, fork| {
         let resume = Some(NativeResume { id: id.map(str::to_owned), fork });

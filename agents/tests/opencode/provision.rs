@@ -115,6 +115,24 @@ fn no_tool_has_the_servers_password() {
 }
 
 #[test]
+fn modes_of_the_agent_bound_its_model_replies() {
+    for (mode, home, bounds) in
+        [(Some("build"), None, true), (None, Some("/h"), true), (None, None, false), (Some("mine"), Some("/h"), false)]
+    {
+        let config = AgentSessionConfig { max_turns: Some(300), mode: mode.map(str::to_owned), ..config() };
+        let provision = provisioned("opencode", &config, None, home).expect("provisioned");
+        assert_eq!(provision.bounds_turns, bounds, "{mode:?} in {home:?}");
+        let open = open_config(&provision);
+        assert_eq!((&open["agent"]["build"]["steps"], &open["agent"]["plan"]["steps"]), (&json!(300), &json!(300)));
+        assert_eq!(open["agent"].get("mine"), None, "no mode is made");
+    }
+    let running = AgentSessionConfig { endpoint: Some("http://127.0.0.1:4096".into()), max_turns: Some(3), ..config() };
+    assert!(!provisioned("opencode", &running, None, None).expect("provisioned").bounds_turns);
+    let unbounded = provisioned("opencode", &config(), None, Some("/h")).expect("provisioned");
+    assert_eq!((open_config(&unbounded)["agent"].get("build"), unbounded.bounds_turns), (None, false));
+}
+
+#[test]
 fn a_model_configuration_is_the_only_provider() {
     for (provider, api, id, npm) in [
         ("anthropic", None, "anthropic", "@ai-sdk/anthropic"),

@@ -1,4 +1,4 @@
-//! What a session's agent is started in, and what protects the proxy from it.
+//! Containment of a session's agent, and the protection of the proxy from it.
 
 use ipc_protocol::{AgentSessionConfig, Enclosure, Measures, ProcessId, WireError};
 use registry::{Group, Hold, LandlockScope, MountView, Namespace, ProcessRegistry, Spawn, Spawned};

@@ -67,7 +67,7 @@ impl Link {
         self.detached
     }
 
-    /// Whether there is a host, as far as is known.
+    /// Returns whether there is a host, as far as is known.
     pub(crate) fn has_host(&self) -> bool {
         self.detached.is_none() && !self.closed
     }

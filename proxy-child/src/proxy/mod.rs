@@ -15,6 +15,7 @@ pub(crate) mod outliving;
 mod permissions;
 mod pieces;
 mod polling;
+mod reply_limit;
 mod session;
 mod verbatim;
 

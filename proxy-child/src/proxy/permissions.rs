@@ -18,7 +18,7 @@ use ipc_protocol::{
 /// Most requests that wait for an answer; what comes beyond has waited long enough.
 const MAX_WAITING: usize = 1024;
 
-/// Who answers a session's permission requests, and which of them wait.
+/// Policy of a session's permission requests, and the requests that wait.
 #[derive(Debug)]
 pub(crate) struct Permissions {
     policy: Policy,

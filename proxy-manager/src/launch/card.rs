@@ -25,7 +25,7 @@ pub(crate) struct Card {
     pub(crate) timeouts: Timeouts,
     #[serde(deserialize_with = "lenient")]
     pub(crate) on_usage_limit: OnUsageLimit,
-    pub(crate) max_turns: Option<u32>,
+    pub(crate) max_prompts: Option<u32>,
     /// Family of its conversation, as leases name it.
     pub(crate) family: String,
     /// Directory in which the agent keeps the conversation.
@@ -76,7 +76,7 @@ impl Launch {
             limits: config.limits.clone(),
             timeouts: config.timeouts,
             on_usage_limit: config.on_usage_limit,
-            max_turns: config.max_turns,
+            max_prompts: config.max_prompts,
             family: family.to_owned(),
             store: store.map(Into::into),
             native_files: self.native_files.clone(),

@@ -307,8 +307,19 @@ impl Draft<'_> {
             fresh_secret: &secret,
         };
         let provision = provision(self.spec, &request).map_err(refused)?;
-        let Provision { argv, env, files, programs, endpoint, cwd, model, resume: told, agent_sandbox, sandbox } =
-            provision;
+        let Provision {
+            argv,
+            env,
+            files,
+            programs,
+            endpoint,
+            cwd,
+            model,
+            resume: told,
+            agent_sandbox,
+            sandbox,
+            bounds_turns,
+        } = provision;
         let env = self.environment(config, env);
         check::program(&argv, &env)?;
         let missing = self.spec.missing_env(&env);
@@ -353,6 +364,7 @@ impl Draft<'_> {
             fresh_id,
             resume: told,
             endpoint,
+            max_turns: config.max_turns.filter(|_| !bounds_turns),
             asking,
         };
         let resume = resume.cloned();
@@ -386,7 +398,7 @@ fn holding(key: &Secret, files: &[ProvisionFile]) -> Vec<PathBuf> {
     files.iter().filter(|file| holds(file.contents.expose())).map(|file| file.path.clone()).collect()
 }
 
-/// Where programs are looked for by a process of this environment.
+/// Returns the directories in which a process of this environment looks for programs.
 fn places(env: &EnvVars) -> Places {
     let path = env.0.get("PATH").map(|path| std::env::split_paths(path).collect());
     Places { path: path.unwrap_or_default(), home: env.0.get("HOME").map(PathBuf::from) }
@@ -399,7 +411,7 @@ fn settings_text(path: &Path) -> Option<String> {
     Some(text)
 }
 
-/// What makes programs use this home and no other.
+/// Returns the variables that make programs use this home and no other.
 fn home_variables(home: &Path) -> impl Iterator<Item = (String, String)> + use<> {
     let home = home.to_string_lossy().into_owned();
     let places = [

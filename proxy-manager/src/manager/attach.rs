@@ -104,7 +104,7 @@ struct Coming {
     session: Arc<Session>,
     aftermath: Arc<Aftermath>,
     ready: oneshot::Receiver<Result<()>>,
-    /// What earlier hosts were asked for, and did not do.
+    /// Actions that earlier hosts accepted and did not do.
     undone: Undone,
 }
 
@@ -242,7 +242,7 @@ impl ProxyManager {
             limits: card.limits,
             timeouts: card.timeouts,
             on_usage_limit: card.on_usage_limit,
-            max_turns: card.max_turns,
+            max_prompts: card.max_prompts,
             enclosure: card.enclosure,
             conversation,
             journal: Some(journal),

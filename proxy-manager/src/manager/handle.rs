@@ -69,7 +69,7 @@ impl SessionHandle {
     /// [`PromptMode::Queue`] while another turn runs, as soon as it is queued.
     ///
     /// # Errors
-    /// [`Error::Busy`] while a turn runs or the agent starts, depending on `mode`; [`Error::MaxTurns`];
+    /// [`Error::Busy`] while a turn runs or the agent starts, depending on `mode`; [`Error::MaxPrompts`];
     /// [`Error::Unsupported`] if the agent cannot be steered, or cannot accept a picture or file of the prompt;
     /// [`Error::InvalidConfig`] for a prompt of more than 16 MiB, or one without any part. Else see [`SessionHandle`].
     pub async fn prompt(&self, prompt: impl Into<Prompt>, mode: PromptMode) -> Result<Turn> {

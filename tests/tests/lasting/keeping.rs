@@ -393,6 +393,7 @@ async fn a_later_manager_reads_what_an_earlier_one_has_written_down_field_by_fie
         env: [("COLOUR", "red"), ("API_KEY", "hunter2")].into_iter().collect(),
         permission_mode: PermissionMode::Allow,
         max_turns: Some(50),
+        max_prompts: Some(60),
         limits: Limits { open_files: Some(200), ..Limits::default() },
         mode: Some("plan".into()),
         thinking: Some("high".into()),

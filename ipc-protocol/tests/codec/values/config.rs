@@ -139,7 +139,8 @@ pub(crate) fn config() -> impl Strategy<Value = Box<AgentSessionConfig>> {
     let detach = any::<(u64, u64)>()
         .prop_map(|(fetch_within_ms, spool_bytes)| HostDeath::Detach { fetch_within_ms, spool_bytes });
     let ends = (exits, prop_oneof![Just(HostDeath::Kill), detach]);
-    let policies = (permission_mode(), of(any::<u32>()), limits(), ends, containment, hardening, permission_policy());
+    let bounds = (of(any::<u32>()), of(any::<u32>()));
+    let policies = (permission_mode(), bounds, limits(), ends, containment, hardening, permission_policy());
     let names = (of(text()), of(text()), of(text()), of(text()), of(text()));
     let conversation = (of(resume()), any::<bool>(), of(one_of(&[Home::Shared, Home::Own])), of(any::<bool>()));
     let explicit = btree_set(one_of(&Setting::ALL), 0..4);
@@ -150,7 +151,8 @@ pub(crate) fn config() -> impl Strategy<Value = Box<AgentSessionConfig>> {
         |(labels, lists, policies, names, conversation, nesting)| {
             let (session_id, agent, agent_type, user_id, workspace_id, cwd, model, system_prompt) = labels;
             let (command, env, tools, mcp_servers) = lists;
-            let (permission_mode, max_turns, limits, ends, containment, hardening, permissions) = policies;
+            let (permission_mode, (max_turns, max_prompts), limits, ends, containment, hardening, permissions) =
+                policies;
             let (on_agent_exit, on_host_death) = ends;
             let (profile, model_config, mode, thinking, endpoint) = names;
             let (resume, ephemeral, home, verbatim) = conversation;
@@ -171,6 +173,7 @@ pub(crate) fn config() -> impl Strategy<Value = Box<AgentSessionConfig>> {
                 mcp_servers,
                 permission_mode,
                 max_turns,
+                max_prompts,
                 limits,
                 on_agent_exit,
                 on_host_death,

@@ -282,23 +282,26 @@ fn agent_command() -> impl Strategy<Value = Box<AgentCommand>> {
             sandbox,
         },
     );
-    let places = (private, asking);
-    (names, of(native_resume()), of(endpoint), places).prop_map(|(names, resume, endpoint, (private, asking))| {
-        let (agent, protocol, argv, env, cwd, protocol_config, fresh_id) = names;
-        Box::new(AgentCommand {
-            agent,
-            protocol,
-            argv,
-            env,
-            cwd,
-            protocol_config,
-            fresh_id,
-            resume,
-            endpoint,
-            private,
-            asking,
-        })
-    })
+    let places = (private, asking, of(any::<u32>()));
+    (names, of(native_resume()), of(endpoint), places).prop_map(
+        |(names, resume, endpoint, (private, asking, max_turns))| {
+            let (agent, protocol, argv, env, cwd, protocol_config, fresh_id) = names;
+            Box::new(AgentCommand {
+                agent,
+                protocol,
+                argv,
+                env,
+                cwd,
+                protocol_config,
+                fresh_id,
+                resume,
+                endpoint,
+                max_turns,
+                private,
+                asking,
+            })
+        },
+    )
 }
 
 pub(crate) fn to_proxy() -> BoxedStrategy<ToProxy> {

@@ -83,11 +83,14 @@ impl Session<'_> {
             let Some(running) = &mut self.running else { break };
             let mut first = Vec::new();
             match action {
-                Action::Event(event) => {
-                    self.told.note(&event);
+                Action::Event(mut event) => {
                     if running.exited.is_none() {
                         first = running.permissions.note(&event, Instant::now(), running.adapter.as_mut());
+                        if self.turn.is_some() {
+                            first.extend(running.replies.note(&mut event, running.adapter.as_mut()));
+                        }
                     }
+                    self.told.note(&event);
                     let turn = self.turn.unwrap_or(0);
                     pieces::give(event, |event| link.send(&FromProxy::Event { turn, event }));
                 }

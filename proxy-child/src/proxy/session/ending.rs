@@ -19,7 +19,7 @@ const MAX_KILLS: usize = 64;
 /// A kill in progress, and whom to tell.
 pub(super) struct ActiveKill {
     kill: Kill,
-    /// Who asked; `None` for the one that ends the session.
+    /// Request to answer; `None` for the kill that ends the session.
     request: Option<RequestId>,
     pub(super) next: Instant,
 }

@@ -23,7 +23,7 @@ use registry::ProcessRegistry;
 use self::{attaching::Told, ending::ActiveKill};
 use super::{
     HIGH_WATER, agent::Agent, files::FileListing, http::Http, limits::Limiter, link::Link, operations::Operations,
-    permissions::Permissions, polling::Polling, verbatim::Stream,
+    permissions::Permissions, polling::Polling, reply_limit::ReplyLimit, verbatim::Stream,
 };
 
 /// Grace of the processes that an agent leaves when it exits by itself.
@@ -43,7 +43,8 @@ struct Running {
     /// Event stream of the agent's server as lines.
     events: Stream,
     permissions: Permissions,
-    /// Its version, and those that this release was tried with.
+    replies: ReplyLimit,
+    /// Version, and those that this release was tried with.
     versions: KnownVersions,
     operations: Operations,
     on_exit: OnAgentExit,
@@ -262,6 +263,7 @@ impl<'a> Session<'a> {
         self.polling.work_begins();
         self.turn = has_turns.then_some(turn);
         self.told.prompted(turn);
+        self.running.iter_mut().for_each(|running| running.replies.begin());
         self.registry.scan();
         self.before_turn = self.registry.living().collect();
         let result = self.adapt(link, |adapter, out| adapter.prompt(prompt, out));

@@ -20,6 +20,7 @@ use crate::{
         operations::Operations,
         permissions::Permissions,
         polling::FAST,
+        reply_limit::ReplyLimit,
         verbatim::Stream,
     },
 };
@@ -59,7 +60,7 @@ impl Session<'_> {
         enclosure: Enclosure,
     ) -> Result<(), WireError> {
         let AgentCommand { agent, protocol, argv, env, cwd, protocol_config, .. } = command;
-        let AgentCommand { fresh_id, resume, endpoint, private, asking, .. } = command;
+        let AgentCommand { fresh_id, resume, endpoint, max_turns, private, asking, .. } = command;
         if self.running.is_some() {
             return Err(WireError::Protocol { reason: "a second start of one session".into() });
         }
@@ -115,6 +116,7 @@ impl Session<'_> {
             stdout: Stream::new(verbatim.clone()),
             events: Stream::new(verbatim),
             permissions,
+            replies: ReplyLimit::new(max_turns),
             versions: known,
             operations: Operations::default(),
             listings: VecDeque::new(),

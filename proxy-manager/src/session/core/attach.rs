@@ -43,7 +43,7 @@ pub(crate) struct Adoption {
     pub(crate) started_at: SystemTime,
     pub(crate) limits: Limits,
     pub(crate) timeouts: Timeouts,
-    pub(crate) max_turns: Option<u32>,
+    pub(crate) max_prompts: Option<u32>,
     pub(crate) enclosure: Enclosure,
     pub(crate) conversation: Conversation,
     pub(crate) journal: Option<Journal>,
@@ -103,7 +103,7 @@ impl Core {
         adoption: Adoption,
         now: Instant,
     ) -> Result<(Self, oneshot::Receiver<Result<()>>)> {
-        let Adoption { host, after_seq, wire, started_at, limits, timeouts, max_turns, .. } = adoption;
+        let Adoption { host, after_seq, wire, started_at, limits, timeouts, max_prompts, .. } = adoption;
         let Adoption {
             enclosure,
             conversation,
@@ -125,7 +125,7 @@ impl Core {
         let parts = Parts {
             host,
             journal,
-            max_turns,
+            max_prompts,
             limits,
             timeouts,
             start,

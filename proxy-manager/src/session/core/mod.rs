@@ -97,7 +97,7 @@ enum Phase {
 struct Parts {
     host: ProcessId,
     journal: Option<Journal>,
-    max_turns: Option<u32>,
+    max_prompts: Option<u32>,
     limits: Limits,
     timeouts: Timeouts,
     start: Option<Duration>,
@@ -139,7 +139,7 @@ pub(crate) struct Core {
     has_turns: bool,
     /// Number of prompts accepted.
     turns: u64,
-    max_turns: Option<u32>,
+    max_prompts: Option<u32>,
     limits: Overseer,
     clocks: Clocks,
     meter: Meter,
@@ -198,7 +198,7 @@ impl Core {
         let parts = Parts {
             host,
             journal,
-            max_turns: config.max_turns,
+            max_prompts: config.max_prompts,
             limits: config.limits.clone(),
             timeouts,
             start,
@@ -241,7 +241,7 @@ impl Core {
         let Parts {
             host,
             journal,
-            max_turns,
+            max_prompts,
             limits,
             timeouts,
             start,
@@ -272,7 +272,7 @@ impl Core {
             proxy: None,
             has_turns: true,
             turns: session.info().turns,
-            max_turns,
+            max_prompts,
             limits: Overseer::new(limits, deadlines.wedged),
             clocks: Clocks::new(timeouts),
             meter: Meter::new(budget, session.metrics().usage),

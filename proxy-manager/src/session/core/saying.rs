@@ -87,10 +87,10 @@ impl Core {
         if waits && mode != PromptMode::Queue {
             return Pending::answer(reply, Err(busy()));
         }
-        if let Some(max_turns) = self.max_turns
-            && self.turns + queued >= u64::from(max_turns)
+        if let Some(max_prompts) = self.max_prompts
+            && self.turns + queued >= u64::from(max_prompts)
         {
-            return Pending::answer(reply, Err(Error::MaxTurns { session: self.session.id().clone(), max_turns }));
+            return Pending::answer(reply, Err(Error::MaxPrompts { session: self.session.id().clone(), max_prompts }));
         }
         let Some(accepted) = accepted else {
             if waits || mode == PromptMode::Queue {

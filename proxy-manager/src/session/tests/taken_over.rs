@@ -31,7 +31,7 @@ async fn what_is_taken_over_is_looked_after_as_what_was_started() {
             started_at: std::time::SystemTime::now(),
             limits: Limits::default(),
             timeouts: Timeouts::default(),
-            max_turns: None,
+            max_prompts: None,
             enclosure: launch.enclosure.clone(),
             conversation,
             journal: None,

@@ -51,15 +51,15 @@ async fn the_queue_is_bounded() {
 }
 
 #[tokio::test]
-async fn steering_and_max_turns() {
-    let config = AgentSessionConfig { max_turns: Some(1), ..AgentSessionConfig::new("acp") };
+async fn steering_and_max_prompts() {
+    let config = AgentSessionConfig { max_prompts: Some(1), ..AgentSessionConfig::new("acp") };
     let Running { handle, mut proxy, fork_server: _alive } =
         running_with(config, patient(), HistoryLimits::default(), true).await;
     assert!(matches!(handle.steer("left").await, Err(Error::Unsupported { .. })), "no turn runs");
     // With no turn to steer, the prompt begins one.
     let (first, _) = tokio::join!(handle.prompt("go", PromptMode::Steer), proxy.take_prompt("go"));
     let first = first.expect("taken");
-    assert!(matches!(handle.prompt("more", PromptMode::Queue).await, Err(Error::MaxTurns { max_turns: 1, .. })));
+    assert!(matches!(handle.prompt("more", PromptMode::Queue).await, Err(Error::MaxPrompts { max_prompts: 1, .. })));
     let (steered, ()) = tokio::join!(handle.steer("left"), async {
         match proxy.receive().await {
             Some(ToProxy::Request { request, command: ProxyCommand::Steer { prompt } }) if prompt.text() == "left" => {
@@ -87,7 +87,7 @@ async fn steering_and_max_turns() {
     assert!(matches!(refused, Err(Error::Unsupported { .. })));
     proxy.end_turn(1).await;
     assert_eq!(soon(first.wait()).await.expect("ended"), soon(steered.wait()).await.expect("ended"));
-    assert!(matches!(handle.prompt("again", PromptMode::Refuse).await, Err(Error::MaxTurns { .. })));
+    assert!(matches!(handle.prompt("again", PromptMode::Refuse).await, Err(Error::MaxPrompts { .. })));
 }
 
 #[tokio::test]
