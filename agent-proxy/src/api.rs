@@ -234,10 +234,10 @@ pub(crate) struct Health {
     /// Starts that wait for a free slot.
     #[serde(default)]
     pub(crate) waiting: usize,
-    /// What of the event log is damaged, a line each: the daemon goes on with the rest.
+    /// Damaged parts of the event log, a line each: the daemon goes on with the rest.
     #[serde(default)]
     pub(crate) damaged: Vec<String>,
-    /// What the daemon cannot do now, and why. Empty if all is well.
+    /// Failures that the daemon has now, each with its cause. Empty if all is well.
     #[serde(default)]
     pub(crate) degraded: Vec<String>,
 }

@@ -48,9 +48,9 @@ pub(crate) struct Installed {
     pub(crate) version: Option<String>,
     /// The versions that its row was tried with.
     pub(crate) tried: Vec<String>,
-    /// What follows from a version that it was not tried with; `null` for one that it was, or that is not known.
+    /// Warning about a version that was not tried; `null` for one that was, or that is not known.
     pub(crate) untried: Option<String>,
-    /// What it cannot start without.
+    /// Requirements that the agent cannot start without.
     pub(crate) missing: Vec<String>,
     /// Command that installs it.
     pub(crate) install: Option<String>,

@@ -34,13 +34,13 @@ pub struct Found {
     pub program: Option<PathBuf>,
     /// Program that a session would start: `program` may be found by another of its names.
     pub starts: Option<PathBuf>,
-    /// What it would start if that could be executed.
+    /// Program that would be started if it could be executed.
     pub not_executable: Option<PathBuf>,
     /// The version that its package tells.
     pub version: Option<String>,
     /// The name of that package.
     pub package: Option<String>,
-    /// What prints its version, where no package tells.
+    /// Command that prints the version, where no package has it.
     pub version_command: Option<Vec<String>>,
     /// Node.js that would run the agent, if it needs a version of Node.js.
     pub node: Option<Node>,

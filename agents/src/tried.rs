@@ -28,7 +28,7 @@ impl KnownVersions {
     }
 }
 
-/// Whether `program` is in `range`. What is no plain version is only in a range that names it.
+/// Returns whether `program` is in `range`. What is no plain version is only in a range that names it.
 fn is_in(program: &str, range: &str) -> bool {
     let (Some((name, version)), Some((named, versions))) = (program.split_once(' '), range.split_once(' ')) else {
         return program == range;

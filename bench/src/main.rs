@@ -86,22 +86,22 @@ enum Part {
     Adapters,
     /// Sessions whose events are kept in SQLite.
     Durable {
-        /// Which parts; all without.
+        /// Parts to measure [default: all]
         parts: Vec<durable::Part>,
-        /// How often each is measured; the figures are medians.
+        /// Measurements of each; the figures are medians
         #[arg(long, default_value_t = 1)]
         rounds: u32,
     },
     /// The host of one part of it.
     #[command(hide = true)]
     DurableHost {
-        /// Which.
+        /// Scenario to run.
         part: durable::Part,
     },
     /// The host of a session that outlives it.
     #[command(hide = true)]
     ReattachHost {
-        /// Its state directory.
+        /// State directory of the run.
         state: PathBuf,
     },
     /// The agent that says when it wrote each line.

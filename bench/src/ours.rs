@@ -26,10 +26,10 @@ use crate::{
 /// Longest time for the events of one measurement.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Which runtime the host has.
+/// Runtime of the host.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 pub(crate) enum Runtime {
-    /// One thread for host, session and subscriber.
+    /// A single thread for host, session and subscriber.
     #[default]
     CurrentThread,
     /// A thread per processor.

@@ -209,7 +209,7 @@ impl EventLog {
         self.store.sessions()
     }
 
-    /// What of the file is damaged, as far as that was found by now: by the opening, which goes on with what is whole, and by
+    /// Returns the damage in the file that was found by now: by the opening, which goes on with what is whole, and by
     /// [`EventLog::sessions`]. Of events that are damaged the reads tell. Does not block.
     pub fn damage(&self) -> Vec<Damage> {
         self.store.damage()

@@ -46,7 +46,7 @@ pub(crate) trait Store: Send + Sync {
     fn streams(&self) -> Vec<(SessionId, Head)>;
     fn session(&self, id: &SessionId) -> Result<Option<String>, LogError>;
     fn sessions(&self) -> Result<Vec<(SessionId, String)>, LogError>;
-    /// What is damaged, as far as that was found by now.
+    /// Returns the damage that was found by now.
     fn damage(&self) -> Vec<Damage> {
         Vec::new()
     }

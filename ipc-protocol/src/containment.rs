@@ -105,7 +105,7 @@ pub struct Measures {
     pub undumpable: bool,
     /// True if the agent is in a landlock domain.
     pub landlock: bool,
-    /// Whether the agent sees no writable cgroup file but those of its session's group.
+    /// True if the agent sees no writable cgroup file but those of its session's group.
     pub own_cgroups_only: bool,
     /// The sandbox of the agent's own around its tools: `none`, `read-only`, `workspace-write`, or a word of the agent's; `null`
     /// where that is not known.

@@ -100,11 +100,11 @@ impl Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum LimitKind {
-    /// Bytes.
+    /// Amount in bytes.
     Memory,
     /// Number of processes.
     Processes,
-    /// Milliseconds.
+    /// Time in milliseconds.
     CpuTime,
     /// Percent of one core.
     CpuPercent,
@@ -113,7 +113,7 @@ pub enum LimitKind {
     /// Bytes of one file. A write that the kernel stops is noticed by the end of the writer (SIGXFSZ), or by the
     /// size of the file while it is open: see [`Limits::file_size_bytes`] for the cases without notice.
     FileSize,
-    /// Milliseconds.
+    /// Time in milliseconds.
     WallClock,
 }
 
@@ -167,7 +167,7 @@ pub struct LimitInForce {
     pub limit: LimitKind,
     /// Allowed value, in the unit of its kind.
     pub value: u64,
-    /// Enforcement.
+    /// Way of enforcing the limit.
     pub form: LimitForm,
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ResolvedBy;
 
-/// Who answers an agent's permission requests, where no rule does.
+/// Answer to an agent's permission requests that no rule decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum PermissionMode {
@@ -104,19 +104,19 @@ pub enum BypassAction {
 pub struct PermissionBypassed {
     /// The call.
     pub tool_call_id: String,
-    /// Its tool's machine name.
+    /// Machine name of the tool.
     pub tool: String,
-    /// Its kind.
+    /// Kind of the tool.
     pub kind: String,
-    /// One line for people.
+    /// Title for people, one line.
     pub title: String,
     /// The rule or mode that denies it; `null` where its agent should have asked, and did not.
     pub denied_by: Option<ResolvedBy>,
-    /// What is done.
+    /// Action that was taken.
     pub action: BypassAction,
 }
 
-/// Which clock.
+/// Clock that ran out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TimeoutKind {

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum PromptPart {
-    /// Text.
+    /// Plain text.
     Text(String),
-    /// Image.
+    /// Picture as bytes.
     Image {
         /// MIME type, such as `image/png`.
         mime_type: String,

@@ -202,7 +202,7 @@ pub struct Receipt {
     pub proof: Proof,
     /// True if the session's cgroup is empty; `null` where it has no cgroup, or the kill was not of everything.
     pub cgroup_empty: Option<bool>,
-    /// Whether no process has the session's marker in its environment; `null` where the kill was not of all, or of a proxy's
+    /// True if no process has the session's marker in its environment; `null` where the kill was not of all, or of a proxy's
     /// receipt, whose session's fork server looks after it.
     pub unmarked: Option<bool>,
 }
@@ -234,7 +234,7 @@ impl Receipt {
             && self.unmarked != Some(false)
     }
 
-    /// Why it is unknown whether anything is left, where no survivor is named and nothing is proven either.
+    /// Returns the reason why nothing is proven, where no survivor is named either.
     pub fn doubt(&self) -> Option<&'static str> {
         if !self.survivors.is_empty() || self.is_empty() {
             return None;
@@ -246,7 +246,7 @@ impl Receipt {
         })
     }
 
-    /// How long the kill took.
+    /// Returns the duration of the kill.
     pub fn duration(&self) -> Duration {
         Duration::from_micros(self.duration_us)
     }

@@ -80,7 +80,11 @@ impl GoldenMessages {
         let lines: Vec<_> = self.missing.iter().map(|(name, message)| format!("{name:?}: {message}")).collect();
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("version-{VERSION}.json"));
         std::fs::write(&path, format!("{{\n{}\n}}\n", lines.join(",\n"))).expect("written");
-        panic!("No file has {:?}. Put {} into tests/golden, and name it in FILES.", self.missing.keys(), path.display());
+        panic!(
+            "No file has {:?}. Put {} into tests/golden, and name it in FILES.",
+            self.missing.keys(),
+            path.display()
+        );
     }
 }
 
@@ -234,7 +238,10 @@ fn from_a_proxy(golden: &mut GoldenMessages) {
     golden.check("from-proxy-turn-ended", &said(3, FromProxy::TurnEnded { turn: 1 }));
     golden.check("from-proxy-agent-exited", &said(4, FromProxy::AgentExited { exit: ExitStatus::Code(1), kept: true }));
     golden.check("from-proxy-native-session", &said(5, FromProxy::NativeSession { id: "n-2".into() }));
-    golden.check("from-proxy-ended", &said(6, FromProxy::Ended { reason: EndReason::Killed, receipt: Box::new(receipt()) }));
+    golden.check(
+        "from-proxy-ended",
+        &said(6, FromProxy::Ended { reason: EndReason::Killed, receipt: Box::new(receipt()) }),
+    );
     golden.check("from-proxy-processes", &said(0, FromProxy::Processes { request, processes: vec![process()] }));
     golden.check("from-proxy-receipt", &said(0, FromProxy::Receipt { request, receipt: Box::new(receipt()) }));
     golden.check("from-proxy-reply", &said(0, FromProxy::Reply { request, reply: Json::null() }));

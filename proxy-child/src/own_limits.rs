@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Those that can end a supervisor or keep it from its work, and how low each may be: a fork server below that can start nothing.
+/// Limits that can end a supervisor or keep it from its work, with the lowest value of each: a fork server below that can start nothing.
 const RESOURCES: [(Resource, u64); 7] = [
     (Resource::Nofile, 64),
     (Resource::Cpu, 3600),
@@ -25,7 +25,7 @@ pub(crate) struct OwnLimits {
 }
 
 impl OwnLimits {
-    /// Those of now.
+    /// Notes the limits in force now.
     pub(crate) fn note() -> Self {
         Self { first: RESOURCES.map(|(resource, _)| getrlimit(resource)), next: Instant::now() }
     }

@@ -18,7 +18,7 @@ use crate::{
 
 /// Descriptors that are kept for everything but sessions.
 const DESCRIPTOR_RESERVE: u64 = 32;
-/// How long sessions may be idle where they are kept.
+/// Time that sessions may be idle where they are kept.
 const IDLE_SUSPEND: Duration = Duration::from_secs(300);
 
 /// Configuration from which a [`ProxyManager`](crate::ProxyManager) is built.
@@ -232,7 +232,7 @@ impl Builder {
         self
     }
 
-    /// How many of this process's file descriptors no session is to take, so that listing, reading and ending sessions always
+    /// Reserves file descriptors of this process that no session may take, so that listing, reading and ending sessions always
     /// works; at most a quarter of the soft limit. A start that would leave fewer fails with [`Error::FdsExhausted`](crate::Error::FdsExhausted). 32 by
     /// default.
     ///

@@ -31,10 +31,10 @@ pub struct Deadlines {
     pub kill: Duration,
     /// Wait for the fork server to exit in `shutdown`, after the last session has ended. 10 s.
     pub shutdown: Duration,
-    /// How long the fork server may stand still: stopped again whenever it is continued (which is done within 0.25 s), or silent without
+    /// Time that the fork server may stand still: stopped again whenever it is continued (which is done within 0.25 s), or silent without
     /// running. Then it is killed, the host ends its sessions, and another one takes its place. `None` for not watched at all. 1 s.
     pub fork_server: Option<Duration>,
-    /// How it is seen that a session's proxy does not answer any more; `None` for not at all.
+    /// Detection of proxies that do not answer any more; `None` for none.
     pub health: Option<Health>,
 }
 

@@ -52,14 +52,14 @@ pub(crate) struct Gone {
     pub(crate) receipt: Box<Receipt>,
 }
 
-/// What the fork server says of one session.
+/// Message of the fork server about a session.
 #[derive(Debug)]
 pub(crate) enum Word {
-    /// Its proxy runs, or none could be had.
+    /// The proxy runs, or could not be forked.
     Forked(Result<ProcessId, WireError>),
     /// Something was seen of its processes.
     Observed(Event),
-    /// Its processes, which were asked for.
+    /// Processes of the session, as requested.
     Listed(Vec<ProcessInfo>),
     /// The last word: its proxy and what that left have ended.
     Gone(Gone),
@@ -89,7 +89,7 @@ enum Life {
     Alive,
     /// Of no more use.
     Dead,
-    /// Its process is gone, and reaped if it was ours to reap.
+    /// The process is gone, and reaped if it was ours to reap.
     Gone,
 }
 
@@ -106,12 +106,12 @@ pub(crate) struct ForkServer {
     watchers: Mutex<Option<HashMap<SessionId, Watcher>>>,
     life: WatchSender<Life>,
     heartbeat: Heartbeat,
-    /// How long it may stand still.
+    /// Time for which it may stand still.
     patience: Option<Duration>,
     takeover: Arc<Takeover>,
 }
 
-/// What the fork server said first, or why it said nothing.
+/// First message of the fork server, or the reason why there was none.
 type FirstWord = Result<Hello, String>;
 type HelloSender = oneshot::Sender<FirstWord>;
 
@@ -240,7 +240,7 @@ impl ForkServer {
         Ok(server)
     }
 
-    /// How it and its proxies are talked to.
+    /// Returns the encoding of its messages and of its proxies'.
     pub(crate) fn wire(&self) -> Wire {
         self.wire
     }
@@ -253,12 +253,12 @@ impl ForkServer {
         Ok(Order { packet: packets.next(), packets, fd })
     }
 
-    /// Which process it is.
+    /// Returns the process of the fork server.
     pub(crate) fn id(&self) -> ProcessId {
         self.id
     }
 
-    /// Which process this one is.
+    /// Returns the process of this host.
     pub(crate) fn host(&self) -> ProcessId {
         self.host
     }
@@ -267,7 +267,7 @@ impl ForkServer {
         *self.life.borrow() != Life::Alive
     }
 
-    /// Whether it is dead, also where nobody has noticed yet.
+    /// Returns whether it is dead, also where nobody has noticed yet.
     fn is_dying(&self) -> bool {
         self.is_dead() || (self.process.is_some() && registry::is_doomed(self.id))
     }
@@ -507,7 +507,7 @@ impl ForkServer {
         }
     }
 
-    /// Where to say something of a session that runs. What comes before its proxy is of an earlier one of the same name.
+    /// Returns the channel of a running session. Messages before its proxy belong to an earlier session of the same name.
     fn words(&self, session: &SessionId) -> Option<mpsc::Sender<Word>> {
         let watchers = self.watchers();
         let watcher = watchers.as_ref()?.get(session)?;
@@ -523,9 +523,9 @@ async fn tell(words: Option<mpsc::Sender<Word>>, word: Word) {
     }
 }
 
-/// How long it may take to try what the machine offers.
+/// Time for a test of the machine's features.
 const PROBE_DEADLINE: Duration = Duration::from_secs(10);
-/// How long what a dead fork server said may take to be read.
+/// Time for reading the last messages of a dead fork server.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A process that has not proved to be a fork server yet.

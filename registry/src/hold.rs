@@ -39,7 +39,7 @@ impl ProcessRegistry {
         self.hold = hold;
     }
 
-    /// Whether a member of the session's group is none of its processes, but one that somebody has moved there.
+    /// Returns whether a member of the session's group is none of its processes, but one that somebody has moved there.
     pub(crate) fn is_foreign(&self, id: ProcessId, ppid: Pid) -> bool {
         // Whatever the session starts is below its proxy: what is beside that is another proxy.
         let is_sibling = || self.is_own() && nix::unistd::getppid().as_raw().unsigned_abs() == ppid;
@@ -68,7 +68,7 @@ impl ProcessRegistry {
         Ok(())
     }
 
-    /// What holds the processes together besides the tree.
+    /// Returns the containment of the processes besides the tree.
     pub fn held(&self) -> &Hold {
         &self.hold
     }

@@ -9,7 +9,7 @@ use ipc_protocol::{KillCause, KillOptions, Outcome, ProcessId, Proof, ReapedBy, 
 
 use crate::{Children, PidFd, ProcessRegistry, RegistryEvent, cgroup::thaw_v1, registry::Walk};
 
-/// What a kill is to end.
+/// Scope of a kill.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KillScope {
     /// Everything below this subreaper. Proof: it has no child left.
@@ -24,7 +24,7 @@ pub enum KillScope {
     Guarded,
 }
 
-/// Who looks for processes with the session's marker, once nothing else is left.
+/// Side that looks for processes with the session's marker, once nothing else is left.
 #[derive(Debug, Default)]
 pub enum MarkerLook {
     /// The kill itself, by a pass of its own.
@@ -46,18 +46,18 @@ enum CallersLook {
     Made(std::io::Result<Vec<ProcessId>>),
 }
 
-/// Where a kill stands.
+/// Progress of a kill.
 #[derive(Debug)]
 pub enum KillStep {
     /// Call again after this time, or earlier on SIGCHLD.
     Again(Duration),
-    /// It is over; see whether the receipt is empty.
+    /// The kill is over; see whether the receipt is empty.
     Done(Box<Receipt>),
 }
 
 /// Rounds without anything alive or new that count as a proof where ECHILD cannot be had.
 const QUIET_ROUNDS: u32 = 3;
-/// How long a kill goes on after its grace, before it reports survivors. A host waits 10 s for that word (`Deadlines` in
+/// Time for a kill after its grace, before it reports survivors. A host waits 10 s for that report (`Deadlines` in
 /// proxy-manager): on a busy machine too it has to come before that, else the call ends in a deadline that names nobody.
 const PATIENCE: Duration = Duration::from_secs(6);
 /// The same where every process that is left is another user's, and may not be signalled: it will not be either later. Those
@@ -72,9 +72,9 @@ const NOTED_FIRST: usize = 1024;
 const NOTED_WITHIN: Duration = Duration::from_millis(100);
 /// After so long without effect a SIGKILL may be waiting for a frozen group to be thawed.
 const FREEZER_PATIENCE: Duration = Duration::from_millis(20);
-/// What is said to have failed when the machine could not be looked through.
+/// Name of the failed operation when the machine could not be looked through.
 const STRAYS: &str = "looking for processes with the session's marker";
-/// What is said to have failed when the session could not be sent SIGKILL at once.
+/// Name of the failed operation when the session could not be sent SIGKILL at once.
 const STRIKING: &str = "killing the session's processes at once";
 /// Between rounds while the caller looks for the marker; its answer comes earlier.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
@@ -102,7 +102,7 @@ pub struct Kill {
     cause: KillCause,
     options: KillOptions,
     began: Instant,
-    /// Where the receipt begins: before `began` if this kill goes on with another one's work.
+    /// Start of the receipt: before `began` if this kill goes on with another one's work.
     since: Instant,
     slice: Duration,
     rounds: u32,
@@ -116,9 +116,9 @@ pub struct Kill {
     /// The last SIGKILL to them was refused.
     refused: BTreeSet<ProcessId>,
     alive_in_round: bool,
-    /// One of the living was not refused.
+    /// A SIGKILL to a living process was not refused.
     reached_in_round: bool,
-    /// What belongs to the tree that is to be ended.
+    /// Members of the tree that is to be ended.
     tree: BTreeSet<ProcessId>,
     /// A process was found in this round that belongs to it.
     grown: bool,
@@ -126,11 +126,11 @@ pub struct Kill {
     still: bool,
     /// When everything at once was sent SIGKILL, by the cgroup or the namespace, or when something died of it last.
     struck: Option<Instant>,
-    /// It was tried, and could not be done: the living are killed one by one, and it is tried again in each round.
+    /// The kill at once has failed: the living are killed one by one, and it is tried again in each round.
     cannot_strike: bool,
     /// When SIGKILL was first due.
     killing_since: Option<Instant>,
-    /// Its pass over the processes, under way.
+    /// Pass over the processes that is under way.
     walk: Option<Walk>,
     first: First,
     /// Of the registry, when the kill began.
@@ -173,12 +173,12 @@ impl Kill {
         }
     }
 
-    /// Why.
+    /// Returns the cause of the kill.
     pub fn cause(&self) -> KillCause {
         self.cause
     }
 
-    /// What.
+    /// Returns the scope of the kill.
     pub fn scope(&self) -> &KillScope {
         &self.scope
     }
@@ -196,7 +196,7 @@ impl Kill {
         self
     }
 
-    /// Whether the caller is to look for the session's marker, by a pass that begins after this call.
+    /// Returns whether the caller is to look for the session's marker, by a pass that begins after this call.
     pub fn wants_marker_look(&self) -> bool {
         matches!(self.callers_look, CallersLook::Wanted)
     }
@@ -213,7 +213,7 @@ impl Kill {
         }
     }
 
-    /// What a look that was begun has found. Returns whether the kill goes on with it.
+    /// Takes the result of the look that was begun. Returns whether the kill goes on with it.
     pub fn end_marker_look(&mut self, found: std::io::Result<Vec<ProcessId>>) -> bool {
         let is_awaited = matches!(self.callers_look, CallersLook::UnderWay);
         if is_awaited {
@@ -222,7 +222,7 @@ impl Kill {
         is_awaited
     }
 
-    /// One quiet round is proof enough: somebody has proven already that nothing is left below.
+    /// Makes one quiet round proof enough: somebody has proven already that nothing is left below.
     #[must_use]
     pub fn confirming(mut self) -> Self {
         self.quiet_needed = 1;
@@ -392,12 +392,12 @@ impl Kill {
         self.reached_in_round |= !self.refused.contains(&id);
     }
 
-    /// Whether nothing is to be spared.
+    /// Returns whether nothing is to be spared.
     fn is_of_all(&self) -> bool {
         matches!(self.scope, KillScope::All | KillScope::Guarded)
     }
 
-    /// Whether everything has been sent SIGKILL at once, a moment ago.
+    /// Returns whether everything has been sent SIGKILL at once, a moment ago.
     fn is_striking(&self) -> bool {
         self.struck.is_some_and(|struck| struck.elapsed() < STRIKE_PATIENCE)
     }
@@ -436,7 +436,7 @@ impl Kill {
         Some(KillStep::Done(Box::new(receipt)))
     }
 
-    /// Whether no process has the session's marker; `None` where that is not for this kill to say. An error says that the look
+    /// Returns whether no process has the session's marker; `None` where that is not for this kill to say. An error says that the look
     /// is under way, and how long to wait for it.
     fn look_for_marker(&mut self, registry: &mut ProcessRegistry) -> Result<Option<std::io::Result<bool>>, Duration> {
         if registry.held().marker.is_empty() {
@@ -461,7 +461,7 @@ impl Kill {
         }
     }
 
-    /// Whether this process is not to be ended.
+    /// Returns whether this process is not to be ended.
     fn spares(&self, id: ProcessId) -> bool {
         matches!(&self.scope, KillScope::AllBut(spared) if spared.contains(&id))
     }
@@ -601,7 +601,7 @@ impl Kill {
     }
 }
 
-/// Whether the process is there and not dead.
+/// Returns whether the process is there and not dead.
 fn is_alive(id: ProcessId) -> bool {
     match crate::proc::stat(id.pid) {
         Ok(stat) => stat.starttime == id.start_time && !crate::proc::is_dead(&stat),

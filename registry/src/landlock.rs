@@ -1,4 +1,4 @@
-//! What protects supervisors from what they supervise: the landlock scope around a program, and not to be dumpable.
+//! Protection of supervisors from the processes below them: the landlock scope around a program, and not to be dumpable.
 
 use std::{io, os::fd::OwnedFd};
 
@@ -57,7 +57,7 @@ fn unavailable(why: String) -> Unavailable {
     }
 }
 
-/// Whether others of the same user may ptrace this process and read its memory, environment and descriptors. A fork has
+/// Returns whether others of the same user may ptrace this process and read its memory, environment and descriptors. A fork has
 /// what its parent has; an exec makes a process dumpable again.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! One pass over the processes of the machine, for the markers of several sessions.
+//! Pass over the processes of the machine, for the markers of several sessions.
 //!
 //! The look for a session's marker costs what the machine runs. So one pass serves every session that ends meanwhile, a slice at
 //! a time: it counts for whoever asked before it began. A young session costs less: its processes have pids that were given
@@ -26,9 +26,9 @@ const AT_ONCE: usize = 16;
 /// A session whose processes are looked for.
 #[derive(Clone, Debug)]
 pub struct MarkerQuery {
-    /// Its marker; never empty.
+    /// Marker of the session; never empty.
     pub marker: String,
-    /// Its proxy: no process with the marker is older.
+    /// Proxy of the session: no process with the marker is older.
     pub proxy: ProcessId,
     /// [`forks_since_boot`](crate::forks_since_boot) before its proxy was forked; `None` where nobody looked.
     pub forks: Option<u64>,
@@ -46,7 +46,7 @@ pub struct MarkerPass {
 
 #[derive(Debug)]
 enum Todo {
-    /// These pids, and those that are given out meanwhile.
+    /// Range of pids, and those that are given out meanwhile.
     Span { next: Pid, newest: Pid },
     /// All processes.
     Listed(std::vec::IntoIter<Pid>),
@@ -82,7 +82,7 @@ impl MarkerPass {
         Ok(false)
     }
 
-    /// Whether the pass looks for this marker.
+    /// Returns whether the pass looks for this marker.
     pub fn has(&self, marker: &str) -> bool {
         self.queries.contains_key(marker)
     }

@@ -18,7 +18,7 @@ use crate::{
     sys::{self, Exec, IdMaps, Init, MountPlan, Step},
 };
 
-/// How long an init may take to be ready.
+/// Time for an init to be ready.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A PID and a mount namespace (for others than root a user namespace too) with a `/proc` of its own, and the init in it.
@@ -83,7 +83,7 @@ impl Namespace {
         &self.init
     }
 
-    /// Why cgroup files are not all to be seen as was asked for.
+    /// Returns the reason why not all cgroup files are seen as requested.
     pub fn view_failure(&self) -> Option<&io::Error> {
         self.unmounted.as_ref()
     }

@@ -9,12 +9,12 @@ use crate::{proc, procfs};
 
 /// An agent's at least, and so much above its supervisors'.
 const AGENTS: i16 = 200;
-/// What a supervisor with the right to lower it has at most. Above -1000, which would exempt it altogether.
+/// Highest score of a supervisor with the right to lower it. Above -1000, which would exempt it altogether.
 const SUPERVISORS: i16 = -500;
 /// The most that the kernel takes.
 const MOST: i16 = 1000;
 
-/// What an agent of this supervisor is to have.
+/// Returns the score for an agent of this supervisor.
 pub fn agent_oom_score_adj() -> i16 {
     of_agents(own().unwrap_or(0))
 }

@@ -35,7 +35,7 @@ fn looked_at<T>(pid: Pid, look: impl Fn() -> io::Result<T>) -> io::Result<T> {
     Err(io::Error::other(format!("process {pid} is there, but /proc does not show it")))
 }
 
-/// Whether an error of `/proc` says that the process is gone.
+/// Returns whether an error of `/proc` says that the process is gone.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }
@@ -60,7 +60,7 @@ pub(crate) fn status(pid: Pid) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Whether `pid` is a process, and no other thread of one. What is gone is none.
+/// Returns whether `pid` is a process, and no other thread of one. What is gone is none.
 ///
 /// # Errors
 /// A shortage of ours.
@@ -75,13 +75,13 @@ pub(crate) fn is_leader(pid: Pid) -> io::Result<bool> {
     }
 }
 
-/// How many processes and threads there are; `None` where the system does not say.
+/// Returns the number of processes and threads; `None` where the system does not say.
 pub(crate) fn tasks() -> Option<u64> {
     let load = procfs::read_text("loadavg").ok()?;
     load.split_ascii_whitespace().nth(3)?.split('/').nth(1)?.parse().ok()
 }
 
-/// Whether an error is about this process, which is out of something, and not about the one it looked at.
+/// Returns whether an error is about this process, which is out of something, and not about the one it looked at.
 pub(crate) fn is_shortage(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
 }
@@ -116,7 +116,7 @@ pub fn is_exiting(id: ProcessId) -> bool {
     stat(id.pid).map_or(true, |stat| stat.starttime != id.start_time || stat.flags & EXITING != 0 || is_dead(&stat))
 }
 
-/// Whether the process is on its way out or gone, or SIGKILL waits for it.
+/// Returns whether the process is on its way out or gone, or SIGKILL waits for it.
 pub fn is_doomed(id: ProcessId) -> bool {
     /// SIGKILL in the masks of `/proc/PID/status`.
     const KILL: u64 = 1 << (libc::SIGKILL - 1);
@@ -129,7 +129,7 @@ pub fn is_doomed(id: ProcessId) -> bool {
     is_exiting(id) || is_killed()
 }
 
-/// How a dead process ended, from its stat; `None` where we may not see it.
+/// Returns the exit status of a dead process, from its stat; `None` where we may not see it.
 pub(crate) fn exit_of(stat: &Stat) -> Option<ExitStatus> {
     Some(exit_of_wait_status(stat.exit_code))
 }

@@ -44,7 +44,7 @@ pub(crate) fn root() -> io::Result<Arc<OwnedFd>> {
     Ok(fresh)
 }
 
-/// Whether this process reads a procfs over which nobody else can mount anything.
+/// Returns whether this process reads a procfs over which nobody else can mount anything.
 pub fn has_private_proc() -> bool {
     root().is_ok_and(|root| {
         // Attached mounts have a path; a detached one is a root of its own.
@@ -53,7 +53,7 @@ pub fn has_private_proc() -> bool {
     })
 }
 
-/// What the forked child installs of `fd`, its duplicate of [`root`]; the parent's own number means nothing there.
+/// Installs `fd`, a forked child's duplicate of [`root`]; the parent's own number means nothing there.
 pub(crate) fn install(fd: Option<OwnedFd>) {
     if let Some(before) = std::mem::replace(&mut *opened(), fd.map(Arc::new)) {
         // Its descriptor was closed by its number, which may be another's by now.
@@ -120,12 +120,12 @@ pub(crate) fn read_text(path: &str) -> io::Result<String> {
     String::from_utf8(read(path)?).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// What `stat` says of a path below `/proc`.
+/// Returns the `stat` of a path below `/proc`.
 pub(crate) fn metadata(path: &str, flags: AtFlags) -> io::Result<Stat> {
     Ok(rustix::fs::statat(&*root()?, path, flags)?)
 }
 
-/// Where a link below `/proc` leads.
+/// Returns the target of a link below `/proc`.
 pub(crate) fn read_link(path: &str) -> io::Result<OsString> {
     let link = rustix::fs::readlinkat(&*root()?, path, Vec::new())?;
     Ok(OsString::from_vec(link.into_bytes()))
@@ -149,7 +149,7 @@ pub fn numbers_in_proc(path: &str, most: usize) -> io::Result<Vec<Pid>> {
     Ok(numbers)
 }
 
-/// Whether a process that `/proc` does not show is there all the same: something may be mounted over its directory.
+/// Returns whether a process that `/proc` does not show is there all the same: something may be mounted over its directory.
 pub(crate) fn is_found_by_signals(pid: Pid) -> bool {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))

@@ -146,7 +146,7 @@ pub(crate) struct Walk {
     generation: u64,
     /// Pids to visit, each with the parent whose children list has it; `None` for a root.
     todo: Vec<(Pid, Option<Pid>)>,
-    /// Those of them that are listed for the session's group alone.
+    /// Processes that are listed for the session's group alone.
     members: BTreeSet<Pid>,
     /// When the roots were listed, in clock ticks since boot.
     began: u64,

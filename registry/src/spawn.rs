@@ -84,7 +84,7 @@ pub struct Spawn {
     pub view: Option<MountView>,
     /// A landlock domain around it and all below it.
     pub landlock: Option<LandlockScope>,
-    /// What the kernel adds to its memory when it looks for a process to end for want of memory, in thousandths of all there
+    /// Addition to its memory when the kernel looks for a process to end for want of memory, in thousandths of all there
     /// is; at least so much, for it and all below this process.
     pub oom_score_adj: Option<i16>,
 }
@@ -100,7 +100,7 @@ pub struct Spawned {
     pub stdout: Option<OwnedFd>,
     /// Read end of its standard error, if that is a pipe; non-blocking.
     pub stderr: Option<OwnedFd>,
-    /// Why it does not see cgroup files as [`Spawn::view`] has them.
+    /// Reason why the program does not see cgroup files as [`Spawn::view`] has them.
     pub view_failure: Option<io::Error>,
 }
 

@@ -103,7 +103,7 @@ pub fn forks_since_boot() -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("processes ")?.trim().parse().ok())
 }
 
-/// Whether no pid that was in use when `forks` had been forked since the boot can be another process's by now. The kernel gives out
+/// Returns whether no pid that was in use when `forks` had been forked since the boot can be another process's by now. The kernel gives out
 /// pids in order, and begins anew after the greatest: a pid cannot come again before about as many forks as there are pids. Half as
 /// many leave room for pids that are in use and passed over.
 pub fn pids_are_unique_since(forks: u64) -> bool {

@@ -4,7 +4,7 @@ use clap::{ArgMatches, Args, Command, parser::ValueSource};
 
 use super::{AttachmentArgs, session::AgentArgs};
 
-/// `ask`.
+/// Arguments of `ask`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy ask 'what does this project do?'\n  \
@@ -24,16 +24,16 @@ pub(crate) struct AskArgs {
     /// The agent [default: that of --profile, else the first of `agent-proxy agents` that is found]
     #[arg(long, value_name = "NAME")]
     pub(crate) agent: Option<String>,
-    /// What to ask; `-` reads it from standard input. Before it, for a session of the daemon, the session's id
+    /// The question; `-` reads it from standard input. To ask a session of the daemon, give its id first
     #[arg(required = true, num_args = 1..=2, value_name = "[ID] PROMPT")]
     pub(crate) question: Vec<String>,
-    /// A command that is told of the answer as it grows
+    /// Pass the answer to this command as it grows
     #[arg(long, visible_alias = "stream-to", value_name = "CMD")]
     pub(crate) handler: Option<String>,
-    /// What is said beside it.
+    /// Files beside the question.
     #[command(flatten)]
     pub(crate) attachments: AttachmentArgs,
-    /// How to start it.
+    /// Options of the start.
     #[command(flatten)]
     pub(crate) start: AgentArgs,
 }

@@ -37,16 +37,16 @@ pub(crate) struct BudgetArgs {
     /// Of these, tokens written
     #[arg(long, value_name = "N")]
     max_output_tokens: Option<u64>,
-    /// What they may cost in US dollars, where the agent tells that
+    /// Cost in US dollars that the turns may have together, where the agent reports it
     #[arg(long, value_name = "USD")]
     max_cost: Option<Usd>,
-    /// What is done when that is used up [default: end-turn]
+    /// Action when the budget is used up [default: end-turn]
     ///
     /// warn: an event only. refuse: the running turn goes on, further prompts are refused. end-turn: the turn is aborted too.
     /// end-session: the session is ended. Most agents tell at the end of a turn what it took.
     #[arg(long, value_name = "ACTION", value_parser = action())]
     on_budget: Option<BudgetAction>,
-    /// What becomes of a prompt that meets the usage limit of the agent's account [default: fail]
+    /// Fail a prompt that meets the usage limit of the agent's account, or let it wait [default: fail]
     ///
     /// wait: it waits until the limit is reset, and is asked again then; prompts behind it wait with it. It fails where the agent does
     /// not say when that is. An abort ends the wait.
@@ -55,12 +55,12 @@ pub(crate) struct BudgetArgs {
 }
 
 impl BudgetArgs {
-    /// What becomes of a prompt that meets a usage limit.
+    /// Returns the choice for prompts that meet a usage limit.
     pub(crate) fn on_usage_limit(&self) -> OnUsageLimit {
         self.on_usage_limit.unwrap_or_default()
     }
 
-    /// The library's form.
+    /// Converts to the library's form.
     pub(crate) fn budget(self) -> Budget {
         Budget {
             input_tokens: self.max_input_tokens,

@@ -10,7 +10,7 @@ use clap::{
 
 use super::session::ChoiceArgs;
 
-/// `agents`.
+/// Arguments of `agents`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy agents\n  \
@@ -33,7 +33,7 @@ pub(crate) struct AgentsArgs {
     pub(crate) no_run: bool,
 }
 
-/// `profiles`.
+/// Arguments of `profiles`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy profiles create review --agent claude-code --mode plan --permission read-only\n  \
@@ -43,45 +43,45 @@ pub(crate) struct AgentsArgs {
     Each agent that is found has a profile of its own name, until you make one of that name.\n\
     A daemon reads them again, when they have changed, at the next start of a session.\n")]
 pub(crate) struct ProfilesArgs {
-    /// What to do [default: list]
+    /// Command [default: list]
     #[command(subcommand)]
     pub(crate) command: Option<ProfilesCommand>,
 }
 
-/// What is done with profiles.
+/// Commands on profiles.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProfilesCommand {
-    /// List them
+    /// List all by name
     List,
-    /// Print one
+    /// Print a profile
     Show(NameArgs),
-    /// Make a new one
+    /// Create a new one
     Create(CreateProfileArgs),
     /// Change what is given; the rest stays
     Change(ChangeProfileArgs),
-    /// Delete one
+    /// Delete it
     Delete(NameArgs),
 }
 
-/// A name alone.
+/// Arguments of commands that only take a name.
 #[derive(Debug, Args)]
 pub(crate) struct NameArgs {
-    /// Its name
+    /// Name of the profile or model configuration
     pub(crate) name: String,
 }
 
 /// `profiles create`.
 #[derive(Debug, Args)]
 pub(crate) struct CreateProfileArgs {
-    /// Its name: 1 to 64 characters of A-Z a-z 0-9 . _ -
+    /// Name: 1 to 64 characters of A-Z a-z 0-9 . _ -
     pub(crate) name: String,
     /// The agent: see `agent-proxy agents`
     #[arg(long, value_name = "NAME")]
     pub(crate) agent: String,
-    /// What it is for
+    /// Description for people
     #[arg(long, value_name = "TEXT")]
     pub(crate) description: Option<String>,
-    /// What else it says.
+    /// Settings of the profile.
     #[command(flatten)]
     pub(crate) choice: ChoiceArgs,
 }
@@ -89,23 +89,23 @@ pub(crate) struct CreateProfileArgs {
 /// `profiles change`.
 #[derive(Debug, Args)]
 pub(crate) struct ChangeProfileArgs {
-    /// Its name
+    /// Name of the profile or model configuration
     pub(crate) name: String,
     /// The agent
     #[arg(long, value_name = "NAME")]
     pub(crate) agent: Option<String>,
-    /// What it is for
+    /// Description for people
     #[arg(long, value_name = "TEXT")]
     pub(crate) description: Option<String>,
-    /// Say nothing about this any more; repeatable, and done before anything is set
+    /// Remove this setting; repeatable, and done before anything is set
     #[arg(long, value_name = "WHAT", value_enum)]
     pub(crate) unset: Vec<ProfileField>,
-    /// What it says from now on; rules take the place of all the rules there were.
+    /// New settings. Given rules replace all the rules there were.
     #[command(flatten)]
     pub(crate) choice: ChoiceArgs,
 }
 
-/// What a profile can be silent about.
+/// Setting that a profile can leave open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProfileField {
     Description,
@@ -121,7 +121,7 @@ pub(crate) enum ProfileField {
     Timeouts,
 }
 
-/// `models`.
+/// Arguments of `models`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy models create work --provider anthropic --key-env WORK_API_KEY\n  \
@@ -133,33 +133,33 @@ pub(crate) enum ProfileField {
     session's own. Keys are never taken from the command line, and never shown.\n\
     A daemon reads them again, when they have changed, at the next start of a session.\n")]
 pub(crate) struct ModelsArgs {
-    /// What to do [default: list]
+    /// Command [default: list]
     #[command(subcommand)]
     pub(crate) command: Option<ModelsCommand>,
 }
 
-/// What is done with model configurations.
+/// Commands on model configurations.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelsCommand {
-    /// List them
+    /// List all by name
     List,
     /// Print one, without its key
     Show(NameArgs),
-    /// Make a new one
+    /// Create a new one
     Create(CreateModelArgs),
-    /// Delete one
+    /// Delete it
     Delete(NameArgs),
 }
 
 /// `models create`.
 #[derive(Debug, Args)]
 pub(crate) struct CreateModelArgs {
-    /// Its name: 1 to 64 characters of A-Z a-z 0-9 . _ -
+    /// Name: 1 to 64 characters of A-Z a-z 0-9 . _ -
     pub(crate) name: String,
-    /// Whose models: anthropic, openai, google, or any other word
+    /// Provider of the models: anthropic, openai, google, or any other word
     #[arg(long)]
     pub(crate) provider: String,
-    /// How they are spoken with [default: as the provider's are, else openai-chat]
+    /// API of the models [default: the provider's, else openai-chat]
     #[arg(long, value_name = "API", value_parser = api())]
     pub(crate) api: Option<ModelApi>,
     /// Address of the API with its version, as in http://127.0.0.1:8080/v1 [default: the provider's]

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{lifecycle::IdleSuspend, measures};
 use crate::problem::Problem;
 
-/// What lasts.
+/// Arguments for what outlives the daemon.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Durability")]
 pub(crate) struct DurabilityArgs {
@@ -17,7 +17,7 @@ pub(crate) struct DurabilityArgs {
     /// goes on with it [default: 300s with --state-dir, else never]
     #[arg(long, value_name = "DURATION|never")]
     idle_suspend: Option<IdleSuspend>,
-    /// Keep events no longer than this, as in 30days; with --state-dir
+    /// Delete events that are older than this, as in 30days; with --state-dir
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, requires = "state_dir")]
     retention_age: Option<Duration>,
     /// Keep about so many events of each session, the newest; with --state-dir
@@ -32,7 +32,7 @@ pub(crate) struct DurabilityArgs {
     /// Keep about so much of all sessions' events, as in 2GiB; with --state-dir
     #[arg(long, value_name = "SIZE", value_parser = measures::size, requires = "state_dir")]
     retention_total: Option<u64>,
-    /// What becomes of a session whose events cannot be written, as on a full disk; with --state-dir [default: degrade]
+    /// Action for a session whose events cannot be written, as on a full disk; with --state-dir [default: degrade]
     #[arg(long, value_name = "WHAT", value_enum, requires = "state_dir")]
     on_log_failure: Option<OnLogFailure>,
     /// Rules by which events that others append become actions: a JSON array
@@ -67,12 +67,12 @@ impl DurabilityArgs {
     }
 }
 
-/// `--on-log-failure`.
+/// Value of `--on-log-failure`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnLogFailure {
-    /// It goes on, with its events in memory only, and says so (session:degraded)
+    /// Let it run with its events in memory only, and emit session:degraded
     Degrade,
-    /// It ends
+    /// End it
     End,
 }
 

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::Args;
 use proxy_manager::{SessionFilter, SessionId, SessionStatus};
 
-/// `suspend`.
+/// Arguments of `suspend`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy suspend s-1\n  \
@@ -18,7 +18,7 @@ pub(crate) struct SuspendArgs {
     pub(crate) grace: Duration,
 }
 
-/// `resume`.
+/// Arguments of `resume`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy resume s-1\n  \
@@ -40,7 +40,7 @@ pub(crate) struct ResumeArgs {
     pub(crate) given: GivenAgain,
 }
 
-/// `take-back`.
+/// Arguments of `take-back`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy take-back s-1\n\n\
@@ -52,7 +52,7 @@ pub(crate) struct TakeBackArgs {
     pub(crate) given: GivenAgain,
 }
 
-/// What no record keeps.
+/// Values that no record keeps, given again.
 #[derive(Debug, Args)]
 pub(crate) struct GivenAgain {
     /// Environment variable of the agent; K alone takes the caller's value. Repeatable
@@ -66,7 +66,7 @@ pub(crate) struct GivenAgain {
     pub(crate) endpoint: Option<String>,
 }
 
-/// `attach-command`.
+/// Arguments of `attach-command`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy attach-command s-1\n  \
@@ -76,7 +76,7 @@ pub(crate) struct GivenAgain {
 pub(crate) struct AttachArgs {
     /// The session's id
     pub(crate) id: SessionId,
-    /// Suspend it first, and have it refuse prompts until it is taken back
+    /// Suspend the session first; it refuses prompts until `take-back`
     #[arg(long)]
     pub(crate) hand_over: bool,
     /// With --hand-over: time between SIGTERM and SIGKILL for what it runs
@@ -90,7 +90,7 @@ pub(crate) struct AttachArgs {
     pub(crate) grace: Duration,
 }
 
-/// `append`.
+/// Arguments of `append`.
 #[derive(Debug, Args)]
 #[command(
     disable_version_flag = true,
@@ -108,7 +108,7 @@ pub(crate) struct AppendArgs {
     /// The event's type; not one of the manager's own
     #[arg(value_name = "TYPE")]
     pub(crate) kind: String,
-    /// Its payload; `-` reads it from standard input [default: null]
+    /// Payload of the event; `-` reads it from standard input [default: null]
     #[arg(value_name = "JSON")]
     pub(crate) payload: Option<String>,
     /// Version of the payload's shape
@@ -116,7 +116,7 @@ pub(crate) struct AppendArgs {
     pub(crate) version: u32,
 }
 
-/// `export`.
+/// Arguments of `export`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy export s-1 s-1.jsonl\n  \
@@ -125,22 +125,22 @@ pub(crate) struct AppendArgs {
 pub(crate) struct ExportArgs {
     /// The session's id
     pub(crate) id: SessionId,
-    /// Where to write them; replaced if it is there [default: standard output]
+    /// Output file; an existing one is replaced [default: standard output]
     pub(crate) file: Option<PathBuf>,
 }
 
-/// `import`.
+/// Arguments of `import`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy import s-1.jsonl && agent-proxy transcript s-1\n\n\
     The daemon needs a state directory, and has to see the file. All of it is taken, or nothing. The events\n\
     can be read by the session's id, and `sessions --tag imported` lists it; it is over, and cannot be resumed.\n")]
 pub(crate) struct ImportArgs {
-    /// What `export` wrote
+    /// File that `export` wrote
     pub(crate) file: PathBuf,
 }
 
-/// `sessions`.
+/// Arguments of `sessions`.
 #[derive(Debug, Default, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy sessions                                   # those of this daemon, running, suspended and ended\n  \
@@ -149,31 +149,31 @@ pub(crate) struct ImportArgs {
     agent-proxy sessions --all --archived --text project --json\n\n\
     Each of the other flags implies --all. A session is listed if all of them fit.\n")]
 pub(crate) struct SessionsArgs {
-    /// What is kept of every session, by id
+    /// List every session that is kept, sorted by id
     #[arg(long)]
     all: bool,
-    /// In this status: starting, running, suspended or terminated
+    /// Only sessions in this status: starting, running, suspended or terminated
     #[arg(long, value_name = "STATUS", value_parser = status)]
     status: Option<SessionStatus>,
-    /// Of this agent
+    /// Only sessions of this agent
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
-    /// Started with this `start --user`
+    /// Only sessions started with this `start --user`
     #[arg(long, value_name = "LABEL")]
     user: Option<String>,
-    /// Started with this `start --workspace`
+    /// Only sessions started with this `start --workspace`
     #[arg(long, value_name = "LABEL")]
     workspace: Option<String>,
-    /// With this tag
+    /// Only sessions with this tag
     #[arg(long)]
     tag: Option<String>,
-    /// With this key
+    /// Only the session with this key
     #[arg(long)]
     key: Option<String>,
-    /// With this in its id, title or directory, in upper or lower case
+    /// Only sessions with this text in id, title or directory, in any case
     #[arg(long)]
     text: Option<String>,
-    /// Those that were put aside too
+    /// Include archived sessions
     #[arg(long)]
     archived: bool,
 }
@@ -205,16 +205,16 @@ fn status(text: &str) -> Result<SessionStatus, String> {
     }
 }
 
-/// `rename`.
+/// Arguments of `rename`.
 #[derive(Debug, Args)]
 pub(crate) struct RenameArgs {
     /// The session's id
     pub(crate) id: SessionId,
-    /// A name for people; '' takes it away
+    /// Title for people; '' removes it
     pub(crate) title: String,
 }
 
-/// `tag`.
+/// Arguments of `tag`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy tag s-1 --add review --add urgent\n  \
@@ -225,20 +225,20 @@ pub(crate) struct RenameArgs {
 pub(crate) struct TagArgs {
     /// The session's id
     pub(crate) id: SessionId,
-    /// Give it this label; repeatable
+    /// Add this tag; repeatable
     #[arg(long, value_name = "TAG")]
     pub(crate) add: Vec<String>,
-    /// Take this label from it; repeatable
+    /// Remove this tag; repeatable
     #[arg(long, value_name = "TAG")]
     pub(crate) remove: Vec<String>,
 }
 
-/// `archive`.
+/// Arguments of `archive`.
 #[derive(Debug, Args)]
 pub(crate) struct ArchiveArgs {
     /// The session's id
     pub(crate) id: SessionId,
-    /// Take it out again
+    /// Take it out of the archive again
     #[arg(long)]
     pub(crate) undo: bool,
 }

@@ -10,7 +10,7 @@ const FIRST_PAUSE_MS: u64 = 1_000;
 /// Crashes allowed within ten minutes, if not given.
 const MOST_CRASHES: u32 = 5;
 
-/// What becomes of a session beyond one life of its agent.
+/// Arguments for a session that outlives its agent's process.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Lifecycle")]
 pub(crate) struct LifecycleArgs {

@@ -1,17 +1,17 @@
-//! `log`.
+//! Arguments of `log`.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-/// `log`.
+/// Arguments of `log`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy log check ~/agents              # a state directory, or its log.sqlite\n  \
     agent-proxy log salvage ~/agents new.sqlite # then, without a daemon: mv new.sqlite ~/agents/log.sqlite\n\n\
     Exit codes: 0 all is whole, or the new file has what is; 1 something is damaged (check); 3 there is no such file.\n")]
 pub(crate) struct LogArgs {
-    /// What to do.
+    /// Command to run.
     #[command(subcommand)]
     pub(crate) command: LogCommand,
 }

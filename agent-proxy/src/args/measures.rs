@@ -27,7 +27,7 @@ const SIZES: [(&str, u64); 9] = [
 /// `--containment` alone.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct ContainmentArgs {
-    /// What holds a session together; a layer that cannot be had is an error
+    /// Layers of containment; a layer that this machine lacks is an error
     ///
     /// auto: a cgroup where one can be had, else the baseline. baseline: process group, subreaper, a kill loop to a proof.
     /// cgroup: the baseline and a cgroup (version 2) of the session's own. strict: PID and mount namespaces too, so that
@@ -54,7 +54,7 @@ pub(crate) struct LimitArgs {
     /// of each process; file-size=100MiB of each file; wall-clock=10m since its start.
     #[arg(long = "limit", value_name = "KIND=VALUE")]
     pub(crate) limits: Vec<Limit>,
-    /// What is done when a limit is passed [default: kill_session]
+    /// Action when a limit is passed [default: kill_session]
     ///
     /// warn: an event only. kill_process: the process that takes most is ended; the wall clock, which no process takes, ends
     /// the session. kill_session: the session is ended.
@@ -94,11 +94,11 @@ impl LimitArgs {
     }
 }
 
-/// What holds and hardens a session.
+/// Arguments for containment and hardening.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Containment and limits")]
 pub(crate) struct MeasureArgs {
-    /// Which layers.
+    /// Layers of containment.
     #[command(flatten)]
     pub(crate) containment: ContainmentArgs,
     /// Keep the agent from signalling and tracing anything outside its session
@@ -119,12 +119,12 @@ impl MeasureArgs {
     }
 }
 
-/// `--landlock`.
+/// Value of `--landlock`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Landlock {
     /// Always; a session that cannot have it is refused
     On,
-    /// Never
+    /// Never applied
     Off,
     /// On for root, where the kernel can
     Auto,

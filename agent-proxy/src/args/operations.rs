@@ -12,7 +12,7 @@ pub(crate) struct SessionArgs {
     pub(crate) id: SessionId,
 }
 
-/// `set`.
+/// Arguments of `set`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy set s-1 --model claude-opus-4-5\n  \
@@ -28,7 +28,7 @@ pub(crate) struct SetArgs {
     /// The mode to work in from now on: build, plan, or one of the agent's own
     #[arg(long)]
     pub(crate) mode: Option<String>,
-    /// How hard to think from now on: off, low, medium, high, or one of the agent's own
+    /// The thinking level from now on: off, low, medium, high, or one of the agent's own
     #[arg(long, value_name = "LEVEL")]
     pub(crate) thinking: Option<String>,
 }
@@ -43,19 +43,19 @@ impl SetArgs {
     }
 }
 
-/// `steer`.
+/// Arguments of `steer`.
 #[derive(Debug, Args)]
 pub(crate) struct SteerArgs {
     /// The session's id
     pub(crate) id: SessionId,
-    /// What to say; `-` reads it from standard input
+    /// Message; `-` reads it from standard input
     pub(crate) text: String,
-    /// What is said beside it.
+    /// Files beside the message.
     #[command(flatten)]
     pub(crate) attachments: AttachmentArgs,
 }
 
-/// `native`.
+/// Arguments of `native`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy native s-1 '{\"subtype\":\"mcp_status\"}'                        # claude-code: a control request\n  \

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use proxy_manager::{Builder, Deadlines, Health};
 
-/// What keeps the sessions within bounds.
+/// Arguments for the number and health of sessions.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Supervision")]
 pub(crate) struct SupervisionArgs {
@@ -21,10 +21,10 @@ pub(crate) struct SupervisionArgs {
     /// Starts that may wait for a place; users take turns
     #[arg(long, value_name = "N", default_value_t = 0)]
     queue: usize,
-    /// How long a start may wait
+    /// Time that a start may wait
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "60s")]
     queue_wait: Duration,
-    /// How long a session's proxy may be silent before it is sent a ping, and then before an answer counts as missed; 0s: never
+    /// Silence after which a session's proxy is pinged, and after which the answer counts as missed; 0s: never
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "30s")]
     ping_interval: Duration,
     /// After so many missed answers in a row a session is unresponsive, and an event says so
@@ -33,7 +33,7 @@ pub(crate) struct SupervisionArgs {
     /// End sessions that are unresponsive
     #[arg(long)]
     end_unresponsive: bool,
-    /// How long running turns may go on after SIGTERM, while nothing new begins; then, or at a second signal, all is ended
+    /// Time for running turns to finish after SIGTERM, while nothing new begins; then, or at a second signal, all is ended
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "30s")]
     pub(crate) drain: Duration,
 }

@@ -22,7 +22,7 @@ use crate::{
 /// Longest line about what went wrong, in characters.
 const WIDTH: usize = 400;
 
-/// How long it may take to come to its end after the last line.
+/// Time for the handler to exit after the last line.
 const LAST: Duration = Duration::from_secs(30);
 
 /// Command of the handler, or none.

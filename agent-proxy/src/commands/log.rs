@@ -40,7 +40,7 @@ fn failed(path: &Path, error: &LogError) -> Problem {
     }
 }
 
-/// Whether the daemon would understand a record.
+/// Returns whether the daemon would understand a record.
 fn is_record(text: &str) -> Result<(), String> {
     serde_json::from_str::<SessionRecord>(text).map(drop).map_err(|error| format!("it is not understood: {error}"))
 }

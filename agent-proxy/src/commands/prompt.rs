@@ -72,7 +72,7 @@ pub(super) struct Outcome {
     limit: Option<LimitKind>,
     /// Clock that ran out, if that ended the turn.
     late: Option<TimeoutKind>,
-    /// What went wrong last before that.
+    /// Last failure before that.
     last_words: Option<String>,
     /// The budget that was used up, if that ended the turn.
     spent: Option<BudgetExceeded>,

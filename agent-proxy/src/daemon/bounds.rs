@@ -31,20 +31,20 @@ use crate::problem::Problem;
 const CONNECTIONS: u64 = 1024;
 /// Descriptors kept for what clients ask for: files and sockets that are open for a moment.
 const FOR_REQUESTS: u64 = 32;
-/// How long a connection may be open without a whole head of a request.
+/// Time for the whole head of a request to arrive.
 const HEAD_TIME: Duration = Duration::from_secs(20);
 /// Longest head of a request.
 const MAX_HEAD: usize = 64 << 10;
-/// How long the body of a request may take.
+/// Time for the body of a request to arrive.
 const BODY_TIME: Duration = Duration::from_secs(30);
 /// Bytes of all bodies together that are read or wait to be parsed, beyond [`SMALL_BODY`] of each.
 const BODIES: usize = 128 << 20;
-/// What of each body is not counted: a kill is to be heard, whatever others send.
+/// Bytes of each body that are not counted: a kill gets through, whatever others send.
 const SMALL_BODY: usize = 64 << 10;
 /// Bytes that one permit stands for.
 const UNIT: usize = 1 << 10;
 
-/// How many connections there may be under this limit on open files.
+/// Returns the bound on connections under this limit on open files.
 fn connections(limit: u64) -> u64 {
     (limit / 8).clamp(8, CONNECTIONS)
 }

@@ -31,7 +31,7 @@ use crate::{
 const SIGXCPU: i32 = nix::sys::signal::Signal::SIGXCPU as i32;
 const SIGXFSZ: i32 = nix::sys::signal::Signal::SIGXFSZ as i32;
 
-/// How long connections may finish after the last session has ended.
+/// Time for connections to finish after the last session has ended.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Runs the daemon until SIGTERM (running turns may finish) or SIGINT, then ends all sessions and prints the

@@ -106,7 +106,7 @@ pub(super) fn refuse(refusals: &Arc<Semaphore>, stream: Stream, problem: Problem
     }
 }
 
-/// Who made a connection.
+/// Process at the other end of a connection.
 struct Peer {
     pid: Pid,
     /// Pidfd of the process, if the kernel provides it (Linux 6.5).

@@ -70,7 +70,7 @@ pub(crate) async fn examine(child: Child, socket: &SocketPath, directory: Option
     checks
 }
 
-/// What the daemon says of its event log; nothing where none runs.
+/// Reports the state of the daemon's event log; nothing where no daemon runs.
 async fn event_log(socket: &SocketPath) -> Option<Check> {
     const NAME: &str = "event log";
     let health: Health = Client::new(socket.clone()).get("/v1/health").await.ok()?;

@@ -164,7 +164,7 @@ fn own_sandbox(row: &AgentSpec, places: &Places) -> String {
     sandbox.map_or_else(String::new, |sandbox| format!("; its own sandbox: {sandbox}"))
 }
 
-/// One line for each agent of the catalog that has a program.
+/// Reports each agent of the catalog that has a program, in a line.
 fn agents(directory: Option<&Path>) -> Vec<Check> {
     let configuration = match Configuration::read(directory) {
         Ok(configuration) => configuration,

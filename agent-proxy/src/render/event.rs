@@ -138,7 +138,7 @@ fn bypass(bypassed: &PermissionBypassed) -> String {
     format!("{kind} ran without a decision: {title} ({why}{action})")
 }
 
-/// Who or what answered a permission request.
+/// Names the person or rule that answered a permission request.
 fn resolved_by(by: &ResolvedBy) -> String {
     match by {
         ResolvedBy::User { name: Some(name) } => name.clone(),

@@ -9,26 +9,26 @@ use serde_json::Value;
 
 use crate::family::AgentFamily;
 
-/// One agent.
+/// Agent, as a row of the catalog.
 ///
 /// Flags (`model_flag` and the like) are text as in a shell: split at blanks, quotes hold a word together. Placeholders are filled
 /// in after that, so what is filled in is always one argument or a part of one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentSpec {
-    /// Its name in configurations, events and errors: 1 to 64 characters of A-Z a-z 0-9 . _ -
+    /// Name in configurations, events and errors: 1 to 64 characters of A-Z a-z 0-9 . _ -
     #[schemars(regex(pattern = "^[A-Za-z0-9._-]{1,64}$"))]
     pub id: String,
-    /// Its full name.
+    /// Full name of the agent.
     #[serde(default)]
     pub name: String,
-    /// Its name in lists.
+    /// Name in lists.
     #[serde(default)]
     pub display_name: String,
-    /// What it is, in a sentence.
+    /// Description in a sentence.
     #[serde(default)]
     pub description: String,
-    /// Whether sessions of it may start. It is listed anyway.
+    /// True if sessions of it may start. It is listed anyway.
     #[serde(default = "yes")]
     pub enabled: bool,
     /// Container image. There are no containers yet: an enabled row that names one is refused.
@@ -40,7 +40,7 @@ pub struct AgentSpec {
     /// Program and leading arguments; empty where the session's `command` gives them all.
     #[serde(default)]
     pub cmd: Vec<String>,
-    /// Where it starts: `{workspace}` is the session's working directory, `{home}` its home directory.
+    /// Directory that the agent starts in: `{workspace}` is the session's working directory, `{home}` its home directory.
     #[serde(default = "workspace")]
     pub working_dir: String,
     /// Variables of the caller's environment that it is given and does not start without; a session's model configuration
@@ -59,38 +59,38 @@ pub struct AgentSpec {
     /// Limits of its sessions, where these set none.
     #[serde(default)]
     pub resource_limits: ResourceLimits,
-    /// What it is good for: words for people and for whoever chooses, as `agent-proxy agents --json` lists them. Nothing
+    /// Strengths, in words for people and for whoever chooses, as `agent-proxy agents --json` lists them. Nothing
     /// follows from them.
     #[serde(default)]
     pub capabilities: Vec<String>,
     /// Name of the protocol's adapter: `acp`, `claude-code`, `codex`, `command`, `opencode`, `pi`; `gemini` is `acp` by another
     /// name.
     pub protocol: String,
-    /// What the protocol's adapter is told: an object. `config` (`claude`, `codex`, `gemini`, `opencode`, `pi`, `qwen`) says whose
+    /// Settings of the protocol's adapter: an object. `config` (`claude`, `codex`, `gemini`, `opencode`, `pi`, `qwen`) says whose
     /// configuration files the agent reads; `server: true` that it can be reached at an address instead of being started.
     #[serde(default = "object")]
     #[schemars(with = "serde_json::Map<String, Value>")]
     pub protocol_config: Value,
-    /// How it is told the model, with `{model}`: `--model {model}`. Empty where the protocol or its configuration
+    /// Flag for the model, with `{model}`: `--model {model}`. Empty where the protocol or its configuration
     /// (`protocol_config.config`) does that.
     #[serde(default)]
     pub model_flag: String,
-    /// How it is told the working directory, beside being started there: `--workspace`, or with `{workspace}` in it.
+    /// Flag for the working directory, beside being started there: `--workspace`, or with `{workspace}` in it.
     #[serde(default)]
     pub workspace_flag: String,
-    /// Its conversations.
+    /// Settings of the agent's conversations.
     #[serde(default)]
     pub session_config: SessionConfig,
-    /// Which of its tools ask.
+    /// Tools that ask for permission.
     #[serde(default)]
     pub permission_config: PermissionConfig,
     /// Switches of its own about permissions, by name.
     #[serde(default)]
     pub permission_settings: BTreeMap<String, PermissionSetting>,
-    /// How it is found.
+    /// Settings for finding the installed agent.
     #[serde(default)]
     pub discovery: Discovery,
-    /// Its models.
+    /// Models of the agent.
     #[serde(default)]
     pub model_config: Models,
     /// The command that installs it.
@@ -105,11 +105,11 @@ pub struct AgentSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Mount {
-    /// Where it is outside.
+    /// Path outside of the container.
     pub source: String,
-    /// Where it is inside.
+    /// Path inside of the container.
     pub target: String,
-    /// Whether it cannot be written.
+    /// True if the mount is read-only.
     pub read_only: bool,
 }
 
@@ -129,32 +129,32 @@ pub struct ResourceLimits {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SessionConfig {
-    /// Whether the adapter goes on with a conversation through the agent's protocol. `false`: it is by `resume_flag`; without
+    /// True if the adapter goes on with a conversation through the agent's protocol. `false`: it is by `resume_flag`; without
     /// one its sessions go on with none, and can only be given the text of one. Where it is not said: by `resume_flag`, else by the
     /// protocol.
     pub native_session_resume: Option<bool>,
-    /// How it is told the conversation to go on with: `--resume`, or with `{id}` in it. Empty where its protocol or its
+    /// Flag for the conversation to continue: `--resume`, or with `{id}` in it. Empty where its protocol or its
     /// configuration (`protocol_config.config`) does that.
     pub resume_flag: String,
-    /// How a person goes on with a conversation by the agent itself: program and arguments, with `{id}` in them.
+    /// Command that continues a conversation in the agent itself: program and arguments, with `{id}` in them.
     pub attach_command: Vec<String>,
     /// The same for a session on a server that runs already: with `{endpoint}`, its address, in them too; empty: as others.
     pub attach_to_server: Vec<String>,
-    /// Whether its conversations outlive its process. `false`: its sessions go on with none, and are not suspended, also not when
+    /// True if its conversations outlive its process. `false`: its sessions go on with none, and are not suspended, also not when
     /// they are idle or their host ends. Where it is not said the agent may say so itself.
     pub can_recover: Option<bool>,
-    /// Where the files of conversations are: with `{home}`, the session's home directory. The file of a session's is looked for
+    /// Directory with the files of conversations; `{home}` is the session's home directory. The file of a session's is looked for
     /// there. Where `protocol_config.config` says whose agent it is, that is known, and depends on its variables too.
     pub session_dir_template: String,
-    /// Where that is mounted in a container. There are no containers yet: an enabled row that says so is refused.
+    /// Place of that directory in a container. There are no containers yet: an enabled row that names one is refused.
     pub session_dir_target: String,
 }
 
-/// Which tools of an agent's ask.
+/// Tools of an agent that ask for permission.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PermissionConfig {
-    /// How it is told to ask, unless the session allows everything: once for each tool where `{tool}` is in it, else once.
+    /// Flag that makes the agent ask, unless the session allows everything: once for each tool where `{tool}` is in it, else once.
     pub permission_flag: String,
     /// The tools that ask, in the agent's spelling: what `{tool}` stands for in the flag. Without that they are for people: an
     /// agent asks of what it asks, and the rules of sessions decide.
@@ -169,22 +169,22 @@ pub struct PermissionConfig {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PermissionSetting {
-    /// Whether the agent has it.
+    /// True if the agent has it.
     pub supported: bool,
-    /// Whether it is on where nobody says.
+    /// True if the switch is on by default.
     #[serde(rename = "default")]
     pub on: bool,
-    /// Its name, for people.
+    /// Name, for people.
     pub label: String,
-    /// What it does, for people.
+    /// Effect, for people.
     pub description: String,
-    /// How it is switched on.
+    /// Way to switch it on.
     pub apply_method: ApplyMethod,
     /// The flag that does.
     pub cli_flag: String,
 }
 
-/// How a switch is switched on.
+/// Way to switch a setting on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ApplyMethod {
@@ -193,7 +193,7 @@ pub enum ApplyMethod {
     CliFlag,
 }
 
-/// How an agent is found.
+/// Settings for finding an installed agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Discovery {
@@ -210,12 +210,12 @@ pub struct Discovery {
     pub version_args: Vec<String>,
     /// The oldest Node.js that runs it, as in `22.19.0`, where Node.js does.
     pub min_node: String,
-    /// Whether it takes MCP servers. `false`: a session that has some is refused. Where it is not said its protocol does.
+    /// True if it takes MCP servers. `false`: a session that has some is refused. Where it is not said its protocol does.
     pub supports_mcp: Option<bool>,
     /// The files in which it has its own configured; `~` is the home directory. `agent-proxy agents --json` lists those that are
     /// there; they are neither read nor written.
     pub mcp_config_path: PerPlatform,
-    /// What else it can.
+    /// Further abilities.
     pub discovery_capabilities: DiscoveryCapabilities,
 }
 
@@ -245,16 +245,16 @@ pub struct PerPlatform {
     pub macos: Vec<String>,
 }
 
-/// What an agent can, as `agent-proxy agents --json` lists it.
+/// Abilities of an agent, as `agent-proxy agents --json` lists them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DiscoveryCapabilities {
-    /// Whether it goes on with conversations. `false`: a session that is to go on with one is refused, and none is suspended.
+    /// True if it goes on with conversations. `false`: a session that is to go on with one is refused, and none is suspended.
     /// Where it is not said its protocol does.
     pub supports_session_resume: Option<bool>,
-    /// Whether it runs commands. For whoever chooses: nothing follows from it. What it may run is a matter of permissions.
+    /// True if it runs commands. For whoever chooses: nothing follows from it. What it may run is a matter of permissions.
     pub supports_shell: Option<bool>,
-    /// Whether it can be kept within its working directory. For whoever chooses: nothing follows from it.
+    /// True if it can be kept within its working directory. For whoever chooses: nothing follows from it.
     pub supports_workspace_only: Option<bool>,
 }
 
@@ -274,15 +274,15 @@ pub struct Models {
 pub struct Model {
     /// In the agent's spelling.
     pub id: String,
-    /// Its name for people.
+    /// Name for people.
     pub name: String,
-    /// What it is like.
+    /// Description of the model.
     pub description: String,
-    /// Whose it is.
+    /// Provider of the model.
     pub provider: String,
-    /// How many tokens it takes, for people.
+    /// Number of tokens that the model takes, for people.
     pub context_window: Option<u64>,
-    /// Whether it is used where nobody says.
+    /// True if the model is the default.
     pub is_default: bool,
 }
 

@@ -31,12 +31,12 @@ use crate::{
 /// Longest time for one part, without the end of its sessions.
 const DEADLINE: Duration = Duration::from_secs(150);
 
-/// What can be measured alone.
+/// Part that can be measured alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Part {
     /// Many sessions that all speak.
     Crowd,
-    /// One session that speaks as fast as it can.
+    /// A single session that emits as fast as it can.
     Busy,
     /// A reader that stops, and one that comes late.
     Readers,

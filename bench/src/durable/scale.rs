@@ -1,4 +1,4 @@
-//! What sessions cost beside a thousand others: short ones, and the end of all.
+//! Cost of sessions beside a thousand others: short ones, and the end of all.
 
 use std::{
     sync::Arc,
@@ -21,7 +21,7 @@ const SESSIONS: usize = 1000;
 const AT_ONCE: usize = 32;
 /// Short sessions at once, where not one follows the other.
 const SHORT_AT_ONCE: usize = 8;
-/// How long short sessions are counted, each time.
+/// Time for which short sessions are counted, each time.
 const COUNTED: Duration = Duration::from_secs(4);
 /// Before they are counted, so that what starts 1,000 sessions has come to rest.
 const SETTLE: Duration = Duration::from_secs(1);

@@ -15,12 +15,12 @@ pub(super) struct Stream {
     pub(super) head: Head,
 }
 
-/// Whether a stream may have these as its first and last offset.
+/// Returns whether a stream may have these as its first and last offset.
 pub(super) fn is_sound(first: u64, last: u64) -> bool {
     first > 0 && last < i64::MAX as u64 && first <= last + 1
 }
 
-/// Where a stream stands by its rows.
+/// Returns the head of a stream, by its rows.
 fn head_of_rows(conn: &Connection, id: i64) -> rusqlite::Result<Head> {
     let sql =
         "SELECT coalesce(min(first), 1), coalesce(max(last), 0), coalesce(max(source), 0), coalesce(sum(bytes), 0)

@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::{classify, create_private, rows::checksum, schema, system};
 use crate::{LogError, line};
 
-/// How long another program that writes the file is waited for.
+/// Time to wait for another program that writes the file.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Findings of SQLite itself that are told.
 const MOST_FINDINGS: usize = 20;
@@ -25,7 +25,7 @@ const MOST_FINDINGS: usize = 20;
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "part")]
 #[non_exhaustive]
 pub enum Damage {
-    /// What SQLite finds wrong with the file as a whole.
+    /// Fault of the file as a whole, found by SQLite.
     Database {
         /// In SQLite's words.
         detail: String,
@@ -34,28 +34,28 @@ pub enum Damage {
     Record {
         /// The session, as far as its id can be read.
         id: String,
-        /// What is wrong with it.
+        /// Fault that was found.
         detail: String,
     },
-    /// Where a stream stands, or its name. It is kept, and nobody can read it under a name that is none.
+    /// Head or name of a stream. The stream is kept, and nobody can read it under a name that is none.
     Stream {
         /// Number of its row.
         row: i64,
-        /// Its name, as far as that can be read.
+        /// Name of the stream, as far as it can be read.
         name: String,
-        /// What is wrong with it.
+        /// Fault that was found.
         detail: String,
     },
     /// Events of a stream: a `session:gap` stands for them.
     Events {
-        /// Whose stream.
+        /// Session of the stream.
         session: String,
-        /// Which of them.
+        /// Offsets of the events.
         gap: Gap,
     },
     /// Smaller things: how far a consumer has come, who had the log.
     Other {
-        /// Which.
+        /// Fault that was found.
         detail: String,
     },
 }
@@ -72,7 +72,7 @@ impl std::fmt::Display for Damage {
     }
 }
 
-/// What a look at a log's file found.
+/// Result of an inspection of a log's file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Inspection {
@@ -84,11 +84,11 @@ pub struct Inspection {
     pub events: u64,
     /// Records of sessions that are whole.
     pub records: u64,
-    /// What is not.
+    /// Parts that are not whole.
     pub damage: Vec<Damage>,
 }
 
-/// What is said of a record that is text and is not understood.
+/// Check of a session's record; the error says why a record that is text is not understood.
 pub type RecordCheck<'a> = &'a dyn Fn(&str) -> Result<(), String>;
 
 /// Looks at the log in the file `path` and changes nothing in it. Blocks, for as long as reading all of the file takes. Another
@@ -146,7 +146,7 @@ struct Named {
     span: Option<(u64, u64)>,
 }
 
-/// Which events a row has, and where it is.
+/// Place of a row, and the events in it.
 #[derive(Clone, Copy)]
 struct Piece {
     gid: i64,
@@ -217,7 +217,7 @@ impl Source {
         Ok(found)
     }
 
-    /// What SQLite itself finds.
+    /// Lists the faults that SQLite itself finds.
     fn database(&self, found: &mut Inspection) {
         let findings = self.conn.prepare(&format!("PRAGMA quick_check({MOST_FINDINGS})")).and_then(|mut query| {
             let rows = query.query_map([], |row| row.get::<_, String>(0))?;
@@ -317,13 +317,13 @@ impl Source {
         Ok(pieces)
     }
 
-    /// Whether there is no row of a stream, not even one that is being deleted.
+    /// Returns whether no stream has a row, not even one that is being deleted.
     fn is_lost(&self, stream: i64) -> bool {
         let row = self.conn.query_row("SELECT 1 FROM streams WHERE id = ?", [stream], |_| Ok(())).optional();
         !matches!(row, Ok(Some(())))
     }
 
-    /// What each stream has, and lacks.
+    /// Lists the parts that each stream has and lacks.
     fn spans(
         &self,
         named: BTreeMap<i64, Named>,
@@ -402,7 +402,7 @@ impl Source {
         Ok(())
     }
 
-    /// How far consumers have come, who had the log, and which position was the last.
+    /// Inspects cursors, heartbeat and last position.
     fn rest(&self, found: &mut Inspection, to: Option<&Target<'_>>) -> Result<(), LogError> {
         let mut cursors = BTreeMap::new();
         let mut lost = 0;
@@ -465,7 +465,7 @@ fn is_stream(stream: i64, named: &BTreeMap<i64, Named>) -> bool {
     named.contains_key(&stream)
 }
 
-/// How many events a row has, if it is whole.
+/// Returns the number of events in a row, if the row is whole.
 fn whole(first: u64, last: u64, created_ms: i64, sum: i64, body: &[u8]) -> Option<u64> {
     if first == 0 || first > last || sum != i64::from(checksum(first, last, created_ms, body)) {
         return None;
@@ -475,7 +475,7 @@ fn whole(first: u64, last: u64, created_ms: i64, sum: i64, body: &[u8]) -> Optio
     lines().all(|line| line::read(line, &session, 1, 0).is_ok()).then(|| lines().count() as u64)
 }
 
-/// What is lacking between the first and the last offset of a stream.
+/// Lists the gaps between the first and the last offset of a stream.
 fn gaps(pieces: &[Piece], first: u64, last: u64) -> Vec<Gap> {
     let mut gaps = Vec::new();
     let mut next = first;

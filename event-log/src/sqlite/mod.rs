@@ -49,7 +49,7 @@ struct Shared {
     queue: Queue,
     heads: RwLock<Heads>,
     metrics: Mutex<Metrics>,
-    /// What was found by now.
+    /// Damage that was found by now.
     damage: Mutex<Vec<Damage>>,
 }
 

@@ -16,12 +16,12 @@ use super::given_up::GivenUp;
 
 /// A step's share of the fork server's one thread: forking and observing never wait longer for a kill.
 const SLICE: Duration = Duration::from_millis(5);
-/// How long a living proxy's tree is killed below it after the grace. A fork storm may never be quiet; what it still has
+/// Time for killing a living proxy's tree below it after the grace. A fork storm may never be quiet; what it still has
 /// then becomes ours with the proxy's death.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// After SIGKILL to a proxy that does not die: it may be frozen again each time that it is thawed.
 const AGAIN: Duration = Duration::from_millis(100);
-/// How long a guard that begins with a look for the marker waits for it at first.
+/// First wait of a guard that begins with a look for the marker.
 const LOOK_PATIENCE: Duration = Duration::from_millis(500);
 /// Processes of doubtful origin that a receipt names at most.
 const MAX_UNATTRIBUTED: usize = 1024;
@@ -33,11 +33,11 @@ enum Stage {
     Dying { proxy: Pid },
     /// The proxy is dead, and what it left is ours.
     Orphans { exit: ExitStatus },
-    /// Done.
+    /// The session has ended.
     End { exit: ExitStatus },
 }
 
-/// One session being ended by the fork server.
+/// Session that the fork server ends.
 pub(crate) struct Guard {
     /// The proxy, alive or dead.
     proxy: ProcessId,
@@ -49,7 +49,7 @@ pub(crate) struct Guard {
     kill: Kill,
     stage: Stage,
     next: Instant,
-    /// What was done, once it is over.
+    /// Receipt, once the kill is over.
     receipt: Option<Receipt>,
     unattributed: Vec<ReceiptEntry>,
     /// Living orphans that may be another session's; killed all the same.
@@ -129,7 +129,7 @@ impl Guard {
         self.next
     }
 
-    /// Whether it waits for a look for its session's marker to begin.
+    /// Returns whether it waits for a look for its session's marker to begin.
     pub(crate) fn wants_marker_look(&self) -> bool {
         self.kill.wants_marker_look()
     }
@@ -145,7 +145,7 @@ impl Guard {
         self.kill.retry_marker_look();
     }
 
-    /// What the look has found that was begun.
+    /// Takes the result of the look that was begun.
     pub(crate) fn end_marker_look(&mut self, found: std::io::Result<Vec<ProcessId>>) {
         if self.kill.end_marker_look(found) {
             self.next = Instant::now();
@@ -157,7 +157,7 @@ impl Guard {
         &self.marker
     }
 
-    /// Its id, and its marker.
+    /// Returns the session's id and marker.
     pub(crate) fn into_session(self) -> (SessionId, String) {
         (self.registry.session().clone(), self.marker)
     }
@@ -259,7 +259,7 @@ impl Guard {
         }
     }
 
-    /// Which proxy, how it ended, and what was done, once it is over.
+    /// Returns the proxy, its exit status and the receipt, once the kill is over.
     pub(crate) fn take_end(&mut self) -> Option<(ProcessId, ExitStatus, Receipt)> {
         let Stage::End { exit } = self.stage else { return None };
         let mut receipt = self.receipt.take()?;

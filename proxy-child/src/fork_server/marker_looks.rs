@@ -18,7 +18,7 @@ const SLICE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// Passes in a row that may fail before the guards are told so.
 const RETRIES: u32 = 10;
-/// How old a number of forks may be: an older one only makes a session seem older.
+/// Greatest age of a number of forks: an older one only makes a session seem older.
 const COUNT_AGE: Duration = Duration::from_millis(100);
 
 /// Passes for the guards of a fork server.

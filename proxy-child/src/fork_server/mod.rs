@@ -53,7 +53,7 @@ const HOST_DEATH_PATIENCE: Duration = Duration::from_millis(800);
 /// After a start, until what its agent does is looked at: the start itself shall have the processors, and on a busy machine
 /// it may take so long.
 const LOOK_DELAY: Duration = Duration::from_millis(1);
-/// How long after its start a session is taken to be ready. Agents that need 0.1 to 0.2 s have both processors busy until then, and
+/// Time after which a new session is taken to be ready. Agents that need 0.1 to 0.2 s have both processors busy until then, and
 /// whatever else is done makes them take longer. So the next proxy is forked ahead after it (a start that comes sooner has its own
 /// forked for it), and until then what the kernel tells of is read less often.
 const READY_AFTER: Duration = Duration::from_millis(400);
@@ -72,11 +72,11 @@ struct Proxy {
     process: PidFd,
     /// Forks on this machine before its own.
     forks: Option<u64>,
-    /// Where it hears that it should look for its processes, and of another host.
+    /// Socket on which the proxy learns of new processes and of another host.
     handover: Option<OwnedFd>,
     /// If it outlives its host.
     detach: Option<Box<Detach>>,
-    /// What its host wrote down of it, for the next one.
+    /// Record that the session's host wrote for the next one.
     card: Json,
 }
 
@@ -115,9 +115,9 @@ struct ForkServer<'a> {
     newcomers: Newcomers,
     /// When the host died, or closed its end.
     host_gone: Option<Instant>,
-    /// Where another host finds the sessions that outlive this one, once there is one.
+    /// Socket at which another host finds the sessions that outlive this one, once there is one.
     door: Option<Door>,
-    /// Whether the host is another than the first: it forks nothing here.
+    /// True if the host is another than the first: it forks nothing here.
     is_adopted: bool,
     /// Dead proxies of sessions that could have outlived the host, and the directory where they left what they had to say.
     outlived: BTreeMap<Pid, String>,
@@ -626,7 +626,7 @@ impl<'a> ForkServer<'a> {
     }
 }
 
-/// Whether a pidfd says that its process is dead.
+/// Returns whether a pidfd says that its process is dead.
 fn is_readable(pidfd: &impl AsFd) -> bool {
     let mut fds = [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)];
     matches!(poll(&mut fds, PollTimeout::ZERO), Ok(ready) if ready > 0)

@@ -1,4 +1,4 @@
-//! What the fork server waits for: all of it in one place, for one thread.
+//! Wait of the fork server: all descriptors in one place, for one thread.
 
 use std::{
     os::fd::AsFd,
@@ -16,7 +16,7 @@ use super::{Door, ForkServer, Guard};
 /// With a second thread, which may take SIGCHLD and drop it, the dead are looked for this often.
 const THREADED_TICK: Duration = Duration::from_millis(20);
 
-/// What a wait has found: what is not ready is not asked, each time the fork server is woken.
+/// Result of a wait: descriptors that are not ready are not read, each time the fork server is woken.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ready {
     pub(super) signals: bool,

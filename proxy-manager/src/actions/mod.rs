@@ -19,7 +19,7 @@ use crate::session::PromptMode;
 /// The end of the type of what is to be done.
 const CALLED: &str = ":called";
 
-/// What somebody wants to be done.
+/// Action that an event asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Action {
     /// For an agent of this catalog id only.
@@ -27,7 +27,7 @@ pub(crate) struct Action {
     pub(crate) verb: Verb,
 }
 
-/// What is to be done in, or to, the session of the stream.
+/// Operation on the session of the stream.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Verb {
     Prompt { prompt: Prompt, mode: PromptMode },
@@ -38,7 +38,7 @@ pub(crate) enum Verb {
     Destroy(KillOptions),
 }
 
-/// Whether an event of this type asks for something.
+/// Returns whether an event of this type asks for something.
 pub(crate) fn is_action(kind: &str) -> bool {
     named(kind).is_some()
 }
@@ -63,7 +63,7 @@ fn named(kind: &str) -> Option<(Option<&str>, &str)> {
     (!rest.is_empty() && !rest.contains(':')).then_some((agent, rest))
 }
 
-/// What an event asks for; `None` if it asks for nothing.
+/// Parses the action of an event; `None` if the event asks for nothing.
 ///
 /// # Errors
 /// What is wrong with its verb or its payload.

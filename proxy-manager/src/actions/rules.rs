@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 pub struct ActionRule {
     /// Type of the events it is for; a `*` stands for any text.
     pub on: String,
-    /// What is asked for: `prompt`, `abort`, …
+    /// Verb of the action: `prompt`, `abort`, …
     pub action: String,
     /// The action's payload. In its texts `{a.b}` stands for what the event's payload has there: a text as it is, anything else
     /// as JSON.
@@ -25,7 +25,7 @@ pub struct ActionRule {
 }
 
 impl ActionRule {
-    /// Whether it can ever do anything.
+    /// Returns whether it can ever do anything.
     ///
     /// # Errors
     /// [`Error::InvalidConfig`] where it is for no event, or nobody knows its action.
@@ -51,7 +51,7 @@ impl ActionRule {
     }
 }
 
-/// Whether a type fits a pattern with `*` in it.
+/// Returns whether a type fits a pattern with `*` in it.
 fn fits(pattern: &str, kind: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| kind.strip_prefix(first)) else { return false };

@@ -36,7 +36,7 @@ pub(super) struct Reply {
     /// The end of the text that was left out for want of room, in bytes; and of the thinking.
     text_cut: usize,
     thinking_cut: usize,
-    /// Where the last gap between paragraphs begins and ends in the text.
+    /// Start and end of the last gap between paragraphs in the text.
     gap: Option<(usize, usize)>,
 }
 

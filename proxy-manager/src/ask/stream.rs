@@ -325,7 +325,7 @@ impl Feed {
     }
 }
 
-/// Whether it says that something went wrong.
+/// Returns whether it says that something went wrong.
 fn is_notice(event: &Event) -> bool {
     matches!(
         event,
@@ -333,7 +333,7 @@ fn is_notice(event: &Event) -> bool {
     )
 }
 
-/// Whether it says something about the answer.
+/// Returns whether it says something about the answer.
 fn is_told(event: &Event) -> bool {
     is_notice(event)
         || matches!(

@@ -42,7 +42,7 @@ pub(crate) struct Claims {
     claimed: Mutex<HashSet<Conversation>>,
 }
 
-/// What was handed over by those who cannot wait. Of all managers of this process: one may free a conversation that
+/// Claims handed over by those who cannot wait. Of all managers of this process: one may free a conversation that
 /// another takes next.
 static LATER: LazyLock<Arc<OrderedWork>> = LazyLock::new(Arc::default);
 

@@ -19,7 +19,7 @@ use crate::{
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// Longest pause between two tries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// One that dies sooner is followed by a pause, which doubles too.
+/// Life of a fork server that counts as short: a pause follows, which doubles too.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
 /// Longest pause after a short life: starts wait for longer.
 const LONGEST_REST: Duration = Duration::from_secs(2);
@@ -67,7 +67,7 @@ impl ForkServers {
         }
     }
 
-    /// Why sessions cannot be started now, if they cannot.
+    /// Returns the reason why sessions cannot be started now, if there is one.
     pub(crate) fn trouble(&self) -> Option<String> {
         let current = self.current.borrow();
         if current.is_closed || !current.server.is_dying() {

@@ -1,4 +1,4 @@
-//! Whether the fork server goes on. One that somebody has stopped is continued. One that is stopped again and again, or frozen, is
+//! Watchdog of the fork server. One that somebody has stopped is continued. One that is stopped again and again, or frozen, is
 //! given up: nobody but the host can end its sessions then.
 //!
 //! A stop is read from `/proc`, so it is seen of adopted fork servers too, and no status of any child is taken from the embedding
@@ -25,7 +25,7 @@ const QUESTION: Duration = Duration::from_secs(1);
 /// So many times as patient with one that wants to run, or is in the kernel and cannot be interrupted: processor or disk may be slow.
 const SLOW: u32 = 10;
 
-/// What the receiving side sees of it.
+/// State of the fork server, as the receiving side sees it.
 #[derive(Debug, Default)]
 pub(super) struct Heartbeat {
     /// Something was sent since the last look.
@@ -50,14 +50,14 @@ impl Heartbeat {
     }
 }
 
-/// What one look says.
+/// Result of one look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// It answers, or may yet.
+    /// The fork server answers, or may yet.
     Fine,
-    /// It was stopped, and is to be continued.
+    /// The fork server was stopped, and is to be continued.
     Stopped,
-    /// It is given up, for this.
+    /// The fork server is given up, for this reason.
     GivenUp(&'static str),
 }
 
@@ -82,7 +82,7 @@ impl Judge {
         }
     }
 
-    /// One more look. `is_silent`: a question was not answered.
+    /// Looks once more. `is_silent`: a question was not answered.
     fn look(&mut self, sight: &Sight, is_stopped: bool, is_silent: bool) -> Standing {
         self.stops = if is_stopped { self.stops + 1 } else { 0 };
         let has_run = std::mem::replace(&mut self.cpu_time, sight.cpu_time) != sight.cpu_time;

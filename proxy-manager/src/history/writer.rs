@@ -28,7 +28,7 @@ pub(crate) struct Writer {
     history: Arc<History>,
     next: u64,
     batch: Vec<(u64, Event)>,
-    /// Number of the proxy's last message in the batch.
+    /// Notes the number of the proxy's last message in the batch.
     source: u64,
     /// Callback for the batch.
     then: Option<Then>,
@@ -83,7 +83,7 @@ impl Writer {
         self.next + self.batch.len() as u64 + u64::from(self.is_holed())
     }
 
-    /// What is in the batch came up to this message of the proxy.
+    /// Notes the number of the proxy's last message in the batch.
     pub(crate) fn came_up_to(&mut self, source: u64) {
         self.source = source;
         self.history.source.store(source, Ordering::Release);
@@ -210,12 +210,12 @@ impl Writer {
         self.commit();
     }
 
-    /// Whether the log lacks something that no marker stands for yet.
+    /// Returns whether the log lacks something that no marker stands for yet.
     fn is_holed(&self) -> bool {
         self.is_kept() && self.history.trouble().hole.is_some()
     }
 
-    /// What the log lacks, up to the marker itself, which gets the next offset. Once for each failure: another one makes it
+    /// Returns the gap of the log, up to the marker itself, which gets the next offset. Once for each failure: another one makes it
     /// longer.
     fn hole(&self) -> Option<Gap> {
         let from = self.history.trouble().hole.take()?;

@@ -38,7 +38,7 @@ pub(crate) struct LaunchOutcome {
     pub(crate) is_detached: bool,
     /// True if its agent never was ready.
     pub(crate) is_stillborn: bool,
-    /// Its conversation, if it has one.
+    /// Conversation, if it has one.
     pub(crate) record: Option<Record>,
 }
 

@@ -27,21 +27,21 @@ const LONGEST_TYPE: usize = 256;
 const LONGEST_PAYLOAD: usize = 1024 * 1024;
 /// Up to where what is done at once was claimed, in the event log: all but prompts that wait for their turn.
 const CONSUMER: &str = "actions";
-/// Which of that is being done, there too; 0 for none.
+/// Consumer at the action that is being done; 0 for none.
 const DOING: &str = "doing";
 /// Number of newest events searched for actions that an earlier manager did not run, if no action of the stream was
 /// ever claimed.
 const LOOK_BACK: u64 = 10_000;
 /// Bounds the number of sessions searched at a time: there may be thousands, and each read is a thread.
 static LOOKING: Semaphore = Semaphore::const_new(4);
-/// Why an action is told as failed that a manager was killed in.
+/// Error of an action during which its manager was killed.
 const INTERRUPTED: &str = "its host ended while it was being done: it may have been done, and is not done again";
 
 /// An action, with the type of its event.
 struct Asked {
     kind: String,
     action: Result<Action, String>,
-    /// Its place among the prompts that may wait.
+    /// Place among the prompts that may wait.
     room: Option<OwnedSemaphorePermit>,
 }
 
@@ -58,7 +58,7 @@ fn class_of(action: &Result<Action, String>) -> Class {
     }
 }
 
-/// What earlier managers accepted and did not do.
+/// Actions that earlier managers accepted and did not do.
 #[derive(Default)]
 pub(super) struct Undone {
     /// Prompts that wait, in order.
@@ -388,7 +388,7 @@ pub(super) async fn act_on_missed(manager: &Weak<Inner>, id: &SessionId, mut und
     }
 }
 
-/// What earlier managers accepted in a session's stream, up to `last`, and did not do.
+/// Finds the actions in a session's stream, up to `last`, that earlier managers accepted and did not do.
 async fn find_undone(manager: &Weak<Inner>, id: &SessionId, last: u64) -> Result<Undone> {
     match manager.upgrade().and_then(|inner| inner.streams.log.get()) {
         Some(log) => find_undone_in(log, id, last).await,

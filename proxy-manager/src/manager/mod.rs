@@ -75,7 +75,7 @@ struct Inner {
     fork_servers: Arc<ForkServers>,
     /// This process.
     host: ProcessId,
-    /// Those of earlier managers, with the sessions that outlived them.
+    /// Fork servers of earlier managers, with the sessions that outlived them.
     adopted: Mutex<Vec<Arc<ForkServer>>>,
     reattached: Mutex<Vec<SessionId>>,
     /// Replaced as a whole: a start continues with the kit that it began with.
@@ -439,7 +439,7 @@ impl ProxyManager {
         self.inner.fork_servers.latest().id()
     }
 
-    /// What this manager cannot do now, and why; empty if all is well. Meanwhile sessions cannot be started, while the rest goes on.
+    /// Lists the failures that this manager has now, each with its cause; empty if all is well. Meanwhile sessions cannot be started, while the rest goes on.
     pub fn trouble(&self) -> Vec<String> {
         self.inner.fork_servers.trouble().into_iter().collect()
     }

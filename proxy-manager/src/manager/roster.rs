@@ -59,7 +59,7 @@ impl ProxyManager {
         record.map(|record| self.as_shown(record)).ok_or_else(|| Error::UnknownSession { session: session.clone() })
     }
 
-    /// What of the event log's file is damaged, as far as that was found by now. The manager goes on with the rest; a
+    /// Returns the damage in the event log's file that was found by now. The manager goes on with the rest; a
     /// `session:gap` stands for events. [`check_log`](crate::check_log) looks at all of it.
     pub fn damage(&self) -> Vec<Damage> {
         let mut damage = self.inner.streams.log.get().map_or_else(Vec::new, |log| log.damage());
@@ -298,7 +298,7 @@ impl Inner {
         resting
     }
 
-    /// What was asked of a session that is over now, and why it is not done.
+    /// Returns name and error of each action that a session which is over now has not done.
     async fn failures_of(&self, session: &SessionId, reason: &EndReason) -> Vec<(String, String)> {
         let Some(log) = self.streams.log.get() else { return Vec::new() };
         let last = log.head(session).map_or(0, |head| head.last);

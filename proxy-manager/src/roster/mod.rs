@@ -75,7 +75,7 @@ impl Roster {
         Ok(Self { records: Mutex::new(records), log, execution, beat: Mutex::default(), damage })
     }
 
-    /// What could not be read of the log when this was opened.
+    /// Returns the damage that was found when the log was opened.
     pub(crate) fn damage(&self) -> &[Damage] {
         &self.damage
     }

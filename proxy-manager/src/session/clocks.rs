@@ -15,7 +15,7 @@ const MOST: usize = 1024;
 /// `session:status` of an agent that shortens its conversation.
 const COMPACTION: &str = "compaction";
 
-/// What is to be told or done.
+/// Effect of a clock: an event or an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     /// The agent was silent for this long.
@@ -44,7 +44,7 @@ struct Turn {
     since: Option<Instant>,
     /// Reading of the clocks at the last sign of life.
     heard: Duration,
-    /// Whether the model has begun to answer.
+    /// True if the model has begun to answer.
     answered: bool,
     /// Clocks that have run out: each fires once, the inactivity clock once per silence.
     fired: BTreeSet<TimeoutKind>,
@@ -195,7 +195,7 @@ fn is_life(event: &Event) -> bool {
     )
 }
 
-/// Whether it is the model's answer, or a part of its work. What the agent says of itself, or of a request that failed, is none.
+/// Returns whether it is the model's answer, or a part of its work. What the agent says of itself, or of a request that failed, is none.
 fn is_answer(event: &Event) -> bool {
     match event {
         // It shortens the conversation first: the model works.

@@ -23,22 +23,22 @@ pub(crate) enum Step {
     Sweep,
 }
 
-/// How long a proxy that has lost its fork server may take to end its session, which it does with a grace of 300 ms.
+/// Time that a proxy that has lost its fork server may take to end its session, which it does with a grace of 300 ms.
 const LONELY_PROXY: Duration = Duration::from_millis(1200);
 
-/// How long a proxy may take to exit once it has reported its end: its fork server looks for the session's marker then.
+/// Time that a proxy may take to exit once it has reported its end: its fork server looks for the session's marker then.
 const EXIT_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Whether the host sweeps the session.
+/// True if the host sweeps the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sweep {
     /// There is no need, or the session is not known well enough.
     No,
     /// The fork server is dead: at this time, unless the proxy proves the end before.
     Due(Instant),
-    /// It is under way.
+    /// The sweep is under way.
     Running,
-    /// It has brought what it could.
+    /// The sweep has ended.
     Done,
 }
 
@@ -179,7 +179,7 @@ impl Ending {
         self.give_up = Some(now + self.last_word);
     }
 
-    /// Whether the proxy has proven that nothing is left.
+    /// Returns whether the proxy has proven that nothing is left.
     fn has_proven(&self) -> bool {
         self.said.as_ref().is_some_and(|(_, receipt)| receipt.is_empty() && receipt.unmarked.is_some())
     }

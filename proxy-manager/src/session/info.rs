@@ -88,7 +88,7 @@ pub struct SessionInfo {
     pub turns: u64,
     /// The prompts that were accepted and wait for their turn, in order. Those of a suspended session wait for its resume.
     pub queued: Vec<QueuedPrompt>,
-    /// Whether it is suspended for somebody to use its conversation with the agent itself.
+    /// True if it is suspended for somebody to use its conversation with the agent itself.
     pub handed_over: bool,
     /// Time of the `start_session` call. RFC 3339 in JSON.
     #[serde(serialize_with = "rfc3339")]

@@ -155,7 +155,7 @@ pub(crate) struct Session {
     tally: Arc<Mutex<Tally>>,
     /// True if no prompt is accepted any more.
     drains: AtomicBool,
-    /// It is on its way out: no call can be answered any more.
+    /// The task ends: no call can be answered any more.
     is_closing: AtomicBool,
     demand: watch::Sender<Demand>,
     urgent: mpsc::Sender<SessionCommand>,
@@ -379,12 +379,12 @@ impl Session {
         &self.row
     }
 
-    /// What was accepted on its stream and is not done yet.
+    /// Returns the queue of prompts that were accepted and not done yet.
     pub(crate) fn queue(&self) -> &Arc<PromptQueue> {
         &self.queue
     }
 
-    /// What it shares with what it was before, and will be.
+    /// Returns the state that all incarnations share.
     pub(crate) fn lives(&self) -> &Arc<Lives> {
         &self.lives
     }

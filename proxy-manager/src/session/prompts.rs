@@ -40,7 +40,7 @@ pub(crate) const QUEUED: &str = "agent:action:prompt:called";
 /// Longest text of a waiting prompt that is shown, in characters.
 const SHOWN: usize = 200;
 
-/// What an accepted action is to the queue.
+/// Class of an accepted action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     /// A prompt that may wait for its turn.
@@ -65,7 +65,7 @@ pub(crate) struct Accepted {
     /// As failures name it.
     pub(crate) name: String,
     pub(crate) at: SystemTime,
-    /// Its place among those that may wait; `None` for one that an earlier manager accepted.
+    /// Place among those that may wait; `None` for one that an earlier manager accepted.
     pub(crate) _room: Option<Arc<OwnedSemaphorePermit>>,
 }
 
@@ -76,7 +76,7 @@ impl Accepted {
     }
 }
 
-/// What failures call an action.
+/// Names an action, for its failure.
 pub(crate) fn name_of(kind: &str, offset: u64) -> String {
     format!("{kind} at {offset:020}")
 }
@@ -85,7 +85,7 @@ pub(crate) fn name_of(kind: &str, offset: u64) -> String {
 pub(crate) struct Queued {
     pub(crate) accepted: Accepted,
     pub(crate) prompt: Prompt,
-    /// Who waits for its turn.
+    /// Prompt that waits for its turn.
     pub(crate) ticket: Option<TurnSender>,
 }
 
@@ -107,14 +107,14 @@ pub struct QueuedPrompt {
 pub(crate) struct PromptQueue {
     room: Arc<Semaphore>,
     state: Mutex<State>,
-    /// Whether what earlier managers accepted is here.
+    /// True if what earlier managers accepted is here.
     is_loaded: watch::Sender<bool>,
 }
 
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Queued>,
-    /// What is in the log, and neither begun nor told as failed: the names by offset.
+    /// Names by offset of prompts in the log that are neither begun nor failed.
     outstanding: BTreeMap<u64, String>,
 }
 
@@ -164,7 +164,7 @@ impl PromptQueue {
         waiting.remove(at)
     }
 
-    /// What waits, in its order.
+    /// Returns the prompts that wait, in their order.
     pub(crate) fn list(&self) -> Vec<QueuedPrompt> {
         let shown = |Queued { accepted: Accepted { offset, at, .. }, prompt, .. }: &Queued| {
             let text = prompt.text().chars().take(SHOWN).collect();
@@ -173,7 +173,7 @@ impl PromptQueue {
         self.state().waiting.iter().map(shown).collect()
     }
 
-    /// Who waits for a turn waits in vain; the prompts stay.
+    /// Fails the tickets of all who wait for a turn; the prompts stay.
     pub(crate) fn fail_tickets(&self, error: &Error) {
         let tickets: Vec<_> = self.state().waiting.iter_mut().filter_map(|queued| queued.ticket.take()).collect();
         for ticket in tickets {
@@ -182,12 +182,12 @@ impl PromptQueue {
         }
     }
 
-    /// Whether one that was accepted is neither begun nor told as failed.
+    /// Returns whether one that was accepted is neither begun nor told as failed.
     pub(crate) fn is_outstanding(&self, offset: u64) -> bool {
         self.state().outstanding.contains_key(&offset)
     }
 
-    /// One that was accepted is begun, or told as failed.
+    /// Removes an accepted prompt that is begun, or has failed.
     pub(crate) fn settle(&self, offset: u64) {
         self.state().outstanding.remove(&offset);
     }
@@ -246,12 +246,12 @@ impl PromptQueue {
         });
     }
 
-    /// What earlier managers accepted has yet to be looked for.
+    /// Notes that the prompts of earlier managers have yet to be looked for.
     pub(crate) fn loads(&self) {
         self.is_loaded.send_replace(false);
     }
 
-    /// What earlier managers accepted: prompts that wait from here on.
+    /// Adds the prompts that earlier managers accepted: they wait from here on.
     pub(crate) fn load(&self, prompts: Vec<(Accepted, Prompt)>) {
         let mut state = self.state();
         for (accepted, prompt) in prompts.into_iter().rev() {

@@ -316,7 +316,7 @@ async fn attend(
     }
 }
 
-/// What a sweep comes to; `None` where it could not be done.
+/// Returns the result of a sweep; `None` where it could not be done.
 async fn swept(sweep: &mut Option<oneshot::Receiver<Receipt>>) -> Option<Receipt> {
     match sweep {
         Some(receipt) => receipt.await.ok(),

@@ -18,7 +18,7 @@ pub enum PromptMode {
     /// The prompt fails with [`Error::Busy`].
     #[default]
     Refuse,
-    /// It waits for its turn, behind those that came before it. At most 64 wait; then [`Error::Busy`]. Waiting or not, it is first
+    /// Waits for its turn, behind the prompts before it. At most 64 wait; then [`Error::Busy`]. Waiting or not, it is first
     /// appended to the session's stream as the action that it is from then on: done once or told as failed, over restarts too.
     Queue,
     /// The prompt is sent to the agent in the running turn, if the agent can be steered; else [`Error::Unsupported`].
@@ -37,7 +37,7 @@ pub struct TurnEnd {
     pub error: Option<String>,
     /// The clock that ran out, if the turn was aborted for it.
     pub timed_out: Option<TimeoutKind>,
-    /// What went wrong last before that: the last error, else the last line of the agent's standard error.
+    /// Last failure before that: the last error, else the last line of the agent's standard error.
     pub last_words: Option<String>,
     /// The budget that was used up, if that is why it was aborted.
     pub over_budget: Option<BudgetKind>,

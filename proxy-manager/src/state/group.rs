@@ -65,7 +65,7 @@ impl StaleGroup {
         path.map_or(Self::None { had: false }, |path| Self::Locked(PathBuf::from(path)))
     }
 
-    /// That of a session of this manager, whose fork server is dead.
+    /// Returns the group of a session of this manager, whose fork server is dead.
     pub(super) fn of_own(path: Option<&str>) -> Self {
         let Some(path) = path else { return Self::None { had: false } };
         match Group::open(Path::new(path)) {
@@ -91,7 +91,7 @@ impl StaleGroup {
         }
     }
 
-    /// Whether it holds all that the session started, which can be looked at.
+    /// Returns whether it holds all that the session started, which can be looked at.
     pub(super) fn is_taken(&self) -> bool {
         matches!(self, Self::Taken(_))
     }

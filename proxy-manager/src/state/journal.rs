@@ -29,9 +29,9 @@ const RETRY: Duration = Duration::from_secs(5);
 /// Number of live processes above which they are checked: an end can be missed.
 const MANY: usize = 8192;
 
-/// How old the number of forks may be that a POSIX session is noted with.
+/// Greatest age of the number of forks that a POSIX session is noted with.
 const FORKS_AGE: Duration = Duration::from_millis(100);
-/// How long before a sweep by this manager nobody may have watched: a proxy that has lost its fork server is waited for first.
+/// Time before a sweep by this manager in which nobody may have watched: a proxy that has lost its fork server is waited for first.
 const UNWATCHED: Duration = Duration::from_secs(3);
 
 /// Forks on the machine until now, or a moment ago: an older number is the safe one. It is dear to ask for.
@@ -44,7 +44,7 @@ fn forks() -> Option<u64> {
     last.map(|(_, forks)| forks)
 }
 
-/// Where what the supervisors leave goes to.
+/// Processes that adopt the orphans of the supervisors, and their cgroup.
 #[derive(Debug, Default)]
 struct Surroundings {
     /// The ancestors of this process; one of them adopts it.
@@ -74,7 +74,7 @@ impl Surroundings {
     }
 }
 
-/// Whether this process adopts what its descendants leave: it is a subreaper, or the first of its PID namespace.
+/// Returns whether this process adopts what its descendants leave: it is a subreaper, or the first of its PID namespace.
 pub(super) fn adopts_orphans() -> bool {
     std::process::id() == 1 || rustix::process::child_subreaper().is_ok_and(|adopts| adopts.is_some())
 }
@@ -88,7 +88,7 @@ pub(super) fn cgroup_of(process: &str) -> Option<String> {
 /// The one writer of a journal.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    /// Where it is written; `None` without a state directory: then it is for this manager alone.
+    /// File of the journal; `None` without a state directory: then it is for this manager alone.
     sessions: Option<Arc<Sessions>>,
     header: Header,
     /// `None` before the first write.
@@ -98,7 +98,7 @@ pub(crate) struct Journal {
     /// The POSIX sessions that they are in, or were.
     posix: BTreeMap<Pid, PosixSession>,
     surroundings: Arc<Surroundings>,
-    /// How many of them are looked after before they are checked.
+    /// Number of them at which they are checked.
     many: usize,
     file: Option<File>,
     batch: String,
@@ -135,7 +135,7 @@ impl Journal {
         Self { name: Some(name), proxy, living, posix, ..Self::new(Some(sessions), Header { host, ..header }) }
     }
 
-    /// What is known of the session now, as it would be read back.
+    /// Returns the record of the session, as it would be read back.
     pub(crate) fn record(&self) -> Record {
         let Surroundings { reapers, cgroup } = &*self.surroundings;
         Record {
@@ -183,7 +183,7 @@ impl Journal {
         }
     }
 
-    /// One of its processes is in this POSIX session.
+    /// Notes that a process of the session is in this POSIX session.
     fn in_posix_session(&mut self, sid: Pid, since: u64) {
         // What has not left that of its proxy yet is in that of all proxies.
         if sid == 0 || sid == self.header.fork_server.pid || self.posix.contains_key(&sid) {

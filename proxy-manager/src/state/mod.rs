@@ -222,7 +222,7 @@ impl Sessions {
         Ok(bytes)
     }
 
-    /// How long ago a journal was written last.
+    /// Returns the time since a journal was written last.
     fn age(&self, name: &str) -> io::Result<std::time::Duration> {
         let file = File::from(rustix::fs::openat(&self.dir, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?);
         // A clock that was set back makes it written now: what was forked before is then not looked at; one that was set forward is

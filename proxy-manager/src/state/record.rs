@@ -39,7 +39,7 @@ pub(crate) struct Header {
     pub(crate) cgroup: Option<String>,
 }
 
-/// Where pids and start times mean something: one boot of one machine, and one PID namespace of it.
+/// Scope of pids and start times: one boot of one machine, and one PID namespace of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) boot: String,
@@ -71,7 +71,7 @@ pub(crate) enum Line {
     Proxy(ProcessId),
     Spawned(ProcessId),
     Exited(ProcessId),
-    /// One of its processes is in this POSIX session.
+    /// POSIX session that a process of the session is in.
     Posix(PosixSession),
     /// An ancestor of the host: it may adopt what the supervisors leave.
     Reaper(ProcessId),
@@ -173,10 +173,10 @@ pub(crate) struct Record {
     pub(crate) living: BTreeSet<ProcessId>,
     /// The POSIX sessions that they were in.
     pub(crate) posix: BTreeMap<Pid, PosixSession>,
-    /// Who may have adopted what is left, and the cgroup that it is in.
+    /// Processes that may have adopted the orphans, and the cgroup of these.
     pub(crate) reapers: Vec<ProcessId>,
     pub(crate) host_cgroup: Option<String>,
-    /// What was forked at or after this start time may have been seen by nobody.
+    /// Start time from which forked processes may have been seen by nobody.
     pub(crate) unwatched_since: u64,
     /// Lines that make no sense.
     pub(crate) damaged: usize,

@@ -68,22 +68,22 @@ impl Recovered {
     }
 }
 
-/// How long it may take until nothing is alive, and how much longer it may be looked for a proof of that: with tens of thousands of
+/// Time until nothing is alive, and further time for a proof of that: with tens of thousands of
 /// processes a look takes seconds.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// The same for sessions of this manager, for whose end somebody may wait.
 const OWN_DEADLINE: Duration = Duration::from_secs(4);
-/// How long supervisors that outlived their host may take to end their sessions themselves, in order.
+/// Time for supervisors that outlived their host to end their sessions themselves, in order.
 const IN_ORDER: Duration = Duration::from_secs(2);
-/// How long before the death of its writer a journal may have been written last, with something forked since.
+/// Time between a journal's last write and the death of its writer, in which something may have been forked.
 const LAST_NOTE: Duration = Duration::from_secs(1);
 /// Between looks.
 const INTERVAL: Duration = Duration::from_millis(2);
-/// How long a process of unknown origin is waited for to go.
+/// Time to wait for a process of unknown origin to go.
 const DOUBTS: Duration = Duration::from_secs(1);
 /// So many looks without one leave no doubt.
 const CLEAR: u32 = 4;
-/// How long processes may be made to stand still before they are killed all the same.
+/// Time for stopping processes before they are killed all the same.
 const STILL: Duration = Duration::from_secs(1);
 
 /// Ends what the journals of `state` tell of, and removes those of which nothing is left. Blocks for as long as that takes,

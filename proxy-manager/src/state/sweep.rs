@@ -39,7 +39,7 @@ use super::{
 
 /// Looks without anything alive or new that count as a proof.
 const QUIET_ROUNDS: u32 = 3;
-/// How long the newest process is watched after something was forked during a look, in processor time: on a machine that is
+/// Time for watching the newest process after something was forked during a look, in processor time: on a machine that is
 /// busy little of the time that passes is spent watching.
 const CHASE: Duration = Duration::from_millis(20);
 /// The same in time that passes.
@@ -53,7 +53,7 @@ const FROZEN: Duration = Duration::from_millis(100);
 /// Processes that may be of a session, which a receipt names at most.
 const MOST_DOUBTFUL: usize = 64;
 
-/// What came of one session.
+/// Result of the sweep for one session.
 pub(super) struct Ended {
     pub(super) receipt: Receipt,
     pub(super) supervisors: Vec<ProcessId>,
@@ -62,7 +62,7 @@ pub(super) struct Ended {
     pub(super) is_searched: bool,
 }
 
-/// Whose a process is.
+/// Owner of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
     /// Of this session.
@@ -100,31 +100,31 @@ pub(super) struct Sweep {
     locks: Locks,
     /// By marker.
     markers: BTreeMap<String, usize>,
-    /// What the journals name.
+    /// Processes that the journals name.
     named: BTreeMap<ProcessId, Owner>,
     members: BTreeMap<ProcessId, Member>,
     /// Start time below which nothing is of any of the sessions.
     since: u64,
     own: Pid,
-    /// Whether this process adopts what its descendants leave.
+    /// True if this process adopts what its descendants leave.
     adopts: bool,
-    /// How long the newest process is watched: in time that passes, and in processor time.
+    /// Time for watching the newest process: in time that passes, and in processor time.
     chase: (Duration, Duration),
     began: Instant,
     /// The last look found nothing alive.
     quiet: bool,
-    /// What the last whole look found, with whether it has a marker.
+    /// Processes of the last whole look; `true` for those with a marker.
     last: Vec<(Seen, bool)>,
     has_looked: bool,
-    /// What may be of each session though nothing says so; empty where there is nothing.
+    /// Processes that may belong to each session though nothing proves it.
     doubts: Vec<Vec<Seen>>,
 }
 
-/// What one look found.
+/// Result of one look.
 struct Look {
     /// Members never seen before.
     new: Vec<ProcessId>,
-    /// Whether all could be looked at.
+    /// True if all could be looked at.
     whole: bool,
 }
 
@@ -219,12 +219,12 @@ impl Sweep {
         servers || self.cases.iter().any(|case| case.proven_at.is_none())
     }
 
-    /// Whether nothing was alive in the last look: what is missing is only the proof.
+    /// Returns whether nothing was alive in the last look: what is missing is only the proof.
     pub(super) fn is_quiet(&self) -> bool {
         self.quiet
     }
 
-    /// One look at all processes.
+    /// Looks at all processes once.
     fn look(&mut self) -> Look {
         let mut look = Look { new: Vec::new(), whole: true };
         for case in &mut self.cases {
@@ -306,7 +306,7 @@ impl Sweep {
         }
     }
 
-    /// Whether a process that was known ended while nobody watched: there may be others.
+    /// Returns whether a process that was known ended while nobody watched: there may be others.
     pub(super) fn has_gaps(&self) -> bool {
         self.cases.iter().any(|case| case.has_gap && !case.record.header.strict && !case.group.is_taken())
     }
@@ -321,7 +321,7 @@ impl Sweep {
         any
     }
 
-    /// What was noted is gone, and nothing else came.
+    /// Drops the doubtful processes: they are gone, and nothing else came.
     pub(super) fn drop_doubts(&mut self) {
         self.doubts.clear();
     }
@@ -331,7 +331,7 @@ impl Sweep {
         if may_be { self.doubtful(&case.record) } else { Vec::new() }
     }
 
-    /// What may be of a session though nothing says so.
+    /// Finds processes that may belong to a session though nothing proves it.
     fn doubtful(&self, record: &Record) -> Vec<Seen> {
         let is_reaper = |pid: Pid| match record.reapers.as_slice() {
             [] => pid == 1,
@@ -363,7 +363,7 @@ impl Sweep {
         all.map(|(seen, _)| *seen).collect()
     }
 
-    /// What forks at every step, and ends, is over before `/proc` is read: it is met at the newest pid, and stopped there.
+    /// Meets a process that forks at every step, and ends before `/proc` is read, at the newest pid, and stops it there.
     fn chase(&mut self, look: &mut Look) {
         let (longest, enough) = self.chase;
         let (until, enough) = (Instant::now() + longest, registry::thread_time() + enough);
@@ -500,7 +500,7 @@ fn entry_of(seen: &Seen) -> ReceiptEntry {
     ReceiptEntry { id, ppid, pgid, sid, command, outcome: Outcome::Survived, reaped_by: None }
 }
 
-/// Whether `seen` is still there and `relation` holds.
+/// Returns whether `seen` is still there and `relation` holds.
 fn holds(seen: &Seen, relation: impl FnOnce(&Seen) -> bool) -> bool {
     matches!(registry::look(seen.id.pid), Ok(Some(now)) if now.id == seen.id && relation(&now))
 }

@@ -1,4 +1,4 @@
-//! One directory of a cgroup tree, and the walk over what is below it.
+//! Directory of a cgroup tree, and the walk over the directories below it.
 //!
 //! Names below a session's group are the session's own making. So nothing here follows a symlink or crosses a mount (root
 //! can mount anything over a sub-group: a walk would then kill strangers), no descriptor is held per level (nesting can
@@ -25,11 +25,11 @@ use crate::proc;
 #[derive(Debug)]
 pub(super) struct Dir {
     fd: OwnedFd,
-    /// Whether a manager made it, or it is below one that was made.
+    /// True if a manager made it, or it is below one that was made.
     is_ours: bool,
 }
 
-/// Whether an error says that the group is not there (any more).
+/// Returns whether an error says that the group is not there (any more).
 pub(super) fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV))
 }
@@ -103,7 +103,7 @@ impl Dir {
         Ok(())
     }
 
-    /// Whether we may write to one of its files.
+    /// Returns whether we may write to one of its files.
     pub(super) fn check_writable(&self, file: &str) -> io::Result<()> {
         self.open_at(file, OFlags::WRONLY).map(drop)
     }
@@ -119,7 +119,7 @@ impl Dir {
         Ok(text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok()))
     }
 
-    /// Whether a process lives in it or below. A group that is gone has none.
+    /// Returns whether a process lives in it or below. A group that is gone has none.
     pub(super) fn is_populated(&self) -> io::Result<bool> {
         match self.value("cgroup.events", "populated") {
             Err(error) if is_gone(&error) => Ok(false),

@@ -7,7 +7,7 @@ use super::{Group, dir::Dir};
 pub(crate) struct Fake(PathBuf);
 
 impl Fake {
-    /// One of a `name` that no other test has.
+    /// Makes a hierarchy of a `name` that no other test has.
     pub(crate) fn new(name: &str, files: &[(&str, &str)]) -> Self {
         let path = std::env::temp_dir().join(format!("agent-proxy-fake-cgroup-{}-{name}", std::process::id()));
         fs::create_dir(&path).expect("a fresh directory");

@@ -64,12 +64,12 @@ impl Group {
         &self.dir
     }
 
-    /// Its directory.
+    /// Returns the directory of the group.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its directory, open, as `CLONE_INTO_CGROUP` wants it.
+    /// Returns the open directory, as `CLONE_INTO_CGROUP` wants it.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()
     }
@@ -132,7 +132,7 @@ impl Group {
         thawed.map_err(|error| self.failed("thawing the", &error))
     }
 
-    /// Whether a process lives in it or below, of whatever PID namespace. A group that is gone has none.
+    /// Returns whether a process lives in it or below, of whatever PID namespace. A group that is gone has none.
     ///
     /// # Errors
     /// When it could not be looked at.
@@ -169,7 +169,7 @@ impl Group {
             .map_err(|error| self.failed(&format!("limiting {kind} of the"), &error))
     }
 
-    /// What its members use together, as far as the controllers count it.
+    /// Returns the usage of all members together, as far as the controllers count it.
     pub fn usage(&self) -> GroupUsage {
         limits::usage(&self.dir)
     }

@@ -32,7 +32,7 @@ pub struct Groups {
 
 const PREFIX: &str = "agent-proxy.";
 
-/// Whether `name` is one that [`Groups::create`] makes: `agent-proxy.<pid>.<start time>`, and a number for a further one
+/// Returns whether `name` is one that [`Groups::create`] makes: `agent-proxy.<pid>.<start time>`, and a number for a further one
 /// of the same process.
 pub(super) fn is_manager_name(name: &str) -> bool {
     let is_number = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
@@ -116,28 +116,28 @@ impl Groups {
         checked.and(removed)
     }
 
-    /// Its directory.
+    /// Returns the manager's directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where the group of a session is to be. No id clashes with the kernel's own files (`cgroup.kill`) or with `.` and
+    /// Returns the path of a session's group. No id clashes with the kernel's own files (`cgroup.kill`) or with `.` and
     /// `..`.
     pub fn session(&self, id: &SessionId) -> PathBuf {
         self.path.join(format!("s-{id}"))
     }
 
-    /// What holds the lock. It is held until the last duplicate of this descriptor is closed, in whatever process.
+    /// Returns the descriptor that holds the lock, until its last duplicate is closed, in whatever process.
     pub fn lock(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()
     }
 
-    /// Which controllers the groups of sessions have.
+    /// Returns the controllers of the groups of sessions.
     pub fn controllers(&self) -> Controllers {
         self.controllers
     }
 
-    /// Why [`Groups::controllers`] are not all; `None` when they are.
+    /// Returns the reason why [`Groups::controllers`] are not all; `None` when they are.
     pub fn lacking(&self) -> Option<&str> {
         self.lacking.as_deref()
     }
@@ -173,7 +173,7 @@ fn offered(directory: &Path) -> Controllers {
     Controllers::parse(&fs::read_to_string(directory.join("cgroup.controllers")).unwrap_or_default())
 }
 
-/// Whether our children can be put below `common`, seen from our own group. The kernel asks for this right when a process
+/// Returns whether our children can be put below `common`, seen from our own group. The kernel asks for this right when a process
 /// is moved or made there.
 fn check_moves(common: Option<&Path>, own: &Path) -> Result<(), String> {
     let Some(common) = common else {
@@ -234,7 +234,7 @@ pub(super) fn lock(path: &Path) -> io::Result<Option<Dir>> {
     Ok(is_still(path, &dir).then_some(dir))
 }
 
-/// Whether `path` is the directory that is open.
+/// Returns whether `path` is the directory that is open.
 fn is_still(path: &Path, dir: &Dir) -> bool {
     let at_path = rustix::fs::lstat(path).map(|stat| (stat.st_dev, stat.st_ino));
     let open = rustix::fs::fstat(dir).map(|stat| (stat.st_dev, stat.st_ino));

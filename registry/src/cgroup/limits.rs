@@ -1,4 +1,4 @@
-//! What a group may use, and what it does.
+//! Limits and usage of a group.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use ipc_protocol::{LimitAction, LimitKind};
 
 use super::dir::{Dir, is_gone};
 
-/// What all members of a group use together. `None` where its controller is not there.
+/// Usage of all members of a group together. `None` where its controller is not there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupUsage {
     /// Memory in bytes, page cache and kernel memory on its behalf included.
@@ -15,11 +15,11 @@ pub struct GroupUsage {
     pub tasks: Option<u64>,
     /// CPU time in microseconds since the group was made, of members that are gone too.
     pub cpu_time_us: Option<u64>,
-    /// How often a member was ended for want of memory.
+    /// Number of times that a member was ended for want of memory.
     pub oom_kills: Option<u64>,
-    /// How often a fork failed at the limit.
+    /// Number of times that a fork failed at the limit.
     pub forks_refused: Option<u64>,
-    /// How many periods its members had to wait in for want of CPU.
+    /// Number of periods its members had to wait in for want of CPU.
     pub cpu_throttled: Option<u64>,
 }
 

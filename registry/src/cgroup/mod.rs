@@ -51,12 +51,12 @@ impl Controllers {
         Self { memory: has("memory"), pids: has("pids"), cpu: has("cpu") }
     }
 
-    /// Those of `self` that `other` has not.
+    /// Returns the controllers of `self` that `other` has not.
     fn without(self, other: Self) -> Self {
         Self { memory: self.memory && !other.memory, pids: self.pids && !other.pids, cpu: self.cpu && !other.cpu }
     }
 
-    /// How many.
+    /// Returns the number of controllers.
     fn count(self) -> usize {
         self.names().count()
     }

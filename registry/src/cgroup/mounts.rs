@@ -1,4 +1,4 @@
-//! Where cgroups are: the mount table, and the lines of `/proc/PID/cgroup`.
+//! Places of cgroups: the mount table, and the lines of `/proc/PID/cgroup`.
 
 use std::{
     ffi::OsString,
@@ -16,15 +16,15 @@ use crate::procfs;
 pub(super) struct Mount {
     /// The group that the mount point shows.
     pub(super) root: PathBuf,
-    /// Where.
+    /// Mount point.
     pub(super) point: PathBuf,
-    /// Whether nothing can be written there.
+    /// True if nothing can be written there.
     pub(super) is_read_only: bool,
-    /// Whether it is of version 2.
+    /// True if it is of version 2.
     pub(super) is_unified: bool,
 }
 
-/// Which hierarchy.
+/// Hierarchy of the mount.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Hierarchy {
     /// The one of version 2.
@@ -62,7 +62,7 @@ impl Mount {
         is_wanted.then(|| Self { root: unescape(root), point: unescape(point), is_read_only, is_unified })
     }
 
-    /// Where the group `path` is to be seen; `None` when it is outside of what is mounted here.
+    /// Returns the directory of the group `path`; `None` when it is outside of the mount.
     pub(super) fn directory_of(&self, path: &Path) -> Option<PathBuf> {
         let below = path.strip_prefix(&self.root).ok()?;
         // Above the root of our cgroup namespace, paths begin with `/..`.

@@ -1,4 +1,4 @@
-//! Where a manager's directory can be.
+//! Place of a manager's directory.
 
 use std::{
     io,
@@ -20,7 +20,7 @@ pub(super) struct Place {
     pub(super) common: Option<PathBuf>,
 }
 
-/// What this process can see of version 2.
+/// Part of version 2 that this process can see.
 #[derive(Debug)]
 pub(super) struct View {
     mounts: Vec<Mount>,

@@ -1,4 +1,4 @@
-//! What dead managers left.
+//! Remains of dead managers.
 
 use std::{
     collections::BTreeSet,
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{PidFd, proc};
 
-/// What a dead manager had left, and what became of it.
+/// Remains of a dead manager, and the outcome of their removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Swept {
     /// The manager's directory.
@@ -26,13 +26,13 @@ pub struct Swept {
     pub ended: Vec<(ProcessId, Option<String>)>,
     /// Processes that are still there.
     pub left: Vec<ProcessId>,
-    /// What went wrong; `None` when the directory is gone with all that was in it.
+    /// Failure; `None` when the directory is gone with all that was in it.
     pub failure: Option<String>,
 }
 
-/// How long the end of what one manager left is waited for.
+/// Time to wait for the end of what one manager left.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a change is waited for before everything is looked at again.
+/// Time to wait for a change before everything is looked at again.
 const ROUND: Duration = Duration::from_millis(20);
 
 /// Sweeps the directories of dead managers beside `own`.

@@ -58,7 +58,7 @@ fn home() -> Option<&'static Home> {
     HOME.get_or_init(find).as_ref()
 }
 
-/// Whether a member of a session's group is none of the session's processes: it is older than the session (`since`, in clock
+/// Returns whether a member of a session's group is none of the session's processes: it is older than the session (`since`, in clock
 /// ticks since boot), or a supervisor that this process has started, or this process.
 pub(crate) fn is_foreign(id: ProcessId, since: u64) -> bool {
     id.start_time < since || id.pid == std::process::id() || started().contains(&id)

@@ -1,4 +1,4 @@
-//! What an agent sees mounted: of cgroup files those of its session's group, and below it; of some directories its own.
+//! Mounts of an agent: of cgroup files it sees those of its session's group, and below it; of some directories its own.
 //!
 //! Root could freeze, kill or move its supervisors by any other. In a mount namespace of the agent's own the hierarchy of its
 //! group is replaced by the group itself, in a cgroup namespace that begins there; all other hierarchies are read-only. Root
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::sys::MountPlan;
 
-/// What is to be mounted where, for one session's agent.
+/// Mounts for one session's agent.
 #[derive(Debug)]
 pub struct MountView(pub(crate) MountPlan);
 
@@ -54,7 +54,7 @@ fn plan(mounts: &[Mount], group: Option<&Path>, is_visible: impl Fn(&Path) -> bo
     MountPlan { own, points, private: Vec::new() }
 }
 
-/// Whether a path shows a cgroup hierarchy: something else may be mounted over one.
+/// Returns whether a path shows a cgroup hierarchy: something else may be mounted over one.
 fn is_cgroup(path: &Path) -> bool {
     let magic = rustix::fs::statfs(path).map(|fs| i128::from(fs.f_type));
     magic.is_ok_and(|magic| {

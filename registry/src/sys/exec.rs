@@ -65,7 +65,7 @@ struct Report {
     failed: Option<(Step, c_int)>,
     /// Descriptor of the program's process; -1 while there is none.
     pidfd: RawFd,
-    /// Why it has no mounts of its own.
+    /// Reason why the program has no mounts of its own.
     unmounted: Option<c_int>,
 }
 
@@ -73,7 +73,7 @@ struct Report {
 pub(crate) struct Started {
     pub pid: Pid,
     pub pidfd: OwnedFd,
-    /// Why it lacks the mounts that were asked for, or some of them.
+    /// Reason why mounts that were asked for are missing.
     pub unmounted: Option<io::Error>,
 }
 

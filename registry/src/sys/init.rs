@@ -30,11 +30,11 @@ pub(crate) struct Init {
     report: Shared<Report>,
 }
 
-/// What comes back.
+/// Result of the start.
 #[derive(Clone, Copy, Default)]
 struct Report {
     failed: Option<(Step, c_int)>,
-    /// Why it has not all mounts that were asked for.
+    /// Reason why mounts that were asked for are missing.
     unmounted: Option<c_int>,
 }
 
@@ -44,7 +44,7 @@ impl Init {
         self.report.get().failed.map(|(step, errno)| (step, io::Error::from_raw_os_error(errno)))
     }
 
-    /// Why its namespace lacks the mounts that were asked for, or some of them. To be asked once it is ready.
+    /// Returns the reason why mounts that were asked for are missing. To be called once the init is ready.
     pub(crate) fn unmounted(&self) -> Option<io::Error> {
         self.report.get().unmounted.map(io::Error::from_raw_os_error)
     }

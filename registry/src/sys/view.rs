@@ -7,7 +7,7 @@ use std::{
 
 use super::errno;
 
-/// What [`mount_view`] does.
+/// Plan of [`mount_view`].
 #[derive(Debug, Default)]
 pub(crate) struct MountPlan {
     /// The directory of the session's group, and where it is to be mounted.
