@@ -222,7 +222,7 @@ fn claim(socket: &Path, version: u32) -> (Verdict, OwnedFd) {
     let stream = UnixStream::connect(socket).expect("somebody listens");
     let (ours, theirs) = packet_pair().expect("a pair");
     let process = registry::identify(std::process::id()).expect("alive");
-    let claim = Claim { version, understood: vec![version - 1, version], ..Claim::new(process) };
+    let claim = Claim { version, understood: vec![version.saturating_sub(1), version], ..Claim::new(process) };
     let line = serde_json::to_string(&claim).expect("JSON") + "\n";
     // Who is refused for what it is gets its answer without being heard.
     if let Err(error) = send_packet(&stream, line.as_bytes(), Some(theirs.as_fd())) {
