@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, fmt::Debug, path::Path, time::SystemTime};
 
 use ipc_protocol::{
     message::{
-        AgentFact, Attached, DetachedSession, FromForkServer, FromProxy, Hello, ProxyCommand, ToForkServer, ToProxy, VERSION,
+        AgentFact, Attached, DetachedSession, FromForkServer, FromProxy, Hello, ProxyCommand, ToForkServer, ToProxy,
+        VERSION,
     },
     reattach::{Claim, Said, Verdict},
     *,
@@ -166,7 +167,7 @@ fn from_a_fork_server(golden: &mut GoldenMessages) {
 fn to_a_proxy(golden: &mut GoldenMessages) {
     let (request, options) = (7, KillOptions::NOW);
     golden.check("to-proxy-hello", &ToProxy::Hello(hello()));
-    let mut check_command = |name: &str, command| golden.check(name, &ToProxy::Request { request, command });
+    let mut check_command = |name: &'static str, command| golden.check(name, &ToProxy::Request { request, command });
     check_command("to-proxy-prompt", ProxyCommand::Prompt { turn: 2, prompt: "say hello".into() });
     check_command("to-proxy-steer", ProxyCommand::Steer { prompt: "faster".into() });
     let operation = Operation::SetModel { model: "small".into() };

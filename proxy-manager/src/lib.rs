@@ -64,12 +64,12 @@ pub use ipc_protocol::{
     AbortPolicy, AgentSandbox, AgentSessionConfig, Budget, BudgetAction, BudgetExceeded, BudgetKind, BypassAction,
     Containment, Decision, EndReason, EnvVars, Envelope, Event, ExitStatus, Gap, Hardening, Home, HostDeath, Json,
     KillCause, KillOptions, KillScope, Layer, Lifecycle, LimitAction, LimitExceeded, LimitForm, LimitInForce,
-    LimitKind, Limits, MARKER, MAX_TURNS_REACHED, McpServer, McpTransport, Measures, NOT_KEPT, Observer, OnAgentExit, OnMissing,
-    OnUsageLimit, Operation, Outcome, PermissionAnswer, PermissionBypassed, PermissionMode, PermissionOption,
-    PermissionOptionKind, PermissionPolicy, PermissionRequest, PermissionRule, Pid, PlanEntry, ProcessId, ProcessInfo,
-    ProcessStatus, Prompt, PromptPart, Proof, ReapedBy, Receipt, ReceiptEntry, ResolvedBy, Restart, Resume, ResumeFrom,
-    SessionId, Setting, Signal, StopReason, TimeoutAction, TimeoutKind, Timeouts, ToolEnd, ToolStart, ToolStatus,
-    ToolUpdate, UNTRIED_VERSION, Usage, Usd, Verbatim,
+    LimitKind, Limits, MARKER, MAX_TURNS_REACHED, McpServer, McpTransport, Measures, NOT_KEPT, Observer, OnAgentExit,
+    OnMissing, OnUsageLimit, Operation, Outcome, PermissionAnswer, PermissionBypassed, PermissionMode,
+    PermissionOption, PermissionOptionKind, PermissionPolicy, PermissionRequest, PermissionRule, Pid, PlanEntry,
+    ProcessId, ProcessInfo, ProcessStatus, Prompt, PromptPart, Proof, ReapedBy, Receipt, ReceiptEntry, ResolvedBy,
+    Restart, Resume, ResumeFrom, SessionId, Setting, Signal, StopReason, TimeoutAction, TimeoutKind, Timeouts, ToolEnd,
+    ToolStart, ToolStatus, ToolUpdate, UNTRIED_VERSION, Usage, Usd, Verbatim,
 };
 pub use launch::{DEPTH_MARKER, SESSION_MARKER};
 pub use manager::{DrainProgress, ProxyManager, ResumeOptions, SessionHandle, Snapshot};

@@ -56,9 +56,10 @@ fn a_kill_does_not_wait_for_a_list_of_very_many_files() {
     proxy.receive("a list", |message| {
         matches!(&message, FromProxy::Event { event: Event::Text { text }, .. } if text == "1000 files").then_some(())
     });
-    proxy.send(&ToProxy::Ping { request: 2 });
-    proxy.receive("an answer", |message| matches!(message, FromProxy::Pong { request: 2 }).then_some(()));
-    proxy.send(&ToProxy::Shutdown { options: KillOptions::NOW, reason: EndReason::Killed });
+    proxy.send(&ToProxy::Request { request: 2, command: ProxyCommand::Ping });
+    proxy.receive("an answer", |message| matches!(message, FromProxy::Done { request: 2 }).then_some(()));
+    let kill = ProxyCommand::Kill { scope: KillScope::Session, options: KillOptions::NOW, reason: EndReason::Killed };
+    proxy.send(&ToProxy::Request { request: 3, command: kill });
     let (reason, receipt) = ended(&mut proxy);
     assert_eq!(reason, EndReason::Killed);
     assert!(receipt.is_empty() && receipt.processes.iter().any(|entry| entry.id == agent), "{receipt}");

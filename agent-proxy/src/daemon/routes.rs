@@ -11,8 +11,8 @@ use axum::{
     routing::{get, post},
 };
 use proxy_manager::{
-    AgentSessionConfig, KillOptions, KillScope, Operation, ProcessInfo, ProxyManager, Quiet, Receipt,
-    SessionInfo, StreamOptions, TurnStream,
+    AgentSessionConfig, KillOptions, KillScope, Operation, ProcessInfo, ProxyManager, Quiet, Receipt, SessionInfo,
+    StreamOptions, TurnStream,
 };
 use serde::Deserialize;
 
