@@ -2,6 +2,51 @@
 //!
 //! Everything happens on one thread, in the order in which it is noticed: bytes from the host, bytes from the agent, deaths, and the
 //! clock. Only [`Proxy::wait`] waits.
+//!
+//! A proxy's life:
+//!
+//! ```text
+//!   keep_a_spare, or hand_over where none waits -> fork_ahead     (fork_server/mod.rs)
+//!         |
+//!         v
+//!   Spare: Supervision::wait_for_session (proxy/mod.rs) ------ the fork server is dead, or has no session for it: exit 0
+//!         | ToForkServer::Fork -> fork -> start_proxy -> hand_over: Handover::Session (fork_server/mod.rs)
+//!         v
+//!   Greeted: Session::new, Session::greet (proxy/session/mod.rs): FromProxy::Hello. From here on Proxy::run (proxy/mod.rs):
+//!         | wait, handle, Session::after
+//!         | ProxyCommand::Start -> start, try_start (session/starting.rs) -- fails: FromProxy::Failed, end ----------------+
+//!         v                                                                                                                |
+//!   Starting: Running::starting is set ------------------------- the agent exits: check_agent (session/streams.rs) --------+
+//!         | Action::Ready -> act (session/acting.rs) -> ready (session/starting.rs): FromProxy::Started                    |
+//!         v                                                                                                                |
+//!   Ready <----------------------------------------------+                                                                 |
+//!     |   | ProxyCommand::Prompt -> prompt (session/mod.rs)  | Action::TurnEnded -> act (session/acting.rs):               |
+//!     |   v                                              |        FromProxy::TurnEnded                                     |
+//!     |  Turn: Session::turn is set ---------------------+                                                                 |
+//!     |   |    ProxyCommand::Abort -> adapter.abort; KillTurnProcesses: begin_kill, the next prompt is held: give_held     |
+//!     v   v                                                                                                                |
+//!   the agent exits: check_agent -- onAgentExit keep: FromProxy::AgentExited, and what it left lives until the kill        |
+//!     |                                                                                                                    |
+//!     | else; or ProxyCommand::Kill of the session (session/mod.rs: command); a limit (session/watching.rs: enforce);      |
+//!     | the fork server is dead (proxy/mod.rs: handle), or the host is (proxy/outliving.rs: lose_host, give_up)            |
+//!     v                                                                                                                    |
+//!   Ending: end (session/ending.rs) begins a Kill of all <-----------------------------------------------------------------+
+//!         | step_kills after each wake; the chart of a kill is in registry/src/kill.rs
+//!         | KillStep::Done -> finish (session/ending.rs): FromProxy::Ended with the receipt
+//!         v
+//!   Ended: last_words (proxy/outliving.rs): until the host has all of it, for 2 s at most; where the session outlives its
+//!         | host, until the next one has it, or leave_record writes ID.ended.json
+//!         v
+//!   exit 0 (nothing is left), 3 (that is not proven), 1 (failed): main (proxy/mod.rs)
+//!         | SIGCHLD -> reap -> bury_proxy -> Guard::of_orphans, or proxy_died of the guard that ends it (fork_server/guard.rs)
+//!         v
+//!   FromForkServer::ProxyGone: step_guards (fork_server/mod.rs)
+//!
+//!   Beside this, without a host (onHostDeath: detach): lose_host -> Link::detach, and messages wait in proxy/kept.rs
+//!         | Handover::Adopt -> heed -> adopted (proxy/outliving.rs): Hello, Attached, and what the host lacks
+//!         | given_up_at passes -> give_up: Ending
+//!   From outside, where it does not answer: ToForkServer::Kill -> kill -> Guard::of_proxy -> step_guards (fork_server/mod.rs)
+//! ```
 
 mod agent;
 mod enclose;

@@ -79,7 +79,7 @@ impl SessionHandle {
         match (self.session.call("prompting", Duration::ZERO, command).await, queues) {
             // One that has to wait is appended first, as the action that it is from then on.
             (Err(Error::Busy { .. }), Some(prompt)) => self.session.enqueue(prompt).await,
-            (prompted, _) => prompted,
+            (prompted, _) => prompted.map(|ticket| ticket.into_turn(self.session.history())),
         }
     }
 

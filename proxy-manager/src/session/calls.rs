@@ -12,7 +12,7 @@ use tokio::{
 
 use super::{
     Accepted, Appending, Class, Demand, PromptMode, Reply, Session, SessionCommand, SessionState, Turn,
-    pending::{Pending, Waiting},
+    pending::Waiting,
     prompts::{QUEUED, Queued},
 };
 use crate::{
@@ -54,7 +54,8 @@ impl Session {
     /// Has a prompt that is in the log wait for its turn, or begin it. From then on the session tells what becomes of it.
     pub(crate) async fn place(&self, prompt: Prompt, mode: PromptMode, accepted: Accepted) -> Result<Turn> {
         let accepted = Some(accepted);
-        self.exchange(|reply| SessionCommand::Prompt { prompt, mode, accepted, reply }).await
+        let ticket = self.exchange(|reply| SessionCommand::Prompt { prompt, mode, accepted, reply }).await?;
+        Ok(ticket.into_turn(&self.history))
     }
 
     /// The same in a session that is suspended: it waits for the resume. Says `None` of any other.
@@ -77,12 +78,21 @@ impl Session {
 
     /// A session that is suspended can never be resumed: what waits for that is told as failed.
     pub(crate) fn give_up_queue(&self, error: &Error) {
-        let names = self.queue.give_up(error);
+        let names = self.give_up_prompts(error);
         self.write_at_rest(|log| {
             for action in names {
                 log.push(0, Event::ActionFailed { action, error: error.to_string() });
             }
         });
+    }
+
+    /// Takes the names of all that was accepted and is not done; who waits for a turn gets the error.
+    fn give_up_prompts(&self, error: &Error) -> Vec<String> {
+        for ticket in self.queue.take_tickets() {
+            // A ticket that was dropped misses nothing.
+            let _ = ticket.send(Err(error.clone()));
+        }
+        self.queue.give_up()
     }
 
     /// Appends an event that is not the agent's. Returns its offset when it is committed and readable. An event that
@@ -126,7 +136,7 @@ impl Session {
             let append = |log: &mut Writer| {
                 // The error may stem from an earlier append whose caller has stopped waiting.
                 drop(log.push_failure());
-                let tell = |kept: Result<u64, event_log::LogError>| Pending::answer(reply, kept.map_err(Error::from));
+                let tell = |kept: Result<u64, event_log::LogError>| _ = reply.send(kept.map_err(Error::from));
                 latest.queue.append(log, 0, events.clone(), false, tell);
             };
             if latest.write_at_rest(append).is_none() {
@@ -381,7 +391,7 @@ impl Session {
         let _still = self.lives.hold_still();
         let mut log = self.history().reopen();
         let error = Error::Ended { session: self.id().clone(), reason: reason.to_string() };
-        for action in self.queue.give_up(&error) {
+        for action in self.give_up_prompts(&error) {
             log.push(0, Event::ActionFailed { action, error: error.to_string() });
         }
         log.push(0, Event::SessionEnded { reason: reason.clone(), receipt: receipt.clone() });

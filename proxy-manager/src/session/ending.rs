@@ -3,6 +3,16 @@
 //! Asked to end, the proxy says how (`Ended`) and exits; the fork server then reports it gone, with what it left. A proxy
 //! that does not answer in time is wedged: the fork server is asked instead. If the fork server is dead the proxy ends the
 //! session by itself. If it is dead too, or does not do it in time, the host sweeps the session in the fork server's place.
+//!
+//! ```text
+//!   request: AskProxy (ProxyCommand::Kill) -----------> FromProxy::Ended: said ------------------------------------+
+//!      | it has not answered after grace + wedged: tick    | it does not exit within 500 ms: tick                  |
+//!      v                                                   v                                                       v
+//!   ask_fork_server: AskForkServer (ToForkServer::Kill) -------------> Word::Gone: gone ------------------> verdict: both have
+//!      | the fork server is dead: guard_dead                                                                       ^ reported, or
+//!      v                                                                                                           | give_up is over
+//!   Sweep::Due, in 1.2 s: sweep_if_due: Step::Sweep -> SessionEffect::Sweep -> ForkServer::sweep --> swept --------+
+//! ```
 
 use std::time::Duration;
 

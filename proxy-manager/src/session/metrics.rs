@@ -125,8 +125,7 @@ impl Tally {
     }
 
     /// Records that a turn begins or ends.
-    pub(crate) fn is_busy(&mut self, is_busy: bool) {
-        let now = Instant::now();
+    pub(crate) fn is_busy(&mut self, is_busy: bool, now: Instant) {
         if let Some(since) = self.busy_since.take() {
             self.busy += now.saturating_duration_since(since);
         }
@@ -160,14 +159,14 @@ mod tests {
         let failed =
             Event::ToolEnd(Box::new(ToolEnd { id: "1".into(), status: ToolStatus::Failed, output: String::new() }));
         tally.prompted();
-        tally.is_busy(true);
+        tally.is_busy(true, Instant::now());
         let complete = Event::Complete { stop_reason: StopReason::EndTurn, usage: None };
         for event in [text(), text(), failed, text(), Event::error("500", "x", true), complete] {
             tally.note(&event);
         }
         tokio::time::advance(Duration::from_secs(2)).await;
         assert_eq!(tally.metrics(7).busy_ms, 2000, "it runs");
-        tally.is_busy(false);
+        tally.is_busy(false, Instant::now());
         tokio::time::advance(Duration::from_secs(3)).await;
         let metrics = tally.metrics(7);
         assert_eq!((metrics.messages, metrics.failed_tool_calls, metrics.errors, metrics.events), (3, 1, 1, 7));

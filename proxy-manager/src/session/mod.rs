@@ -5,6 +5,7 @@ mod calls;
 mod clocks;
 mod core;
 mod count;
+mod driver;
 mod ending;
 mod info;
 mod listing;
@@ -45,9 +46,10 @@ use crate::{
     roster::{Roster, SessionRecord},
 };
 
-pub(crate) use self::core::Adoption;
+pub(crate) use self::core::SessionRules;
 use self::core::lasting::Crashes;
 pub(crate) use count::Count;
+pub(crate) use driver::Adoption;
 pub use info::{SessionInfo, SessionState};
 pub(crate) use lives::Lives;
 use metrics::Tally;
@@ -60,6 +62,7 @@ pub(crate) use table::SessionTable;
 use table::TablePlace;
 pub(crate) use task::{Fork, Task, sockets};
 use transcript::Transcript;
+use turn::TurnTicket;
 pub use turn::{PromptMode, Turn, TurnEnd};
 
 /// Commands of each lane that may wait for the session's task.
@@ -74,7 +77,7 @@ pub(crate) enum SessionCommand {
     /// Carries a command to the proxy, with its caller.
     Request { command: ProxyCommand, waiting: Waiting },
     /// Begins a turn, or queues it; `accepted` if the prompt is in the log already.
-    Prompt { prompt: Prompt, mode: PromptMode, accepted: Option<Accepted>, reply: Reply<Turn> },
+    Prompt { prompt: Prompt, mode: PromptMode, accepted: Option<Accepted>, reply: Reply<TurnTicket> },
     /// Appends events together, and replies with the offset of the last.
     Append { events: Vec<Appending>, reply: Reply<u64> },
 }

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use ipc_protocol::{EndReason, Json, Operation, ProcessInfo, Receipt, message::RequestId};
 
-use super::{Accepted, Reply, Turn};
-use crate::error::{Error, Result};
+use super::{Accepted, Reply, TurnTicket};
+use crate::error::Error;
 
 /// Maximum number of outstanding answers.
 const MOST: usize = 1024;
@@ -39,9 +39,9 @@ pub(crate) enum Waiting {
     /// The start of the agent.
     Start,
     /// A prompt that begins this turn, with its caller unless it was queued.
-    Prompt { turn: u64, caller: Option<(Reply<Turn>, Turn)> },
+    Prompt { turn: u64, caller: Option<(Reply<TurnTicket>, TurnTicket)> },
     /// A prompt to an agent without turns, or a steering one: the caller gets its ticket when the agent has the prompt.
-    Ticket { caller: Reply<Turn>, turn: Turn },
+    Ticket { caller: Reply<TurnTicket>, turn: TurnTicket },
     /// A prompt that is in the log, to an agent without turns.
     Accepted(Accepted),
     /// Something that is only done or not.
@@ -179,16 +179,9 @@ impl Pending {
         self.waiting.extract_if(|_, waiting| matches!(waiting, Waiting::Receipt(_))).collect()
     }
 
-    /// Fails all requests with the same error.
-    pub(crate) fn fail_all(&mut self, error: &Error) {
-        for (_, waiting) in self.waiting.drain() {
-            waiting.fail(error.clone());
-        }
-    }
-
-    /// Answers a caller. A caller that has gone misses nothing.
-    pub(crate) fn answer<T>(reply: Reply<T>, answer: Result<T>) {
-        let _ = reply.send(answer);
+    /// Takes out all requests.
+    pub(crate) fn take_all(&mut self) -> Vec<Waiting> {
+        self.waiting.drain().map(|(_, waiting)| waiting).collect()
     }
 }
 
@@ -219,7 +212,7 @@ mod tests {
             kept.push((request, answer));
         }
         assert!(!pending.has_room());
-        pending.fail_all(&Error::ForkServerDied);
+        pending.take_all().into_iter().for_each(|waiting| waiting.fail(Error::ForkServerDied));
         assert!(kept.iter_mut().all(|(_, answer)| matches!(answer.try_recv(), Ok(Err(Error::ForkServerDied)))));
         assert!(pending.has_room());
     }

@@ -173,13 +173,9 @@ impl PromptQueue {
         self.state().waiting.iter().map(shown).collect()
     }
 
-    /// Fails the tickets of all who wait for a turn; the prompts stay.
-    pub(crate) fn fail_tickets(&self, error: &Error) {
-        let tickets: Vec<_> = self.state().waiting.iter_mut().filter_map(|queued| queued.ticket.take()).collect();
-        for ticket in tickets {
-            // One that was dropped misses nothing.
-            let _ = ticket.send(Err(error.clone()));
-        }
+    /// Takes the tickets of all that wait for a turn; the prompts stay.
+    pub(crate) fn take_tickets(&self) -> Vec<TurnSender> {
+        self.state().waiting.iter_mut().filter_map(|queued| queued.ticket.take()).collect()
     }
 
     /// Returns whether one that was accepted is neither begun nor told as failed.
@@ -193,8 +189,7 @@ impl PromptQueue {
     }
 
     /// Takes all that was accepted and neither begun nor told as failed: it is to be told now. The names, in the order accepted.
-    pub(crate) fn give_up(&self, error: &Error) -> Vec<String> {
-        self.fail_tickets(error);
+    pub(crate) fn give_up(&self) -> Vec<String> {
         let mut state = self.state();
         state.waiting.clear();
         std::mem::take(&mut state.outstanding).into_values().collect()

@@ -2,7 +2,10 @@
 
 use tokio::time::Instant;
 
-use crate::deadlines::Health;
+use crate::{
+    deadlines::Health,
+    session::core::{SessionTimers, TimerKind},
+};
 
 /// Result of a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +20,6 @@ pub(crate) enum Beat {
 #[derive(Debug)]
 pub(crate) struct Pulse {
     health: Option<Health>,
-    /// Instant of the next check; `None` before the session is ready.
-    due: Option<Instant>,
     heard: Option<Instant>,
     /// True while a ping is outstanding.
     asked: bool,
@@ -28,12 +29,12 @@ pub(crate) struct Pulse {
 impl Pulse {
     pub(crate) fn new(health: Option<Health>) -> Self {
         let health = health.filter(|health| !health.interval.is_zero());
-        Self { health, due: None, heard: None, asked: false, missed: 0 }
+        Self { health, heard: None, asked: false, missed: 0 }
     }
 
     /// Starts the checks, since the session is ready.
-    pub(crate) fn begin(&mut self, now: Instant) {
-        self.due = self.health.and_then(|health| now.checked_add(health.interval));
+    pub(crate) fn begin(&self, timers: &mut SessionTimers, now: Instant) {
+        timers.set(TimerKind::Pulse, self.health.and_then(|health| now.checked_add(health.interval)));
     }
 
     /// Records a message of the proxy. Returns true if the proxy had been unresponsive.
@@ -54,28 +55,22 @@ impl Pulse {
         self.missed
     }
 
-    pub(crate) fn next(&self) -> Option<Instant> {
-        self.due
-    }
-
-    pub(crate) fn tick(&mut self, now: Instant) -> Beat {
-        let (Some(health), Some(due)) = (self.health, self.due) else { return Beat::Nothing };
-        if now < due {
-            return Beat::Nothing;
-        }
+    /// Does the check that is due, and sets the timer of the next one.
+    pub(crate) fn tick(&mut self, timers: &mut SessionTimers, now: Instant) -> Beat {
+        let Some(health) = self.health else { return Beat::Nothing };
         if !self.asked {
             let quiet_until = self.heard.and_then(|heard| heard.checked_add(health.interval));
             if let Some(later) = quiet_until.filter(|later| *later > now) {
-                self.due = Some(later);
+                timers.set(TimerKind::Pulse, Some(later));
                 return Beat::Nothing;
             }
             self.asked = true;
-            self.due = now.checked_add(health.interval);
+            timers.set(TimerKind::Pulse, now.checked_add(health.interval));
             return Beat::Ping;
         }
         // The outstanding ping has no answer yet; another one would add nothing.
         self.missed = self.missed.saturating_add(1);
-        self.due = now.checked_add(health.interval);
+        timers.set(TimerKind::Pulse, now.checked_add(health.interval));
         if self.missed == health.misses.max(1) { Beat::Unresponsive(self.missed) } else { Beat::Nothing }
     }
 }
@@ -88,18 +83,23 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn pulse(misses: u32) -> (Pulse, Instant) {
-        let (mut pulse, now) = (Pulse::new(Some(Health { interval: SECOND, misses, ends: false })), Instant::now());
-        assert_eq!(pulse.next(), None);
-        pulse.begin(now);
-        (pulse, now)
+    fn pulse(misses: u32) -> (Pulse, SessionTimers, Instant) {
+        let health = Health { interval: SECOND, misses, ends: false };
+        let (pulse, mut timers, now) = (Pulse::new(Some(health)), SessionTimers::default(), Instant::now());
+        pulse.begin(&mut timers, now);
+        (pulse, timers, now)
+    }
+
+    /// What is done now, if anything is due.
+    fn tick(pulse: &mut Pulse, timers: &mut SessionTimers, now: Instant) -> Beat {
+        if timers.expire(now).is_empty() { Beat::Nothing } else { pulse.tick(timers, now) }
     }
 
     /// What is done at each due time, with its second.
-    fn run(pulse: &mut Pulse, begin: Instant, until: u32) -> Vec<(u64, Beat)> {
+    fn run(pulse: &mut Pulse, timers: &mut SessionTimers, begin: Instant, until: u32) -> Vec<(u64, Beat)> {
         let mut beats = Vec::new();
-        while let Some(due) = pulse.next().filter(|due| *due <= begin + SECOND * until) {
-            let beat = pulse.tick(due);
+        while let Some(due) = timers.next_deadline().filter(|due| *due <= begin + SECOND * until) {
+            let beat = tick(pulse, timers, due);
             if beat != Beat::Nothing {
                 beats.push(((due - begin).as_secs(), beat));
             }
@@ -109,36 +109,36 @@ mod tests {
 
     #[test]
     fn silence_is_asked_and_then_told_once() {
-        let (mut pulse, begin) = pulse(3);
-        assert_eq!(run(&mut pulse, begin, 20), [(1, Beat::Ping), (4, Beat::Unresponsive(3))]);
+        let (mut pulse, mut timers, begin) = pulse(3);
+        assert_eq!(run(&mut pulse, &mut timers, begin, 20), [(1, Beat::Ping), (4, Beat::Unresponsive(3))]);
         assert_eq!(pulse.missed(), 19);
         assert!(pulse.hear(begin + SECOND * 20), "it is there again");
         assert!(!pulse.hear(begin + SECOND * 20));
-        let again = run(&mut pulse, begin, 30);
+        let again = run(&mut pulse, &mut timers, begin, 30);
         assert_eq!(again, [(21, Beat::Ping), (24, Beat::Unresponsive(3))]);
     }
 
     #[test]
     fn who_talks_is_not_asked_and_an_answer_counts() {
-        let (mut pulse, begin) = pulse(1);
+        let (mut pulse, mut timers, begin) = pulse(1);
         for half in 1..20 {
             let now = begin + SECOND / 2 * half;
-            assert_eq!(pulse.tick(now), Beat::Nothing, "{half}");
+            assert_eq!(tick(&mut pulse, &mut timers, now), Beat::Nothing, "{half}");
             assert!(!pulse.hear(now));
         }
         let later = begin + SECOND * 11;
-        assert_eq!(pulse.tick(later), Beat::Ping);
+        assert_eq!(tick(&mut pulse, &mut timers, later), Beat::Ping);
         assert!(!pulse.hear(later + SECOND / 10));
-        assert_eq!(pulse.tick(later + SECOND), Beat::Nothing);
+        assert_eq!(tick(&mut pulse, &mut timers, later + SECOND), Beat::Nothing);
         assert_eq!(pulse.missed(), 0);
     }
 
     #[test]
     fn without_an_interval_nobody_is_asked() {
         for health in [None, Some(Health { interval: Duration::ZERO, ..Health::default() })] {
-            let mut pulse = Pulse::new(health);
-            pulse.begin(Instant::now());
-            assert_eq!((pulse.next(), pulse.tick(Instant::now() + SECOND)), (None, Beat::Nothing));
+            let (mut pulse, mut timers, now) = (Pulse::new(health), SessionTimers::default(), Instant::now());
+            pulse.begin(&mut timers, now);
+            assert_eq!((timers.next_deadline(), pulse.tick(&mut timers, now + SECOND)), (None, Beat::Nothing));
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The task that owns a session: it moves bytes and time, and [`Core`] decides.
+//! The task that owns a session: it waits for what comes (calls, bytes of the proxy, words of the fork server, time), and gives it to
+//! the [`SessionDriver`].
 
 use std::{
     io,
@@ -10,10 +11,9 @@ use std::{
 
 use ipc_protocol::{
     Enclosure, Json, KillOptions, Limits, ProcessId, Receipt,
-    codec::Inbox,
+    codec::{Inbox, Outbox},
     message::{Detach, ToForkServer},
     packet,
-    reattach::Heard,
 };
 use registry::Group;
 use tokio::{
@@ -26,8 +26,9 @@ use tokio::{
 use tracing::Instrument;
 
 use super::{
-    Inlets, Session,
-    core::{Adoption, Core},
+    Adoption, Inlets, Session,
+    core::{Core, FAILURE},
+    driver::SessionDriver,
     native_file,
 };
 use crate::{
@@ -56,8 +57,7 @@ pub(crate) struct Fork {
 /// A session's task, before it runs.
 pub(crate) struct Task {
     session: Arc<Session>,
-    /// Boxed: the task is moved several times before it runs.
-    core: Box<Core>,
+    driver: Box<SessionDriver>,
     inlets: Inlets,
     stream: UnixStream,
     enclosure: Enclosure,
@@ -74,7 +74,7 @@ pub(crate) struct Task {
 
 impl Task {
     /// Kill options for a session that failed to start.
-    pub(crate) const FAILED: KillOptions = KillOptions::grace(Duration::from_millis(500));
+    pub(crate) const FAILED: KillOptions = FAILURE;
 
     /// Creates a task for `session`, whose end of the socket is `stream`, and a receiver that resolves when the agent
     /// is ready.
@@ -92,11 +92,10 @@ impl Task {
     ) -> Result<(Self, oneshot::Receiver<Result<()>>)> {
         let (enclosure, limits) = (launch.enclosure.clone(), launch.attempt.config.limits.clone());
         let (detach, card, native_files) = (launch.detach.clone(), launch.card(), launch.native_files.clone());
-        let (core, ready) = Core::new(session.clone(), log, launch, host, Instant::now())?;
-        let core = Box::new(core);
+        let (driver, ready) = SessionDriver::start(session.clone(), log, launch, host)?;
         let adopts = None;
         let task =
-            Self { session, core, inlets, stream, enclosure, limits, detach, card, adopts, aftermath, native_files };
+            Self { session, driver, inlets, stream, enclosure, limits, detach, card, adopts, aftermath, native_files };
         Ok((task, ready))
     }
 
@@ -113,20 +112,19 @@ impl Task {
         stream: UnixStream,
         aftermath: Arc<Aftermath>,
     ) -> Result<(Self, oneshot::Receiver<Result<()>>)> {
-        let (enclosure, limits) = (adoption.enclosure.clone(), adoption.limits.clone());
+        let (enclosure, limits) = (adoption.enclosure.clone(), adoption.rules.limits.clone());
         let adopts = Some((adoption.proxy, adoption.after_seq));
         let native_files = adoption.native_files.clone();
-        let (core, ready) = Core::adopt(session.clone(), log, adoption, Instant::now())?;
-        let core = Box::new(core);
+        let (driver, ready) = SessionDriver::adopt(session.clone(), log, adoption)?;
         let (detach, card) = (None, None);
         let task =
-            Self { session, core, inlets, stream, enclosure, limits, detach, card, adopts, aftermath, native_files };
+            Self { session, driver, inlets, stream, enclosure, limits, detach, card, adopts, aftermath, native_files };
         Ok((task, ready))
     }
 
-    /// Discards the task before it runs: see [`Core::call_off`].
+    /// Discards the task before it runs: see [`SessionDriver::call_off`].
     pub(crate) fn call_off(mut self) {
-        self.core.call_off();
+        self.driver.call_off();
     }
 
     /// Runs the session to its end.
@@ -154,7 +152,7 @@ impl Task {
     }
 
     async fn drive(self, Fork { server, mut socket }: Fork) -> Result<()> {
-        let Self { session, mut core, mut inlets, mut stream, enclosure, limits, detach, card, .. } = self;
+        let Self { session, mut driver, mut inlets, mut stream, enclosure, limits, detach, card, .. } = self;
         let Self { mut adopts, aftermath, .. } = self;
         loop {
             let (id, adopts) = (session.id().clone(), adopts.take());
@@ -166,23 +164,23 @@ impl Task {
                     enclosure: enclosure.clone(),
                     limits: limits.clone(),
                     detach: detach.clone(),
-                    card: card.as_ref().map_or_else(Json::null, |card| card.json(core.source_base())),
+                    card: card.as_ref().map_or_else(Json::null, |card| card.json(driver.core().source_base())),
                 },
             };
             aftermath.given();
             let order = server.order(&message, Some(socket))?;
-            attend(&server, &session, words, &mut core, &mut inlets, &mut stream, order).await?;
-            let Some(attempt) = core.next_attempt() else { return Ok(()) };
+            attend(&server, &session, words, &mut driver, &mut inlets, &mut stream, order).await?;
+            let Some(attempt) = driver.next_attempt() else { return Ok(()) };
             match prepare(&aftermath, attempt).await {
                 Ok((attempt, ours, theirs)) => {
                     (stream, socket) = (ours, theirs);
-                    if let Err(error) = core.begin_again(*attempt, Instant::now()) {
-                        core.cannot_begin_again(error);
+                    if let Err(error) = driver.begin_again(*attempt) {
+                        driver.feed(|core, now| core.cannot_begin_again(error, now));
                         return Ok(());
                     }
                 }
                 Err(error) => {
-                    core.cannot_begin_again(error);
+                    driver.feed(|core, now| core.cannot_begin_again(error, now));
                     return Ok(());
                 }
             }
@@ -237,7 +235,7 @@ async fn attend(
     server: &Arc<ForkServer>,
     session: &Session,
     mut words: mpsc::Receiver<Word>,
-    core: &mut Core,
+    driver: &mut SessionDriver,
     inlets: &mut Inlets,
     stream: &mut UnixStream,
     order: Order,
@@ -250,66 +248,62 @@ async fn attend(
     let history = session.history();
     let mut view = session.watch();
     let mut sweep = None;
-    core.write_journal();
-    send_orders(server, &mut order, core)?;
-    flush(&writer, core);
+    driver.write_journal();
+    send_orders(server, &mut order, driver)?;
+    flush(&writer, driver);
     // Sent after the order: the proxy starts while the disk is written.
     session.note();
     loop {
-        send_orders(server, &mut order, core)?;
-        flush(&writer, core);
-        if core.is_over() || core.is_to_be_started_again() {
+        send_orders(server, &mut order, driver)?;
+        flush(&writer, driver);
+        if driver.core().is_over() || driver.core().is_to_be_started_again() {
             return Ok(());
         }
-        if let Some(record) = core.take_sweep() {
+        if let Some(record) = driver.take_sweep() {
             sweep = Some(server.sweep(record));
         }
-        let due = core.next();
+        let due = driver.next();
         // Backpressure: bytes left unread delay the proxy, and the proxy delays the agent.
-        let listens = core.listens() && !core.is_behind();
-        let writes = !core.outbox().is_empty();
-        let takes_prompts = core.outbox().len() < BACKLOG;
+        let listens = driver.core().listens() && !driver.is_behind();
+        let writes = !driver.outbox().is_empty();
+        let takes_prompts = driver.outbox().len() < BACKLOG && !driver.is_behind() && !driver.core().has_unsent();
         let mut large = false;
         tokio::select! {
             biased;
             Ok(()) = demand.changed() => {
                 let wanted = demand.borrow_and_update().clone();
-                core.demand(wanted, Instant::now());
+                driver.feed(|core, now| core.demand(wanted, now));
             }
-            Some(command) = urgent.recv() => core.command(command, Instant::now()),
-            () = sleep_until(due.unwrap_or_else(|| Instant::now() + FAR)), if due.is_some() => {
-                core.tick(Instant::now());
-            }
+            Some(command) = urgent.recv() => driver.command(command),
+            () = sleep_until(due.unwrap_or_else(|| Instant::now() + FAR)), if due.is_some() => driver.feed(Core::tick),
             () = server.writable(), if order.is_some() => {}
             Ok(()) = writer.writable(), if writes => {}
-            read = reader.read(inbox.spare()), if listens => {
-                large = take(read, &mut inbox, core);
-            }
+            read = reader.read(inbox.spare()), if listens => large = take(read, &mut inbox, driver),
             () = history.changed() => {}
-            Some(command) = ordered.recv(), if takes_prompts && !core.is_behind() && !core.has_unsent() => core.command(command, Instant::now()),
-            word = words.recv(), if listens_to_server => listens_to_server = hear(word, core),
+            Some(command) = ordered.recv(), if takes_prompts => driver.command(command),
+            word = words.recv(), if listens_to_server => listens_to_server = hear(word, driver),
             receipt = swept(&mut sweep), if sweep.is_some() => {
                 sweep = None;
-                core.swept(receipt, Instant::now());
+                driver.swept(receipt);
             }
         }
         // A flood from the proxy must not delay the fork server's messages, nor the reverse.
         if listens_to_server {
-            listens_to_server = hear_more(&mut words, core);
+            listens_to_server = hear_more(&mut words, driver);
         }
-        core.look_at_log(Instant::now());
-        core.send_unsent(Instant::now());
-        let (answers, together) = core.take_answers();
+        driver.look_at_log();
+        driver.report_written();
+        let (answers, together) = driver.take_answers();
         if !answers.is_empty() {
             view.mark_unchanged();
             // Answered even if the record is not durable: the stream reports that.
             session.note_and(|_| answers.into_iter().for_each(|answer| answer()));
-        } else if view.has_changed().is_ok_and(|changed| changed) && core.is_to_be_noted() {
+        } else if view.has_changed().is_ok_and(|changed| changed) && driver.is_to_be_noted() {
             view.mark_unchanged();
             session.note();
         }
         drop(together);
-        core.settle(Instant::now());
+        driver.feed(Core::settle);
         if large {
             yield_now().await;
         }
@@ -324,61 +318,47 @@ async fn swept(sweep: &mut Option<oneshot::Receiver<Receipt>>) -> Option<Receipt
     }
 }
 
-/// Gives the core a word of the fork server's. `false` after the last.
-fn hear(word: Option<Word>, core: &mut Core) -> bool {
+/// Passes on a word of the fork server's. Returns `false` after the last one.
+fn hear(word: Option<Word>, driver: &mut SessionDriver) -> bool {
     let is_last = matches!(word, None | Some(Word::Gone(_) | Word::Forked(Err(_))));
-    match word {
-        Some(word) => core.word(word, Instant::now()),
-        None => core.guard_died(Instant::now()),
-    }
+    driver.word(word);
     !is_last
 }
 
-/// Passes further events of the fork server to the core, and commits them. Returns `false` after the last one.
-fn hear_more(words: &mut mpsc::Receiver<Word>, core: &mut Core) -> bool {
+/// Passes on further words of the fork server's, and commits their events. Returns `false` after the last one.
+fn hear_more(words: &mut mpsc::Receiver<Word>, driver: &mut SessionDriver) -> bool {
     for _ in 0..LARGE {
         let word = match words.try_recv() {
             Ok(word) => Some(word),
             Err(mpsc::error::TryRecvError::Disconnected) => None,
             Err(mpsc::error::TryRecvError::Empty) => break,
         };
-        if !hear(word, core) {
+        if !hear(word, driver) {
             return false;
         }
     }
-    core.commit();
+    driver.commit();
     true
 }
 
-/// Passes received bytes to the core. Returns `true` if there were many messages.
-fn take(read: io::Result<usize>, inbox: &mut Inbox, core: &mut Core) -> bool {
-    let len = match read {
-        Ok(len) if len > 0 => len,
+/// Passes on received bytes. Returns `true` if there were many messages.
+fn take(read: io::Result<usize>, inbox: &mut Inbox, driver: &mut SessionDriver) -> bool {
+    match read {
+        Ok(len) if len > 0 => {
+            inbox.filled(len);
+            driver.receive(inbox) >= LARGE
+        }
         // A reset means that the connection was closed with data unread; it is an end like any other.
         Ok(_) | Err(_) => {
-            core.closed(Instant::now());
-            return false;
+            driver.feed(Core::closed);
+            false
         }
-    };
-    inbox.filled(len);
-    let now = Instant::now();
-    let mut messages = 0;
-    while core.listens() {
-        match core.next_message(inbox) {
-            Ok(Some(Heard::Known(message))) => core.message(message, now),
-            Ok(Some(Heard::Unknown(text))) => core.unknown(&text),
-            Ok(None) => break,
-            Err(error) => core.broken(error.to_string(), now),
-        }
-        messages += 1;
     }
-    core.commit();
-    messages >= LARGE
 }
 
 /// Writes to the proxy as much as fits without waiting.
-fn flush(writer: &WriteHalf<'_>, core: &mut Core) {
-    let outbox = core.outbox();
+fn flush(writer: &WriteHalf<'_>, driver: &mut SessionDriver) {
+    let outbox = driver.outbox();
     while !outbox.is_empty() {
         match writer.try_write(outbox.chunk()) {
             Ok(written) => outbox.advance(written),
@@ -386,17 +366,17 @@ fn flush(writer: &WriteHalf<'_>, core: &mut Core) {
             Err(error) => {
                 // The reading side detects the end of the connection.
                 tracing::debug!(%error, "failed to write to the proxy");
-                *outbox = ipc_protocol::codec::Outbox::default();
+                *outbox = Outbox::default();
             }
         }
     }
 }
 
 /// Sends orders to the fork server as long as there is room.
-fn send_orders(server: &ForkServer, current: &mut Option<Order>, core: &mut Core) -> Result<()> {
+fn send_orders(server: &ForkServer, current: &mut Option<Order>, driver: &mut SessionDriver) -> Result<()> {
     loop {
         if current.is_none() {
-            let Some(message) = core.order() else { return Ok(()) };
+            let Some(message) = driver.order() else { return Ok(()) };
             // An order replaces work that the proxy did not do; the fork server may have been stopped by somebody too.
             server.wake();
             *current = Some(server.order(&message, None)?);

@@ -53,12 +53,26 @@ pub struct Turn {
 /// Sender for a [`Turn`].
 pub(crate) type TurnSender = oneshot::Sender<Result<TurnEnd>>;
 
-impl Turn {
-    pub(crate) fn new(number: Option<u64>, history: &Arc<History>) -> (TurnSender, Self) {
+/// A ticket for a turn, on its way to the caller.
+#[derive(Debug)]
+pub(crate) struct TurnTicket {
+    number: Option<u64>,
+    end: oneshot::Receiver<Result<TurnEnd>>,
+}
+
+impl TurnTicket {
+    pub(crate) fn new(number: Option<u64>) -> (TurnSender, Self) {
         let (sender, end) = oneshot::channel();
-        (sender, Self { number, history: history.clone(), end })
+        (sender, Self { number, end })
     }
 
+    /// Gives it to the caller, who waits for the events of `history` too.
+    pub(crate) fn into_turn(self, history: &Arc<History>) -> Turn {
+        Turn { number: self.number, history: history.clone(), end: self.end }
+    }
+}
+
+impl Turn {
     /// Number of the turn, the first is 1; for a queued prompt, the number it will have. `None` if the agent has no
     /// turns.
     pub fn number(&self) -> Option<u64> {

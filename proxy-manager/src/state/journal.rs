@@ -149,9 +149,9 @@ impl Journal {
         }
     }
 
-    /// Returns true if the session has this process.
-    pub(crate) fn has(&self, process: ProcessId) -> bool {
-        self.living.contains(&process)
+    /// Its living processes.
+    pub(crate) fn living(&self) -> &BTreeSet<ProcessId> {
+        &self.living
     }
 
     /// Creates a new journal of the same session, which is about to start once more.

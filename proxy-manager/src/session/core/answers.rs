@@ -6,14 +6,10 @@ use ipc_protocol::{
 };
 use tokio::time::Instant;
 
-use super::{Core, Phase};
+use super::{Core, FAILURE, LeasePurpose, Phase, SessionEffect, Step, TimerKind};
 use crate::{
-    conversation_locks::Keeper,
     error::{Error, Result},
-    session::{
-        ENDED, SessionState, Task,
-        pending::{Pending, Waiting},
-    },
+    session::{ENDED, SessionState, pending::Waiting},
 };
 
 impl Core {
@@ -33,29 +29,32 @@ impl Core {
             FromProxy::Started { request, process, native_session_id, turns, measures } => {
                 // A host that adopted the session has not sent the request.
                 if matches!(self.pending.take(request), Some(Waiting::Start)) || self.awaits_start() {
-                    self.limits.started(now);
+                    self.limits.started(&mut self.timers, now);
                     self.started(process, native_session_id, turns, measures, now);
                 }
             }
             FromProxy::AgentExited { exit, kept } => self.agent_exited(exit, kept, now),
             FromProxy::Processes { request, processes } => match self.answered(request) {
-                Some(Waiting::Processes(reply)) => Pending::answer(reply, Ok(processes)),
+                Some(Waiting::Processes(reply)) => self.reply(reply, Ok(processes)),
                 other => self.mismatch(other, now),
             },
             FromProxy::Receipt { request, receipt } => match self.answered(request) {
-                Some(Waiting::Receipt(reply)) => self.witness.answer(reply, receipt, now),
+                Some(Waiting::Receipt(reply)) => {
+                    self.witness.answer(reply, receipt, now);
+                    self.answer_receipts();
+                }
                 other => self.mismatch(other, now),
             },
             FromProxy::Done { request } => match self.answered(request) {
-                Some(Waiting::Done(reply)) => Pending::answer(reply, Ok(())),
+                Some(Waiting::Done(reply)) => self.reply(reply, Ok(())),
                 Some(Waiting::Prompt { caller, .. }) => {
                     // The agent has the prompt, and the preamble before it.
                     self.preamble = None;
                     if let Some((caller, turn)) = caller {
-                        self.answer_later(move || Pending::answer(caller, Ok(turn)));
+                        self.reply_durably(move || _ = caller.send(Ok(turn)));
                     }
                 }
-                Some(Waiting::Ticket { caller, turn }) => Pending::answer(caller, Ok(turn)),
+                Some(Waiting::Ticket { caller, turn }) => self.reply(caller, Ok(turn)),
                 Some(Waiting::EndTurn(_) | Waiting::Accepted(_) | Waiting::Pulse) => {}
                 other => self.mismatch(other, now),
             },
@@ -64,15 +63,18 @@ impl Core {
                 other => self.mismatch(other, now),
             },
             FromProxy::Fact(fact) => self.fact(fact, now),
-            FromProxy::NativeSession { id } => self.native_session(id, now),
+            FromProxy::NativeSession { id } => {
+                self.effects.push_back(SessionEffect::Lease { id, purpose: LeasePurpose::Switch });
+            }
             FromProxy::Attached(attached) => self.attached(*attached, now),
             FromProxy::Failed { request, error } => self.failed(request, error, now),
             FromProxy::Ended { reason, receipt } => {
-                self.log.commit();
+                self.commit_log();
                 tracing::debug!(%reason, %receipt, "the proxy ended the session");
                 self.ending.said(reason.clone(), receipt, now);
+                self.take(Step::Nothing, now);
                 if !self.retry.is_coming() {
-                    self.stop(self.error_of(&reason));
+                    self.stop(self.error_of(&reason), now);
                 }
             }
         }
@@ -82,9 +84,9 @@ impl Core {
     fn answered(&mut self, request: RequestId) -> Option<Waiting> {
         let waiting = self.pending.take(request);
         if let Some(Waiting::Prompt { caller: Some(_), .. }) = waiting {
-            self.hold_together();
+            self.commit_together();
         }
-        self.log.commit();
+        self.commit_log();
         waiting
     }
 
@@ -92,7 +94,7 @@ impl Core {
     fn mismatch(&mut self, waiting: Option<Waiting>, now: Instant) {
         if let Some(waiting) = waiting {
             let reason = "an answer is not of the kind that was asked for".to_owned();
-            waiting.fail(Error::Protocol { reason: reason.clone() });
+            self.fail(waiting, Error::Protocol { reason: reason.clone() });
             self.broken(reason, now);
         }
     }
@@ -102,7 +104,8 @@ impl Core {
             return self.broken("it said hello twice".to_owned(), now);
         }
         self.proxy = Some(hello.process);
-        self.session.show(|view| view.proxy = Some(hello.process));
+        let process = hello.process;
+        self.show(move |view| view.proxy = Some(process));
         if hello.version != VERSION && !self.wire.is_described() {
             let error = Error::VersionMismatch { ours: VERSION, theirs: hello.version };
             self.force(error, now);
@@ -117,63 +120,78 @@ impl Core {
         measures: Box<Measures>,
         now: Instant,
     ) {
-        self.session.show(|view| {
-            view.agent = Some(process);
-            view.measures = Some((*measures).clone());
-            view.converses(native_session_id.clone());
+        (self.agent, self.native) = (Some(process), native_session_id.clone());
+        let (native, seen) = (native_session_id.clone(), (*measures).clone());
+        self.show(move |view| {
+            (view.agent, view.measures) = (Some(process), Some(seen));
+            view.converses(native);
         });
         self.witness.sees(measures.observer == Observer::Connector);
-        if let Some(journal) = &mut self.journal {
-            journal.spawned(process);
-        }
+        self.effects.push_back(SessionEffect::NoteAgent(process));
         let Some(proxy) = self.proxy else { return };
-        if !matches!(self.phase, Phase::Starting { .. }) {
-            return;
+        let Phase::Starting { started, .. } = &mut self.phase else { return };
+        let event = |agent| Event::SessionStarted {
+            agent,
+            process,
+            proxy,
+            native_session_id: native_session_id.clone(),
+            measures,
+        };
+        *started = Some((event(self.agent_name.clone()), turns));
+        match native_session_id {
+            Some(id) => self.effects.push_back(SessionEffect::Lease { id, purpose: LeasePurpose::Start }),
+            None => self.leased_at_start(Ok(()), now),
         }
-        if let Err(error) = self.fits(native_session_id.as_deref(), turns) {
-            self.stop(error.clone());
-            return self.end(Task::FAILED, EndReason::Failed(error.to_string()), now);
+    }
+
+    /// Goes on with the start: the agent is ready, and the lease of its conversation is taken, or not.
+    pub(crate) fn leased_at_start(&mut self, leased: Result<()>, now: Instant) {
+        let Phase::Starting { started, .. } = &mut self.phase else { return };
+        let Some((event, turns)) = started.take() else { return };
+        if let Err(error) = leased.and_then(|()| self.fits(turns)) {
+            let reason = EndReason::Failed(error.to_string());
+            self.stop(error, now);
+            return self.end(FAILURE, reason, now);
         }
         let Phase::Starting { ready, .. } = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
         self.has_turns = turns;
         // Done before the log is held.
         self.keep_conversation();
-        self.hold_together();
-        let agent = self.session.labels().agent.clone();
-        self.log.push(0, Event::SessionStarted { agent, process, proxy, native_session_id, measures });
-        self.log.push(0, Event::SessionIdle {});
-        self.log.commit();
-        tracing::debug!(%process, "ready");
+        self.commit_together();
+        self.push(0, event);
+        self.push(0, Event::SessionIdle {});
+        self.commit_log();
+        tracing::debug!("ready");
         self.became_ready(now);
-        self.session.show(|view| {
+        self.show(move |view| {
             view.state = SessionState::Idle;
             (view.ready, view.has_turns) = (true, turns);
         });
         // A caller that stopped waiting dropped its future, which asks for the session's end.
-        self.answer_later(move || _ = ready.send(Ok(())));
+        self.reply_durably(move || _ = ready.send(Ok(())));
         self.next_turn(now);
     }
 
     /// Starts the health check and the idle clock.
     pub(super) fn became_ready(&mut self, now: Instant) {
-        self.pulse.begin(now);
-        self.lasting.ready(now);
+        self.timers.cancel(TimerKind::Start);
+        self.timers.cancel(TimerKind::Commit);
+        self.pulse.begin(&mut self.timers, now);
+        self.timers.set(TimerKind::Idle, self.lasting.ready(now));
     }
 
     /// Ties the conversation to the proxy's life for other managers.
     pub(super) fn keep_conversation(&mut self) {
         if let Some(proxy) = self.proxy {
-            self.conversation.is_kept_by(Keeper { proxy, outlives: self.outliving.is_some() });
+            let outlives = self.outliving.is_some();
+            self.effects.push_back(SessionEffect::KeepLease { proxy, outlives });
         }
     }
 
     /// Checks that the agent that is ready meets the request.
-    fn fits(&mut self, native_session_id: Option<&str>, turns: bool) -> Result<()> {
-        if let Some(id) = native_session_id {
-            self.conversation.is_now(id)?;
-        }
+    fn fits(&self, turns: bool) -> Result<()> {
         if self.preamble.is_some() && !turns {
-            let agent = self.session.labels().agent.clone();
+            let agent = self.agent_name.clone();
             let operation = "be told anything before its first prompt: it has no turns".to_owned();
             return Err(Error::Unsupported { agent, operation });
         }
@@ -184,33 +202,40 @@ impl Core {
     fn fact(&mut self, fact: AgentFact, now: Instant) {
         let (status, detail) = match fact {
             AgentFact::NotResumable { detail } => {
-                self.session.show(|view| view.not_kept = true);
+                self.is_kept = false;
+                self.show(|view| view.not_kept = true);
                 (NOT_KEPT, detail)
             }
             AgentFact::ServerListens { address } => {
-                self.session.show(|view| view.endpoint = Some(address.clone()));
+                let endpoint = Some(address.clone());
+                self.show(|view| view.endpoint = endpoint);
                 (SERVER_LISTENS, address)
             }
         };
         self.event(self.turn(), Event::SessionStatus { status: status.to_owned(), detail }, now);
     }
 
-    /// Records that the agent switched to another conversation.
-    fn native_session(&mut self, id: String, now: Instant) {
-        if let Err(error) = self.conversation.is_now(&id) {
+    /// Handles the agent's switch to the conversation `id`, whose lease is taken, or not.
+    pub(crate) fn leased_by_agent(&mut self, id: String, leased: Result<()>, now: Instant) {
+        if let Err(error) = leased {
             let action = "going over to another conversation".to_owned();
-            self.log.push(0, Event::ActionFailed { action, error: error.to_string() });
+            self.push(0, Event::ActionFailed { action, error: error.to_string() });
             let reason = EndReason::Failed(error.to_string());
-            self.stop(error);
-            return self.end(Task::FAILED, reason, now);
+            self.stop(error, now);
+            return self.end(FAILURE, reason, now);
         }
-        self.log.push(0, Event::SessionStatus { status: "nativeSession".to_owned(), detail: id.clone() });
-        self.session.show(|view| view.converses(Some(id)));
+        self.push(0, Event::SessionStatus { status: "nativeSession".to_owned(), detail: id.clone() });
+        self.native = Some(id.clone());
+        if matches!(self.phase, Phase::Idle) && self.lasting.suspends() && !self.timers.is_set(TimerKind::Idle) {
+            // It has been idle for too long already, and could not be suspended.
+            self.timers.set(TimerKind::Idle, Some(now));
+        }
+        self.show(move |view| view.converses(Some(id)));
     }
 
     pub(super) fn event(&mut self, turn: u64, mut event: Event, now: Instant) {
         if let Event::LimitExceeded(passed) = &event
-            && !self.limits.take(passed, now)
+            && !self.limits.take(passed, &mut self.timers, now)
         {
             return;
         }
@@ -221,6 +246,7 @@ impl Core {
             && busy.turn == turn
         {
             self.clocks.note(&event, now);
+            self.timers.set(TimerKind::Turn, self.clocks.next());
             busy.last_words.note(&event);
             match &event {
                 Event::Complete { stop_reason, .. } => {
@@ -232,14 +258,11 @@ impl Core {
             }
             self.note_usage_limit(&mut event);
         }
-        if let Some(journal) = &mut self.journal {
-            journal.note(&event);
-        }
         self.known.note(&event, now);
-        self.session.tally(|tally| tally.note(&event));
         let metered = self.meter.note(turn, &event);
         let turn_is_over = matches!(event, Event::Complete { .. });
-        self.log.push(turn, event);
+        self.batched += 1;
+        self.effects.push_back(SessionEffect::Record { turn, event });
         if let Some(passed) = metered {
             self.metered(turn, passed, turn_is_over, now);
         }
@@ -256,19 +279,19 @@ impl Core {
                 return tracing::debug!(turn, "turn end dropped: the turn does not run");
             }
         };
-        self.hold_together();
+        self.commit_together();
         if let Some(accepted) = &busy.accepted {
-            self.log.move_cursor(ENDED, accepted.offset);
+            self.move_cursor(ENDED, accepted.offset);
         }
-        self.idle(turn);
+        self.idle(turn, now);
         // A ticket that was dropped misses nothing.
-        self.answer_later(move || busy.tickets.into_iter().for_each(|ticket| _ = ticket.send(Ok(busy.end.clone()))));
+        self.reply_durably(move || busy.tickets.into_iter().for_each(|ticket| _ = ticket.send(Ok(busy.end.clone()))));
         self.next_turn(now);
     }
 
     /// Handles the agent's exit: waiting callers fail at once.
     fn agent_exited(&mut self, exit: ExitStatus, kept: bool, now: Instant) {
-        self.log.commit();
+        self.commit_log();
         tracing::debug!(%exit, kept, "agent exited");
         if self.retry.is_coming() {
             return;
@@ -278,7 +301,7 @@ impl Core {
         if !kept {
             // The agent may have exited because a kill ended its tools: the kill's receipt is still to come.
             let kills = self.pending.take_kills();
-            self.stop(error);
+            self.stop(error, now);
             kills.into_iter().for_each(|(request, waiting)| self.pending.insert(request, waiting));
             return;
         }
@@ -290,59 +313,57 @@ impl Core {
                 let starting = matches!(other, Phase::Starting { .. });
                 self.phase = other;
                 if starting {
-                    self.stop(error);
-                    self.end(Task::FAILED, reason, now);
+                    self.stop(error, now);
+                    self.end(FAILURE, reason, now);
                 }
                 return;
             }
         };
         let detail = format!("{exit}; what it left is kept until the kill");
-        self.log.push(0, Event::SessionStatus { status: "agentExited".into(), detail });
-        self.log.commit();
-        self.session.queue().fail_tickets(&error);
+        self.push(0, Event::SessionStatus { status: "agentExited".into(), detail });
+        self.commit_log();
+        self.fail_tickets(self.queue.take_tickets(), &error);
         if let Some(busy) = busy {
             if let Some(accepted) = &busy.accepted {
                 self.fail_accepted(busy.turn, accepted, &error);
             }
-            self.idle(busy.turn);
-            for ticket in busy.tickets {
-                let _ = ticket.send(Err(error.clone()));
-            }
+            self.idle(busy.turn, now);
+            self.fail_tickets(busy.tickets, &error);
         }
     }
 
     /// Ends the turn: the session waits for a prompt.
-    fn idle(&mut self, turn: u64) {
+    fn idle(&mut self, turn: u64, now: Instant) {
         self.stop_clocks();
-        self.session.tally(|tally| tally.is_busy(false));
-        self.log.push(turn, Event::SessionIdle {});
-        self.log.commit();
+        self.tally(move |tally| tally.is_busy(false, now));
+        self.push(turn, Event::SessionIdle {});
+        self.commit_log();
         tracing::debug!(turn, "idle");
-        self.lasting.idle(Instant::now());
-        self.session.show(|view| view.state = SessionState::Idle);
+        self.timers.set(TimerKind::Idle, self.lasting.idle(now));
+        self.show(|view| view.state = SessionState::Idle);
     }
 
     /// Handles a request that failed.
     fn failed(&mut self, request: RequestId, error: WireError, now: Instant) {
         let Some(waiting) = self.answered(request) else { return };
-        let error = Error::from_wire(self.session.id(), error);
+        let error = Error::from_wire(&self.id, error);
         match waiting {
-            Waiting::Start => self.start_failed(error, now),
+            Waiting::Start => self.effects.push_back(SessionEffect::Diagnose(error)),
             Waiting::Prompt { turn, caller } => {
-                self.prompt_failed(turn, &error);
+                self.prompt_failed(turn, &error, now);
                 if let Some((caller, _)) = caller {
-                    Pending::answer(caller, Err(error));
+                    self.reply(caller, Err(error));
                 }
                 self.next_turn(now);
             }
             Waiting::Accepted(accepted) => self.fail_accepted(0, &accepted, &error),
             Waiting::EndTurn(why) => self.abort_failed(why, &error, now),
-            waiting => waiting.fail(error),
+            waiting => self.fail(waiting, error),
         }
     }
 
     /// The agent did not take the prompt of `turn`.
-    pub(super) fn prompt_failed(&mut self, turn: u64, error: &Error) {
+    pub(super) fn prompt_failed(&mut self, turn: u64, error: &Error, now: Instant) {
         let busy = match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Busy(busy) if busy.turn == turn => busy,
             other => {
@@ -352,11 +373,9 @@ impl Core {
         };
         match &busy.accepted {
             Some(accepted) => self.fail_accepted(turn, accepted, error),
-            None => self.log.push(turn, Event::ActionFailed { action: "prompt".to_owned(), error: error.to_string() }),
+            None => self.push(turn, Event::ActionFailed { action: "prompt".to_owned(), error: error.to_string() }),
         }
-        self.idle(turn);
-        for ticket in busy.tickets {
-            let _ = ticket.send(Err(error.clone()));
-        }
+        self.idle(turn, now);
+        self.fail_tickets(busy.tickets, error);
     }
 }

@@ -1,60 +1,41 @@
 //! Sessions that outlive their host: this host counts and acknowledges their messages, and adopts sessions of another
 //! host.
 
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{collections::BTreeSet, time::Duration};
 
 use ipc_protocol::{
-    Budget, Enclosure, EndReason, Event, Lifecycle, Limits, OnUsageLimit, PermissionRequest, ProcessId, Receipt,
-    Timeouts,
+    EndReason, Event, PermissionRequest, ProcessId, Receipt,
     codec::{CodecError, Inbox},
-    message::{Attached, FromProxy, Hello, ToProxy, VERSION},
+    message::{Attached, FromProxy, Hello, RequestId, ToProxy, VERSION},
     reattach::{Heard, Said, Wire},
 };
 use serde::de::IgnoredAny;
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{Busy, Core, Parts, Phase, again::Retry};
+use super::{Busy, Core, CoreSetup, LeasePurpose, Phase, SessionEffect, TimerKind};
 use crate::{
-    error::Result,
-    history::Writer,
-    launch::Conversation,
-    session::{Accepted, ENDED, Session, SessionState, TurnEnd, meter::Meter},
-    state::Journal,
-    supervision::Slot,
+    error::{Error, Result},
+    session::{Accepted, ENDED, SessionState, TurnEnd, meter::Meter},
 };
 
 /// Time for the proxy of an adopted session to report its state.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Facts about a session that another host started.
-#[derive(Debug)]
-pub(crate) struct Adoption {
-    /// Directory in which its agent keeps the files of conversations.
-    pub(crate) native_files: Option<std::path::PathBuf>,
-    pub(crate) proxy: ProcessId,
-    /// Process of this host.
-    pub(crate) host: ProcessId,
-    /// Number of its proxy's last message that is in the stream.
+/// Largest number of processes of which it is known that an earlier host reported them.
+const MOST_REPORTED: usize = 8192;
+
+/// What an earlier host leaves of a session that lives on.
+pub(crate) struct Handover {
+    /// Number of the proxy's last message that is in the stream.
     pub(crate) after_seq: u64,
-    pub(crate) wire: Wire,
-    pub(crate) started_at: SystemTime,
-    pub(crate) limits: Limits,
-    pub(crate) timeouts: Timeouts,
-    pub(crate) max_prompts: Option<u32>,
-    pub(crate) enclosure: Enclosure,
-    pub(crate) conversation: Conversation,
-    pub(crate) journal: Option<Journal>,
-    /// Number in the log from which the proxy's message numbers continue.
-    pub(crate) source_base: u64,
-    pub(crate) lifecycle: Lifecycle,
-    pub(crate) slot: Slot,
-    pub(crate) budget: Budget,
-    /// What an earlier host began and did not see the end of, and the number of its turn.
+    /// Instant of the session's start; `None` if it lies too far back.
+    pub(crate) started: Option<Instant>,
+    /// Its living processes.
+    pub(crate) processes: BTreeSet<ProcessId>,
+    /// What it began and did not see the end of, and the number of its turn.
     pub(crate) interrupted: Option<(Accepted, u64)>,
-    pub(crate) on_usage_limit: OnUsageLimit,
+    /// Request ids of this host begin after this one, so that an answer to an earlier host's request matches none.
+    pub(crate) last_request: RequestId,
 }
 
 /// Message counters of a session that may outlive this host.
@@ -72,7 +53,9 @@ pub(super) struct Outliving {
 /// State of adopting a session that another host started.
 #[derive(Debug)]
 struct Adopted {
-    started_at: SystemTime,
+    started: Option<Instant>,
+    /// Living processes that some host has reported.
+    processes: BTreeSet<ProcessId>,
     /// True if the proxy has reported its state.
     is_attached: bool,
     /// True if the agent was not ready at that time.
@@ -81,9 +64,8 @@ struct Adopted {
 
 impl Outliving {
     /// Creates the counters for a proxy that is about to be forked.
-    pub(super) fn new(log: &Writer) -> Self {
-        log.tell_of_all();
-        Self { base: log.source(), seen: 0, acked: 0, adopted: None }
+    pub(super) fn new(base: u64) -> Self {
+        Self { base, seen: 0, acked: 0, adopted: None }
     }
 
     /// Prepares for another proxy, which counts from one.
@@ -98,54 +80,22 @@ impl Core {
     /// # Errors
     /// None expected: the first message is short.
     pub(crate) fn adopt(
-        session: Arc<Session>,
-        log: Writer,
-        adoption: Adoption,
+        setup: CoreSetup,
+        handover: Handover,
         now: Instant,
     ) -> Result<(Self, oneshot::Receiver<Result<()>>)> {
-        let Adoption { host, after_seq, wire, started_at, limits, timeouts, max_prompts, .. } = adoption;
-        let Adoption {
-            enclosure,
-            conversation,
-            journal,
-            source_base: base,
-            lifecycle,
-            slot,
-            budget,
-            on_usage_limit,
-            interrupted,
-            ..
-        } = adoption;
+        let Handover { after_seq, started, processes, interrupted, last_request } = handover;
         let (ready, is_ready) = oneshot::channel();
-        let adopted = Some(Adopted { started_at, is_attached: false, awaits_start: false });
-        let outliving = Outliving { base, seen: after_seq, acked: after_seq, adopted };
-        log.tell_of_all();
-        let start = Self::start_clock(&session, &timeouts);
-        let (retry, outliving) = (Retry::default(), Some(outliving));
-        let parts = Parts {
-            host,
-            journal,
-            max_prompts,
-            limits,
-            timeouts,
-            start,
-            conversation,
-            enclosure,
-            retry,
-            wire,
-            outliving,
-            lifecycle,
-            slot: Some(slot),
-            budget,
-            on_usage_limit,
-        };
-        let phase = Phase::Starting { ready, deadline: now.checked_add(PATIENCE) };
-        let mut core = Self::assemble(session, log, phase, parts);
-        core.interrupted = interrupted;
-        core.meter = Meter::going_on(budget, core.session.metrics().usage, core.session.turn_usage());
-        // Starts ids after those of the last host, so that an answer to its requests matches none of this host's.
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        core.pending.begin_after(u64::try_from(since.as_micros()).unwrap_or(u64::MAX >> 1));
+        let adopted = Some(Adopted { started, processes, is_attached: false, awaits_start: false });
+        let base = setup.source_base.unwrap_or_default();
+        let outliving = Some(Outliving { base, seen: after_seq, acked: after_seq, adopted });
+        let (host, wire) = (setup.host, setup.wire);
+        let meter = Meter::going_on(setup.rules.budget, setup.past.usage, setup.past.turn_usage);
+        let phase = Phase::Starting { ready, started: None };
+        let mut core = Self::assemble(setup, phase, outliving);
+        (core.interrupted, core.meter) = (interrupted, meter);
+        core.timers.set(TimerKind::Start, now.checked_add(PATIENCE));
+        core.pending.begin_after(last_request);
         let hello = ToProxy::Hello(Hello { version: VERSION, process: host });
         wire.push_control(&mut core.outbox, &hello)
             .map_err(|error| crate::error::Error::Protocol { reason: error.to_string() })?;
@@ -173,7 +123,7 @@ impl Core {
         if seq > 0 {
             self.count();
             let reason = "the session's proxy is of another release, and said something that this one does not know";
-            self.log.push(0, Event::SessionLossy { reason: reason.to_owned() });
+            self.push(0, Event::SessionLossy { reason: reason.to_owned() });
         }
     }
 
@@ -181,7 +131,8 @@ impl Core {
     pub(super) fn count(&mut self) {
         if let Some(outliving) = &mut self.outliving {
             outliving.seen += 1;
-            self.log.came_up_to(outliving.base + outliving.seen);
+            let source = outliving.base + outliving.seen;
+            self.effects.push_back(SessionEffect::MarkSource(source));
         }
     }
 
@@ -190,10 +141,15 @@ impl Core {
         self.outliving.as_ref().map_or(0, |outliving| outliving.base)
     }
 
-    /// Acknowledges messages that the proxy need not retain any more.
-    pub(super) fn acknowledge(&mut self) {
+    /// Returns true if the proxy retains its messages until they are in the log.
+    pub(crate) fn is_acknowledging(&self) -> bool {
+        self.outliving.is_some()
+    }
+
+    /// Acknowledges messages that the proxy need not retain any more: the log has all up to `kept_source`.
+    pub(crate) fn acknowledge(&mut self, kept_source: u64) {
         let Some(outliving) = &mut self.outliving else { return };
-        let kept = self.log.kept_source().saturating_sub(outliving.base).min(outliving.seen);
+        let kept = kept_source.saturating_sub(outliving.base).min(outliving.seen);
         if kept <= outliving.acked {
             return;
         }
@@ -219,9 +175,16 @@ impl Core {
 
     /// Returns true if an earlier host emitted this process event: a proxy that loses its host reports all processes
     /// anew.
-    pub(super) fn is_known_already(&self, event: &Event) -> bool {
-        let Event::ProcessSpawned(info) = event else { return false };
-        self.adopted().is_some() && self.journal.as_ref().is_some_and(|journal| journal.has(info.id))
+    pub(super) fn is_known_already(&mut self, event: &Event) -> bool {
+        let adopted = self.outliving.as_mut().and_then(|outliving| outliving.adopted.as_mut());
+        let Some(Adopted { processes, .. }) = adopted else { return false };
+        match event {
+            Event::ProcessSpawned(info) if processes.contains(&info.id) => return true,
+            Event::ProcessSpawned(info) if processes.len() < MOST_REPORTED => _ = processes.insert(info.id),
+            Event::ProcessExited { process, .. } => _ = processes.remove(process),
+            _ => {}
+        }
+        false
     }
 
     /// Handles the state that the proxy of an adopted session reports.
@@ -233,39 +196,35 @@ impl Core {
             return self.broken("it says that it was handed over, and was not".to_owned(), now);
         };
         (adopted.is_attached, adopted.awaits_start) = (true, attached.agent.is_none());
-        let started = now.checked_sub(adopted.started_at.elapsed().unwrap_or_default());
+        let started = adopted.started;
         let lost = attached.next_seq.saturating_sub(1).saturating_sub(outliving.seen);
         outliving.seen = attached.next_seq.saturating_sub(1);
         outliving.acked = outliving.seen;
         if lost > 0 {
             let reason = format!("{lost} events that an earlier host took over are not to be had any more");
-            self.log.push(0, Event::SessionLossy { reason });
+            self.push(0, Event::SessionLossy { reason });
         }
         let Attached { epoch, waiting, detached_ms, .. } = attached;
         tracing::info!(epoch, waiting, detached_ms, "reattached");
         let detail = format!("host {epoch} of this session, after {detached_ms} ms without one");
-        self.log.push(0, Event::SessionResumed { by: "reattach".to_owned(), detail });
+        self.push(0, Event::SessionResumed { by: "reattach".to_owned(), detail });
         self.has_turns = attached.turns;
         self.turns = attached.turn_count;
         if let Some(started) = started.filter(|_| attached.agent.is_some()) {
-            self.limits.started(started);
+            self.limits.started(&mut self.timers, started);
         }
-        if let Some(id) = &attached.native_session_id
-            && let Err(error) = self.conversation.is_now(id)
-        {
-            // The session has the conversation regardless.
-            tracing::warn!(session = %self.session.id(), %error, "failed to lease a conversation: it is open twice");
+        self.native.clone_from(&attached.native_session_id);
+        if let Some(id) = attached.native_session_id.clone() {
+            self.effects.push_back(SessionEffect::Lease { id, purpose: LeasePurpose::Adoption });
         }
-        self.session.show(|view| {
-            (view.turns, view.has_turns) = (attached.turn_count, attached.turns);
-            view.converses(attached.native_session_id.clone());
-            for (shown, now) in [
-                (&mut view.model, &attached.model),
-                (&mut view.mode, &attached.mode),
-                (&mut view.thinking, &attached.thinking),
-            ] {
+        let Attached { turn_count, turns, model, mode, thinking, .. } = attached.clone();
+        let native = attached.native_session_id.clone();
+        self.show(move |view| {
+            (view.turns, view.has_turns) = (turn_count, turns);
+            view.converses(native);
+            for (shown, now) in [(&mut view.model, model), (&mut view.mode, mode), (&mut view.thinking, thinking)] {
                 if now.is_some() {
-                    shown.clone_from(now);
+                    *shown = now;
                 }
             }
         });
@@ -279,13 +238,9 @@ impl Core {
                 self.settle_interrupted(taken);
                 self.next_turn(now);
             }
-            None => {
-                if let Phase::Starting { deadline, .. } = &mut self.phase {
-                    *deadline = self.start.and_then(|start| now.checked_add(start));
-                }
-            }
+            None => self.arm_start(now),
         }
-        self.log.commit();
+        self.commit_log();
     }
 
     /// An earlier host began a prompt, and its turn does not run: it has ended, or the agent, which took so many, never got it.
@@ -293,13 +248,9 @@ impl Core {
         match self.interrupted.take() {
             Some((accepted, turn)) if turn > taken => {
                 let reason = "its host ended before the agent had it".to_owned();
-                self.fail_accepted(
-                    0,
-                    &accepted,
-                    &crate::error::Error::Ended { session: self.session.id().clone(), reason },
-                );
+                self.fail_accepted(0, &accepted, &Error::Ended { session: self.id.clone(), reason });
             }
-            Some((accepted, _)) => self.log.move_cursor(ENDED, accepted.offset),
+            Some((accepted, _)) => self.move_cursor(ENDED, accepted.offset),
             None => {}
         }
     }
@@ -319,11 +270,12 @@ impl Core {
         let Phase::Starting { ready, .. } = std::mem::replace(&mut self.phase, phase) else { return };
         self.became_ready(now);
         if turn.is_some() {
-            self.lasting.busy();
-            self.clocks.begin(now);
+            self.timers.cancel(TimerKind::Idle);
+            self.begin_clocks(now);
             self.wait_for(permissions, now);
         }
-        self.session.show(|view| {
+        self.agent = Some(agent);
+        self.show(move |view| {
             (view.agent, view.measures, view.ready) = (Some(agent), measures, true);
             view.state = turn.map_or(SessionState::Idle, |turn| SessionState::Busy { turn });
         });
@@ -331,7 +283,7 @@ impl Core {
             self.closing = Some(self.error_of(&reason));
         }
         // The session continues even if nobody waits for it.
-        let _ = ready.send(Ok(()));
+        self.reply(ready, Ok(()));
     }
 
     /// Stops the clocks while these requests are open.
@@ -339,6 +291,7 @@ impl Core {
         for request in permissions {
             self.clocks.note(&Event::PermissionRequested(Box::new(request)), now);
         }
+        self.timers.set(TimerKind::Turn, self.clocks.next());
     }
 
     /// Returns true if this host detached from a session that continues without it.

@@ -10,10 +10,10 @@ impl Core {
     /// Records usage of the model, and acts on the budgets that it used up.
     pub(super) fn metered(&mut self, turn: u64, passed: Vec<BudgetExceeded>, turn_is_over: bool, now: Instant) {
         let (total, of_turn) = (self.meter.total(), self.meter.turn());
-        self.session.tally(|tally| (tally.metrics.usage, tally.turn) = (total, of_turn));
+        self.tally(move |tally| (tally.metrics.usage, tally.turn) = (total, of_turn));
         for passed in passed {
             tracing::debug!(%passed, action = ?passed.action, "a budget is used up");
-            self.log.push(turn, Event::BudgetExceeded(Box::new(passed)));
+            self.push(turn, Event::BudgetExceeded(Box::new(passed)));
             if self.closing.is_some() {
                 continue;
             }
@@ -39,8 +39,8 @@ impl Core {
 
     /// Reason for refusing further prompts, if there is one.
     pub(super) fn refusal(&self) -> Option<Error> {
-        let session = self.session.id().clone();
-        if self.session.is_draining() {
+        let session = self.id.clone();
+        if self.conditions.is_draining {
             return Some(Error::Draining);
         }
         self.meter.closed().map(|exceeded| Error::BudgetExceeded { session, exceeded })
@@ -49,14 +49,14 @@ impl Core {
     /// Where no further prompt is taken, those that wait are told as failed; but at the end of this host they wait for the next.
     pub(super) fn refuse_waiting(&mut self) {
         let Some(error) = self.refusal() else { return };
-        self.session.queue().fail_tickets(&error);
-        if self.session.is_draining() {
+        self.fail_tickets(self.queue.take_tickets(), &error);
+        if self.conditions.is_draining {
             return;
         }
-        while let Some(Queued { accepted, .. }) = self.session.queue().pop() {
-            self.session.queue().settle(accepted.offset);
-            self.log.push(0, Event::ActionFailed { action: accepted.name, error: error.to_string() });
-            self.log.commit();
+        while let Some(Queued { accepted, .. }) = self.queue.pop() {
+            self.queue.settle(accepted.offset);
+            self.push(0, Event::ActionFailed { action: accepted.name, error: error.to_string() });
+            self.commit_log();
         }
     }
 }

@@ -6,13 +6,10 @@ use ipc_protocol::{
 };
 use tokio::time::Instant;
 
-use super::{Core, Phase, saying};
+use super::{Core, Phase, SessionEffect, TimerKind, saying};
 use crate::{
     error::{Error, Result},
-    session::{
-        SessionCommand,
-        pending::{Pending, Waiting},
-    },
+    session::{SessionCommand, pending::Waiting},
 };
 
 /// Aborts that may wait for the prompt that they are to cancel.
@@ -32,15 +29,12 @@ impl Core {
 
     /// Carries a command to the proxy.
     pub(super) fn request(&mut self, command: ProxyCommand, waiting: Waiting, now: Instant) {
-        if command.is_urgent() {
-            self.send_unsent(now);
-        }
         let is_abort = matches!(command, ProxyCommand::Abort { .. });
         if is_abort && self.has_unsent() && self.held_aborts.len() < MOST_HELD {
             return self.held_aborts.push((command, waiting));
         }
         if let Err(error) = self.accepts(&command) {
-            return waiting.fail(error);
+            return self.fail(waiting, error);
         }
         let is_list = matches!(command, ProxyCommand::ListProcesses);
         let is_operation = matches!(command, ProxyCommand::Operate { .. });
@@ -51,6 +45,7 @@ impl Core {
             && is_list
         {
             self.listing.asked(request, now);
+            self.timers.set(TimerKind::Listing, self.listing.next());
         }
         if is_abort {
             // Behind the abort: it must not meet the next turn.
@@ -68,14 +63,14 @@ impl Core {
                 saying::check(prompt, 0)?;
                 // An agent without turns reports itself why it cannot be steered.
                 if !matches!(self.phase, Phase::Busy(_)) && self.has_turns {
-                    let agent = self.session.labels().agent.clone();
+                    let agent = self.agent_name.clone();
                     let operation = "be steered while no turn runs: prompt it".to_owned();
                     return Err(Error::Unsupported { agent, operation });
                 }
                 Ok(())
             }
             ProxyCommand::Operate { .. } if matches!(self.phase, Phase::Starting { .. }) => {
-                Err(Error::Busy { session: self.session.id().clone() })
+                Err(Error::Busy { session: self.id.clone() })
             }
             _ => Ok(()),
         }
@@ -93,19 +88,21 @@ impl Core {
     /// Asks the fork server for lists that the proxy has not sent in time: a stopped or wedged proxy never will.
     pub(super) fn list_without_proxy(&mut self, now: Instant) {
         if self.listing.is_late(now, |request| self.pending.is_waiting(request)) {
-            self.orders.push_back(ToForkServer::List { session: self.session.id().clone() });
+            let order = ToForkServer::List { session: self.id.clone() };
+            self.effects.push_back(SessionEffect::Order(order));
         }
+        self.timers.set(TimerKind::Listing, self.listing.next());
     }
 
     /// Answers requests with the fork server's list of the session's processes.
     pub(super) fn listed(&mut self, processes: &[ProcessInfo]) {
-        self.log.commit();
+        self.commit_log();
         for request in self.listing.answered() {
             if let Some(Waiting::Processes(reply)) = self.pending.take(request) {
                 // The fork server does not know the agent.
-                let agent = self.session.info().agent_process;
+                let agent = self.agent;
                 let of_host = |info: &ProcessInfo| ProcessInfo { tracked: Some(info.id) == agent, ..info.clone() };
-                Pending::answer(reply, Ok(processes.iter().map(of_host).collect()));
+                self.reply(reply, Ok(processes.iter().map(of_host).collect()));
             }
         }
     }
@@ -113,7 +110,7 @@ impl Core {
     /// Sends a command whose answer is for `waiting`. Returns the number of the request if it was queued.
     pub(super) fn send(&mut self, waiting: Waiting, command: ProxyCommand) -> Option<RequestId> {
         if !self.pending.has_room() {
-            waiting.fail(Error::Busy { session: self.session.id().clone() });
+            self.fail(waiting, Error::Busy { session: self.id.clone() });
             return None;
         }
         // An abort must not overtake the prompt that it cancels.
@@ -132,7 +129,7 @@ impl Core {
                 Some(request)
             }
             Err(error) => {
-                waiting.fail(saying::unsendable(&error));
+                self.fail(waiting, saying::unsendable(&error));
                 None
             }
         }

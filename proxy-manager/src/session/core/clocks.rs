@@ -5,10 +5,10 @@ use std::time::Duration;
 use ipc_protocol::{AbortPolicy, EndReason, Event, KillOptions, TimeoutAction, TimeoutKind, message::ProxyCommand};
 use tokio::time::Instant;
 
-use super::{Core, Phase, attach::PATIENCE};
+use super::{Core, FAILURE, Phase, TimerKind, attach::PATIENCE};
 use crate::{
     error::Error,
-    session::{Task, clocks::Due, pending::Waiting},
+    session::{clocks::Due, pending::Waiting},
 };
 
 /// Longest last words, in characters.
@@ -44,29 +44,23 @@ impl LastWords {
 }
 
 impl Core {
-    /// Instant at which a clock is due.
-    pub(super) fn next_clock(&self) -> Option<Instant> {
-        [self.clocks.next(), self.overdue.as_ref().map(|(_, deadline)| *deadline)].into_iter().flatten().min()
+    /// Ends the session, since the turn has not ended though it was aborted.
+    pub(super) fn abort_took_too_long(&mut self, now: Instant) {
+        if let Some(why) = self.overdue.take() {
+            self.end(KillOptions::default(), why, now);
+        }
     }
 
     /// Advances the clocks.
     pub(super) fn look_at_clocks(&mut self, now: Instant) {
-        if let Phase::Starting { deadline: Some(deadline), .. } = self.phase
-            && deadline <= now
-        {
-            return self.start_took_too_long(now);
-        }
-        if let Some((why, _)) = self.overdue.take_if(|(_, deadline)| *deadline <= now) {
-            return self.end(KillOptions::default(), why, now);
-        }
         let turn = self.turn();
         for due in self.clocks.tick(now) {
             match due {
-                Due::Silent(silence) => self.log.push(turn, Event::SessionSilent { for_ms: millis(silence) }),
+                Due::Silent(silence) => self.push(turn, Event::SessionSilent { for_ms: millis(silence) }),
                 Due::Fired(clock, after) => {
                     let action = self.clocks.action();
                     let last_words = if let Phase::Busy(busy) = &self.phase { busy.last_words.text() } else { None };
-                    self.log.push(turn, Event::TimeoutFired { clock, after_ms: millis(after), action, last_words });
+                    self.push(turn, Event::TimeoutFired { clock, after_ms: millis(after), action, last_words });
                     if action != TimeoutAction::Warn {
                         self.act(clock, action, now);
                         break;
@@ -74,17 +68,34 @@ impl Core {
                 }
             }
         }
-        self.log.commit();
+        self.timers.set(TimerKind::Turn, self.clocks.next());
+        self.commit_log();
+    }
+
+    /// Starts the clocks of a turn.
+    pub(super) fn begin_clocks(&mut self, now: Instant) {
+        self.clocks.begin(now);
+        self.timers.set(TimerKind::Turn, self.clocks.next());
     }
 
     /// Stops the clocks, since the turn is over or is being ended.
     pub(super) fn stop_clocks(&mut self) {
-        self.clocks.end();
+        self.end_clocks();
         self.overdue = None;
+        self.timers.cancel(TimerKind::Abort);
+        self.timers.cancel(TimerKind::Usage);
+    }
+
+    fn end_clocks(&mut self) {
+        self.clocks.end();
+        self.timers.cancel(TimerKind::Turn);
     }
 
     /// Handles an agent that is not ready in time. There is no turn to abort yet: the start is aborted.
-    fn start_took_too_long(&mut self, now: Instant) {
+    pub(super) fn start_took_too_long(&mut self, now: Instant) {
+        if !matches!(self.phase, Phase::Starting { .. }) {
+            return;
+        }
         // A proxy that does not report its state is not waited for, however long its agent may take.
         let is_agents = !self.awaits_attached();
         let after = if is_agents { self.start.unwrap_or_default() } else { PATIENCE };
@@ -93,22 +104,19 @@ impl Core {
             _ => TimeoutAction::KillSession,
         };
         let clock = TimeoutKind::Start;
-        self.log.push(0, Event::TimeoutFired { clock, after_ms: millis(after), action, last_words: None });
+        self.push(0, Event::TimeoutFired { clock, after_ms: millis(after), action, last_words: None });
         if action == TimeoutAction::Warn {
-            if let Phase::Starting { deadline, .. } = &mut self.phase {
-                *deadline = None;
-            }
-            return self.log.commit();
+            return self.commit_log();
         }
-        let operation = format!("starting the agent of session {}", self.session.id());
-        self.stop(Error::Deadline { operation, after });
-        self.end(Task::FAILED, EndReason::TimedOut(clock), now);
+        let operation = format!("starting the agent of session {}", &self.id);
+        self.stop(Error::Deadline { operation, after }, now);
+        self.end(FAILURE, EndReason::TimedOut(clock), now);
     }
 
     /// Ends the turn, or the session, because a clock has run out.
     fn act(&mut self, clock: TimeoutKind, action: TimeoutAction, now: Instant) {
         tracing::debug!(%clock, ?action, "took too long");
-        self.clocks.end();
+        self.end_clocks();
         if let Phase::Busy(busy) = &mut self.phase {
             busy.end.timed_out = Some(clock);
             busy.end.last_words = busy.last_words.text();
@@ -121,18 +129,20 @@ impl Core {
 
     /// Aborts the turn; if that does not end it, the session ends for this reason.
     pub(super) fn end_turn(&mut self, why: EndReason, now: Instant) {
-        self.clocks.end();
+        self.end_clocks();
         let (policy, options) = (AbortPolicy::LeaveProcesses, KillOptions::default());
         let sent = self.send(Waiting::EndTurn(why.clone()), ProxyCommand::Abort { policy, options }).is_some();
         // The turn has to end even if the abort was not sent.
-        let patience = if sent { self.session.deadlines().control } else { Duration::ZERO };
-        self.overdue = now.checked_add(patience).map(|deadline| (why, deadline));
+        let patience = if sent { self.deadlines.control } else { Duration::ZERO };
+        let deadline = now.checked_add(patience);
+        self.overdue = deadline.map(|_| why);
+        self.timers.set(TimerKind::Abort, deadline);
     }
 
     /// Handles an agent that cannot abort a turn that must end.
     pub(super) fn abort_failed(&mut self, why: EndReason, error: &Error, now: Instant) {
         let action = format!("aborting the turn ({why})");
-        self.log.push(0, Event::ActionFailed { action, error: error.to_string() });
+        self.push(0, Event::ActionFailed { action, error: error.to_string() });
         if self.overdue.is_some() {
             self.end(KillOptions::default(), why, now);
         }

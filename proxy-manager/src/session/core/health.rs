@@ -3,25 +3,20 @@
 use ipc_protocol::{EndReason, Event, KillOptions, message::ProxyCommand};
 use tokio::time::Instant;
 
-use super::Core;
+use super::{Core, SessionEffect};
 use crate::session::{pending::Waiting, pulse::Beat};
 
 impl Core {
-    /// Instant of the next health check.
-    pub(super) fn next_beat(&self) -> Option<Instant> {
-        self.pulse.next().filter(|_| self.closing.is_none())
-    }
-
     /// Advances the health check.
     pub(super) fn take_pulse(&mut self, now: Instant) {
         if self.closing.is_some() {
             return;
         }
-        let beat = self.pulse.tick(now);
+        let beat = self.pulse.tick(&mut self.timers, now);
         let missed = self.pulse.missed();
-        self.session.tally(|tally| tally.metrics.missed_pings = missed);
+        self.tally(move |tally| tally.metrics.missed_pings = missed);
         if missed > 0 {
-            self.session.free_proxy();
+            self.effects.push_back(SessionEffect::FreeProxy);
         }
         match beat {
             Beat::Nothing => {}
@@ -30,8 +25,8 @@ impl Core {
                 tracing::warn!(missed, "proxy is unresponsive");
                 let detail = format!("its proxy did not answer {missed} pings in a row");
                 let turn = self.turn();
-                self.log.push(turn, Event::SessionStatus { status: "unresponsive".to_owned(), detail });
-                self.log.commit();
+                self.push(turn, Event::SessionStatus { status: "unresponsive".to_owned(), detail });
+                self.commit_log();
                 if self.pulse.ends() {
                     // Bypasses the proxy, which is the party that does not answer.
                     self.force_for(KillOptions::default(), EndReason::Unresponsive(missed), now);
@@ -42,14 +37,11 @@ impl Core {
 
     /// Records a message of the proxy.
     pub(super) fn heard(&mut self, now: Instant) {
-        self.session.tally(|tally| {
-            tally.heard = now;
-            tally.metrics.missed_pings = 0;
-        });
+        self.effects.push_back(SessionEffect::Heard(now));
         if self.pulse.hear(now) && self.closing.is_none() {
             let detail = "its proxy answers again".to_owned();
             let turn = self.turn();
-            self.log.push(turn, Event::SessionStatus { status: "responsive".to_owned(), detail });
+            self.push(turn, Event::SessionStatus { status: "responsive".to_owned(), detail });
         }
     }
 }

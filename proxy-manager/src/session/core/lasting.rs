@@ -5,8 +5,6 @@ use std::{collections::VecDeque, time::Duration};
 use ipc_protocol::{EndReason, ExitStatus, Lifecycle, Restart};
 use tokio::time::Instant;
 
-use crate::session::Session;
-
 /// Crashes older than this do not count any more.
 const WINDOW: Duration = Duration::from_secs(600);
 /// Longest pause before a session is restarted.
@@ -29,7 +27,7 @@ pub(super) enum Fate {
 }
 
 /// Crashes of a session over all its incarnations, oldest first.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Crashes(VecDeque<Instant>);
 
 impl Crashes {
@@ -53,7 +51,6 @@ impl Crashes {
 pub(super) struct Lasting {
     restart: Restart,
     idle: Option<Duration>,
-    idle_since: Option<Instant>,
     /// True if this is not the first incarnation.
     has_been: bool,
     is_ready: bool,
@@ -62,49 +59,40 @@ pub(super) struct Lasting {
 impl Lasting {
     pub(super) fn new(lifecycle: &Lifecycle, has_been: bool) -> Self {
         let idle = lifecycle.idle_suspend_ms.filter(|ms| *ms > 0).map(Duration::from_millis);
-        Self { restart: lifecycle.restart, idle, idle_since: None, has_been, is_ready: false }
+        Self { restart: lifecycle.restart, idle, has_been, is_ready: false }
     }
 
-    /// Records that the agent is ready.
-    pub(super) fn ready(&mut self, now: Instant) {
+    /// Records that the agent is ready. Returns the instant at which the session has been idle for too long.
+    pub(super) fn ready(&mut self, now: Instant) -> Option<Instant> {
         self.is_ready = true;
         // A caller that resumed it is about to send a prompt.
-        self.idle_since = if self.has_been { now.checked_add(RESUMED) } else { Some(now) };
+        self.idle(if self.has_been { now.checked_add(RESUMED)? } else { now })
     }
 
-    /// Starts the idle clock.
-    pub(super) fn idle(&mut self, now: Instant) {
-        self.idle_since = Some(now);
+    /// Returns the instant at which a session that is idle from now on has been so for too long.
+    pub(super) fn idle(&self, now: Instant) -> Option<Instant> {
+        now.checked_add(self.idle?)
     }
 
-    /// Stops the idle clock.
-    pub(super) fn busy(&mut self) {
-        self.idle_since = None;
+    /// Returns true if an idle session is suspended at some time.
+    pub(super) fn suspends(&self) -> bool {
+        self.idle.is_some()
     }
 
-    /// Instant at which the session has been idle for too long.
-    pub(super) fn next(&self) -> Option<Instant> {
-        self.idle_since?.checked_add(self.idle?)
-    }
-
-    /// Decides what happens to a session whose processes have ended.
-    pub(super) fn fate(&self, reason: &EndReason, session: &Session, now: Instant) -> Fate {
-        // A session without a retained conversation cannot be resumed.
-        if session.kept_conversation().is_none() {
-            return Fate::End;
-        }
+    /// Decides what happens to a session whose processes have ended, and whose conversation is retained.
+    pub(super) fn fate(&self, reason: &EndReason, is_durable: bool, crashes: &mut Crashes, now: Instant) -> Fate {
         let restarts = matches!(self.restart, Restart::OnCrash { .. });
         match reason {
             EndReason::Suspended => Fate::Rest,
             // Another manager can go on with it, and this one with another fork server.
-            EndReason::Shutdown if session.history().is_durable() => Fate::Rest,
-            EndReason::ForkServerDied if !restarts && session.history().is_durable() => Fate::Rest,
+            EndReason::Shutdown if is_durable => Fate::Rest,
+            EndReason::ForkServerDied if !restarts && is_durable => Fate::Rest,
             EndReason::ForkServerDied if !restarts => Fate::End,
             EndReason::Killed | EndReason::Shutdown | EndReason::HostDied => Fate::End,
             EndReason::AgentExited(Some(ExitStatus::Code(0))) if self.is_ready => Fate::End,
             reason => match self.restart {
                 Restart::OnCrash { max, backoff_ms } if is_crash(reason) => {
-                    match session.crashes().add(max, Duration::from_millis(backoff_ms), now) {
+                    match crashes.add(max, Duration::from_millis(backoff_ms), now) {
                         Ok(pause) => Fate::Restart(pause),
                         Err(count) => Fate::GiveUp(count),
                     }
@@ -149,13 +137,11 @@ mod tests {
     fn idle_time_is_counted_from_the_last_turn() {
         let lifecycle = Lifecycle { idle_suspend_ms: Some(1000), ..Lifecycle::default() };
         let (mut lasting, now) = (Lasting::new(&lifecycle, false), Instant::now());
-        assert_eq!(lasting.next(), None);
-        lasting.idle(now);
-        assert_eq!(lasting.next(), Some(now + Duration::from_secs(1)));
-        lasting.busy();
-        assert_eq!(lasting.next(), None);
-        let mut never = Lasting::new(&Lifecycle { idle_suspend_ms: Some(0), ..lifecycle }, false);
-        never.idle(now);
-        assert_eq!(never.next(), None);
+        assert_eq!(lasting.idle(now), Some(now + Duration::from_secs(1)));
+        assert_eq!(lasting.ready(now), lasting.idle(now));
+        let mut resumed = Lasting::new(&lifecycle, true);
+        assert_eq!(resumed.ready(now), lasting.idle(now + RESUMED));
+        let never = Lasting::new(&Lifecycle { idle_suspend_ms: Some(0), ..lifecycle }, false);
+        assert_eq!((never.idle(now), never.suspends()), (None, false));
     }
 }

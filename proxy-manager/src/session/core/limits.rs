@@ -6,17 +6,10 @@ use std::time::Duration;
 use ipc_protocol::{ExitStatus, LimitAction, LimitExceeded, LimitForm, LimitKind, Limits, ProcessId};
 use tokio::time::Instant;
 
+use super::{SessionTimers, TimerKind};
+
 /// Time by which the host's wall clock is later than the proxy's.
 const MARGIN: Duration = Duration::from_secs(1);
-/// Action that the proxy failed to take.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Overdue {
-    /// Report that this limit was exceeded.
-    Said(LimitExceeded),
-    /// End of the session after reporting that it exceeded this limit.
-    Ended(LimitKind),
-}
-
 #[derive(Debug)]
 pub(super) struct Overseer {
     limits: Limits,
@@ -26,8 +19,8 @@ pub(super) struct Overseer {
     started: Option<Instant>,
     /// True if the wall clock ran out, and that was reported.
     is_late: bool,
-    /// The limit for which the session ends, and the deadline for that end.
-    ends: Option<(LimitKind, Option<Instant>)>,
+    /// The limit for which the session ends.
+    ends: Option<LimitKind>,
     /// Process whose file was last reported as too large by somebody else; `ended_writer` is the one whose end showed it.
     /// Both may name the same excess, which is announced once.
     writer: Option<ProcessId>,
@@ -40,72 +33,77 @@ impl Overseer {
     }
 
     /// Starts the wall clock, since the agent is ready; before that a deadline of the start holds.
-    pub(super) fn started(&mut self, now: Instant) {
+    pub(super) fn started(&mut self, timers: &mut SessionTimers, now: Instant) {
         self.started = Some(now);
+        let limit = self.limits.wall_clock_ms.filter(|_| !self.is_late && self.ends.is_none());
+        let due = limit.and_then(|limit| now.checked_add(Duration::from_millis(limit).saturating_add(MARGIN)));
+        timers.set(TimerKind::WallClock, due);
     }
 
     /// Returns the limit that a process's end shows to be exceeded, unless that is known.
-    pub(super) fn judge_exit(&mut self, process: ProcessId, exit: ExitStatus, now: Instant) -> Option<LimitExceeded> {
+    pub(super) fn judge_exit(
+        &mut self,
+        process: ProcessId,
+        exit: ExitStatus,
+        timers: &mut SessionTimers,
+        now: Instant,
+    ) -> Option<LimitExceeded> {
         let passed = registry::file_size_exceeded(&self.limits, process, exit)?;
         self.ended_writer = Some(process);
-        (self.writer != Some(process) && self.is_news(&passed, now)).then_some(passed)
+        (self.writer != Some(process) && self.is_news(&passed, timers, now)).then_some(passed)
     }
 
     /// Records a reported limit. Returns true if that is news.
-    pub(super) fn take(&mut self, passed: &LimitExceeded, now: Instant) -> bool {
+    pub(super) fn take(&mut self, passed: &LimitExceeded, timers: &mut SessionTimers, now: Instant) -> bool {
         if passed.limit == LimitKind::FileSize && passed.process.is_some() {
             self.writer = passed.process;
             if self.writer == self.ended_writer {
                 return false;
             }
         }
-        self.is_news(passed, now)
+        self.is_news(passed, timers, now)
     }
 
     /// Returns true for the first limit that ends the session, and for the first end of the wall clock.
-    fn is_news(&mut self, passed: &LimitExceeded, now: Instant) -> bool {
+    fn is_news(&mut self, passed: &LimitExceeded, timers: &mut SessionTimers, now: Instant) -> bool {
         if passed.limit == LimitKind::WallClock && std::mem::replace(&mut self.is_late, true) {
             return false;
+        }
+        if self.is_late {
+            timers.cancel(TimerKind::WallClock);
         }
         if ends_session(passed) {
             if self.ends.is_some() {
                 return false;
             }
             let deadline = now.checked_add(passed.limit.grace().grace.saturating_add(self.wedged));
-            self.ends = Some((passed.limit, deadline));
+            self.ends = Some(passed.limit);
+            timers.cancel(TimerKind::WallClock);
+            timers.set(TimerKind::Limit, deadline);
         }
         true
     }
 
-    fn clock(&self) -> Option<Instant> {
-        let limit = self.limits.wall_clock_ms.filter(|_| !self.is_late && self.ends.is_none())?;
-        self.started?.checked_add(Duration::from_millis(limit).saturating_add(MARGIN))
+    /// The limit that is exceeded, since the wall clock has run out.
+    pub(super) fn wall_clock_passed(&self, now: Instant) -> Option<LimitExceeded> {
+        let (value, started) = (self.limits.wall_clock_ms?, self.started?);
+        Some(LimitExceeded {
+            limit: LimitKind::WallClock,
+            value,
+            measured: u64::try_from(now.duration_since(started).as_millis()).unwrap_or(u64::MAX),
+            form: LimitForm::Clock,
+            // The wall clock has no culprit process.
+            action: match self.limits.on_limit {
+                LimitAction::Warn => LimitAction::Warn,
+                LimitAction::KillProcess | LimitAction::KillSession => LimitAction::KillSession,
+            },
+            process: None,
+        })
     }
 
-    /// Instant at which [`Overseer::tick`] is due.
-    pub(super) fn next(&self) -> Option<Instant> {
-        self.clock().or_else(|| self.ends?.1)
-    }
-
-    /// Advances the time. Each overdue action is returned once.
-    pub(super) fn tick(&mut self, now: Instant) -> Option<Overdue> {
-        if self.clock().is_some_and(|clock| clock <= now) {
-            let (value, started) = (self.limits.wall_clock_ms?, self.started?);
-            return Some(Overdue::Said(LimitExceeded {
-                limit: LimitKind::WallClock,
-                value,
-                measured: u64::try_from(now.duration_since(started).as_millis()).unwrap_or(u64::MAX),
-                form: LimitForm::Clock,
-                // The wall clock has no culprit process.
-                action: match self.limits.on_limit {
-                    LimitAction::Warn => LimitAction::Warn,
-                    LimitAction::KillProcess | LimitAction::KillSession => LimitAction::KillSession,
-                },
-                process: None,
-            }));
-        }
-        let (limit, deadline) = self.ends.as_mut()?;
-        deadline.take_if(|deadline| *deadline <= now).map(|_| Overdue::Ended(*limit))
+    /// The limit for which the session should have ended by now.
+    pub(super) fn overdue(&self) -> Option<LimitKind> {
+        self.ends
     }
 }
 
@@ -120,22 +118,20 @@ mod tests {
 
     const WEDGED: Duration = Duration::from_secs(2);
 
-    fn overseer(on_limit: LimitAction) -> (Overseer, Instant) {
+    fn overseer(on_limit: LimitAction) -> (Overseer, SessionTimers, Instant) {
         let limits = Limits { wall_clock_ms: Some(100), on_limit, ..Limits::default() };
-        let (mut overseer, now) = (Overseer::new(limits, WEDGED), Instant::now());
-        assert_eq!(overseer.next(), None, "the start has a deadline of its own");
-        overseer.started(now);
-        (overseer, now)
+        let (mut overseer, mut timers, now) = (Overseer::new(limits, WEDGED), SessionTimers::default(), Instant::now());
+        // Before that the start has a deadline of its own.
+        overseer.started(&mut timers, now);
+        (overseer, timers, now)
     }
 
-    fn over(overseer: &mut Overseer, started: Instant) -> LimitExceeded {
-        let due = overseer.next().expect("a clock");
+    fn over(overseer: &Overseer, timers: &mut SessionTimers, started: Instant) -> LimitExceeded {
+        let due = timers.next_deadline().expect("a clock");
         assert_eq!(due, started + Duration::from_millis(100) + MARGIN);
-        assert_eq!(overseer.tick(due - Duration::from_millis(1)), None);
-        match overseer.tick(due) {
-            Some(Overdue::Said(passed)) => passed,
-            other => panic!("{other:?}"),
-        }
+        assert_eq!(timers.expire(due - Duration::from_millis(1)), []);
+        assert_eq!(timers.expire(due), [TimerKind::WallClock]);
+        overseer.wall_clock_passed(due).expect("a limit")
     }
 
     #[test]
@@ -145,23 +141,23 @@ mod tests {
             (LimitAction::KillProcess, LimitAction::KillSession),
             (LimitAction::KillSession, LimitAction::KillSession),
         ] {
-            let (mut overseer, now) = overseer(on_limit);
-            let passed = over(&mut overseer, now);
+            let (mut overseer, mut timers, now) = overseer(on_limit);
+            let passed = over(&overseer, &mut timers, now);
             assert_eq!((passed.limit, passed.action, passed.measured), (LimitKind::WallClock, action, 1100));
-            assert!(overseer.take(&passed, now));
-            assert!(!overseer.take(&passed, now), "the proxy says it too late");
+            assert!(overseer.take(&passed, &mut timers, now));
+            assert!(!overseer.take(&passed, &mut timers, now), "the proxy says it too late");
         }
     }
 
     #[test]
     fn a_proxy_that_acts_in_time_is_left_to_it_and_one_that_only_says_so_is_not() {
-        let (mut overseer, now) = overseer(LimitAction::KillSession);
-        let said = over(&mut overseer, now);
-        assert!(overseer.take(&said, now));
+        let (mut overseer, mut timers, now) = overseer(LimitAction::KillSession);
+        let said = over(&overseer, &mut timers, now);
+        assert!(overseer.take(&said, &mut timers, now));
         let due = now + LimitKind::WallClock.grace().grace + WEDGED;
-        assert_eq!((overseer.next(), overseer.tick(due - Duration::from_millis(1))), (Some(due), None));
-        assert_eq!(overseer.tick(due), Some(Overdue::Ended(LimitKind::WallClock)));
-        assert_eq!((overseer.next(), overseer.tick(due)), (None, None), "once");
+        assert_eq!((timers.next_deadline(), timers.expire(due - Duration::from_millis(1)).len()), (Some(due), 0));
+        assert_eq!((timers.expire(due), overseer.overdue()), (vec![TimerKind::Limit], Some(LimitKind::WallClock)));
+        assert_eq!(timers.next_deadline(), None, "once");
     }
 
     #[test]
@@ -169,25 +165,31 @@ mod tests {
         let (process, other) = (ProcessId { pid: 5, start_time: 1 }, ProcessId { pid: 6, start_time: 1 });
         let on_limit = LimitAction::KillProcess;
         let limits = Limits { file_size_bytes: Some(100), on_limit, ..Limits::default() };
-        let (mut overseer, now) = (Overseer::new(limits, WEDGED), Instant::now());
+        let (mut overseer, mut timers, now) = (Overseer::new(limits, WEDGED), SessionTimers::default(), Instant::now());
         let stopped = ExitStatus::Signal(rustix::process::Signal::XFSZ.as_raw());
-        let passed = overseer.judge_exit(process, stopped, now).expect("it is told of");
-        assert!(!overseer.take(&passed, now), "the proxy says it too late");
+        let passed = overseer.judge_exit(process, stopped, &mut timers, now).expect("it is told of");
+        assert!(!overseer.take(&passed, &mut timers, now), "the proxy says it too late");
         let seen = LimitExceeded { process: Some(other), ..passed };
-        assert!(overseer.take(&seen, now));
-        assert_eq!(overseer.judge_exit(other, stopped, now), None);
-        assert!(overseer.judge_exit(ProcessId { start_time: 2, ..other }, stopped, now).is_some(), "the next one");
+        assert!(overseer.take(&seen, &mut timers, now));
+        assert_eq!(overseer.judge_exit(other, stopped, &mut timers, now), None);
+        assert!(
+            overseer.judge_exit(ProcessId { start_time: 2, ..other }, stopped, &mut timers, now).is_some(),
+            "the next one"
+        );
     }
 
     #[test]
     fn only_one_limit_ends_a_session() {
-        let (mut overseer, now) = overseer(LimitAction::KillSession);
-        let mut passed = over(&mut overseer, now);
+        let (mut overseer, mut timers, now) = overseer(LimitAction::KillSession);
+        let mut passed = over(&overseer, &mut timers, now);
         passed.limit = LimitKind::Memory;
-        assert!(overseer.take(&passed, now));
+        assert!(overseer.take(&passed, &mut timers, now));
         passed.limit = LimitKind::Processes;
-        assert!(!overseer.take(&passed, now));
+        assert!(!overseer.take(&passed, &mut timers, now));
         passed.action = LimitAction::Warn;
-        assert!(overseer.take(&passed, now) && overseer.take(&passed, now), "what ends nothing may be said again");
+        assert!(
+            overseer.take(&passed, &mut timers, now) && overseer.take(&passed, &mut timers, now),
+            "what ends nothing may be said again"
+        );
     }
 }

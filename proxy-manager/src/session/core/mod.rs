@@ -1,5 +1,44 @@
-//! State machine of a session, without I/O. Commands, messages and time go in; bytes for the proxy, orders for the fork
-//! server, events and answers come out.
+//! State machine of a session. It does no I/O and reads no clock: commands, messages, results of writes and the time go in;
+//! frames for the proxy, timers and [`SessionEffect`]s come out. [`driver`](super::driver) feeds it and carries the effects out.
+//!
+//! A session's life, as its host sees it. The states are those of `Phase`, in brackets of `SessionState`; files without a folder
+//! are in `session/core`.
+//!
+//! ```text
+//!   start_session, resume_session: begin (manager/start.rs)      found alive: take_over (manager/attach.rs)
+//!         | SessionDriver::start (session/driver.rs)                   | SessionDriver::adopt (session/driver.rs)
+//!         | -> Core::new (mod.rs)                                      | -> Core::adopt (attach.rs)
+//!         v                                                            v
+//!   Starting [Starting] <--------------------------------------------------------------------------------------------------+
+//!         | FromProxy::Started: started -> SessionEffect::Lease -> leased_at_start (answers.rs)                            |
+//!         | FromProxy::Attached: attached -> go_on (attach.rs), which finds it idle or busy                                |
+//!         v                                                                                                                |
+//!   Idle [Idle] <-------------------------------+                                                                          |
+//!         | SessionCommand::Prompt:             | FromProxy::TurnEnded: turn_ended -> idle (answers.rs);                   |
+//!         | accept_prompt -> begin_turn, or     | prompt_failed, agent_exited that is kept -> idle (answers.rs)            |
+//!         | next_turn -> begin_accepted;        |                                                                          |
+//!         | is_busy (saying.rs)                 |                                                                          |
+//!         v                                     |                                                                          |
+//!   Busy [Busy] --------------------------------+  a usage limit: waits_for_usage, and ask_again (usage.rs)                |
+//!         |                                                                                                                |
+//!   from each of the three                                                                                                 |
+//!         | end (mod.rs): Demand::End, a limit, a budget, a clock, idle for too long. The proxy is asked                   |
+//!         | force_for (mod.rs): it broke the protocol, or does not answer pings. The fork server is asked                  |
+//!         | closed, guard_died (mod.rs), agent_exited, FromProxy::Ended (answers.rs): it ends by itself                    |
+//!         v                                                                                                                |
+//!   Ending [as before]: stop (mod.rs), and from there all calls fail                                                       |
+//!         | settle -> Ending::verdict (session/ending.rs) -> finish (mod.rs)                                               |
+//!         +-- tries_again (again.rs): it lacked its conversation, and nothing is left of it; begin_again ------------------+
+//!         v
+//!   Over: SessionEffect::Release, and one of these:
+//!         +-- [Ended] and `let_go`: is_let_go (attach.rs). It lives on; the next host finds it alive
+//!         +-- [Ended]: Fate::End, Fate::GiveUp (lasting.rs)
+//!         +-- [Suspended]: Fate::Rest, Fate::Restart (lasting.rs)
+//!               | kill -> end_at_rest (session/calls.rs): [Ended]
+//!               | resume_session, awake (a prompt), restart (after a crash): resume_alone (manager/suspend.rs)
+//!               v
+//!             begin (manager/start.rs) -> Session::again (session/mod.rs): Starting, the next incarnation
+//! ```
 
 mod again;
 mod answers;
@@ -7,65 +46,68 @@ mod attach;
 mod budget;
 mod calls;
 mod clocks;
+mod effect;
 mod health;
 mod known;
 pub(super) mod lasting;
 mod limits;
 mod saying;
+mod timers;
 mod usage;
 mod witness;
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use ipc_protocol::{
-    Budget, Enclosure, EndReason, Event, KillOptions, KillScope, Lifecycle, LimitExceeded, Limits, OnUsageLimit,
-    ProcessId, Receipt, Timeouts,
+    AgentSessionConfig, Budget, Enclosure, EndReason, Event, KillOptions, KillScope, Lifecycle, LimitExceeded, Limits,
+    OnUsageLimit, ProcessId, Receipt, SessionId, Timeouts, Usage,
     codec::Outbox,
-    message::{Hello, ProxyCommand, ToForkServer, ToProxy, VERSION},
+    message::{AgentCommand, Hello, ProxyCommand, ToForkServer, ToProxy, VERSION},
     reattach::Wire,
 };
 use tokio::{sync::oneshot, time::Instant};
 
-pub(crate) use self::attach::Adoption;
 use self::{
     again::Retry,
     attach::Outliving,
     clocks::LastWords,
     known::Known,
-    lasting::{Fate, Lasting},
-    limits::{Overdue, Overseer},
+    lasting::{Crashes, Fate, Lasting},
+    limits::Overseer,
     saying::Unsent,
     usage::UsageWait,
     witness::Witness,
 };
+pub(crate) use self::{
+    attach::Handover,
+    effect::{CallerReply, HostConditions, LeasePurpose, SessionEffect},
+    timers::{SessionTimers, TimerKind},
+};
 use super::{
-    Accepted, Demand, Session, SessionState, Task, TurnEnd,
+    Accepted, Demand, PromptQueue, SessionState, TurnEnd, TurnUsage, View,
     clocks::Clocks,
     ending::{End, Ending, Step},
     listing::Listing,
     meter::Meter,
+    metrics::Tally,
     pending::{Pending, Waiting},
     pulse::Pulse,
     turn::TurnSender,
 };
 use crate::{
+    deadlines::Deadlines,
     error::{Error, Result},
     fork_server::Word,
-    history::{Held, RETRY, Writer},
-    launch::{Attempt, Conversation, Launch},
-    state::{Journal, Record},
-    supervision::Slot,
 };
 
+/// Kill options for a session that failed to start.
+pub(crate) const FAILURE: KillOptions = KillOptions::grace(Duration::from_millis(500));
 /// Longest delay of event log commits while the agent starts. Agents then sync files of their own, tens of them, and
 /// start tools by the dozen: each of our commits would make them wait for the disk and for a processor. Most are ready
 /// within this time.
 const START_COMMITS: Duration = Duration::from_millis(250);
 /// Number of events from which a commit is not delayed.
 const MOST_AT_START: usize = 256;
-
-/// Successful answer to a caller.
-type Answer = Box<dyn FnOnce() + Send>;
 
 /// The running turn.
 #[derive(Debug)]
@@ -84,7 +126,8 @@ enum Phase {
     /// The agent is not ready; `ready` has the waiting caller.
     Starting {
         ready: oneshot::Sender<Result<()>>,
-        deadline: Option<Instant>,
+        /// What is reported once the lease of the agent's conversation is taken, and whether the agent has turns.
+        started: Option<(Event, bool)>,
     },
     Idle,
     Busy(Box<Busy>),
@@ -93,37 +136,92 @@ enum Phase {
     Over,
 }
 
-/// Inputs of a core.
-struct Parts {
-    host: ProcessId,
-    journal: Option<Journal>,
-    max_prompts: Option<u32>,
-    limits: Limits,
-    timeouts: Timeouts,
-    start: Option<Duration>,
-    conversation: Conversation,
-    enclosure: Enclosure,
-    retry: Retry,
-    wire: Wire,
-    outliving: Option<Outliving>,
-    lifecycle: Lifecycle,
-    slot: Option<Slot>,
-    budget: Budget,
-    on_usage_limit: OnUsageLimit,
+/// What a core is made of: plain values, but for the queue, in which prompts wait over all lives of the session.
+pub(crate) struct CoreSetup {
+    pub(crate) id: SessionId,
+    pub(crate) agent: String,
+    /// Process of this host.
+    pub(crate) host: ProcessId,
+    pub(crate) deadlines: Deadlines,
+    pub(crate) queue: Arc<PromptQueue>,
+    pub(crate) past: SessionPast,
+    pub(crate) conditions: HostConditions,
+    pub(crate) rules: SessionRules,
+    pub(crate) enclosure: Enclosure,
+    /// Encoding of messages to and from the proxy.
+    pub(crate) wire: Wire,
+    /// True if the host has a journal of its processes, and can sweep it.
+    pub(crate) can_sweep: bool,
+    /// Number in the log from which the proxy's message numbers continue, if the session may outlive this host.
+    pub(crate) source_base: Option<u64>,
+}
+
+/// Bounds that a session's configuration sets, and what happens at them.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionRules {
+    pub(crate) max_prompts: Option<u32>,
+    pub(crate) limits: Limits,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) lifecycle: Lifecycle,
+    pub(crate) budget: Budget,
+    pub(crate) on_usage_limit: OnUsageLimit,
+}
+
+impl SessionRules {
+    pub(crate) fn of(config: &AgentSessionConfig) -> Self {
+        Self {
+            max_prompts: config.max_prompts,
+            limits: config.limits.clone(),
+            timeouts: config.timeouts,
+            lifecycle: config.lifecycle.clone(),
+            budget: config.budget,
+            on_usage_limit: config.on_usage_limit,
+        }
+    }
+}
+
+/// What earlier incarnations of a session leave to the next one.
+pub(crate) struct SessionPast {
+    /// True if there was one.
+    pub(crate) has_been: bool,
+    pub(crate) turns: u64,
+    pub(crate) usage: Usage,
+    pub(crate) turn_usage: TurnUsage,
+    pub(crate) crashes: Crashes,
+    /// The agent's own id of the conversation.
+    pub(crate) native: Option<String>,
+    /// True if another process can resume the conversation, as far as is known.
+    pub(crate) is_kept: bool,
+    /// Number of events that wait to be committed.
+    pub(crate) batched: usize,
+}
+
+/// What the proxy starts the agent from.
+#[derive(Debug)]
+pub(crate) struct AgentStart {
+    pub(crate) config: AgentSessionConfig,
+    pub(crate) command: AgentCommand,
+    /// Text before the first prompt.
+    pub(crate) preamble: Option<String>,
+    /// Reason why it begins a new conversation instead of resuming one.
+    pub(crate) anew: Option<String>,
 }
 
 /// The state of a session.
 pub(crate) struct Core {
-    session: Arc<Session>,
-    log: Writer,
+    id: SessionId,
+    agent_name: String,
+    deadlines: Deadlines,
+    queue: Arc<PromptQueue>,
+    conditions: HostConditions,
+    /// What is to be done, oldest first.
+    effects: VecDeque<SessionEffect>,
+    timers: SessionTimers,
+    /// Number of events appended since the last commit.
+    batched: usize,
     /// Process of this host.
     host: ProcessId,
-    /// Journal of its processes, if there is one.
-    journal: Option<Journal>,
-    /// Place among the sessions, until the session is over.
-    slot: Option<Slot>,
     outbox: Outbox,
-    orders: VecDeque<ToForkServer>,
     pending: Pending,
     listing: Listing,
     phase: Phase,
@@ -136,6 +234,11 @@ pub(crate) struct Core {
     closing: Option<Error>,
     /// The proxy, known from its hello.
     proxy: Option<ProcessId>,
+    agent: Option<ProcessId>,
+    /// The agent's own id of the conversation.
+    native: Option<String>,
+    /// True if another process can resume the conversation, as far as is known.
+    is_kept: bool,
     has_turns: bool,
     /// Number of prompts accepted.
     turns: u64,
@@ -146,11 +249,10 @@ pub(crate) struct Core {
     pulse: Pulse,
     /// Time for the agent to be ready, if bounded.
     start: Option<Duration>,
-    /// Reason for which the turn was aborted, and the instant at which the agent is given up.
-    overdue: Option<(EndReason, Instant)>,
+    /// Reason for which the turn was aborted, and for which the session ends if the turn does not.
+    overdue: Option<EndReason>,
     witness: Witness,
     known: Known,
-    conversation: Conversation,
     /// Text before the first prompt.
     preamble: Option<String>,
     enclosure: Enclosure,
@@ -160,12 +262,7 @@ pub(crate) struct Core {
     /// Message counters, if the session may outlive this host.
     outliving: Option<Outliving>,
     lasting: Lasting,
-    /// Successful answers, sent when the state they report is durable.
-    answers: Vec<Answer>,
-    /// While present, events are committed with the record that follows them.
-    together: Option<Held>,
-    /// Instant before which the next commit is delayed, while the agent starts.
-    commits_at: Option<Instant>,
+    crashes: Crashes,
     /// True if events were committed since this was last read.
     has_committed: bool,
     /// It goes on without this host.
@@ -173,8 +270,7 @@ pub(crate) struct Core {
     /// What an earlier host began and did not see the end of, and the number of its turn.
     interrupted: Option<(Accepted, u64)>,
     on_usage_limit: OnUsageLimit,
-    /// To be swept by the host, in the place of a dead fork server.
-    sweep: Option<Record>,
+    can_sweep: bool,
 }
 
 impl Core {
@@ -183,85 +279,39 @@ impl Core {
     /// # Errors
     /// [`Error::InvalidConfig`] if the configuration is too long to be sent.
     pub(crate) fn new(
-        session: Arc<Session>,
-        log: Writer,
-        launch: Launch,
-        host: ProcessId,
+        setup: CoreSetup,
+        start: AgentStart,
         now: Instant,
     ) -> Result<(Self, oneshot::Receiver<Result<()>>)> {
         let (ready, is_ready) = oneshot::channel();
-        let Launch { attempt, fallback, resumed, enclosure, conversation, journal, slot, detach, .. } = launch;
-        let config = &attempt.config;
-        let timeouts = config.timeouts;
-        let start = Self::start_clock(&session, &timeouts);
-        let outliving = detach.map(|_| Outliving::new(&log));
-        let parts = Parts {
-            host,
-            journal,
-            max_prompts: config.max_prompts,
-            limits: config.limits.clone(),
-            timeouts,
-            start,
-            conversation,
-            enclosure,
-            retry: Retry { fallback, resumed, ..Retry::default() },
-            wire: Wire::Plain,
-            outliving,
-            lifecycle: config.lifecycle.clone(),
-            slot,
-            budget: config.budget,
-            on_usage_limit: config.on_usage_limit,
-        };
-        let phase = Phase::Starting { ready, deadline: start.and_then(|start| now.checked_add(start)) };
-        let mut core = Self::assemble(session, log, phase, parts);
-        if let Err(error) = core.begin(attempt) {
-            core.call_off();
-            return Err(error);
-        }
+        let outliving = setup.source_base.map(Outliving::new);
+        let phase = Phase::Starting { ready, started: None };
+        let mut core = Self::assemble(setup, phase, outliving);
+        core.arm_start(now);
+        core.begin(start, now)?;
         Ok((core, is_ready))
-    }
-
-    /// Time for an agent to be ready, if bounded.
-    fn start_clock(session: &Session, timeouts: &Timeouts) -> Option<Duration> {
-        match timeouts.start_ms {
-            Some(0) => None,
-            Some(ms) => Some(Duration::from_millis(ms)),
-            None => Some(session.deadlines().start),
-        }
     }
 
     /// Discards an incarnation that does not begin: it emits nothing, and a suspended session stays suspended.
     pub(crate) fn call_off(&mut self) {
-        self.log.call_off();
+        self.effects.clear();
         self.phase = Phase::Over;
     }
 
-    fn assemble(session: Arc<Session>, log: Writer, phase: Phase, parts: Parts) -> Self {
-        let deadlines = *session.deadlines();
-        let Parts {
-            host,
-            journal,
-            max_prompts,
-            limits,
-            timeouts,
-            start,
-            conversation,
-            enclosure,
-            retry,
-            wire,
-            outliving,
-            lifecycle,
-            slot,
-            budget,
-            on_usage_limit,
-        } = parts;
+    fn assemble(setup: CoreSetup, phase: Phase, outliving: Option<Outliving>) -> Self {
+        let start = start_clock(&setup);
+        let CoreSetup { deadlines, past, rules, .. } = setup;
         Self {
-            log,
-            host,
-            journal,
-            slot,
+            id: setup.id,
+            agent_name: setup.agent,
+            deadlines,
+            queue: setup.queue,
+            conditions: setup.conditions,
+            effects: VecDeque::new(),
+            timers: SessionTimers::default(),
+            batched: past.batched,
+            host: setup.host,
             outbox: Outbox::default(),
-            orders: VecDeque::new(),
             pending: Pending::default(),
             listing: Listing::default(),
             phase,
@@ -270,33 +320,32 @@ impl Core {
             ending: Ending::new(deadlines.wedged, deadlines.kill),
             closing: None,
             proxy: None,
+            agent: None,
+            native: past.native,
+            is_kept: past.is_kept,
             has_turns: true,
-            turns: session.info().turns,
-            max_prompts,
-            limits: Overseer::new(limits, deadlines.wedged),
-            clocks: Clocks::new(timeouts),
-            meter: Meter::new(budget, session.metrics().usage),
+            turns: past.turns,
+            max_prompts: rules.max_prompts,
+            limits: Overseer::new(rules.limits, deadlines.wedged),
+            clocks: Clocks::new(rules.timeouts),
+            meter: Meter::new(rules.budget, past.usage),
             pulse: Pulse::new(deadlines.health),
             start,
             overdue: None,
             witness: Witness::default(),
             known: Known::default(),
-            conversation,
             preamble: None,
-            enclosure,
-            retry,
-            answers: Vec::new(),
-            together: None,
-            commits_at: None,
+            enclosure: setup.enclosure,
+            retry: Retry::default(),
+            wire: setup.wire,
+            outliving,
+            lasting: Lasting::new(&rules.lifecycle, past.has_been),
+            crashes: past.crashes,
             has_committed: false,
             is_left: false,
             interrupted: None,
-            on_usage_limit,
-            sweep: None,
-            wire,
-            outliving,
-            lasting: Lasting::new(&lifecycle, session.has_been()),
-            session,
+            on_usage_limit: rules.on_usage_limit,
+            can_sweep: setup.can_sweep,
         }
     }
 
@@ -304,13 +353,13 @@ impl Core {
     ///
     /// # Errors
     /// [`Error::InvalidConfig`] if a message is too long to be sent.
-    fn begin(&mut self, attempt: Attempt) -> Result<()> {
-        let Attempt { config, command, preamble, anew, .. } = attempt;
+    fn begin(&mut self, start: AgentStart, now: Instant) -> Result<()> {
+        let AgentStart { config, command, preamble, anew } = start;
         self.preamble = preamble;
-        self.commits_at = Some(Instant::now() + START_COMMITS);
+        self.delay_commits(now);
         if let Some(detail) = anew {
-            self.conversation.begins_anew();
-            self.log.push(0, Event::SessionStatus { status: "resumeFailed".to_owned(), detail });
+            self.effects.push_back(SessionEffect::DropLease);
+            self.push(0, Event::SessionStatus { status: "resumeFailed".to_owned(), detail });
         }
         let request = self.pending.mint();
         self.pending.insert(request, Waiting::Start);
@@ -328,9 +377,14 @@ impl Core {
         &mut self.outbox
     }
 
-    /// Takes the next order for the fork server.
-    pub(crate) fn order(&mut self) -> Option<ToForkServer> {
-        self.orders.pop_front()
+    /// Takes what is to be done next.
+    pub(crate) fn next_effect(&mut self) -> Option<SessionEffect> {
+        self.effects.pop_front()
+    }
+
+    /// Takes the conditions under which the next input is handled.
+    pub(crate) fn observe(&mut self, conditions: HostConditions) {
+        self.conditions = conditions;
     }
 
     /// Returns true while messages of the proxy are read.
@@ -342,43 +396,97 @@ impl Core {
         matches!(self.phase, Phase::Over)
     }
 
-    /// Appends the batched events, under one lock.
-    pub(crate) fn commit(&mut self) {
-        self.write_journal();
-        if self.commit_due().is_some_and(|due| Instant::now() < due) {
+    /// Commits the batched events, unless that is delayed.
+    pub(crate) fn commit(&mut self, now: Instant) {
+        let is_few = (1..MOST_AT_START).contains(&self.batched);
+        if is_few && self.delays_commits() && self.timers.is_set(TimerKind::Commit) {
             return;
         }
-        if self.log.batched() > 0 {
-            self.commits_at = Some(Instant::now() + START_COMMITS);
+        if self.batched > 0 {
+            self.delay_commits(now);
             self.has_committed = true;
             if matches!(self.phase, Phase::Starting { .. }) {
-                self.hold_together();
+                self.commit_together();
             }
         }
-        self.log.commit();
-        self.acknowledge();
+        self.commit_log();
     }
 
     /// Returns true if a change of the visible state is to be recorded now. While the agent starts, records are written
     /// with the events.
     pub(crate) fn is_to_be_noted(&mut self) -> bool {
-        let has_committed = std::mem::take(&mut self.has_committed);
-        let waits = matches!(self.phase, Phase::Starting { .. }) && self.closing.is_none() && self.log.is_kept();
-        has_committed || !waits
+        std::mem::take(&mut self.has_committed) || !self.delays_commits()
     }
 
-    /// Instant of a delayed commit. Commits to memory are never delayed.
-    fn commit_due(&self) -> Option<Instant> {
-        let starts = matches!(self.phase, Phase::Starting { .. }) && self.closing.is_none() && self.log.is_kept();
-        self.commits_at.filter(|_| starts && (1..MOST_AT_START).contains(&self.log.batched()))
+    /// Commits to memory are never delayed.
+    fn delays_commits(&self) -> bool {
+        matches!(self.phase, Phase::Starting { .. }) && self.closing.is_none() && self.conditions.is_durable
     }
 
-    /// Writes the changed processes to the journal. Called before the proxy receives anything: no process shall run
-    /// unrecorded.
-    pub(crate) fn write_journal(&mut self) {
-        if let Some(error) = self.journal.as_mut().and_then(Journal::commit) {
-            let action = "writing down the session's processes in the state directory".to_owned();
-            self.log.push(0, Event::ActionFailed { action, error: error.to_string() });
+    /// Delays the next commit, while the agent starts.
+    fn delay_commits(&mut self, now: Instant) {
+        let at = self.delays_commits().then(|| now + START_COMMITS);
+        self.timers.set(TimerKind::Commit, at);
+    }
+
+    /// Starts the clock of the agent's start, if it is bounded.
+    fn arm_start(&mut self, now: Instant) {
+        let at = self.start.and_then(|start| now.checked_add(start));
+        self.timers.set(TimerKind::Start, at);
+    }
+
+    /// Handles a failure to write the journal.
+    pub(crate) fn journal_failed(&mut self, error: &str) {
+        let action = "writing down the session's processes in the state directory".to_owned();
+        self.push(0, Event::ActionFailed { action, error: error.to_owned() });
+    }
+
+    /// Appends an event to the batch. `turn` 0 means none.
+    fn push(&mut self, turn: u64, event: Event) {
+        self.batched += 1;
+        self.effects.push_back(SessionEffect::Append { turn, event });
+    }
+
+    fn move_cursor(&mut self, consumer: &'static str, offset: u64) {
+        self.effects.push_back(SessionEffect::MoveCursor { consumer, offset });
+    }
+
+    fn commit_log(&mut self) {
+        self.batched = 0;
+        self.effects.push_back(SessionEffect::Commit);
+    }
+
+    /// Changes the visible state.
+    fn show(&mut self, change: impl FnOnce(&mut View) + Send + 'static) {
+        self.effects.push_back(SessionEffect::Show(Box::new(change)));
+    }
+
+    /// Changes the counters.
+    fn tally(&mut self, change: impl FnOnce(&mut Tally) + Send + 'static) {
+        self.effects.push_back(SessionEffect::Tally(Box::new(change)));
+    }
+
+    /// Answers a caller.
+    fn reply<T: Send + 'static>(&mut self, caller: oneshot::Sender<T>, answer: T) {
+        self.effects.push_back(SessionEffect::Reply(Box::new(move || _ = caller.send(answer))));
+    }
+
+    /// Answers the caller of a request with an error.
+    fn fail(&mut self, waiting: Waiting, error: Error) {
+        self.effects.push_back(SessionEffect::Reply(Box::new(move || waiting.fail(error))));
+    }
+
+    /// Answers all who wait for the proxy with an error.
+    fn fail_pending(&mut self, error: &Error) {
+        for waiting in self.pending.take_all() {
+            self.fail(waiting, error.clone());
+        }
+    }
+
+    /// Answers those who wait for turns to come with an error; the prompts stay.
+    fn fail_tickets(&mut self, tickets: Vec<TurnSender>, error: &Error) {
+        for ticket in tickets {
+            self.reply(ticket, Err(error.clone()));
         }
     }
 
@@ -387,7 +495,7 @@ impl Core {
         match demand {
             Demand::Live => {}
             Demand::End { options, reason, .. } => self.end(options, reason, now),
-            Demand::LetGo => self.finish(End { reason: EndReason::Shutdown, receipt: None }),
+            Demand::LetGo => self.abandon(now),
         }
     }
 
@@ -398,16 +506,25 @@ impl Core {
         self.stop_clocks();
         if self.closing.is_none() {
             self.closing = Some(self.error_of(&reason));
-            self.session.closes();
+            self.close();
         }
         if matches!(self.phase, Phase::Starting { .. }) {
-            self.stop(self.error_of(&reason));
+            self.stop(self.error_of(&reason), now);
         }
         let step = self.ending.request(options, reason, now);
         self.take(step, now);
     }
 
+    /// From here on no call can be answered, and nothing is due but what ends the session.
+    fn close(&mut self) {
+        self.effects.push_back(SessionEffect::Close);
+        for kind in [TimerKind::Pulse, TimerKind::Idle, TimerKind::WallClock, TimerKind::Limit, TimerKind::Commit] {
+            self.timers.cancel(kind);
+        }
+    }
+
     fn take(&mut self, step: Step, now: Instant) {
+        self.timers.set(TimerKind::End, self.ending.next());
         match step {
             Step::Nothing => {}
             Step::AskProxy(options, reason) => {
@@ -420,24 +537,21 @@ impl Core {
             }
             Step::AskForkServer(options) => {
                 tracing::debug!(?options, "asking the fork server to end the session");
-                self.orders.push_back(ToForkServer::Kill { session: self.session.id().clone(), options });
+                let order = ToForkServer::Kill { session: self.id.clone(), options };
+                self.effects.push_back(SessionEffect::Order(order));
             }
             Step::Sweep => {
                 tracing::warn!("the fork server is dead and the session has not ended: the host sweeps it");
                 self.known.end_begins(now);
-                self.sweep = self.journal.as_ref().map(Journal::record);
+                self.effects.push_back(SessionEffect::Sweep);
             }
         }
-    }
-
-    /// The session, if it is to be swept now.
-    pub(crate) fn take_sweep(&mut self) -> Option<Record> {
-        self.sweep.take()
     }
 
     /// The sweep has ended. `None` where it could not be done.
     pub(crate) fn swept(&mut self, receipt: Option<Receipt>, now: Instant) {
         self.ending.swept(receipt.map(Box::new), now);
+        self.take(Step::Nothing, now);
     }
 
     /// What the proxy says is no longer to be trusted.
@@ -449,13 +563,13 @@ impl Core {
     /// Ends the session without the proxy.
     fn force(&mut self, error: Error, now: Instant) {
         let reason = EndReason::Failed(error.to_string());
-        self.stop(error);
-        self.force_for(Task::FAILED, reason, now);
+        self.stop(error, now);
+        self.force_for(FAILURE, reason, now);
     }
 
     fn force_for(&mut self, options: KillOptions, reason: EndReason, now: Instant) {
         self.known.end_begins(now);
-        self.stop(self.error_of(&reason));
+        self.stop(self.error_of(&reason), now);
         let step = self.ending.force(options, reason, now);
         self.take(step, now);
     }
@@ -464,25 +578,22 @@ impl Core {
     pub(crate) fn word(&mut self, word: Word, now: Instant) {
         match word {
             Word::Forked(Ok(process)) => {
-                self.session.show(|view| view.proxy = Some(process));
-                if let Some(journal) = &mut self.journal {
-                    journal.proxy(process);
-                }
-                self.write_journal();
+                self.show(move |view| view.proxy = Some(process));
+                self.effects.push_back(SessionEffect::NoteProxy(process));
             }
             Word::Forked(Err(error)) => {
-                // Nothing was started.
-                self.journal.take().into_iter().for_each(Journal::remove);
-                let error = Error::from_wire(self.session.id(), error);
+                let error = Error::from_wire(&self.id, error);
                 let reason = EndReason::Failed(error.to_string());
-                self.stop(error);
-                self.finish(End { reason, receipt: None });
+                self.stop(error, now);
+                // Nothing was started.
+                self.finish(End { reason, receipt: None }, true, now);
             }
             Word::Observed(event) => self.observed(event, now),
             Word::Listed(processes) => self.listed(&processes),
             Word::Gone(gone) => {
                 tracing::debug!(exit = ?gone.exit, receipt = %gone.receipt, "proxy exited");
                 self.ending.gone(gone, now);
+                self.take(Step::Nothing, now);
             }
         }
     }
@@ -497,10 +608,11 @@ impl Core {
             event => {
                 if let Event::ProcessExited { process, exit: Some(exit), .. } = &event {
                     self.witness.saw(*process, *exit);
+                    self.answer_receipts();
                 }
                 let passed = match &event {
                     Event::ProcessExited { process, exit: Some(exit), .. } => {
-                        self.limits.judge_exit(*process, *exit, now)
+                        self.limits.judge_exit(*process, *exit, &mut self.timers, now)
                     }
                     _ => None,
                 };
@@ -508,7 +620,7 @@ impl Core {
                 if let Some(passed) = passed {
                     let limit = passed.limit;
                     let ends = limits::ends_session(&passed);
-                    self.log.push(turn, Event::LimitExceeded(Box::new(passed)));
+                    self.push(turn, Event::LimitExceeded(Box::new(passed)));
                     if ends && self.closing.is_none() {
                         self.end(KillOptions::NOW, EndReason::LimitExceeded(limit), now);
                     }
@@ -523,12 +635,12 @@ impl Core {
 
     /// Handles an exceeded limit on which the proxy does not act.
     fn passed(&mut self, turn: u64, passed: LimitExceeded, now: Instant) {
-        if !self.limits.take(&passed, now) {
+        if !self.limits.take(&passed, &mut self.timers, now) {
             return;
         }
         let limit = passed.limit;
         let ends = limits::ends_session(&passed);
-        self.log.push(turn, Event::LimitExceeded(Box::new(passed)));
+        self.push(turn, Event::LimitExceeded(Box::new(passed)));
         if ends && self.closing.is_none() {
             self.force_for(limit.grace(), EndReason::LimitExceeded(limit), now);
         }
@@ -536,14 +648,14 @@ impl Core {
 
     /// Handles the death of the fork server.
     pub(crate) fn guard_died(&mut self, now: Instant) {
-        let step = self.ending.guard_dead(self.journal.is_some(), now);
-        self.stop(Error::ForkServerDied);
+        let step = self.ending.guard_dead(self.can_sweep, now);
+        self.stop(Error::ForkServerDied, now);
         self.take(step, now);
     }
 
     /// Handles the end of the connection to the proxy.
     pub(crate) fn closed(&mut self, now: Instant) {
-        self.log.commit();
+        self.commit_log();
         self.known.end_begins(now);
         let step = self.ending.closed(now);
         self.take(step, now);
@@ -551,100 +663,96 @@ impl Core {
             Error::ForkServerDied
         } else {
             let reason = "it closed its connection".to_owned();
-            Error::ProxyDied { session: self.session.id().clone(), reason }
+            Error::ProxyDied { session: self.id.clone(), reason }
         };
         if !self.retry.is_coming() {
-            self.stop(error);
+            self.stop(error, now);
         }
     }
 
     /// Instant at which [`Core::tick`] is due.
     pub(crate) fn next(&self) -> Option<Instant> {
-        let start = if let Phase::Starting { deadline, .. } = self.phase { deadline } else { None };
-        let limits = self.limits.next().filter(|_| self.closing.is_none());
-        let suspend = self.suspension();
-        let log = self.log.is_held().then(|| Instant::now() + RETRY);
-        let all = [
-            start,
-            suspend,
-            log,
-            limits,
-            self.listing.next(),
-            self.ending.next(),
-            self.witness.next(),
-            self.next_clock(),
-            self.next_usage(),
-            self.next_beat(),
-            self.commit_due(),
-        ];
-        all.into_iter().flatten().min()
+        self.timers.next_deadline()
     }
 
-    /// Instant at which an idle session is suspended. A session without a retained conversation could not be resumed,
-    /// and is not suspended.
-    fn suspension(&self) -> Option<Instant> {
-        let can_rest = self.closing.is_none() && matches!(self.phase, Phase::Idle);
-        let due = self.lasting.next().filter(|_| can_rest)?;
-        self.session.kept_conversation().map(|_| due)
+    /// Returns true if another process can resume the conversation, as far as is known.
+    fn keeps_conversation(&self) -> bool {
+        self.is_kept && self.native.is_some()
     }
 
     /// Advances the time.
     pub(crate) fn tick(&mut self, now: Instant) {
-        self.look_at_clocks(now);
-        self.look_at_usage(now);
-        self.take_pulse(now);
-        if self.suspension().is_some_and(|due| due <= now) {
-            self.lasting.busy();
+        for kind in self.timers.expire(now) {
+            match kind {
+                TimerKind::Start => self.start_took_too_long(now),
+                TimerKind::Abort => self.abort_took_too_long(now),
+                TimerKind::Turn => self.look_at_clocks(now),
+                TimerKind::Usage => self.ask_again(now),
+                TimerKind::Pulse => self.take_pulse(now),
+                TimerKind::Idle => self.suspend(now),
+                TimerKind::WallClock => self.wall_clock_passed(now),
+                TimerKind::Limit => self.limit_took_too_long(now),
+                TimerKind::Receipt => {
+                    self.witness.tick(now);
+                    self.answer_receipts();
+                }
+                TimerKind::Listing => self.list_without_proxy(now),
+                TimerKind::End => {
+                    let step = self.ending.tick(now);
+                    self.take(step, now);
+                }
+                TimerKind::Commit => self.commit(now),
+            }
+        }
+    }
+
+    /// Ends a session that has been idle for too long. One without a retained conversation could not be resumed, and is
+    /// not suspended.
+    fn suspend(&mut self, now: Instant) {
+        if self.closing.is_none() && matches!(self.phase, Phase::Idle) && self.keeps_conversation() {
             self.end(KillOptions::default(), EndReason::Suspended, now);
         }
-        match self.limits.tick(now).filter(|_| self.closing.is_none()) {
-            None => {}
-            Some(Overdue::Said(passed)) => self.passed(self.turn(), passed, now),
-            Some(Overdue::Ended(limit)) => self.force_for(KillOptions::NOW, EndReason::LimitExceeded(limit), now),
+    }
+
+    /// Handles the end of the session's time, of which its proxy says nothing.
+    fn wall_clock_passed(&mut self, now: Instant) {
+        if let Some(passed) = self.limits.wall_clock_passed(now).filter(|_| self.closing.is_none()) {
+            self.passed(self.turn(), passed, now);
         }
-        self.witness.tick(now);
-        self.list_without_proxy(now);
-        let step = self.ending.tick(now);
-        self.take(step, now);
-        if self.commit_due().is_some() {
-            self.commit();
+    }
+
+    /// Handles a proxy that has not ended its session though a limit was exceeded.
+    fn limit_took_too_long(&mut self, now: Instant) {
+        if let Some(limit) = self.limits.overdue().filter(|_| self.closing.is_none()) {
+            self.force_for(KillOptions::NOW, EndReason::LimitExceeded(limit), now);
         }
     }
 
     /// Commits events appended from now on together with the record that follows.
-    fn hold_together(&mut self) {
-        self.together = self.together.take().or_else(|| self.log.together());
+    fn commit_together(&mut self) {
+        self.effects.push_back(SessionEffect::CommitTogether);
     }
 
     /// Answers a caller once everything appended and shown so far is durable: after any crash the caller finds what it
     /// was answered.
-    fn answer_later(&mut self, answer: impl FnOnce() + Send + 'static) {
-        self.answers.push(Box::new(answer));
+    fn reply_durably(&mut self, answer: impl FnOnce() + Send + 'static) {
+        self.effects.push_back(SessionEffect::ReplyDurably(Box::new(answer)));
     }
 
-    /// Takes the answers that wait for the record. Writes are committed with the answers' events while the guard is
-    /// held.
-    pub(crate) fn take_answers(&mut self) -> (Vec<Answer>, Option<Held>) {
-        (std::mem::take(&mut self.answers), self.together.take())
-    }
-
-    /// Returns true if too much waits for the event log to read more from the proxy.
-    pub(crate) fn is_behind(&self) -> bool {
-        self.log.is_behind()
-    }
-
-    /// Retries events for which the event log had no room, and reports its failure.
-    pub(crate) fn look_at_log(&mut self, now: Instant) {
-        if let Some(error) = self.log.push_failure() {
-            tracing::error!(%error, "failed to append events to the log");
-            if self.log.ends_on_failure() && self.closing.is_none() {
-                self.end(KillOptions::default(), EndReason::Failed(error.to_string()), now);
-            }
-            self.log.commit();
-        } else if self.log.is_held() {
-            self.log.commit();
+    /// Sends the receipts that are complete.
+    fn answer_receipts(&mut self) {
+        for (caller, receipt) in self.witness.take_answers() {
+            self.reply(caller, Ok(*receipt));
         }
-        self.acknowledge();
+        self.timers.set(TimerKind::Receipt, self.witness.next());
+    }
+
+    /// Handles a failure of the event log. `ends`: the session ends for it.
+    pub(crate) fn log_failed(&mut self, error: &str, ends: bool, now: Instant) {
+        if ends && self.closing.is_none() {
+            self.end(KillOptions::default(), EndReason::Failed(error.to_owned()), now);
+        }
+        self.commit_log();
     }
 
     /// Ends the session if enough is known of its end.
@@ -652,47 +760,47 @@ impl Core {
         if !self.is_over()
             && let Some(end) = self.ending.verdict(now)
         {
-            self.finish(end);
+            self.finish(end, false, now);
         }
     }
 
     /// Fails all calls from now on; waiting ones get the first reason.
-    fn stop(&mut self, error: Error) {
+    fn stop(&mut self, error: Error, now: Instant) {
         let error = self.closing.get_or_insert(error).clone();
-        self.session.closes();
+        self.close();
+        self.timers.cancel(TimerKind::Start);
         self.retry.missing = None;
-        self.log.commit();
+        self.commit_log();
         for accepted in self.pending.take_accepted() {
             self.fail_accepted(0, &accepted, &error);
         }
-        self.pending.fail_all(&error);
+        self.fail_pending(&error);
         // The prompts themselves wait for what becomes of the session.
-        self.session.queue().fail_tickets(&error);
+        self.fail_tickets(self.queue.take_tickets(), &error);
         self.unsent = None;
         for (_, waiting) in std::mem::take(&mut self.held_aborts) {
-            waiting.fail(error.clone());
+            self.fail(waiting, error.clone());
         }
         self.stop_clocks();
-        self.session.tally(|tally| tally.is_busy(false));
+        self.tally(move |tally| tally.is_busy(false, now));
         match std::mem::replace(&mut self.phase, Phase::Ending) {
             Phase::Starting { ready, .. } => {
-                let _ = ready.send(Err(error));
+                self.reply(ready, Err(error));
             }
             Phase::Busy(busy) => {
                 // The turn of one that is let go of goes on.
                 if let Some(accepted) = busy.accepted.filter(|_| !self.is_left) {
                     self.fail_accepted(busy.turn, &accepted, &error);
                 }
-                for ticket in busy.tickets {
-                    let _ = ticket.send(Err(error.clone()));
-                }
+                self.fail_tickets(busy.tickets, &error);
             }
             Phase::Over => self.phase = Phase::Over,
             Phase::Idle | Phase::Ending => {}
         }
     }
 
-    fn finish(&mut self, End { reason, mut receipt }: End) {
+    /// Ends the session. `never_began`: it has no process.
+    fn finish(&mut self, End { reason, mut receipt }: End, never_began: bool, now: Instant) {
         if self.is_over() {
             return;
         }
@@ -703,67 +811,75 @@ impl Core {
             }
             self.witness.complete(receipt);
             for exit in self.known.take_untold_exits(receipt) {
-                self.log.push(0, exit);
+                self.push(0, exit);
             }
         }
         self.witness.give_up();
-        if self.tries_again(receipt.as_deref()) {
+        self.answer_receipts();
+        if self.tries_again(receipt.as_deref(), now) {
             return;
         }
-        let is_let_go = self.is_let_go(&reason, receipt.as_deref());
-        self.is_left = is_let_go;
-        self.stop(self.error_of(&reason));
+        self.is_left = self.is_let_go(&reason, receipt.as_deref());
+        self.stop(self.error_of(&reason), now);
         self.phase = Phase::Over;
-        if is_let_go {
-            self.conversation.let_go();
-        } else {
-            self.conversation.close();
-        }
-        self.slot = None;
         tracing::debug!(%reason, receipt = receipt.as_ref().map(ToString::to_string), "ended");
-        match self.journal.take() {
-            Some(journal) if receipt.as_ref().is_some_and(|receipt| receipt.is_empty()) => journal.remove(),
-            // Processes that are left, or may be, are for the next manager.
-            Some(mut journal) => _ = journal.commit(),
-            None => {}
-        }
-        if is_let_go {
+        // Processes that are left, or may be, are for the next manager.
+        let is_clean = never_began || receipt.as_ref().is_some_and(|receipt| receipt.is_empty());
+        self.effects.push_back(SessionEffect::Release { is_left: self.is_left, is_clean });
+        if self.is_left {
             // The next host continues the stream.
-            self.log.leave_open();
-            self.log.commit();
-            self.session.show(|view| (view.state, view.let_go) = (SessionState::Ended { reason, receipt }, true));
-            return;
+            self.effects.push_back(SessionEffect::LeaveOpen);
+            self.commit_log();
+            return self.show(|view| (view.state, view.let_go) = (SessionState::Ended { reason, receipt }, true));
         }
-        let fate = self.lasting.fate(&reason, &self.session, Instant::now());
         let (told, shown) = (reason.clone(), receipt.clone());
-        let (state, restart_after) = match fate {
-            Fate::Rest | Fate::Restart(_) => {
-                self.log.push(0, Event::SessionSuspended { reason: told, receipt: shown });
-                self.log.leave_open();
+        let (state, restart_after) = match self.fate(&reason, now) {
+            fate @ (Fate::Rest | Fate::Restart(_)) => {
+                self.push(0, Event::SessionSuspended { reason: told, receipt: shown });
+                self.effects.push_back(SessionEffect::LeaveOpen);
                 let pause = if let Fate::Restart(pause) = fate { Some(pause) } else { None };
                 (SessionState::Suspended { reason, receipt }, pause)
             }
-            Fate::End | Fate::GiveUp(_) => {
+            fate @ (Fate::End | Fate::GiveUp(_)) => {
                 if let Fate::GiveUp(crashes) = fate {
                     let (action, error) =
                         ("starting the session again".to_owned(), format!("it crashed {crashes} times"));
-                    self.log.push(0, Event::ActionFailed { action, error });
+                    self.push(0, Event::ActionFailed { action, error });
                 }
                 let error = self.error_of(&reason);
-                for action in self.session.queue().give_up(&error) {
-                    self.log.push(0, Event::ActionFailed { action, error: error.to_string() });
+                self.fail_tickets(self.queue.take_tickets(), &error);
+                for action in self.queue.give_up() {
+                    self.push(0, Event::ActionFailed { action, error: error.to_string() });
                 }
-                self.log.push(0, Event::SessionEnded { reason: told, receipt: shown });
+                self.push(0, Event::SessionEnded { reason: told, receipt: shown });
                 (SessionState::Ended { reason, receipt }, None)
             }
         };
-        self.log.commit();
-        self.session.show(|view| (view.state, view.restart_after) = (state, restart_after));
+        self.commit_log();
+        self.show(move |view| (view.state, view.restart_after) = (state, restart_after));
+    }
+
+    /// Decides what becomes of a session whose processes have ended.
+    fn fate(&mut self, reason: &EndReason, now: Instant) -> Fate {
+        // A session without a retained conversation cannot be resumed.
+        if !self.keeps_conversation() {
+            return Fate::End;
+        }
+        let fate = self.lasting.fate(reason, self.conditions.is_durable, &mut self.crashes, now);
+        if matches!(fate, Fate::Restart(_) | Fate::GiveUp(_)) {
+            self.effects.push_back(SessionEffect::KeepCrashes(self.crashes.clone()));
+        }
+        fate
+    }
+
+    /// The host loses sight of the session: its manager is gone, or its runtime. Nobody can tell how it ends, but it does end.
+    pub(crate) fn abandon(&mut self, now: Instant) {
+        self.finish(End { reason: EndReason::Shutdown, receipt: None }, false, now);
     }
 
     /// Error of calls when the session ends for `reason`.
     fn error_of(&self, reason: &EndReason) -> Error {
-        let session = self.session.id().clone();
+        let session = self.id.clone();
         let text = reason.to_string();
         match reason {
             EndReason::AgentExited(_) => Error::AgentDied { session, reason: text },
@@ -782,9 +898,11 @@ impl Core {
     }
 }
 
-impl Drop for Core {
-    /// The task was dropped with its runtime: nobody can tell how the session ends, but it does end.
-    fn drop(&mut self) {
-        self.finish(End { reason: EndReason::Shutdown, receipt: None });
+/// Time for an agent to be ready, if bounded.
+fn start_clock(setup: &CoreSetup) -> Option<Duration> {
+    match setup.rules.timeouts.start_ms {
+        Some(0) => None,
+        Some(ms) => Some(Duration::from_millis(ms)),
+        None => Some(setup.deadlines.start),
     }
 }

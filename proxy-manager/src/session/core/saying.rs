@@ -1,8 +1,5 @@
 //! Prompts: which is accepted, which waits, and when each is given to the agent.
 
-use std::sync::{Arc, OnceLock};
-
-use event_log::LogError;
 use ipc_protocol::{
     Event, Json, Prompt, PromptPart,
     codec::{CodecError, MAX_MESSAGE},
@@ -10,13 +7,13 @@ use ipc_protocol::{
 };
 use tokio::time::Instant;
 
-use super::{Busy, Core, Phase, clocks::LastWords, usage::UsageWait};
+use super::{Busy, Core, Phase, SessionEffect, TimerKind, clocks::LastWords, usage::UsageWait};
 use crate::{
     error::{Error, Result},
     session::{
-        Accepted, Appending, BEGUN, ENDED, PromptMode, Reply, SessionState, Turn, TurnEnd,
+        Accepted, Appending, BEGUN, ENDED, PromptMode, Reply, SessionState, TurnEnd, TurnTicket,
         metrics::Tally,
-        pending::{Change, Pending, Waiting},
+        pending::{Change, Waiting},
         prompts::Queued,
         turn::TurnSender,
     },
@@ -28,7 +25,6 @@ pub(super) struct Unsent {
     turn: u64,
     prompt: Prompt,
     accepted: Accepted,
-    is_durable: Arc<OnceLock<Result<(), LogError>>>,
 }
 
 /// Longest prompt, in bytes: what surrounds it in a message is shorter than this leaves.
@@ -39,12 +35,13 @@ const PART: usize = 24;
 impl Core {
     pub(super) fn append(&mut self, events: Vec<Appending>, reply: Reply<u64>) {
         if let Some(error) = &self.closing {
-            return Pending::answer(reply, Err(error.clone()));
+            let error = error.clone();
+            return self.reply(reply, Err(error));
         }
-        let (turn, queue) = (self.turn(), self.session.queue().clone());
-        let is_busy = matches!(&self.phase, Phase::Busy(busy) if busy.accepted.is_some());
-        let tell = |kept: Result<u64, LogError>| Pending::answer(reply, kept.map_err(Error::from));
-        queue.append(&mut self.log, turn, events, is_busy, tell);
+        let turn = self.turn();
+        let has_accepted_turn = matches!(&self.phase, Phase::Busy(busy) if busy.accepted.is_some());
+        self.batched = 0;
+        self.effects.push_back(SessionEffect::AppendActions { turn, events, has_accepted_turn, reply });
     }
 
     /// A prompt; with `accepted` where it is in the log already. One that may wait and is not in the log is refused as
@@ -55,65 +52,66 @@ impl Core {
         prompt: Prompt,
         mode: PromptMode,
         accepted: Option<Accepted>,
-        reply: Reply<Turn>,
+        reply: Reply<TurnTicket>,
         now: Instant,
     ) {
         if let Some(error) = &self.closing {
-            return Pending::answer(reply, Err(error.clone()));
+            let error = error.clone();
+            return self.reply(reply, Err(error));
         }
         // Checked before it is queued: later there is nobody to answer.
         if let Err(error) = check(&prompt, self.preamble.as_ref().map_or(0, String::len)) {
-            return Pending::answer(reply, Err(error));
+            return self.reply(reply, Err(error));
         }
         // What is in the log waits for the next host.
-        let waits_for_next = accepted.is_some() && self.session.is_draining();
+        let waits_for_next = accepted.is_some() && self.conditions.is_draining;
         if let Some(error) = self.refusal().filter(|_| !waits_for_next) {
-            return Pending::answer(reply, Err(error));
+            return self.reply(reply, Err(error));
         }
-        let queued = self.session.queue().len();
+        let queued = self.queue.len();
         let waits = !matches!(self.phase, Phase::Idle) || queued > 0;
         if waits
             && mode == PromptMode::Steer
             && let Phase::Busy(busy) = &mut self.phase
         {
-            let (ticket, turn) = Turn::new(Some(busy.turn), self.session.history());
+            let (ticket, turn) = TurnTicket::new(Some(busy.turn));
             busy.tickets.retain(|ticket| !ticket.is_closed());
             busy.tickets.push(ticket);
             let waiting = Waiting::Ticket { caller: reply, turn };
             self.send(waiting, ProxyCommand::Steer { prompt });
             return;
         }
-        let busy = || Error::Busy { session: self.session.id().clone() };
+        let busy = || Error::Busy { session: self.id.clone() };
         if waits && mode != PromptMode::Queue {
-            return Pending::answer(reply, Err(busy()));
+            return self.reply(reply, Err(busy()));
         }
         if let Some(max_prompts) = self.max_prompts
             && self.turns + queued >= u64::from(max_prompts)
         {
-            return Pending::answer(reply, Err(Error::MaxPrompts { session: self.session.id().clone(), max_prompts }));
+            return self.reply(reply, Err(Error::MaxPrompts { session: self.id.clone(), max_prompts }));
         }
         let Some(accepted) = accepted else {
             if waits || mode == PromptMode::Queue {
-                return Pending::answer(reply, Err(busy()));
+                return self.reply(reply, Err(busy()));
             }
             if !self.has_turns {
                 return self.prompt_without_turn(prompt, reply);
             }
             let number = self.turns + 1;
-            let (ticket, turn) = Turn::new(Some(number), self.session.history());
+            let (ticket, turn) = TurnTicket::new(Some(number));
             return self.begin_turn(number, prompt, Some(ticket), Some((reply, turn)), now);
         };
         let number = self.turns + queued + 1;
-        let (ticket, turn) = Turn::new(Some(number).filter(|_| self.has_turns), self.session.history());
-        self.session.queue().push(Queued { accepted, prompt, ticket: Some(ticket) });
-        Pending::answer(reply, Ok(turn));
+        let (ticket, turn) = TurnTicket::new(Some(number).filter(|_| self.has_turns));
+        self.queue.push(Queued { accepted, prompt, ticket: Some(ticket) });
+        self.reply(reply, Ok(turn));
         self.next_turn(now);
     }
 
-    fn prompt_without_turn(&mut self, prompt: Prompt, reply: Reply<Turn>) {
-        let (ticket, turn) = Turn::new(None, self.session.history());
+    fn prompt_without_turn(&mut self, prompt: Prompt, reply: Reply<TurnTicket>) {
+        let (ticket, turn) = TurnTicket::new(None);
         // Resolved before the caller gets it, which is when the agent has the prompt.
-        let _ = ticket.send(Ok(TurnEnd::default()));
+        self.reply(ticket, Ok(TurnEnd::default()));
         let waiting = Waiting::Ticket { caller: reply, turn };
         self.send_without_turn(prompt, waiting);
     }
@@ -121,9 +119,9 @@ impl Core {
     fn send_without_turn(&mut self, prompt: Prompt, waiting: Waiting) {
         if self.send(waiting, ProxyCommand::Prompt { turn: 0, prompt }).is_some() {
             self.turns += 1;
-            self.session.tally(Tally::prompted);
+            self.tally(Tally::prompted);
             let turns = self.turns;
-            self.session.show(|view| view.turns = turns);
+            self.show(move |view| view.turns = turns);
         }
     }
 
@@ -132,7 +130,7 @@ impl Core {
         turn: u64,
         prompt: Prompt,
         ticket: Option<TurnSender>,
-        caller: Option<(Reply<Turn>, Turn)>,
+        caller: Option<(Reply<TurnTicket>, TurnTicket)>,
         now: Instant,
     ) {
         let waiting = Waiting::Prompt { turn, caller };
@@ -144,10 +142,10 @@ impl Core {
             // Its caller has the error. Its number is used up.
             return;
         }
-        self.hold_together();
-        self.log.push(turn, Event::TurnStarted { prompt: text, attachments });
-        self.log.push(turn, Event::SessionBusy {});
-        self.log.commit();
+        self.commit_together();
+        self.push(turn, Event::TurnStarted { prompt: text, attachments });
+        self.push(turn, Event::SessionBusy {});
+        self.commit_log();
         self.is_busy(turn, ticket, None, usage_wait, now);
     }
 
@@ -158,27 +156,26 @@ impl Core {
 
     /// Begins a prompt that is in the log. The agent gets it when the log has that: whatever dies, it is begun once.
     fn begin_accepted(&mut self, Queued { accepted, prompt, ticket }: Queued, now: Instant) {
-        self.session.queue().settle(accepted.offset);
+        self.queue.settle(accepted.offset);
         let turn = if self.has_turns { self.turns + 1 } else { 0 };
-        let is_durable = Arc::new(OnceLock::new());
         let (text, attachments) = (prompt.text(), prompt.attachments());
         let usage_wait = UsageWait::new(self.on_usage_limit, &prompt);
         let prompt = self.with_preamble(prompt);
-        self.unsent = Some(Unsent { turn, prompt, accepted: accepted.clone(), is_durable: is_durable.clone() });
+        self.unsent = Some(Unsent { turn, prompt, accepted: accepted.clone() });
         if self.has_turns {
-            self.hold_together();
-            self.log.push(turn, Event::TurnStarted { prompt: text, attachments });
-            self.log.push(turn, Event::SessionBusy {});
+            self.commit_together();
+            self.push(turn, Event::TurnStarted { prompt: text, attachments });
+            self.push(turn, Event::SessionBusy {});
             self.turns = turn;
         }
-        self.log.move_cursor(BEGUN, accepted.offset);
-        self.log.commit_and(move |kept| _ = is_durable.set(kept.map(drop)));
+        self.move_cursor(BEGUN, accepted.offset);
+        self.batched = 0;
+        self.effects.push_back(SessionEffect::CommitPrompt);
         if self.has_turns {
             self.is_busy(turn, ticket, Some(accepted), usage_wait, now);
         } else if let Some(ticket) = ticket {
-            let _ = ticket.send(Ok(TurnEnd::default()));
+            self.reply(ticket, Ok(TurnEnd::default()));
         }
-        self.send_unsent(now);
     }
 
     /// Whether the log has yet to say that a prompt has begun: what is said next waits for that.
@@ -186,18 +183,13 @@ impl Core {
         self.unsent.is_some()
     }
 
-    /// Gives the agent the prompt that has begun, if the log says so now.
-    pub(crate) fn send_unsent(&mut self, now: Instant) {
-        let Some(Unsent { turn, prompt, accepted, is_durable }) =
-            self.unsent.take_if(|unsent| unsent.is_durable.get().is_some())
-        else {
-            return;
-        };
-        match is_durable.get() {
-            Some(Err(error)) => {
-                let error = Error::from(error.clone());
+    /// Gives the agent the prompt that has begun, since the log says so now, or tells that it failed.
+    pub(crate) fn prompt_written(&mut self, written: Result<()>, now: Instant) {
+        let Some(Unsent { turn, prompt, accepted }) = self.unsent.take() else { return };
+        match written {
+            Err(error) => {
                 if turn > 0 {
-                    self.prompt_failed(turn, &error);
+                    self.prompt_failed(turn, &error, now);
                 } else {
                     self.fail_accepted(0, &accepted, &error);
                 }
@@ -206,14 +198,14 @@ impl Core {
             _ if turn > 0 => {
                 let waiting = Waiting::Prompt { turn, caller: None };
                 if self.send(waiting, ProxyCommand::Prompt { turn, prompt }).is_none() {
-                    self.prompt_failed(turn, &Error::Busy { session: self.session.id().clone() });
+                    self.prompt_failed(turn, &Error::Busy { session: self.id.clone() }, now);
                     self.next_turn(now);
                 }
             }
             _ => {
                 // There is no turn whose end it could wait for.
-                self.log.move_cursor(ENDED, accepted.offset);
-                self.log.commit();
+                self.move_cursor(ENDED, accepted.offset);
+                self.commit_log();
                 self.send_without_turn(prompt, Waiting::Accepted(accepted));
                 self.next_turn(now);
             }
@@ -225,9 +217,9 @@ impl Core {
 
     /// A prompt that was accepted and begun is told as failed.
     pub(super) fn fail_accepted(&mut self, turn: u64, accepted: &Accepted, error: &Error) {
-        self.log.push(turn, Event::ActionFailed { action: accepted.name.clone(), error: error.to_string() });
-        self.log.move_cursor(ENDED, accepted.offset);
-        self.log.commit();
+        self.push(turn, Event::ActionFailed { action: accepted.name.clone(), error: error.to_string() });
+        self.move_cursor(ENDED, accepted.offset);
+        self.commit_log();
     }
 
     fn is_busy(
@@ -242,13 +234,13 @@ impl Core {
         let end = TurnEnd { turn: Some(turn), ..TurnEnd::default() };
         let (tickets, last_words) = (ticket.into_iter().collect(), LastWords::default());
         self.phase = Phase::Busy(Box::new(Busy { end, turn, tickets, accepted, usage_wait, last_words }));
-        self.clocks.begin(now);
-        self.session.tally(|tally| {
+        self.begin_clocks(now);
+        self.tally(move |tally| {
             tally.prompted();
-            tally.is_busy(true);
+            tally.is_busy(true, now);
         });
-        self.lasting.busy();
-        self.session.show(|view| {
+        self.timers.cancel(TimerKind::Idle);
+        self.show(move |view| {
             view.state = SessionState::Busy { turn };
             view.turns = turn;
         });
@@ -257,30 +249,31 @@ impl Core {
     /// Records and emits the change that an operation made.
     pub(super) fn operated(&mut self, change: Change, caller: Reply<Json>, reply: Json) {
         let (status, detail) = match change {
-            Change::Nothing => return Pending::answer(caller, Ok(reply)),
+            Change::Nothing => return self.reply(caller, Ok(reply)),
             Change::Model(model) => ("model", model),
             Change::Mode(mode) => ("mode", mode),
             Change::Thinking(level) => ("thinking", level),
         };
-        self.session.show(|view| {
+        let set = detail.clone();
+        self.show(move |view| {
             let shown = match status {
                 "model" => &mut view.model,
                 "mode" => &mut view.mode,
                 _ => &mut view.thinking,
             };
-            *shown = Some(detail.clone());
+            *shown = Some(set);
         });
         let turn = self.turn();
-        self.log.push(turn, Event::SessionStatus { status: status.to_owned(), detail });
-        self.log.commit();
-        Pending::answer(caller, Ok(reply));
+        self.push(turn, Event::SessionStatus { status: status.to_owned(), detail });
+        self.commit_log();
+        self.reply(caller, Ok(reply));
     }
 
     /// Sends the next queued prompts to the agent, one at a time.
     pub(super) fn next_turn(&mut self, now: Instant) {
         self.refuse_waiting();
         if self.may_begin()
-            && let Some(queued) = self.session.queue().pop()
+            && let Some(queued) = self.queue.pop()
         {
             self.begin_accepted(queued, now);
         }
@@ -291,7 +284,7 @@ impl Core {
         matches!(self.phase, Phase::Idle)
             && self.closing.is_none()
             && self.unsent.is_none()
-            && !self.session.is_draining()
+            && !self.conditions.is_draining
     }
 }
 

@@ -1,11 +1,11 @@
 //! What becomes of a turn that meets the usage limit of the agent's account.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use ipc_protocol::{Event, OnUsageLimit, Prompt, StopReason, message::ProxyCommand};
 use tokio::time::Instant;
 
-use super::{Busy, Core, Phase};
+use super::{Busy, Core, Phase, TimerKind};
 use crate::session::pending::Waiting;
 
 /// Longest wait for a reset. Weekly limits are the longest that there are.
@@ -21,8 +21,6 @@ pub(super) struct UsageWait {
     prompt: Option<Prompt>,
     /// For how long to wait when the turn has failed.
     pause: Option<Duration>,
-    /// Until when it waits.
-    until: Option<Instant>,
     waits: u32,
 }
 
@@ -33,9 +31,9 @@ impl UsageWait {
     }
 
     /// Takes what the agent says of a limit. Whether the turn waits for its reset.
-    fn limited(&mut self, resets_at: Option<u64>) -> bool {
+    fn limited(&mut self, resets_at: Option<u64>, wall_clock: SystemTime) -> bool {
         self.pause = resets_at.filter(|_| self.prompt.is_some()).and_then(|resets_at| {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let now = wall_clock.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             let left = Duration::from_millis(resets_at).saturating_sub(now);
             (left <= LONGEST).then(|| left.max(SHORTEST * 2_u32.pow(self.waits.min(MOST_DOUBLINGS))))
         });
@@ -47,7 +45,7 @@ impl Core {
     /// The running turn has this event. What the agent says of a usage limit is completed.
     pub(super) fn note_usage_limit(&mut self, event: &mut Event) {
         if let (Event::UsageLimited { resets_at, waits, .. }, Phase::Busy(busy)) = (event, &mut self.phase) {
-            *waits = busy.usage_wait.limited(*resets_at);
+            *waits = busy.usage_wait.limited(*resets_at, self.conditions.wall_clock);
         }
     }
 
@@ -59,48 +57,40 @@ impl Core {
             return false;
         };
         busy.usage_wait.waits += 1;
-        busy.usage_wait.until = now.checked_add(pause);
         // No clock of the agent's runs: it is not asked for anything.
         self.stop_clocks();
-        self.log.commit();
+        self.timers.set(TimerKind::Usage, now.checked_add(pause));
+        self.commit_log();
         true
     }
 
-    /// When the prompt is asked again.
-    pub(super) fn next_usage(&self) -> Option<Instant> {
-        if let Phase::Busy(busy) = &self.phase { busy.usage_wait.until } else { None }
-    }
-
-    /// Asks again when the limit is reset.
-    pub(super) fn look_at_usage(&mut self, now: Instant) {
+    /// Asks again, since the limit is reset.
+    pub(super) fn ask_again(&mut self, now: Instant) {
         let Phase::Busy(busy) = &mut self.phase else { return };
         let Busy { turn, usage_wait, end, .. } = &mut **busy;
-        if usage_wait.until.take_if(|until| *until <= now).is_none() {
-            return;
-        }
         let (turn, Some(prompt)) = (*turn, usage_wait.prompt.clone()) else { return };
         end.error = None;
         let detail = "the usage limit is reset: the prompt is asked again".to_owned();
-        self.log.push(turn, Event::SessionStatus { status: "usageLimitReset".to_owned(), detail });
-        self.clocks.begin(now);
+        self.push(turn, Event::SessionStatus { status: "usageLimitReset".to_owned(), detail });
+        self.begin_clocks(now);
         let waiting = Waiting::Prompt { turn, caller: None };
         // What cannot be sent fails the turn: the next look at it would find the same.
         if self.send(waiting, ProxyCommand::Prompt { turn, prompt }).is_none() {
             self.turn_ended(turn, now);
         }
-        self.log.commit();
+        self.commit_log();
     }
 
     /// Somebody aborts the turn. One that waits has nobody else to end it.
     pub(super) fn abort_usage_wait(&mut self, now: Instant) {
         let Phase::Busy(busy) = &mut self.phase else { return };
-        if busy.usage_wait.until.take().is_none() {
+        if !self.timers.cancel(TimerKind::Usage) {
             return;
         }
         let turn = busy.turn;
         busy.end.error = None;
         busy.end.stop_reason = Some(StopReason::Cancelled);
-        self.log.push(turn, Event::Complete { stop_reason: StopReason::Cancelled, usage: None });
+        self.push(turn, Event::Complete { stop_reason: StopReason::Cancelled, usage: None });
         self.turn_ended(turn, now);
     }
 }

@@ -26,6 +26,8 @@ pub(super) struct Witness {
     order: VecDeque<ProcessId>,
     /// Incomplete receipts, oldest first.
     waiting: VecDeque<(Instant, Reply<Receipt>, Box<Receipt>)>,
+    /// Receipts that are to be sent.
+    answers: Vec<(Reply<Receipt>, Box<Receipt>)>,
 }
 
 impl Witness {
@@ -60,9 +62,7 @@ impl Witness {
     /// Answers with a receipt, once it is complete or its time is up.
     pub(super) fn answer(&mut self, reply: Reply<Receipt>, mut receipt: Box<Receipt>, now: Instant) {
         if self.complete(&mut receipt) || !self.sees {
-            // A caller that has gone misses nothing.
-            let _ = reply.send(Ok(*receipt));
-            return;
+            return self.answers.push((reply, receipt));
         }
         self.waiting.push_back((now + PATIENCE, reply, receipt));
     }
@@ -88,8 +88,13 @@ impl Witness {
 
     fn answer_first(&mut self) {
         if let Some((_, reply, receipt)) = self.waiting.pop_front() {
-            let _ = reply.send(Ok(*receipt));
+            self.answers.push((reply, receipt));
         }
+    }
+
+    /// Takes the receipts that are to be sent.
+    pub(super) fn take_answers(&mut self) -> Vec<(Reply<Receipt>, Box<Receipt>)> {
+        std::mem::take(&mut self.answers)
     }
 }
 
@@ -133,16 +138,19 @@ mod tests {
         Box::new(receipt)
     }
 
+    fn answered(witness: &mut Witness) -> Vec<Receipt> {
+        witness.take_answers().into_iter().map(|(_, receipt)| *receipt).collect()
+    }
+
     #[test]
     fn what_is_told_before_or_after_is_in_the_receipt() {
         let (mut witness, now) = (Witness::default(), Instant::now());
         witness.sees(true);
         witness.saw(id(1), STATUS);
-        let (reply, mut answer) = oneshot::channel();
-        witness.answer(reply, gone(&[1, 2]), now);
-        assert!(answer.try_recv().is_err() && witness.next() == Some(now + PATIENCE));
+        witness.answer(oneshot::channel().0, gone(&[1, 2]), now);
+        assert!(answered(&mut witness).is_empty() && witness.next() == Some(now + PATIENCE));
         witness.saw(id(2), STATUS);
-        let receipt = answer.try_recv().expect("answered").expect("a receipt");
+        let [receipt] = &answered(&mut witness)[..] else { panic!("no receipt") };
         assert!(receipt.processes.iter().all(|entry| entry.outcome == Outcome::Ended(STATUS)));
         assert!(receipt.processes.iter().all(|entry| entry.reaped_by == Some(ReapedBy::Parent)));
         assert_eq!(witness.next(), None);
@@ -151,15 +159,13 @@ mod tests {
     #[test]
     fn nobody_waits_for_ever_and_where_nobody_tells_not_at_all() {
         let (mut witness, now) = (Witness::default(), Instant::now());
-        let (reply, mut answer) = oneshot::channel();
-        witness.answer(reply, gone(&[1]), now);
-        assert!(answer.try_recv().is_ok());
+        witness.answer(oneshot::channel().0, gone(&[1]), now);
+        assert_eq!(answered(&mut witness).len(), 1);
         witness.sees(true);
-        let (reply, mut answer) = oneshot::channel();
-        witness.answer(reply, gone(&[1]), now);
+        witness.answer(oneshot::channel().0, gone(&[1]), now);
+        assert!(answered(&mut witness).is_empty());
         witness.tick(now + PATIENCE);
-        let receipt = answer.try_recv().expect("answered").expect("a receipt");
-        assert_eq!(receipt.processes[0].outcome, Outcome::Gone);
+        assert_eq!(answered(&mut witness)[0].processes[0].outcome, Outcome::Gone);
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! What is done when a proxy does not answer, and when the manager drains. Time passes only when nobody has anything to do.
 
-use super::*;
+use super::{
+    effects::{agent_start, appended, setup},
+    *,
+};
 use crate::deadlines::Health;
 
 async fn watched_session(ends: bool) -> Running {
@@ -85,19 +88,17 @@ async fn a_session_that_drains_ends_its_turn_and_takes_no_other() {
 async fn without_a_conversation_an_idle_session_waits_for_what_comes() {
     let mut config = AgentSessionConfig::new("command");
     config.lifecycle.idle_suspend_ms = Some(1);
-    let launch = plan(config, &Arc::default()).expect("valid");
-    let (session, _inlets, log) =
-        Session::new(launch.id().clone(), launch.labels.clone(), patient(), &Streams::default());
-    let now = tokio::time::Instant::now();
-    let (mut core, _ready) = crate::session::core::Core::new(session.clone(), log, launch, HOST, now).expect("a core");
+    let now = Instant::now();
+    let (mut core, _ready) = Core::new(setup(&config, patient()), agent_start(config), now).expect("a core");
     core.message(FromProxy::Hello(Hello { version: VERSION, process: PROXY }), now);
     let request: RequestId = 1;
     let (native_session_id, measures) = (None, Box::default());
     core.message(FromProxy::Started { request, process: AGENT, native_session_id, turns: false, measures }, now);
-    assert_eq!(session.info().state, SessionState::Idle);
+    assert!(appended(&mut core).contains(&Event::SessionIdle {}));
     let later = now + Duration::from_secs(1);
     core.tick(later);
     assert!(core.next().is_none_or(|due| due > later), "due for ever");
-    session.show(|view| view.native_session_id = Some("n-1".to_owned()));
+    core.message(FromProxy::NativeSession { id: "n-1".into() }, later);
+    core.leased_by_agent("n-1".into(), Ok(()), later);
     assert!(core.next().is_some_and(|due| due <= later), "with one it is suspended");
 }

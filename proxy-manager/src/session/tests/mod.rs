@@ -1,6 +1,7 @@
 //! A session's task against a proxy and a fork server that the test plays.
 
 mod clocks;
+mod effects;
 mod ends;
 mod health;
 #[path = "../../../../event-log/tests/log/immutable.rs"]
@@ -9,6 +10,7 @@ mod kept;
 mod lives;
 mod log_failures;
 mod operations;
+mod purity;
 mod resume;
 mod taken_over;
 mod turns;
@@ -29,15 +31,20 @@ use ipc_protocol::{
     codec::{self, Assembler, Inbox},
     message::{FromForkServer, FromProxy, Hello, ProxyCommand, RequestId, ToForkServer, ToProxy, VERSION},
     packet,
+    reattach::Wire,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, Interest, unix::AsyncFd},
     net::UnixStream,
     sync::oneshot,
-    time::timeout,
+    time::{Instant, timeout},
 };
 
-use super::{Appending, BEGUN, Class, ENDED, Fork, PromptMode, Session, SessionState, Task, sockets};
+use super::{
+    Appending, BEGUN, Class, ENDED, Fork, PromptMode, Session, SessionState, Task,
+    core::{Core, CoreSetup},
+    sockets,
+};
 use crate::{
     conversation_locks::Leases,
     deadlines::Deadlines,
@@ -55,6 +62,7 @@ use crate::{
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) const PROXY: ProcessId = ProcessId { pid: 100, start_time: 1 };
 const AGENT: ProcessId = ProcessId { pid: 101, start_time: 2 };
+const TOOL: ProcessId = ProcessId { pid: 102, start_time: 3 };
 pub(crate) const HOST: ProcessId = ProcessId { pid: 1, start_time: 0 };
 
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {

@@ -1,60 +1,59 @@
 //! Sessions that another host started.
 
-use ipc_protocol::{Budget, Lifecycle, Timeouts, message::Attached, reattach::Wire};
-use tokio::time::Instant;
+use std::collections::BTreeSet;
 
-use super::*;
-use crate::{
-    deadlines::Health,
-    launch::{Conversation, Is},
-    session::{Adoption, core::Core},
-    supervision::{Admission, Claim, SessionBounds},
+use ipc_protocol::{Lifecycle, message::Attached};
+
+use super::{
+    effects::{appended, process, setup},
+    *,
 };
+use crate::{deadlines::Health, session::core::Handover};
 
-#[tokio::test]
-async fn what_is_taken_over_is_looked_after_as_what_was_started() {
+/// The core of a session that another host started, and whose proxy reports this state.
+fn handed_over(config: &AgentSessionConfig, deadlines: Deadlines, attached: Attached, now: Instant) -> Core {
+    let setup = CoreSetup { source_base: Some(0), ..setup(config, deadlines) };
+    let handover = Handover {
+        after_seq: 0,
+        started: Some(now),
+        processes: BTreeSet::from([TOOL]),
+        interrupted: None,
+        last_request: 9,
+    };
+    let (mut core, _ready) = Core::adopt(setup, handover, now).expect("a core");
+    core.message(FromProxy::Hello(Hello { version: VERSION, process: PROXY }), now);
+    core.message(FromProxy::Attached(Box::new(attached)), now);
+    core
+}
+
+fn attached(turn: Option<u64>) -> Attached {
+    let native_session_id = Some("n-1".into());
+    Attached { next_seq: 1, agent: Some(AGENT), native_session_id, turns: true, turn, ..Attached::default() }
+}
+
+#[test]
+fn what_is_taken_over_is_looked_after_as_what_was_started() {
     const SECOND: Duration = Duration::from_secs(1);
     let health = Some(Health { interval: 2 * SECOND, misses: 1, ends: true });
-    let launch = plan(AgentSessionConfig::new("acp"), &Arc::default()).expect("valid");
+    let lifecycle = Lifecycle { idle_suspend_ms: Some(1000), ..Lifecycle::default() };
+    let config = AgentSessionConfig { lifecycle, ..AgentSessionConfig::new("acp") };
+    let now = Instant::now();
     for turn in [None, Some(3)] {
-        let deadlines = Deadlines { health, ..patient() };
-        let id = launch.id().clone();
-        let (session, _inlets, log) = Session::new(id.clone(), launch.labels.clone(), deadlines, &Streams::default());
-        let claim = Claim { user: None, agent: "acp".to_owned() };
-        let conversation = Conversation::new(Arc::default(), "acp".into(), None, "acp".into(), id, Is::Its);
-        let adoption = Adoption {
-            native_files: None,
-            proxy: PROXY,
-            host: HOST,
-            after_seq: 0,
-            wire: Wire::Plain,
-            started_at: std::time::SystemTime::now(),
-            limits: Limits::default(),
-            timeouts: Timeouts::default(),
-            max_prompts: None,
-            enclosure: launch.enclosure.clone(),
-            conversation,
-            journal: None,
-            source_base: 0,
-            lifecycle: Lifecycle { idle_suspend_ms: Some(1000), ..Lifecycle::default() },
-            slot: Arc::new(Admission::new(SessionBounds::default())).take(claim),
-            budget: Budget::default(),
-            interrupted: None,
-            on_usage_limit: ipc_protocol::OnUsageLimit::Fail,
-        };
-        let now = Instant::now();
-        let (mut core, _ready) = Core::adopt(session, log, adoption, now).expect("a core");
-        core.message(FromProxy::Hello(Hello { version: VERSION, process: PROXY }), now);
-        let attached = Attached {
-            next_seq: 1,
-            agent: Some(AGENT),
-            native_session_id: Some("n-1".into()),
-            turns: true,
-            turn,
-            ..Attached::default()
-        };
-        core.message(FromProxy::Attached(Box::new(attached)), now);
+        let core = handed_over(&config, Deadlines { health, ..patient() }, attached(turn), now);
         // A ping while a turn runs; else it is suspended before that.
         assert_eq!(core.next(), Some(now + if turn.is_some() { 2 * SECOND } else { SECOND }));
     }
+}
+
+#[test]
+fn what_an_earlier_host_reported_is_not_reported_again() {
+    let now = Instant::now();
+    let mut core = handed_over(&AgentSessionConfig::new("acp"), patient(), attached(None), now);
+    let spawned = |id| Event::ProcessSpawned(Box::new(process(id)));
+    let exited = || Event::ProcessExited { process: TOOL, command: None, exit: None };
+    appended(&mut core);
+    for event in [spawned(TOOL), spawned(AGENT), spawned(AGENT), exited(), spawned(TOOL)] {
+        core.message(FromProxy::Event { turn: 0, event }, now);
+    }
+    assert_eq!(appended(&mut core), [spawned(AGENT), exited(), spawned(TOOL)]);
 }

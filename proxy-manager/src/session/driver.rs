@@ -1,0 +1,487 @@
+//! Driver of a session's core. It holds what the core must not touch (event log, journal, lease, slot, clock), gives the core
+//! its inputs, and carries out the effects that come out, in their order.
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::{Arc, OnceLock},
+    time::SystemTime,
+};
+
+use agents::conversations::ResumedConversation;
+use event_log::LogError;
+use ipc_protocol::{
+    Enclosure, ProcessId, Receipt,
+    codec::{Inbox, Outbox},
+    message::ToForkServer,
+    reattach::{Heard, Wire},
+};
+use tokio::{sync::oneshot, time::Instant};
+
+use super::{
+    Accepted, Session, SessionCommand,
+    core::{
+        AgentStart, CallerReply, Core, CoreSetup, Handover, HostConditions, LeasePurpose, SessionEffect, SessionPast,
+        SessionRules,
+    },
+};
+use crate::{
+    conversation_locks::Keeper,
+    error::{Error, Result},
+    fork_server::Word,
+    history::{Held, RETRY, Writer},
+    launch::{Attempt, Conversation, Launch},
+    state::{Journal, Record},
+    supervision::Slot,
+};
+
+/// Facts about a session that another host started.
+#[derive(Debug)]
+pub(crate) struct Adoption {
+    /// Directory in which its agent keeps the files of conversations.
+    pub(crate) native_files: Option<std::path::PathBuf>,
+    pub(crate) proxy: ProcessId,
+    /// Process of this host.
+    pub(crate) host: ProcessId,
+    /// Number of its proxy's last message that is in the stream.
+    pub(crate) after_seq: u64,
+    pub(crate) wire: Wire,
+    pub(crate) started_at: SystemTime,
+    pub(crate) rules: SessionRules,
+    pub(crate) enclosure: Enclosure,
+    pub(crate) conversation: Conversation,
+    pub(crate) journal: Option<Journal>,
+    /// Number in the log from which the proxy's message numbers continue.
+    pub(crate) source_base: u64,
+    pub(crate) slot: Slot,
+    /// What an earlier host began and did not see the end of, and the number of its turn.
+    pub(crate) interrupted: Option<(Accepted, u64)>,
+}
+
+/// Receiver of a start's result.
+type Ready = oneshot::Receiver<Result<()>>;
+
+/// Core of a session, with what its effects are carried out on.
+pub(crate) struct SessionDriver {
+    core: Core,
+    session: Arc<Session>,
+    log: Writer,
+    /// While present, events are committed with the record that follows them.
+    together: Option<Held>,
+    /// Successful answers, sent when the state they report is durable.
+    answers: Vec<CallerReply>,
+    /// Set by the log once it has the beginning of a prompt.
+    written: Option<Arc<OnceLock<std::result::Result<(), LogError>>>>,
+    /// Journal of its processes, if there is one.
+    journal: Option<Journal>,
+    conversation: Conversation,
+    /// Place among the sessions, until the session is over.
+    slot: Option<Slot>,
+    /// Attempt for when the agent cannot resume the conversation.
+    fallback: Option<Box<Attempt>>,
+    /// Conversation whose database may be broken, which would keep the agent from any conversation.
+    resumed: Option<ResumedConversation>,
+    orders: VecDeque<ToForkServer>,
+    /// Session to be swept by the host, in the place of a dead fork server.
+    sweep: Option<Record>,
+}
+
+impl SessionDriver {
+    /// Creates the driver of a session that is about to start.
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfig`] if the configuration is too long to be sent: nothing was emitted then.
+    pub(crate) fn start(
+        session: Arc<Session>,
+        mut log: Writer,
+        launch: Launch,
+        host: ProcessId,
+    ) -> Result<(Box<Self>, Ready)> {
+        let Launch { attempt, fallback, resumed, enclosure, conversation, journal, slot, detach, .. } = launch;
+        let source_base = detach.map(|_| log.source());
+        let rules = SessionRules::of(&attempt.config);
+        let can_sweep = journal.is_some();
+        let setup = CoreSetup { can_sweep, source_base, ..setup(&session, &log, host, rules, enclosure) };
+        match Core::new(setup, start_of(attempt), Instant::now()) {
+            Ok((core, ready)) => {
+                let mut driver = Self::new(core, session, log, conversation, journal, slot);
+                (driver.fallback, driver.resumed) = (fallback, resumed);
+                driver.carry_out(Instant::now());
+                Ok((driver, ready))
+            }
+            Err(error) => {
+                log.call_off();
+                Err(error)
+            }
+        }
+    }
+
+    /// Creates the driver of a session that another host started, and whose proxy is about to be handed over.
+    ///
+    /// # Errors
+    /// None expected: the first message is short.
+    pub(crate) fn adopt(session: Arc<Session>, log: Writer, adoption: Adoption) -> Result<(Box<Self>, Ready)> {
+        let Adoption { host, wire, rules, enclosure, started_at, after_seq, interrupted, .. } = adoption;
+        let Adoption { journal, conversation, slot, source_base, .. } = adoption;
+        let (can_sweep, source_base) = (journal.is_some(), Some(source_base));
+        let setup = CoreSetup { wire, can_sweep, source_base, ..setup(&session, &log, host, rules, enclosure) };
+        let now = Instant::now();
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let handover = Handover {
+            after_seq,
+            started: now.checked_sub(started_at.elapsed().unwrap_or_default()),
+            processes: journal.as_ref().map_or_else(BTreeSet::new, |journal| journal.living().clone()),
+            interrupted,
+            last_request: u64::try_from(since.as_micros()).unwrap_or(u64::MAX >> 1),
+        };
+        let (core, ready) = Core::adopt(setup, handover, now)?;
+        Ok((Self::new(core, session, log, conversation, journal, Some(slot)), ready))
+    }
+
+    /// Boxed: it is moved several times before it runs.
+    fn new(
+        core: Core,
+        session: Arc<Session>,
+        log: Writer,
+        conversation: Conversation,
+        journal: Option<Journal>,
+        slot: Option<Slot>,
+    ) -> Box<Self> {
+        if core.is_acknowledging() {
+            log.tell_of_all();
+        }
+        Box::new(Self {
+            core,
+            session,
+            log,
+            together: None,
+            answers: Vec::new(),
+            written: None,
+            journal,
+            conversation,
+            slot,
+            fallback: None,
+            resumed: None,
+            orders: VecDeque::new(),
+            sweep: None,
+        })
+    }
+
+    /// Discards an incarnation that does not begin: it emits nothing, and a suspended session stays suspended.
+    pub(crate) fn call_off(&mut self) {
+        self.log.call_off();
+        self.core.call_off();
+    }
+
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
+    /// Bytes for the proxy.
+    pub(crate) fn outbox(&mut self) -> &mut Outbox {
+        self.core.outbox()
+    }
+
+    /// Takes the next order for the fork server.
+    pub(crate) fn order(&mut self) -> Option<ToForkServer> {
+        self.orders.pop_front()
+    }
+
+    /// Takes the session, if it is to be swept now.
+    pub(crate) fn take_sweep(&mut self) -> Option<Record> {
+        self.sweep.take()
+    }
+
+    /// Instant at which [`SessionDriver::tick`] is due.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        let log = self.log.is_held().then(|| Instant::now() + RETRY);
+        self.core.next().into_iter().chain(log).min()
+    }
+
+    /// Returns true if too much waits for the event log to read more from the proxy.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.log.is_behind()
+    }
+
+    /// Gives the core an input, and carries out what it decides.
+    pub(crate) fn feed(&mut self, input: impl FnOnce(&mut Core, Instant)) {
+        let now = self.observe();
+        input(&mut self.core, now);
+        self.carry_out(now);
+    }
+
+    /// Gives the core a command of the host's, after what the log has written by now.
+    pub(crate) fn command(&mut self, command: SessionCommand) {
+        self.report_written();
+        self.feed(|core, now| core.command(command, now));
+    }
+
+    /// Gives the core a word of the fork server's.
+    pub(crate) fn word(&mut self, word: Option<Word>) {
+        self.feed(|core, now| match word {
+            Some(word) => core.word(word, now),
+            None => core.guard_died(now),
+        });
+    }
+
+    /// Gives the core the messages of its proxy that `inbox` has. Returns their number.
+    pub(crate) fn receive(&mut self, inbox: &mut Inbox) -> usize {
+        let now = self.observe();
+        let mut messages = 0;
+        while self.core.listens() {
+            match self.core.next_message(inbox) {
+                Ok(Some(Heard::Known(message))) => self.core.message(message, now),
+                Ok(Some(Heard::Unknown(text))) => self.core.unknown(&text),
+                Ok(None) => break,
+                Err(error) => self.core.broken(error.to_string(), now),
+            }
+            self.carry_out(now);
+            messages += 1;
+        }
+        self.commit();
+        messages
+    }
+
+    /// Commits the batched events, unless that is delayed.
+    pub(crate) fn commit(&mut self) {
+        self.write_journal();
+        self.feed(Core::commit);
+        self.acknowledge();
+    }
+
+    /// Retries events for which the event log had no room, and reports its failure.
+    pub(crate) fn look_at_log(&mut self) {
+        if let Some(error) = self.log.push_failure() {
+            tracing::error!(%error, "failed to append events to the log");
+            let ends = self.log.ends_on_failure();
+            self.feed(|core, now| core.log_failed(&error.to_string(), ends, now));
+        } else if self.log.is_held() {
+            self.log.commit();
+        }
+        self.acknowledge();
+    }
+
+    fn acknowledge(&mut self) {
+        if self.core.is_acknowledging() {
+            self.core.acknowledge(self.log.kept_source());
+        }
+    }
+
+    /// Reports to the core that the beginning of a prompt is in the log, if it is.
+    pub(crate) fn report_written(&mut self) {
+        self.feed(|_, _| {});
+    }
+
+    /// Writes the changed processes to the journal. Called before the proxy receives anything: no process shall run
+    /// unrecorded.
+    pub(crate) fn write_journal(&mut self) {
+        if let Some(error) = self.journal.as_mut().and_then(Journal::commit) {
+            self.core.journal_failed(&error.to_string());
+        }
+    }
+
+    /// Takes the answers that wait for the record. Writes are committed with the answers' events while the guard is
+    /// held.
+    pub(crate) fn take_answers(&mut self) -> (Vec<CallerReply>, Option<Held>) {
+        (std::mem::take(&mut self.answers), self.together.take())
+    }
+
+    /// Returns true if a change of the visible state is to be recorded now.
+    pub(crate) fn is_to_be_noted(&mut self) -> bool {
+        self.core.is_to_be_noted()
+    }
+
+    /// Takes the attempt without the conversation, if it is due.
+    pub(crate) fn next_attempt(&mut self) -> Option<Box<Attempt>> {
+        let error = self.core.take_retry()?;
+        self.carry_out(Instant::now());
+        let mut attempt = self.fallback.take()?;
+        attempt.anew = Some(error.to_string());
+        Some(attempt)
+    }
+
+    /// Begins the second attempt, for a proxy that is forked now.
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfig`] if the configuration is too long to be sent.
+    pub(crate) fn begin_again(&mut self, attempt: Attempt) -> Result<()> {
+        self.orders.clear();
+        if let Some(journal) = self.journal.take() {
+            let fresh = journal.renewed();
+            // Nothing is left of the processes it recorded.
+            journal.remove();
+            self.journal = Some(fresh);
+        }
+        let now = self.observe();
+        self.core.begin_again(start_of(attempt), now)?;
+        self.carry_out(now);
+        Ok(())
+    }
+
+    fn observe(&mut self) -> Instant {
+        self.core.observe(conditions(&self.session, &self.log));
+        Instant::now()
+    }
+
+    fn carry_out(&mut self, now: Instant) {
+        loop {
+            while let Some(effect) = self.core.next_effect() {
+                self.perform(effect, now);
+            }
+            let Some(written) = self.written.take_if(|written| written.get().is_some()) else { return };
+            let written = written.get().cloned().unwrap_or(Ok(()));
+            self.core.prompt_written(written.map_err(Error::from), now);
+        }
+    }
+
+    fn perform(&mut self, effect: SessionEffect, now: Instant) {
+        match effect {
+            SessionEffect::Append { turn, event } => self.log.push(turn, event),
+            SessionEffect::Record { turn, event } => {
+                self.journal.iter_mut().for_each(|journal| journal.note(&event));
+                self.session.tally(|tally| tally.note(&event));
+                self.log.push(turn, event);
+            }
+            SessionEffect::AppendActions { turn, events, has_accepted_turn, reply } => {
+                // A caller that has gone misses nothing.
+                let tell = |kept: std::result::Result<u64, LogError>| _ = reply.send(kept.map_err(Error::from));
+                self.session.queue().append(&mut self.log, turn, events, has_accepted_turn, tell);
+            }
+            SessionEffect::MoveCursor { consumer, offset } => self.log.move_cursor(consumer, offset),
+            SessionEffect::MarkSource(source) => self.log.came_up_to(source),
+            SessionEffect::CommitTogether => self.together = self.together.take().or_else(|| self.log.together()),
+            SessionEffect::Commit => self.log.commit(),
+            SessionEffect::CommitPrompt => {
+                let written = Arc::new(OnceLock::new());
+                self.written = Some(written.clone());
+                self.log.commit_and(move |kept| _ = written.set(kept.map(drop)));
+            }
+            SessionEffect::LeaveOpen => self.log.leave_open(),
+            SessionEffect::NoteProxy(process) => {
+                self.journal.iter_mut().for_each(|journal| journal.proxy(process));
+                self.write_journal();
+            }
+            SessionEffect::NoteAgent(process) => {
+                self.journal.iter_mut().for_each(|journal| journal.spawned(process));
+            }
+            SessionEffect::Show(change) => self.session.show(change),
+            SessionEffect::Tally(change) => self.session.tally(change),
+            SessionEffect::Heard(at) => {
+                self.session.tally(|tally| (tally.heard, tally.metrics.missed_pings) = (at, 0));
+            }
+            SessionEffect::Close => self.session.closes(),
+            SessionEffect::Reply(reply) => reply(),
+            SessionEffect::ReplyDurably(reply) => self.answers.push(reply),
+            SessionEffect::Lease { id, purpose } => {
+                let leased = self.conversation.is_now(&id);
+                match (purpose, leased) {
+                    (LeasePurpose::Start, leased) => self.core.leased_at_start(leased, now),
+                    (LeasePurpose::Switch, leased) => self.core.leased_by_agent(id, leased, now),
+                    // The session has the conversation regardless.
+                    (LeasePurpose::Adoption, Err(error)) => {
+                        tracing::warn!(%error, "failed to lease a conversation: it is open twice");
+                    }
+                    (LeasePurpose::Adoption, Ok(())) => {}
+                }
+            }
+            SessionEffect::KeepLease { proxy, outlives } => self.conversation.is_kept_by(Keeper { proxy, outlives }),
+            SessionEffect::DropLease => self.conversation.begins_anew(),
+            SessionEffect::Diagnose(error) => {
+                let error = self.diagnose(error);
+                self.core.start_failed(error, self.fallback.is_some(), now);
+            }
+            SessionEffect::Order(order) => self.orders.push_back(order),
+            SessionEffect::FreeProxy => self.session.free_proxy(),
+            SessionEffect::Sweep => self.sweep = self.journal.as_ref().map(Journal::record),
+            SessionEffect::KeepCrashes(crashes) => *self.session.crashes() = crashes,
+            SessionEffect::Release { is_left, is_clean } => self.release(is_left, is_clean),
+        }
+    }
+
+    /// Replaces the error of a start if a broken database caused it. The second attempt then renames the database, unless
+    /// another session has it open.
+    fn diagnose(&mut self, error: Error) -> Error {
+        let (Some(resumed), Error::AgentDied { reason, .. }) = (self.resumed.take(), &error) else { return error };
+        let Some(mut damaged) = resumed.database_damage(reason) else { return error };
+        match self.conversation.neighbour() {
+            None => {
+                if let Some(attempt) = &mut self.fallback {
+                    attempt.broken = Some(resumed);
+                }
+            }
+            Some(other) => {
+                self.fallback = None;
+                damaged.reason.push_str(&format!(", and session {other} has it open: end that first"));
+            }
+        }
+        damaged.into()
+    }
+
+    fn release(&mut self, is_left: bool, is_clean: bool) {
+        if is_left {
+            self.conversation.let_go();
+        } else {
+            self.conversation.close();
+        }
+        self.slot = None;
+        match self.journal.take() {
+            Some(journal) if is_clean => journal.remove(),
+            Some(mut journal) => _ = journal.commit(),
+            None => {}
+        }
+    }
+
+    /// Records the end of the sweep. `None` where it could not be done.
+    pub(crate) fn swept(&mut self, receipt: Option<Receipt>) {
+        self.feed(|core, now| core.swept(receipt, now));
+    }
+}
+
+impl Drop for SessionDriver {
+    /// The task was dropped with its runtime.
+    fn drop(&mut self) {
+        self.feed(Core::abandon);
+    }
+}
+
+fn setup(session: &Session, log: &Writer, host: ProcessId, rules: SessionRules, enclosure: Enclosure) -> CoreSetup {
+    CoreSetup {
+        id: session.id().clone(),
+        agent: session.labels().agent.clone(),
+        host,
+        deadlines: *session.deadlines(),
+        queue: session.queue().clone(),
+        past: past(session, log),
+        conditions: conditions(session, log),
+        rules,
+        enclosure,
+        wire: Wire::Plain,
+        can_sweep: false,
+        source_base: None,
+    }
+}
+
+/// What earlier incarnations leave to this one.
+fn past(session: &Session, log: &Writer) -> SessionPast {
+    let (turns, native, is_kept) = {
+        let view = session.view.borrow();
+        (view.turns, view.native_session_id.clone(), session.is_kept(&view))
+    };
+    SessionPast {
+        has_been: session.has_been(),
+        turns,
+        usage: session.metrics().usage,
+        turn_usage: session.turn_usage(),
+        crashes: session.crashes().clone(),
+        native,
+        is_kept,
+        batched: log.batched(),
+    }
+}
+
+fn conditions(session: &Session, log: &Writer) -> HostConditions {
+    HostConditions { wall_clock: SystemTime::now(), is_draining: session.is_draining(), is_durable: log.is_kept() }
+}
+
+fn start_of(Attempt { config, command, preamble, anew, .. }: Attempt) -> AgentStart {
+    AgentStart { config, command, preamble, anew }
+}
