@@ -1,4 +1,26 @@
-//! Interface between the proxy and an adapter.
+//! Interface between the proxy and an adapter, the state machine of an agent's protocol.
+//!
+//! # How to add an agent
+//!
+//! An agent that speaks a protocol of these (most new ones speak ACP) is a row of the catalog, and needs no code: `catalog/spec.rs`.
+//! Otherwise:
+//!
+//! 1. Write `src/NAME/mod.rs`: a `make` that refuses what the agent cannot do, and `impl Adapter for Session`, where the state is.
+//!    `command.rs` is the smallest adapter; `pi` is the smallest of an agent with turns, tools and permissions. Override only what
+//!    the agent can do: the defaults of [`Adapter`] refuse, or ignore.
+//! 2. Take the parts from `kit`. Lines: implement `JsonLinesAgent`, which gets whole messages, and forward `stdout`, `stderr` and
+//!    `finish` to its `read_…` methods. Requests: `RpcPeer` for JSON-RPC, else `PendingRequests`; give each request a purpose, and
+//!    let one `match` on the purpose handle all answers. Tool calls: `ToolCallLedger`, whose `tick` is the adapter's. Permission
+//!    requests: `permission::OpenRequests`. Cut what the agent says with `kit::bounds`.
+//! 3. Add `make` to [`Adapters::default`], and the row to `catalog/builtin.toml`. What the agent is started with is in `provision`.
+//! 4. Record conversations with the real agent as `tests/transcripts/NAME-*.jsonl` (`tests/common/recorded.rs` has their form), and
+//!    add `tests/NAME/main.rs` with the list of them, its `PIECES` and two `mod` lines: `common/spoilt.rs` then splits, cuts and
+//!    spoils them, and `common/transcripts.rs` compares each action with its reviewed snapshot.
+//!
+//! The rules: an adapter does no I/O and reads no clock; nothing that it keeps grows with what the agent sends; each operation gets
+//! one reply, each call and each permission request one end; and nothing goes on waiting for an agent that has ended.
+
+use std::time::Instant;
 
 use ipc_protocol::{
     AgentSessionConfig, Endpoint, Event, Json, NativeResume, Operation, PermissionAnswer, Prompt, ResolvedBy, Signal,
@@ -141,6 +163,9 @@ pub struct AdapterSetup {
 /// Permission requests become events. The adapter does not know who answers them (a rule, a mode, a user, a deadline): the answer
 /// arrives through [`Adapter::permission`].
 pub trait Adapter: Send {
+    /// Returns the catalog id of the agent, for errors.
+    fn agent(&self) -> &str;
+
     /// Returns whether the agent has turns. An agent without turns is never busy and never sends [`Action::TurnEnded`].
     fn has_turns(&self) -> bool {
         true
@@ -161,6 +186,12 @@ pub trait Adapter: Send {
     /// Handles the result of [`Action::List`] `id`: the files, newest first; none if the directory does not exist.
     fn listed(&mut self, _id: u64, _files: Vec<ListedFile>, _out: &mut Vec<Action>) {}
 
+    /// Emits what was held back to be emitted together, as far as it is due at `now`. Returns when the next is due. The caller calls
+    /// this after it has passed input on, and at the time returned.
+    fn tick(&mut self, _now: Instant, _out: &mut Vec<Action>) -> Option<Instant> {
+        None
+    }
+
     /// Handles the end of both outputs or of the agent: emits what was half received, and ends what is open.
     fn finish(&mut self, out: &mut Vec<Action>);
 
@@ -174,14 +205,19 @@ pub trait Adapter: Send {
     ///
     /// # Errors
     /// [`WireError::Unsupported`] if the agent cannot do so.
-    fn steer(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError>;
+    fn steer(&mut self, _prompt: &Prompt, _out: &mut Vec<Action>) -> Result<(), WireError> {
+        let has_turns = self.has_turns();
+        Err(self.unsupported(if has_turns { "be steered while a turn runs" } else { "be steered: it has no turns" }))
+    }
 
     /// Cancels the current turn, if there is one. The agent still reports the end of the turn. Open permission requests are answered
     /// first where the agent would otherwise hang.
     ///
     /// # Errors
     /// [`WireError::Unsupported`] if the agent cannot do so; [`WireError::Busy`] if several earlier cancellations are unanswered.
-    fn abort(&mut self, out: &mut Vec<Action>) -> Result<(), WireError>;
+    fn abort(&mut self, _out: &mut Vec<Action>) -> Result<(), WireError> {
+        Ok(())
+    }
 
     /// Answers an open permission request, and emits `permission:resolved`.
     ///
@@ -191,17 +227,26 @@ pub trait Adapter: Send {
     fn permission(
         &mut self,
         id: &str,
-        answer: &PermissionAnswer,
-        by: ResolvedBy,
-        out: &mut Vec<Action>,
-    ) -> Result<(), WireError>;
+        _answer: &PermissionAnswer,
+        _by: ResolvedBy,
+        _out: &mut Vec<Action>,
+    ) -> Result<(), WireError> {
+        Err(WireError::UnknownPermission { id: id.to_owned() })
+    }
 
     /// Starts an operation. The answer is an [`Action::Reply`], at once or later. Every operation gets one, at the latest from
     /// [`Adapter::finish`].
     ///
     /// # Errors
     /// [`WireError::Unsupported`] if the agent cannot do so; there is no `Reply` then.
-    fn operate(&mut self, request: RequestId, operation: &Operation, out: &mut Vec<Action>) -> Result<(), WireError>;
+    fn operate(&mut self, _request: RequestId, operation: &Operation, _out: &mut Vec<Action>) -> Result<(), WireError> {
+        Err(self.unsupported(&operation.describe()))
+    }
+
+    /// Makes the error for something that the agent cannot do: the end of "agent … cannot".
+    fn unsupported(&self, operation: &str) -> WireError {
+        WireError::Unsupported { agent: self.agent().to_owned(), operation: operation.to_owned() }
+    }
 }
 
 /// Constructor of an adapter.

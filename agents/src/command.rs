@@ -1,13 +1,13 @@
 //! Adapter for any command as an agent: lines in, lines out, no turns.
 
-use ipc_protocol::{
-    Event, Json, Operation, PermissionAnswer, PermissionMode, Prompt, PromptPart, ResolvedBy, Signal, WireError,
-    message::RequestId,
-};
+use ipc_protocol::{Event, Json, Operation, PermissionMode, Prompt, PromptPart, Signal, WireError, message::RequestId};
 
 use serde_json::json;
 
-use crate::{Action, Adapter, AdapterSetup, Lines};
+use crate::{
+    Action, Adapter, AdapterSetup, Lines,
+    kit::{refuse_asked, stderr_line},
+};
 
 /// State machine of the adapter, with hardly any state.
 #[derive(Debug)]
@@ -38,16 +38,8 @@ pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>, WireError> {
             "be held to a permission mode that refuses: it asks for nothing",
         ),
     ];
-    if let Some((_, operation)) = refused.iter().find(|(asked, _)| *asked) {
-        return Err(WireError::Unsupported { agent, operation: (*operation).to_owned() });
-    }
+    refuse_asked(&agent, &refused)?;
     Ok(Box::new(Command { agent, stdout: Lines::default(), stderr: Lines::default() }))
-}
-
-impl Command {
-    fn cannot(&self, operation: &str) -> WireError {
-        WireError::Unsupported { agent: self.agent.clone(), operation: operation.to_owned() }
-    }
 }
 
 fn text(line: &[u8]) -> String {
@@ -55,6 +47,10 @@ fn text(line: &[u8]) -> String {
 }
 
 impl Adapter for Command {
+    fn agent(&self) -> &str {
+        &self.agent
+    }
+
     fn has_turns(&self) -> bool {
         false
     }
@@ -78,7 +74,7 @@ impl Adapter for Command {
 
     fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
         if prompt.parts.iter().any(|part| matches!(part, PromptPart::Image { .. })) {
-            return Err(self.cannot("take pictures"));
+            return Err(self.unsupported("take pictures"));
         }
         let words = prompt.parts.iter().filter_map(|part| match part {
             PromptPart::Text(text) => Some(text.as_str()),
@@ -93,23 +89,9 @@ impl Adapter for Command {
         Ok(())
     }
 
-    fn steer(&mut self, _: &Prompt, _: &mut Vec<Action>) -> Result<(), WireError> {
-        Err(self.cannot("be steered: it has no turns"))
-    }
-
     fn abort(&mut self, out: &mut Vec<Action>) -> Result<(), WireError> {
         out.push(Action::Signal(Signal::Int));
         Ok(())
-    }
-
-    fn permission(
-        &mut self,
-        id: &str,
-        _: &PermissionAnswer,
-        _: ResolvedBy,
-        _: &mut Vec<Action>,
-    ) -> Result<(), WireError> {
-        Err(WireError::UnknownPermission { id: id.to_owned() })
     }
 
     /// Starts an operation. A command has no protocol of its own. The only message, `{"closeInput":true}`, closes its pipe.
@@ -119,12 +101,7 @@ impl Adapter for Command {
                 out.extend([Action::CloseInput, Action::Reply { request, reply: Ok(Json::null()) }]);
                 Ok(())
             }
-            operation => Err(self.cannot(&operation.describe())),
+            operation => Err(self.unsupported(&operation.describe())),
         }
     }
-}
-
-/// Converts a line of standard error to a `log` event.
-pub(crate) fn stderr_line(line: &[u8]) -> Action {
-    Action::Event(Event::Log { stream: "stderr".into(), text: text(line) })
 }

@@ -6,7 +6,6 @@
 
 pub mod acp;
 mod adapter;
-mod answer;
 mod catalog;
 pub mod claude;
 pub mod codex;
@@ -16,8 +15,7 @@ pub mod conversations;
 pub mod directory_files;
 pub mod discovery;
 mod family;
-mod jsonl;
-mod lines;
+mod kit;
 mod model_config;
 pub mod opencode;
 pub mod permission;
@@ -33,7 +31,7 @@ pub use catalog::{
     Models, Mount, PROTOCOLS, PerPlatform, PermissionConfig, PermissionSetting, ResourceLimits, SessionConfig, schema,
 };
 pub use config_dir::{ConfigDir, ConfigError, Save};
-pub use lines::Lines;
+pub use kit::lines::Lines;
 pub use model_config::{KeySource, ModelApi, ModelConfig, Secret, StoredModel};
 pub use profile::{Profile, ProfileError, ProfileLimits, ProfilePermissions, ProfileRule, ProfileTimeouts, Profiles};
 pub use tried::KnownVersions;

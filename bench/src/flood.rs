@@ -2,7 +2,7 @@
 //! the subscriber, not the agent's output. The proxy slows this agent down as it does any other: by not reading on.
 
 use agents::{Action, Adapter, AdapterSetup};
-use ipc_protocol::{Event, Operation, PermissionAnswer, Prompt, ResolvedBy, WireError, message::RequestId};
+use ipc_protocol::{Event, Prompt, WireError};
 
 use crate::text::Texts;
 
@@ -31,6 +31,10 @@ pub(crate) fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>, WireError> {
 }
 
 impl Adapter for Flood {
+    fn agent(&self) -> &str {
+        &self.agent
+    }
+
     fn has_turns(&self) -> bool {
         false
     }
@@ -57,33 +61,9 @@ impl Adapter for Flood {
 
     fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
         let text = prompt.text();
-        let refused =
-            || WireError::Unsupported { agent: self.agent.clone(), operation: format!("send {text:?} events") };
-        self.asked = text.parse().map_err(|_| refused())?;
+        self.asked = text.parse().map_err(|_| self.unsupported(&format!("send {text:?} events")))?;
         self.texts = Texts::plain();
         out.push(Action::Write(format!("{}\n", self.asked.div_ceil(BURST)).into_bytes()));
         Ok(())
-    }
-
-    fn steer(&mut self, _: &Prompt, _: &mut Vec<Action>) -> Result<(), WireError> {
-        Err(WireError::Unsupported { agent: self.agent.clone(), operation: "be steered: it has no turns".into() })
-    }
-
-    fn abort(&mut self, _: &mut Vec<Action>) -> Result<(), WireError> {
-        Ok(())
-    }
-
-    fn permission(
-        &mut self,
-        id: &str,
-        _: &PermissionAnswer,
-        _: ResolvedBy,
-        _: &mut Vec<Action>,
-    ) -> Result<(), WireError> {
-        Err(WireError::UnknownPermission { id: id.to_owned() })
-    }
-
-    fn operate(&mut self, _: RequestId, operation: &Operation, _: &mut Vec<Action>) -> Result<(), WireError> {
-        Err(WireError::Unsupported { agent: self.agent.clone(), operation: operation.describe() })
     }
 }

@@ -6,10 +6,9 @@
 #![expect(clippy::print_stdout, reason = "an example talks")]
 
 use agents::{Action, Adapter, AdapterSetup, Adapters, Lines};
-use ipc_protocol::{Operation, ResolvedBy, WireError, message::RequestId};
+use ipc_protocol::WireError;
 use proxy_manager::{
-    AgentSessionConfig, AgentSpec, Child, Event, KillOptions, PermissionAnswer, Prompt, PromptMode, ProxyManager,
-    StopReason,
+    AgentSessionConfig, AgentSpec, Child, Event, KillOptions, Prompt, PromptMode, ProxyManager, StopReason,
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -71,12 +70,6 @@ fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>, WireError> {
     Ok(Box::new(Shell { agent, stdout: Lines::default(), stderr: Lines::default(), in_turn: false }))
 }
 
-impl Shell {
-    fn cannot(&self, operation: &str) -> WireError {
-        WireError::Unsupported { agent: self.agent.clone(), operation: operation.to_owned() }
-    }
-}
-
 /// What a line of the shell's means.
 fn line(line: &[u8], in_turn: &mut bool, out: &mut Vec<Action>) {
     let text = String::from_utf8_lossy(line).into_owned();
@@ -93,6 +86,10 @@ fn line(line: &[u8], in_turn: &mut bool, out: &mut Vec<Action>) {
 }
 
 impl Adapter for Shell {
+    fn agent(&self) -> &str {
+        &self.agent
+    }
+
     fn start(&mut self, out: &mut Vec<Action>) {
         out.push(Action::Ready { native_session_id: None });
     }
@@ -120,25 +117,7 @@ impl Adapter for Shell {
         Ok(())
     }
 
-    fn steer(&mut self, _: &Prompt, _: &mut Vec<Action>) -> Result<(), WireError> {
-        Err(self.cannot("be steered"))
-    }
-
     fn abort(&mut self, _: &mut Vec<Action>) -> Result<(), WireError> {
-        if self.in_turn { Err(self.cannot("abort a script")) } else { Ok(()) }
-    }
-
-    fn permission(
-        &mut self,
-        id: &str,
-        _: &PermissionAnswer,
-        _: ResolvedBy,
-        _: &mut Vec<Action>,
-    ) -> Result<(), WireError> {
-        Err(WireError::UnknownPermission { id: id.to_owned() })
-    }
-
-    fn operate(&mut self, _: RequestId, operation: &Operation, _: &mut Vec<Action>) -> Result<(), WireError> {
-        Err(self.cannot(&operation.describe()))
+        if self.in_turn { Err(self.unsupported("abort a script")) } else { Ok(()) }
     }
 }

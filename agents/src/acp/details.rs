@@ -98,7 +98,7 @@ fn claude(meta: Option<&Meta>, field: &str) -> Option<String> {
 
 fn text(meta: &Meta, field: &str) -> Option<String> {
     let text = meta.get(field)?.as_str()?;
-    (text.len() <= crate::jsonl::MAX_ID).then(|| text.to_owned())
+    (text.len() <= crate::kit::bounds::MAX_ID).then(|| text.to_owned())
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use ipc_protocol::Event;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{errors, updates};
-use crate::jsonl::words;
+use super::errors;
+use crate::kit::{bounds::words, session_status};
 
 /// Before what Codex's wrapper says of an error in the midst of a turn.
 const HANDLED: &str = "Handled error during turn: ";
@@ -57,7 +57,7 @@ impl Failure {
     /// The events that say it, if it is no retry.
     pub(super) fn events(&self) -> Vec<Event> {
         if self.severity == "warning" {
-            return vec![updates::status("notice", words(&self.title))];
+            return vec![session_status("notice", words(&self.title))];
         }
         let kind = if self.is_usage_limit() { "usage_limit" } else { &self.category };
         let error = v1::Error::new(-32603, self.title.clone()).data(json!({ "errorKind": kind }));

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{failures, offer::Offer, quirks::Quirks};
-use crate::jsonl::MAX_ID;
+use crate::kit::bounds::MAX_ID;
 
 /// Reason why the agent cannot be used as configured.
 #[derive(Debug, PartialEq)]

@@ -18,88 +18,153 @@
 //! `thinking`, where it offers no choice of levels), `login` (how it is logged in, for people), `sessionFailures` (`true`: it says in `_meta` what fails, and that it asks
 //! again, to who declares to understand it: `failures.rs`).
 
+mod content;
 mod details;
 mod errors;
 mod failures;
 mod gemini;
 mod handshake;
+mod listing;
 mod offer;
 mod opening;
 mod operations;
 mod permissions;
 mod quirks;
 mod session;
+mod state;
 mod tools;
 mod turn;
 mod updates;
 mod wire;
 
-use ipc_protocol::{Operation, PermissionAnswer, Prompt, ResolvedBy, WireError, message::RequestId};
+use std::time::Instant;
 
-use crate::{
-    Action, Adapter, AdapterSetup, Lines, ListedFile,
-    jsonl::{Line, MessageLines},
+use agent_client_protocol_schema::v1;
+use ipc_protocol::{Operation, PermissionAnswer, Prompt, ResolvedBy, ToolStatus, WireError, message::RequestId};
+
+use self::{
+    gemini::Wanted,
+    handshake::Opening,
+    session::Session,
+    state::{Activity, Purpose, State, Steering},
+    turn::{MAX_STEERS, Turn},
 };
-
-/// State machine of the protocol, with the readers of its two streams.
-#[derive(Debug)]
-struct Acp {
-    stdout: MessageLines,
-    stderr: Lines,
-    session: session::Session,
-}
+use crate::{
+    Action, Adapter, AdapterSetup, ListedFile,
+    kit::{cut_turn_short, json_lines::JsonLinesAgent as _, tool_calls::ended, unanswered},
+};
 
 /// Makes the adapter. The agent's limits are known once it has answered `initialize`.
 ///
 /// # Errors
 /// None now.
 pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>, WireError> {
-    Ok(Box::new(Acp {
-        stdout: MessageLines::default(),
-        stderr: Lines::default(),
-        session: session::Session::new(setup),
-    }))
+    Ok(Box::new(Session::new(setup)))
 }
 
-impl Adapter for Acp {
+impl Adapter for Session {
+    fn agent(&self) -> &str {
+        &self.agent
+    }
+
     fn start(&mut self, out: &mut Vec<Action>) {
-        self.session.start(out);
+        if matches!(self.state, State::New) {
+            self.request("initialize", handshake::initialize(self.says_failures), Purpose::Initialize, out);
+            if self.opens_at_once {
+                self.ask_for(&Opening::New, out);
+            }
+            self.state = State::Initializing { is_opening: self.opens_at_once };
+        }
     }
 
     fn stdout(&mut self, bytes: &[u8], out: &mut Vec<Action>) {
-        let Self { stdout, session, .. } = self;
-        stdout.push(bytes, |line| match line {
-            Line::Whole(line) => session.counted_line(line, out),
-            Line::TooLong(beginning) => session.dropped(beginning, out),
-        });
+        self.read_messages(bytes, out);
     }
 
     fn stderr(&mut self, bytes: &[u8], out: &mut Vec<Action>) {
-        let Self { stderr, session, .. } = self;
-        stderr.push(bytes, |line| session.complained(line, out));
+        self.read_stderr(bytes, out);
     }
 
     fn listed(&mut self, id: u64, files: Vec<ListedFile>, out: &mut Vec<Action>) {
-        self.session.listed(id, &files, out);
+        self.found_files(id, &files, out);
+    }
+
+    fn tick(&mut self, now: Instant, out: &mut Vec<Action>) -> Option<Instant> {
+        self.calls.tick(now, out)
     }
 
     fn finish(&mut self, out: &mut Vec<Action>) {
-        let Self { stdout, stderr, session } = self;
-        stdout.finish(|line| session.counted_line(line, out));
-        stderr.finish(|line| session.complained(line, out));
-        session.finish(out);
+        self.read_rest(out);
+        self.permissions.close_all(out);
+        self.calls.end_all(ended::GONE, out);
+        let asked = self.peer.pending.drain().filter_map(|purpose| match purpose {
+            Purpose::Operation(request, _) => Some(request),
+            _ => None,
+        });
+        let looks = std::mem::take(&mut self.looks).into_iter().filter_map(|look| match look.wanted {
+            Wanted::Tell(request) => Some(request),
+            Wanted::Load(_) | Wanted::Tidy(_) => None,
+        });
+        out.extend(asked.chain(looks).map(|request| Action::Reply { request, reply: Err(unanswered()) }));
+        let waited_for = match std::mem::replace(&mut self.state, State::Over) {
+            State::Ready { activity: Activity::Turn(_), .. } => return cut_turn_short(out),
+            State::Ready { activity: Activity::Compacting { operation, .. }, .. } => {
+                out.push(Action::Reply { request: operation, reply: Err(unanswered()) });
+                return;
+            }
+            State::Initializing { .. } => "initialize",
+            State::Looking => "what files it has",
+            State::Finding { .. } => "session/list",
+            State::Opening { opening } => opening.method(),
+            State::Configuring { .. } => "the request to set its model, mode or thinking",
+            State::Settling { .. } => "session/load to its end",
+            State::New | State::Ready { .. } | State::Over => return,
+        };
+        let reason = format!("its output ended before it answered {waited_for}");
+        out.push(Action::Fail(WireError::AgentDied { reason }));
     }
 
     fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
-        self.session.prompt(prompt, out)
+        let session = match &self.state {
+            State::Ready { session, activity: Activity::Idle } => session.clone(),
+            State::Ready { .. } => return Err(WireError::Busy),
+            _ => return Err(self.unsupported("take a prompt: its session is not ready, or over")),
+        };
+        self.send_prompt(&session, prompt, out)?;
+        self.cost.turn_begins();
+        self.state = State::Ready { session, activity: Activity::Turn(Turn::default()) };
+        Ok(())
     }
 
     fn steer(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
-        self.session.steer(prompt, out)
+        if self.steering == Steering::No {
+            return Err(self.unsupported("be steered while a turn runs: abort the turn, or queue the prompt"));
+        }
+        let State::Ready { session, activity: Activity::Turn(turn) } = &self.state else {
+            return Err(self.unsupported("be steered: no turn runs"));
+        };
+        if turn.steers >= MAX_STEERS {
+            return Err(WireError::Busy);
+        }
+        let session = session.clone();
+        self.send_prompt(&session, prompt, out)?;
+        if let State::Ready { activity: Activity::Turn(turn), .. } = &mut self.state {
+            turn.steers += 1;
+        }
+        Ok(())
     }
 
     fn abort(&mut self, out: &mut Vec<Action>) -> Result<(), WireError> {
-        self.session.abort(out);
+        let State::Ready { session, activity } = &mut self.state else { return Ok(()) };
+        let session = session.clone();
+        match activity {
+            Activity::Idle => return Ok(()),
+            Activity::Turn(turn) => turn.cancelled = true,
+            Activity::Compacting { .. } => {}
+        }
+        // Requests go first: some agents do not read the cancellation while they wait for an answer.
+        self.cancel_requests(out);
+        wire::RPC.notify("session/cancel", Some(v1::CancelNotification::new(session)), out);
         Ok(())
     }
 
@@ -110,10 +175,17 @@ impl Adapter for Acp {
         by: ResolvedBy,
         out: &mut Vec<Action>,
     ) -> Result<(), WireError> {
-        self.session.permission(id, answer, by, out)
+        let (call, allowed) = self.permissions.answer(id, answer, by, &self.agent, out)?;
+        if allowed {
+            self.calls.allowed(&call);
+        } else if self.offer.quirks.drops_rejected {
+            // The agent sends nothing more about it.
+            self.calls.end(&call, ToolStatus::Failed, Some("rejected".to_owned()), out);
+        }
+        Ok(())
     }
 
     fn operate(&mut self, request: RequestId, operation: &Operation, out: &mut Vec<Action>) -> Result<(), WireError> {
-        self.session.operate(request, operation, out)
+        self.send_operation(request, operation, out)
     }
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::quirks::Quirks;
-use crate::jsonl::words;
+use crate::kit::bounds::words;
 
 /// Most choices listed in an error.
 const MAX_NAMED: usize = 20;

@@ -7,27 +7,28 @@ use super::{
     errors,
     gemini::{self, Look, Seen, Wanted},
     handshake::{self, MOST_RECENT, Opening, Refused},
+    listing::List,
     offer::{self, Setting},
-    operations::List,
     quirks,
-    session::{Activity, Session, State},
+    session::Session,
+    state::{Activity, Purpose, State},
     turn::Cost,
     wire::Answer,
 };
 use crate::{Action, ListedFile};
 
 impl Session {
-    /// Handles the answer to `initialize`. `opening` is the request for a new conversation, if it was already sent.
+    /// Handles the answer to `initialize`. `is_opening` says that a new conversation was already asked for.
     pub(super) fn initialized(
         &mut self,
-        opening: Option<i64>,
+        is_opening: bool,
         answer: Answer<'_>,
         out: &mut Vec<Action>,
     ) -> Result<(), Refused> {
         self.offer = handshake::initialized(self.accepted("initialize", answer)?, &self.config, &self.provisioned)?;
         out.extend(self.offer.program.take().map(Action::Program));
-        if let Some(request) = opening {
-            self.state = State::Opening { request, opening: Opening::New };
+        if is_opening {
+            self.state = State::Opening { opening: Opening::New };
             return Ok(());
         }
         let can_list = self.offer.capabilities.session_capabilities.list.is_some();
@@ -49,14 +50,13 @@ impl Session {
 
     /// Starts a search for the conversations of an agent that keeps them in files.
     pub(super) fn look(&mut self, wanted: Wanted, out: &mut Vec<Action>) {
-        self.requests += 1;
-        let id = self.requests.unsigned_abs();
+        let id = self.peer.pending.fresh_id();
         let home = self.home.clone().unwrap_or_default();
         self.looks.push(Look::begin(id, wanted, &home, out));
     }
 
     /// Handles the result of a file list.
-    pub(super) fn listed(&mut self, id: u64, files: &[ListedFile], out: &mut Vec<Action>) {
+    pub(super) fn found_files(&mut self, id: u64, files: &[ListedFile], out: &mut Vec<Action>) {
         let Some(at) = self.looks.iter().position(|look| look.id == id) else { return };
         let look = self.looks.remove(at);
         match look.take(files, self.cwd(), out) {
@@ -96,7 +96,8 @@ impl Session {
     /// Requests the agent's conversations.
     fn find(&mut self, list: List, cursor: Option<String>, fork: bool, out: &mut Vec<Action>) {
         let params = List::request(self.cwd(), cursor);
-        self.state = State::Finding { request: self.request("session/list", params, out), list, fork };
+        self.request("session/list", params, Purpose::Find, out);
+        self.state = State::Finding { list, fork };
     }
 
     pub(super) fn found(
@@ -119,19 +120,19 @@ impl Session {
     }
 
     fn open(&mut self, opening: Opening, out: &mut Vec<Action>) {
-        let request = self.ask_for(&opening, out);
-        self.state = State::Opening { request, opening };
+        self.ask_for(&opening, out);
+        self.state = State::Opening { opening };
     }
 
-    /// Sends the request that opens a conversation, and returns its id.
-    pub(super) fn ask_for(&mut self, opening: &Opening, out: &mut Vec<Action>) -> i64 {
+    /// Sends the request that opens a conversation.
+    pub(super) fn ask_for(&mut self, opening: &Opening, out: &mut Vec<Action>) {
         let (params, is_told) = opening.params(&self.config, self.system_prompt.as_deref(), &self.offer);
         if is_told {
             self.system_prompt = None;
         }
         self.history = opening.replays();
         self.cost = Cost::of(*opening == Opening::New);
-        self.request(opening.method(), params, out)
+        self.request(opening.method(), params, Purpose::Open, out);
     }
 
     pub(super) fn opened(
@@ -166,8 +167,8 @@ impl Session {
                 continue;
             }
             if let Some(asked) = self.offer.request(&setting).map_err(Refused::Unsupported)? {
-                let request = self.set(&session, &asked, out);
-                self.state = State::Configuring { request, session, setting, asked };
+                self.set(&session, &asked, Purpose::Configure, out);
+                self.state = State::Configuring { session, setting, asked };
                 return Ok(());
             }
         }
@@ -180,10 +181,16 @@ impl Session {
     }
 
     /// Sends a request that sets a value.
-    pub(super) fn set(&mut self, session: &str, (method, params): &offer::Request, out: &mut Vec<Action>) -> i64 {
+    pub(super) fn set(
+        &mut self,
+        session: &str,
+        (method, params): &offer::Request,
+        purpose: Purpose,
+        out: &mut Vec<Action>,
+    ) {
         let mut params = params.clone();
         params.insert("sessionId".into(), session.into());
-        self.request(method, params, out)
+        self.request(method, params, purpose, out);
     }
 
     pub(super) fn configured(

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     Action,
-    jsonl::MAX_ID,
+    kit::bounds::MAX_ID,
     permission::{Choice, OpenRequests},
 };
 
@@ -123,7 +123,7 @@ impl Permissions {
             None => v1::RequestPermissionOutcome::Cancelled,
         };
         let reply = |about: About, out: &mut Vec<Action>| {
-            wire::reply(&about.agent_id, v1::RequestPermissionResponse::new(outcome), out);
+            wire::RPC.reply(&about.agent_id, v1::RequestPermissionResponse::new(outcome), out);
         };
         self.0.resolve(id, option, by, reply, out);
         Ok((call, allowed))
@@ -138,7 +138,7 @@ impl Permissions {
     pub(super) fn cancel_all(&mut self, out: &mut Vec<Action>) {
         let cancelled = |about: About, out: &mut Vec<Action>| {
             let response = v1::RequestPermissionResponse::new(v1::RequestPermissionOutcome::Cancelled);
-            wire::reply(&about.agent_id, response, out);
+            wire::RPC.reply(&about.agent_id, response, out);
         };
         self.0.close(&ResolvedBy::Abort, |_| true, cancelled, out);
     }

@@ -3,112 +3,50 @@
 use std::collections::VecDeque;
 
 use agent_client_protocol_schema::v1::{self, ContentBlock, ContentChunk, SessionUpdate};
-use ipc_protocol::{
-    AgentSessionConfig, Event, NativeResume, PermissionAnswer, Prompt, ResolvedBy, StopReason, Usage, WireError,
-    message::RequestId,
-};
-use serde_json::{json, value::RawValue};
+use ipc_protocol::{AgentSessionConfig, Event, NativeResume, Prompt, StopReason, Usage, WireError};
+use serde_json::{Value, json, value::RawValue};
 
 use super::{
     errors,
     failures::{self, Failure},
-    gemini::{Look, Wanted},
-    handshake::{self, Opening, Refused},
-    offer::{self, Offer, Setting},
-    operations::{List, Waiting},
+    gemini::Look,
+    handshake::Refused,
+    offer::{Offer, Setting},
     permissions::Permissions,
+    state::{Activity, Purpose, State, Steering},
     tools::ToolCalls,
-    turn::{self, Cost, MAX_STEERS, Turn},
+    turn::{self, Cost, Turn},
     updates,
-    wire::{self, Answer, Chunk, Message},
+    wire::{self, Answer, Chunk},
 };
 use crate::{
-    Action, AdapterSetup,
-    answer::OpenAnswer,
-    command::stderr_line,
-    jsonl::{self, ended, log},
+    Action, Adapter as _, AdapterSetup,
+    kit::{
+        answer::OpenAnswer,
+        json_lines::{AgentStreams, JsonLinesAgent},
+        json_rpc::{RpcDropped, RpcIncoming, RpcMessage, RpcParams, RpcPeer},
+        session_status, stderr_line,
+        tool_calls::ended,
+    },
 };
 
 /// Most text of a compaction that is kept for the reply, in bytes.
 const MAX_SAID: usize = 64 * 1024;
 
-/// Phase of the conversation. Numbers are ids of our requests.
-#[derive(Debug)]
-pub(super) enum State {
-    New,
-    Initializing {
-        request: i64,
-        /// Id of the request `session/new`, if it was sent without waiting for the answer to `initialize`.
-        opening: Option<i64>,
-    },
-    /// Searching for the conversation in the agent's files.
-    Looking,
-    /// Searching for the most recent conversation.
-    Finding {
-        request: i64,
-        list: List,
-        fork: bool,
-    },
-    Opening {
-        request: i64,
-        opening: Opening,
-    },
-    /// Setting the values of the configuration.
-    Configuring {
-        request: i64,
-        session: String,
-        setting: Setting,
-        asked: offer::Request,
-    },
-    /// The agent still replays the conversation that it loaded.
-    Settling {
-        session: String,
-    },
-    Ready {
-        session: String,
-        activity: Activity,
-    },
-    /// The session has failed, or the agent has ended.
-    Over,
-}
-
-/// Activity of an agent that is ready.
-#[derive(Debug)]
-pub(super) enum Activity {
-    Idle,
-    Turn(Turn),
-    /// The agent compacts its conversation, as the answer to a prompt.
-    Compacting {
-        request: i64,
-        operation: RequestId,
-        said: String,
-    },
-}
-
-/// Effect of a prompt during a turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Steering {
-    /// The prompt cancels the turn, or its effect is unknown.
-    No,
-    /// The prompt steers the turn, and is answered like the turn's first prompt.
-    Answered,
-    /// The prompt steers the turn, and only one of the turn's prompts is answered.
-    Unanswered,
-}
-
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) agent: String,
     pub(super) config: AgentSessionConfig,
-    steering: Steering,
+    pub(super) steering: Steering,
     /// True if `session/new` is sent before the answer to `initialize`: the row allows it, and nothing depends on that answer.
-    opens_at_once: bool,
+    pub(super) opens_at_once: bool,
     /// Prompt of the row that compacts the conversation.
     pub(super) compact_command: Option<String>,
     /// Configuration fields that the agent gets from a file or an argument.
     pub(super) provisioned: Vec<String>,
     pub(super) state: State,
-    pub(super) requests: i64,
+    streams: AgentStreams,
+    pub(super) peer: RpcPeer<Purpose>,
     /// System prompt that is not yet sent. Without a field in the agent's protocol it is put before the first prompt.
     pub(super) system_prompt: Option<String>,
     pub(super) resume: Option<NativeResume>,
@@ -118,10 +56,8 @@ pub(super) struct Session {
     /// True until the first prompt of a loaded conversation: the agent's messages until then are a replay.
     pub(super) history: bool,
     pub(super) cost: Cost,
-    permissions: Permissions,
-    calls: ToolCalls,
-    /// Operations that wait for the agent's answer.
-    pub(super) waiting: Vec<Waiting>,
+    pub(super) permissions: Permissions,
+    pub(super) calls: ToolCalls,
     /// Home directory of the agent.
     pub(super) home: Option<String>,
     /// Word that no other session has.
@@ -131,7 +67,7 @@ pub(super) struct Session {
     /// How it is logged in.
     pub(super) login: Option<String>,
     /// It says in `_meta` what fails, to who declares to understand it.
-    says_failures: bool,
+    pub(super) says_failures: bool,
 }
 
 impl Session {
@@ -163,7 +99,8 @@ impl Session {
             compact_command: words(&protocol_config["compactCommand"]),
             provisioned: protocol_config["provisions"].as_array().into_iter().flatten().filter_map(words).collect(),
             state: State::New,
-            requests: 0,
+            streams: AgentStreams::default(),
+            peer: RpcPeer::new(wire::RPC),
             system_prompt,
             resume,
             settings: settings.into_iter().flatten().collect(),
@@ -172,7 +109,6 @@ impl Session {
             cost: Cost::default(),
             permissions: Permissions::default(),
             calls: ToolCalls::default(),
-            waiting: Vec::new(),
             home: directories.remove("GEMINI_CLI_HOME").or_else(|| directories.remove("HOME")),
             fresh_id,
             looks: Vec::new(),
@@ -186,88 +122,15 @@ impl Session {
         self.config.cwd.as_deref().unwrap_or("/")
     }
 
-    /// Sends a request and returns its id.
-    pub(super) fn request(&mut self, method: &str, params: impl serde::Serialize, out: &mut Vec<Action>) -> i64 {
-        self.requests += 1;
-        wire::call(Some(self.requests), method, params, out);
-        self.requests
-    }
-
-    pub(super) fn unsupported(&self, operation: &str) -> WireError {
-        WireError::Unsupported { agent: self.agent.clone(), operation: operation.to_owned() }
-    }
-
-    pub(super) fn start(&mut self, out: &mut Vec<Action>) {
-        if matches!(self.state, State::New) {
-            let request = self.request("initialize", handshake::initialize(self.says_failures), out);
-            let opening = self.opens_at_once.then(|| self.ask_for(&Opening::New, out));
-            self.state = State::Initializing { request, opening };
-        }
-    }
-
-    /// Takes a whole line, and counts what it says of the answer.
-    pub(super) fn counted_line(&mut self, line: &[u8], out: &mut Vec<Action>) {
-        let before = out.len();
-        self.line(line, out);
-        self.answer.count(&out[before..]);
-    }
-
-    /// Takes a whole line.
-    fn line(&mut self, line: &[u8], out: &mut Vec<Action>) {
-        if let State::Ready { session, .. } = &self.state
-            && !self.history
-            && let Some(event) = Chunk::event(line, session)
-        {
-            self.said(event, out);
-            return;
-        }
-        if line.trim_ascii().is_empty() {
-            return;
-        }
-        let message = match serde_json::from_slice::<Message<'_>>(line) {
-            Ok(message) if !matches!(self.state, State::Over) => message,
-            _ => return log(line, out),
-        };
-        let understood = match (message.id, message.method.as_deref()) {
-            (Some(id), Some(method)) => self.asked(id, method, &message, out),
-            (Some(id), None) => {
-                let id = id.get().parse::<i64>();
-                id.is_ok_and(|id| self.answered(id, wire::answer(&message), line, out))
-            }
-            (None, Some("session/update")) => self.updated(&message, out),
-            // An extension of the protocol: a client that does not know it ignores it.
-            (None, Some(method)) if method.starts_with('_') => true,
-            (None, _) => false,
-        };
-        if !understood {
-            log(line, out);
-        }
-    }
-
-    /// Handles the beginning of a line that was dropped. Nothing may go on waiting for the contents of that line.
-    pub(super) fn dropped(&mut self, beginning: &[u8], out: &mut Vec<Action>) {
-        jsonl::too_long(out);
-        let head = jsonl::head(beginning);
-        let error = v1::Error::internal_error().data("longer than what is taken");
-        let id = head.get("id").and_then(|id| RawValue::from_string(id.to_string()).ok());
-        match (id, head.get("method")) {
-            (Some(id), Some(_)) => wire::refuse(&id, error, out),
-            (Some(id), None) => {
-                let answer = json!({ "jsonrpc": "2.0", "id": id, "error": error });
-                self.line(answer.to_string().as_bytes(), out);
-            }
-            _ => self.calls.end_all(ended::DROPPED, out),
-        }
-    }
-
-    /// Takes a line of its standard error.
-    pub(super) fn complained(&mut self, line: &[u8], out: &mut Vec<Action>) {
-        let in_turn = matches!(self.state, State::Ready { activity: Activity::Turn(_), .. });
-        let retry = failures::retry_in_stderr(line).filter(|_| in_turn && self.offer.quirks.retries_in_stderr);
-        if let Some(retry) = retry {
-            self.asks_again(retry, out);
-        }
-        out.push(stderr_line(line));
+    /// Sends a request.
+    pub(super) fn request(
+        &mut self,
+        method: &str,
+        params: impl serde::Serialize,
+        purpose: Purpose,
+        out: &mut Vec<Action>,
+    ) {
+        self.peer.request(method, Some(params), purpose, out);
     }
 
     /// The agent makes its request to the model again.
@@ -282,7 +145,7 @@ impl Session {
             if self.offer.quirks.text()
                 && let Some((status, detail)) = self.offer.quirks.status_in(text)
             {
-                let event = updates::status(status, detail.trim_end().to_owned());
+                let event = session_status(status, detail.trim_end().to_owned());
                 if status == "mode" {
                     let mode = detail.to_owned();
                     self.offer.note_mode(&mode);
@@ -302,23 +165,23 @@ impl Session {
     }
 
     /// Handles a request from the agent.
-    fn asked(&mut self, id: &RawValue, method: &str, message: &Message<'_>, out: &mut Vec<Action>) -> bool {
+    fn asked(&mut self, id: &RawValue, method: &str, params: RpcParams<'_>, out: &mut Vec<Action>) -> bool {
         let State::Ready { activity, .. } = &self.state else {
-            wire::refuse(id, v1::Error::invalid_request().data("the session is not ready"), out);
+            wire::RPC.refuse(id, v1::Error::invalid_request().data("the session is not ready"), out);
             return false;
         };
         if method != "session/request_permission" {
-            wire::refuse(id, v1::Error::method_not_found(), out);
+            wire::RPC.refuse(id, v1::Error::method_not_found(), out);
             return false;
         }
         let cancelled = matches!(activity, Activity::Turn(turn) if turn.cancelled);
         let Self { permissions, calls, offer, .. } = self;
-        let asked = message
-            .params()
+        let asked = params
+            .parse()
             .map_err(v1::Error::from)
             .and_then(|request| permissions.ask(id, request, calls, &offer.quirks, out));
         if let Err(error) = asked {
-            wire::refuse(id, error, out);
+            wire::RPC.refuse(id, error, out);
             return false;
         }
         if cancelled {
@@ -328,8 +191,8 @@ impl Session {
         true
     }
 
-    fn updated(&mut self, message: &Message<'_>, out: &mut Vec<Action>) -> bool {
-        let Ok(v1::SessionNotification { session_id, update, .. }) = message.params() else { return false };
+    fn updated(&mut self, params: RpcParams<'_>, out: &mut Vec<Action>) -> bool {
+        let Ok(v1::SessionNotification { session_id, update, .. }) = params.parse() else { return false };
         let session = match &self.state {
             // A replay, or the available choices. The id of a copy is not known yet.
             State::Opening { opening, .. } => return self.offer.note_update(&update) || opening.replays(),
@@ -384,101 +247,84 @@ impl Session {
         }
     }
 
-    /// Handles an answer to our request `id`. Returns `false` if there is no such request.
-    fn answered(&mut self, id: i64, answer: Answer<'_>, line: &[u8], out: &mut Vec<Action>) -> bool {
-        if let Some(at) = self.waiting.iter().position(|waiting| waiting.id == id) {
-            let waiting = self.waiting.remove(at);
-            self.operated(waiting, answer, line, out);
-            return true;
-        }
-        let done = match std::mem::replace(&mut self.state, State::Over) {
-            State::Initializing { request, opening } if request == id => self.initialized(opening, answer, out),
-            State::Initializing { request, opening: Some(early) } if early == id && answer.is_err() => {
-                // It takes no other request before that is answered: the conversation is asked for again then.
-                self.state = State::Initializing { request, opening: None };
+    /// Handles the answer to a request of ours; `line` contains it.
+    fn answered(&mut self, purpose: Purpose, answer: Answer<'_>, line: &[u8], out: &mut Vec<Action>) {
+        let done = match (purpose, std::mem::replace(&mut self.state, State::Over)) {
+            (Purpose::Operation(operation, asked), state) => {
+                self.state = state;
+                self.operated(operation, asked, answer, line, out);
                 Ok(())
             }
-            State::Initializing { opening: Some(request), .. } if request == id => {
+            (Purpose::Initialize, State::Initializing { is_opening }) => self.initialized(is_opening, answer, out),
+            (Purpose::Open, State::Initializing { .. }) if answer.is_err() => {
+                // It takes no other request before that is answered: the conversation is asked for again then.
+                self.state = State::Initializing { is_opening: false };
+                Ok(())
+            }
+            (Purpose::Open, State::Initializing { .. }) => {
                 let reason =
                     "it answered session/new before initialize, which came first: its row must not say opensAtOnce";
                 Err(Refused::Protocol(reason.to_owned()))
             }
-            State::Finding { request, list, fork } if request == id => self.found(list, fork, answer, out),
-            State::Opening { request, opening } if request == id => self.opened(opening, answer, out),
-            State::Configuring { request, session, setting, asked } if request == id => {
+            (Purpose::Find, State::Finding { list, fork }) => self.found(list, fork, answer, out),
+            (Purpose::Open, State::Opening { opening }) => self.opened(opening, answer, out),
+            (Purpose::Configure, State::Configuring { session, setting, asked }) => {
                 self.configured(session, &setting, &asked, answer, out)
             }
-            State::Ready { session, activity: Activity::Turn(turn) } if turn.prompts.contains(&id) => {
-                self.prompt_answered(session, turn, id, answer, out);
+            (Purpose::Prompt, State::Ready { session, activity: Activity::Turn(turn) }) => {
+                self.prompt_answered(session, turn, answer, out);
                 Ok(())
             }
-            State::Ready { session, activity: Activity::Compacting { request, operation, said } } if request == id => {
+            (Purpose::Compact, State::Ready { session, activity: Activity::Compacting { operation, said } }) => {
                 self.state = State::Ready { session, activity: Activity::Idle };
                 self.end_open(ended::COMPACTED, out);
                 self.compacted(operation, said, answer, out);
                 Ok(())
             }
-            other => {
-                self.state = other;
-                return false;
+            (_, state) => {
+                self.state = state;
+                Ok(())
             }
         };
         if let Err(refused) = done {
             self.refuse(refused, out);
         }
-        true
     }
 
-    /// Sends a prompt and returns its id.
-    fn send_prompt(&mut self, session: &str, prompt: &Prompt, out: &mut Vec<Action>) -> Result<i64, WireError> {
+    /// Sends a prompt.
+    pub(super) fn send_prompt(
+        &mut self,
+        session: &str,
+        prompt: &Prompt,
+        out: &mut Vec<Action>,
+    ) -> Result<(), WireError> {
         let blocks = turn::blocks(prompt, self.cwd(), &self.offer.capabilities.prompt_capabilities);
         let mut blocks = blocks.map_err(|operation| self.unsupported(operation))?;
         if let Some(system_prompt) = self.system_prompt.take() {
             blocks.insert(0, system_prompt.into());
         }
-        Ok(self.send_blocks(session, &blocks, out))
+        self.send_blocks(session, &blocks, Purpose::Prompt, out);
+        Ok(())
     }
 
-    pub(super) fn send_blocks(&mut self, session: &str, blocks: &[ContentBlock], out: &mut Vec<Action>) -> i64 {
+    pub(super) fn send_blocks(
+        &mut self,
+        session: &str,
+        blocks: &[ContentBlock],
+        purpose: Purpose,
+        out: &mut Vec<Action>,
+    ) {
         self.history = false;
         self.answer.begin();
-        self.request("session/prompt", json!({ "sessionId": session, "prompt": blocks }), out)
+        self.request("session/prompt", json!({ "sessionId": session, "prompt": blocks }), purpose, out);
     }
 
-    pub(super) fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
-        let session = match &self.state {
-            State::Ready { session, activity: Activity::Idle } => session.clone(),
-            State::Ready { .. } => return Err(WireError::Busy),
-            _ => return Err(self.unsupported("take a prompt: its session is not ready, or over")),
-        };
-        let id = self.send_prompt(&session, prompt, out)?;
-        self.cost.turn_begins();
-        self.state = State::Ready { session, activity: Activity::Turn(Turn::new(id)) };
-        Ok(())
-    }
-
-    pub(super) fn steer(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
-        if self.steering == Steering::No {
-            return Err(self.unsupported("be steered while a turn runs: abort the turn, or queue the prompt"));
-        }
-        let State::Ready { session, activity: Activity::Turn(turn) } = &self.state else {
-            return Err(self.unsupported("be steered: no turn runs"));
-        };
-        if turn.steers >= MAX_STEERS {
-            return Err(WireError::Busy);
-        }
-        let session = session.clone();
-        let id = self.send_prompt(&session, prompt, out)?;
-        if let State::Ready { activity: Activity::Turn(turn), .. } = &mut self.state {
-            turn.steers += 1;
-            turn.prompts.push(id);
-        }
-        Ok(())
-    }
-
-    fn prompt_answered(&mut self, session: String, turn: Turn, id: i64, answer: Answer<'_>, out: &mut Vec<Action>) {
+    fn prompt_answered(&mut self, session: String, turn: Turn, answer: Answer<'_>, out: &mut Vec<Action>) {
         let mut turn = turn;
-        turn.prompts.retain(|prompt| *prompt != id && self.steering != Steering::Unanswered);
+        let is_prompt = |purpose: &Purpose| matches!(purpose, Purpose::Prompt);
+        if self.steering == Steering::Unanswered {
+            self.peer.pending.forget(is_prompt);
+        }
         if let Some(failure) = answer.as_ref().ok().and_then(|result| Failure::of_answer(result)) {
             out.extend(failure.events().into_iter().map(Action::Event));
         } else {
@@ -498,7 +344,7 @@ impl Session {
                 }
             }
         }
-        if !turn.prompts.is_empty() {
+        if self.peer.pending.count(is_prompt) > 0 {
             self.state = State::Ready { session, activity: Activity::Turn(turn) };
             return;
         }
@@ -521,79 +367,72 @@ impl Session {
     }
 
     /// Cancels the permission requests of a cancelled turn.
-    fn cancel_requests(&mut self, out: &mut Vec<Action>) {
+    pub(super) fn cancel_requests(&mut self, out: &mut Vec<Action>) {
         if let State::Ready { activity: Activity::Turn(turn), .. } = &mut self.state {
             turn.refused |= !self.permissions.is_empty();
         }
         self.permissions.cancel_all(out);
     }
+}
 
-    pub(super) fn abort(&mut self, out: &mut Vec<Action>) {
-        let State::Ready { session, activity } = &mut self.state else { return };
-        let session = session.clone();
-        match activity {
-            Activity::Idle => return,
-            Activity::Turn(turn) => turn.cancelled = true,
-            Activity::Compacting { .. } => {}
-        }
-        // Requests go first: some agents do not read the cancellation while they wait for an answer.
-        self.cancel_requests(out);
-        wire::call(None, "session/cancel", v1::CancelNotification::new(session), out);
+impl JsonLinesAgent for Session {
+    fn streams(&mut self) -> &mut AgentStreams {
+        &mut self.streams
     }
 
-    pub(super) fn permission(
-        &mut self,
-        id: &str,
-        answer: &PermissionAnswer,
-        by: ResolvedBy,
-        out: &mut Vec<Action>,
-    ) -> Result<(), WireError> {
-        let (call, allowed) = self.permissions.answer(id, answer, by, &self.agent, out)?;
-        if allowed {
-            self.calls.allowed(&call);
-        } else if self.offer.quirks.drops_rejected {
-            self.calls.fail(&call, "rejected", out);
-        }
-        Ok(())
+    fn open_answer(&mut self) -> &mut OpenAnswer {
+        &mut self.answer
     }
 
-    /// Ends everything that is open, since the agent has ended.
-    pub(super) fn finish(&mut self, out: &mut Vec<Action>) {
-        self.permissions.close_all(out);
-        self.calls.end_all(ended::GONE, out);
-        let reason = "its output ended before it answered".to_owned();
-        for waiting in std::mem::take(&mut self.waiting) {
-            let reply = Err(WireError::AgentDied { reason: reason.clone() });
-            out.push(Action::Reply { request: waiting.operation, reply });
+    fn delta(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool {
+        if let State::Ready { session, .. } = &self.state
+            && !self.history
+            && let Some(event) = Chunk::event(line, session)
+        {
+            self.said(event, out);
+            return true;
         }
-        for look in std::mem::take(&mut self.looks) {
-            if let Wanted::Tell(operation) = look.wanted {
-                out.push(Action::Reply {
-                    request: operation,
-                    reply: Err(WireError::AgentDied { reason: reason.clone() }),
-                });
-            }
-        }
-        let waited_for = match std::mem::replace(&mut self.state, State::Over) {
-            State::Ready { activity: Activity::Turn(_), .. } => {
-                let message = "the agent's output ended during the turn";
-                out.push(Action::Event(Event::error("agent-exited", message, false)));
-                out.push(Action::TurnEnded);
-                return;
-            }
-            State::Ready { activity: Activity::Compacting { operation, .. }, .. } => {
-                out.push(Action::Reply { request: operation, reply: Err(WireError::AgentDied { reason }) });
-                return;
-            }
-            State::Initializing { .. } => "initialize",
-            State::Looking => "what files it has",
-            State::Finding { .. } => "session/list",
-            State::Opening { opening, .. } => opening.method(),
-            State::Configuring { .. } => "the request to set its model, mode or thinking",
-            State::Settling { .. } => "session/load to its end",
-            State::New | State::Ready { .. } | State::Over => return,
+        false
+    }
+
+    fn message(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool {
+        let message = match serde_json::from_slice::<RpcMessage<'_>>(line) {
+            Ok(message) if !matches!(self.state, State::Over) => message,
+            _ => return false,
         };
-        let reason = format!("its output ended before it answered {waited_for}");
-        out.push(Action::Fail(WireError::AgentDied { reason }));
+        match message.incoming() {
+            RpcIncoming::Request { id, method, params } => self.asked(id, method, params, out),
+            RpcIncoming::Notification { method: "session/update", params } => self.updated(params, out),
+            // An extension of the protocol: a client that does not know it ignores it.
+            RpcIncoming::Notification { method, .. } => method.starts_with('_'),
+            RpcIncoming::Answer { id, answer } => {
+                let Some(purpose) = self.peer.answered(id) else { return false };
+                self.answered(purpose, wire::answer(answer), line, out);
+                true
+            }
+            RpcIncoming::Invalid => false,
+        }
+    }
+
+    fn oversized(&mut self, head: Value, out: &mut Vec<Action>) {
+        let error = v1::Error::internal_error().data("longer than what is taken");
+        match self.peer.dropped(&head) {
+            RpcDropped::Request(id) => wire::RPC.refuse(&id, error, out),
+            RpcDropped::Answer(purpose) => {
+                let answer = json!({ "jsonrpc": "2.0", "id": head["id"], "error": error });
+                self.answered(purpose, Err(error), answer.to_string().as_bytes(), out);
+            }
+            RpcDropped::Unknown => {}
+            RpcDropped::Notification => self.calls.end_all(ended::DROPPED, out),
+        }
+    }
+
+    fn stderr_line(&mut self, line: &[u8], out: &mut Vec<Action>) {
+        let in_turn = matches!(self.state, State::Ready { activity: Activity::Turn(_), .. });
+        let retry = failures::retry_in_stderr(line).filter(|_| in_turn && self.offer.quirks.retries_in_stderr);
+        if let Some(retry) = retry {
+            self.asks_again(retry, out);
+        }
+        out.push(stderr_line(line));
     }
 }

@@ -1,26 +1,23 @@
 //! Tool calls that were started, and those of them that have ended.
 
-use std::collections::{HashMap, VecDeque};
-
 use agent_client_protocol_schema::v1::{
     Meta, ToolCall, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields, ToolKind,
 };
-use ipc_protocol::{Event, Json, ToolStart, ToolStatus, ToolUpdate};
+use ipc_protocol::{Json, ToolStart, ToolStatus, ToolUpdate};
 use serde_json::Value;
 
 use super::{
+    content::{output, word},
     details,
-    updates::{output, word},
 };
 use crate::{
     Action,
-    jsonl::{MAX_ID, end, ended, json, tail},
+    kit::{
+        bounds::{MAX_ID, json},
+        tool_calls::{ToolCallLedger, emit_update, no_update},
+    },
 };
 
-/// Most tool calls remembered. An update of a forgotten call starts it again.
-const MAX_CALLS: usize = 1024;
-/// Most bytes that are remembered of what one call's terminal showed.
-const MAX_TERMINAL: usize = 16 * 1024;
 /// Most bytes that are remembered of what one call would do.
 const MAX_DOES: usize = 64 * 1024;
 
@@ -35,15 +32,12 @@ pub(super) struct Call {
     pub(super) paths: Vec<String>,
     /// True if command and paths are longer than the bound.
     pub(super) is_long: bool,
-    /// The end of what its terminal showed, where that is told in pieces beside the protocol.
-    terminal: String,
     /// True if it was started with an empty input: Qwen Code starts a call before its input is complete.
     is_prepared: bool,
     /// Only a permission request spoke of it yet.
     is_silent: bool,
     /// True if that request was allowed.
     is_allowed: bool,
-    ended: bool,
 }
 
 impl Call {
@@ -67,31 +61,10 @@ impl Call {
     }
 }
 
-/// Tool calls that were started.
-#[derive(Debug, Default)]
-pub(super) struct ToolCalls {
-    known: HashMap<Box<str>, Call>,
-    order: VecDeque<Box<str>>,
-}
+/// Tool calls of the session. An update of a call that is known no more starts it again.
+pub(super) type ToolCalls = ToolCallLedger<Call>;
 
 impl ToolCalls {
-    pub(super) fn get(&self, id: &str) -> Option<&Call> {
-        self.known.get(id)
-    }
-
-    /// Records a new call. If the oldest call is forgotten for it, that call ends.
-    fn remember(&mut self, id: &str, call: Call, out: &mut Vec<Action>) {
-        if self.known.insert(id.into(), call).is_none() {
-            self.order.push_back(id.into());
-        }
-        if self.order.len() > MAX_CALLS
-            && let Some(oldest) = self.order.pop_front()
-            && self.known.remove(&oldest).is_some_and(|call| !call.ended)
-        {
-            out.push(end(&oldest, ToolStatus::Failed, ended::FORGOTTEN.to_owned()));
-        }
-    }
-
     /// Handles a new call. Returns `false` if it breaks a bound.
     pub(super) fn call(&mut self, call: ToolCall, out: &mut Vec<Action>) -> bool {
         // A call's first content describes what it will do, not its result.
@@ -111,44 +84,34 @@ impl ToolCalls {
         }
         let begun = self.begin(id, &fields, meta.as_ref(), ToolStatus::InProgress, out);
         let status = fields.status.map(tool_status);
-        let mut output = output(fields.content.as_deref(), fields.raw_output.as_ref());
-        let mut known = self.known.get_mut(id);
-        if let Some(call) = &mut known {
+        let output = output(fields.content.as_deref(), fields.raw_output.as_ref());
+        if let Some(call) = self.get_mut(id) {
             call.is_silent = false;
             call.is_prepared &= begun || fields.raw_input.is_none();
             call.learn(&fields);
-            let piece = details::terminal_output(meta.as_ref());
-            if let Some(piece) = piece {
-                call.terminal.push_str(piece);
-                if call.terminal.len() > MAX_TERMINAL {
-                    call.terminal = tail(&call.terminal, MAX_TERMINAL).to_owned();
-                }
-            }
-            if output.is_none() && !call.terminal.is_empty() && (piece.is_some() || status.is_some_and(is_end)) {
-                output = Some(call.terminal.clone());
-            }
+        }
+        if let Some(piece) = details::terminal_output(meta.as_ref()) {
+            // What its terminal shows is told in pieces beside the protocol.
+            self.append_output(id, piece);
         }
         if let Some(status) = status.filter(|status| is_end(*status))
-            && known.as_ref().is_none_or(|call| !call.ended)
+            && self.is_running(id)
         {
-            if let Some(call) = known {
-                call.ended = true;
-            }
-            out.push(end(id, status, output.unwrap_or_default()));
+            self.end(id, status, output, out);
             return true;
         }
-        let output = output.filter(|_| is_output || !begun);
-        let update = ToolUpdate {
-            id: id.to_owned(),
+        let mut update = ToolUpdate {
             title: fields.title.filter(|_| !begun),
             status: status.filter(|_| !begun),
             input: fields.raw_input.as_ref().map(json).filter(|_| !begun),
-            output,
+            output: output.filter(|_| is_output || !begun),
+            ..no_update(id)
         };
         // Some updates change `_meta` only.
-        if update.title.is_some() || update.status.is_some() || update.input.is_some() || update.output.is_some() {
-            out.push(Action::Event(Event::ToolUpdate(Box::new(update))));
+        if update.output.is_none() && (update.title.is_some() || update.status.is_some() || update.input.is_some()) {
+            update.output = self.take_unsent(id);
         }
+        emit_update(update, out);
         true
     }
 
@@ -161,14 +124,14 @@ impl ToolCalls {
         status: ToolStatus,
         out: &mut Vec<Action>,
     ) -> bool {
-        if self.known.contains_key(id) {
+        if self.is_running(id) || self.has_ended(id) {
             return false;
         }
         let kind = kind(fields.kind.unwrap_or_default());
         let name = fields.name.clone().or_else(|| details::name(meta)).unwrap_or_else(|| kind.clone());
         let parent = details::parent(meta);
         let said = fields.status.map(tool_status).filter(|status| !is_end(*status));
-        out.push(Action::Event(Event::ToolStart(Box::new(ToolStart {
+        let start = ToolStart {
             id: id.to_owned(),
             name: name.clone(),
             title: fields.title.clone().unwrap_or_else(|| kind.clone()),
@@ -176,33 +139,18 @@ impl ToolCalls {
             input: fields.raw_input.as_ref().map_or_else(Json::null, json),
             status: said.unwrap_or(status),
             parent: parent.clone(),
-        }))));
+        };
         let is_prepared = fields.raw_input.as_ref().is_some_and(|input| *input == serde_json::json!({}));
-        self.remember(id, Call { name, kind, parent, is_prepared, ..Call::default() }, out);
+        self.start(start, Call { name, kind, parent, is_prepared, ..Call::default() }, out);
         true
-    }
-
-    /// Ends the call `id`, if it is known and has not ended: the agent sends nothing more about it.
-    pub(super) fn fail(&mut self, id: &str, why: &str, out: &mut Vec<Action>) {
-        if let Some(call) = self.known.get_mut(id).filter(|call| !call.ended) {
-            call.ended = true;
-            out.push(end(id, ToolStatus::Failed, why.to_owned()));
-        }
     }
 
     /// Ends every call that has not ended. A call that was allowed, and about which the agent has sent nothing else, counts as
     /// completed.
     pub(super) fn end_all(&mut self, why: &str, out: &mut Vec<Action>) {
-        for id in &self.order {
-            if let Some(call) = self.known.get_mut(id).filter(|call| !call.ended) {
-                call.ended = true;
-                out.push(if call.is_silent && call.is_allowed {
-                    end(id, ToolStatus::Completed, String::new())
-                } else {
-                    end(id, ToolStatus::Failed, why.to_owned())
-                });
-            }
-        }
+        let is_done = |call: &Call| call.is_silent && call.is_allowed;
+        let (done, failed) = ((ToolStatus::Completed, Some("")), (ToolStatus::Failed, Some(why)));
+        self.end_each(|call| Some(if is_done(call) { done } else { failed }), out);
     }
 
     /// Starts the call `id` that the agent asks permission for, unless it is known. Tells the input that a known one lacks.
@@ -214,22 +162,20 @@ impl ToolCalls {
         out: &mut Vec<Action>,
     ) {
         if self.begin(id, fields, meta, ToolStatus::Pending, out)
-            && let Some(call) = self.known.get_mut(id)
+            && let Some(call) = self.get_mut(id)
         {
             call.is_silent = true;
-        } else if let (Some(call), Some(input)) = (self.known.get_mut(id), &fields.raw_input)
+        } else if let (Some(call), Some(input)) = (self.get_mut(id), &fields.raw_input)
             && std::mem::take(&mut call.is_prepared)
         {
             call.learn(fields);
-            let (id, input) = (id.to_owned(), Some(json(input)));
-            let update = ToolUpdate { id, title: None, status: None, input, output: None };
-            out.push(Action::Event(Event::ToolUpdate(Box::new(update))));
+            emit_update(ToolUpdate { input: Some(json(input)), ..no_update(id) }, out);
         }
     }
 
     /// Records that the call `id` was allowed.
     pub(super) fn allowed(&mut self, id: &str) {
-        if let Some(call) = self.known.get_mut(id) {
+        if let Some(call) = self.get_mut(id) {
             call.is_allowed = true;
         }
     }

@@ -12,10 +12,9 @@ use crate::uri;
 pub(super) const MAX_STEERS: usize = 64;
 
 /// Turn in progress.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Turn {
-    /// Our unanswered prompts: the first, and those that steer the turn. The turn ends with the last answer.
-    pub(super) prompts: Vec<i64>,
+    /// Number of prompts that have steered the turn. The turn ends when the last of its prompts is answered.
     pub(super) steers: usize,
     pub(super) cancelled: bool,
     /// True if a permission request was cancelled with the turn.
@@ -28,10 +27,6 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    pub(super) fn new(prompt: i64) -> Self {
-        Self { prompts: vec![prompt], steers: 0, cancelled: false, refused: false, stop_reason: None, usage: None }
-    }
-
     /// Adds the usage of one call of the model, of an agent that sends no sum.
     pub(super) fn add_call(&mut self, call: Usage) {
         let sum = self.usage.get_or_insert_default();

@@ -1,7 +1,5 @@
 //! Messages of the model and its tools: their pieces, tool calls, sub-agents.
 
-use std::collections::VecDeque;
-
 use ipc_protocol::{Event, ToolStart, ToolStatus, ToolUpdate};
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
@@ -13,12 +11,14 @@ use super::{
 };
 use crate::{
     Action,
-    answer::OpenAnswer,
-    jsonl::{self, MAX_ID},
+    kit::{
+        answer::OpenAnswer,
+        bounded_map::BoundedMap,
+        bounds::{self, MAX_ID},
+        tool_calls::{ToolCallLedger, emit_update, no_update},
+    },
 };
 
-/// Most tool calls remembered. The result of a forgotten call is not emitted.
-const MAX_CALLS: usize = 1024;
 /// Most sub-agents remembered.
 const MAX_AGENTS: usize = 256;
 /// Most bytes of a change to the plan. The change is kept until the agent has made it.
@@ -27,7 +27,6 @@ const MAX_KEPT: usize = 4096;
 /// Tool call that has started and not ended.
 #[derive(Debug)]
 struct Call {
-    id: Box<str>,
     name: Box<str>,
     /// Id of the call whose sub-agent makes this call.
     parent: Option<Box<str>>,
@@ -140,10 +139,9 @@ pub(super) struct Messages {
     /// Whether it has begun and not ended.
     is_open: bool,
     pub(super) answer: OpenAnswer,
-    /// Oldest first.
-    calls: VecDeque<Call>,
+    calls: ToolCallLedger<Call>,
     /// Ids of sub-agents, each with the call that started it.
-    agents: VecDeque<(Box<str>, Box<str>)>,
+    agents: BoundedMap<Box<str>, MAX_AGENTS>,
     plan: Plan,
 }
 
@@ -205,18 +203,16 @@ impl Messages {
 
     fn block_started(&mut self, block: &Block<'_>, parent: Option<&str>, out: &mut Vec<Action>) {
         if let (Some(id), Some(name)) = (&block.id, &block.name) {
-            if self.begin(id, name, parent, true, out) {
-                let kind = tools::kind(name).to_owned();
-                out.push(Action::Event(Event::ToolStart(Box::new(ToolStart {
-                    id: id.clone(),
-                    name: name.clone(),
-                    title: name.clone(),
-                    kind,
-                    input: ipc_protocol::Json::null(),
-                    status: ToolStatus::Pending,
-                    parent: parent.map(str::to_owned),
-                }))));
-            }
+            let start = ToolStart {
+                id: id.clone(),
+                name: name.clone(),
+                title: name.clone(),
+                kind: tools::kind(name).to_owned(),
+                input: ipc_protocol::Json::null(),
+                status: ToolStatus::Pending,
+                parent: parent.map(str::to_owned),
+            };
+            self.begin(start, out);
         } else if parent.is_none() {
             say(block.text.as_deref(), block.thinking.as_deref(), out);
         }
@@ -248,7 +244,7 @@ impl Messages {
                 // A sub-agent's text is not part of the answer: it is progress of the call that started the sub-agent.
                 ("text", Some(parent)) if self.knows(parent) => {
                     let output = block.text.filter(|text| !text.is_empty());
-                    out.extend(output.map(|text| update(parent, None, None, Some(jsonl::output(text)))));
+                    out.extend(output.map(|text| update(parent, None, None, Some(bounds::output(text)))));
                 }
                 _ => {
                     self.called(&block, parent, out);
@@ -265,33 +261,29 @@ impl Messages {
         let (Some(id), Some(name), Some(raw)) = (&block.id, &block.name, block.input) else { return };
         let input = tools::value(Some(raw));
         let title = tools::title(name, &input);
-        if self.begin(id, name, parent, false, out) {
-            out.push(Action::Event(Event::ToolStart(Box::new(ToolStart {
-                id: id.clone(),
-                name: name.clone(),
-                title,
-                kind: tools::kind(name).to_owned(),
-                input: jsonl::bounded(Some(raw)),
-                status: ToolStatus::InProgress,
-                parent: parent.map(str::to_owned),
-            }))));
-        } else if let Some(call) = self.calls.iter_mut().find(|call| call.pending && *call.id == **id) {
-            call.pending = false;
-            let mut started = ToolUpdate {
-                id: id.clone(),
-                title: Some(title),
-                status: Some(ToolStatus::InProgress),
-                input: Some(jsonl::bounded(Some(raw))),
-                output: None,
-            };
-            started.title = started.title.filter(|title| title != name);
-            out.push(Action::Event(Event::ToolUpdate(Box::new(started))));
+        let start = ToolStart {
+            id: id.clone(),
+            name: name.clone(),
+            title,
+            kind: tools::kind(name).to_owned(),
+            input: bounds::bounded(Some(raw)),
+            status: ToolStatus::InProgress,
+            parent: parent.map(str::to_owned),
+        };
+        if let Some(call) = self.calls.get_mut(id) {
+            if std::mem::take(&mut call.pending) {
+                let ToolStart { title, input, .. } = start;
+                let (title, status) = (Some(title).filter(|title| title != name), Some(ToolStatus::InProgress));
+                emit_update(ToolUpdate { title, status, input: Some(input), ..no_update(id) }, out);
+            }
+        } else {
+            self.begin(start, out);
         }
         if parent.is_none() {
             out.extend(self.plan.called(name, &input).map(Action::Event));
             if name == "TaskUpdate"
                 && raw.get().len() <= MAX_KEPT
-                && let Some(call) = self.calls.iter_mut().rev().find(|call| *call.id == **id)
+                && let Some(call) = self.calls.get_mut(id)
             {
                 call.input = input;
             }
@@ -312,50 +304,38 @@ impl Messages {
     /// Handles a block that may be a tool result.
     fn ended(&mut self, block: &Block<'_>, parent: Option<&str>, result: Option<&RawValue>, out: &mut Vec<Action>) {
         let Some(id) = &block.tool_use_id else { return };
-        let at = self.calls.iter().position(|call| *call.id == **id);
-        let Some(call) = at.and_then(|at| self.calls.remove(at)) else { return };
         let status = if block.is_error == Some(true) { ToolStatus::Failed } else { ToolStatus::Completed };
-        out.push(jsonl::end(id, status, output(block.content)));
+        let Some(call) = self.calls.end(id, status, Some(output(block.content)), out) else { return };
         if parent.is_none() && status == ToolStatus::Completed {
             let result = tools::value(result);
             out.extend(self.plan.ended(&call.name, &call.input, &result).map(Action::Event));
         }
     }
 
-    /// Records a call. Returns whether the call is new and fits the bounds. If the oldest call is forgotten for it, that call ends.
-    fn begin(&mut self, id: &str, name: &str, parent: Option<&str>, pending: bool, out: &mut Vec<Action>) -> bool {
-        let fits = [Some(id), Some(name), parent].into_iter().flatten().all(|id| id.len() <= MAX_ID);
-        if !fits || self.knows(id) {
-            return false;
+    /// Begins a call, if it is new and fits the bounds.
+    fn begin(&mut self, start: ToolStart, out: &mut Vec<Action>) {
+        let ids = [Some(&start.id), Some(&start.name), start.parent.as_ref()];
+        if ids.into_iter().flatten().all(|id| id.len() <= MAX_ID) && !self.knows(&start.id) {
+            let (name, parent) = (start.name.as_str().into(), start.parent.as_deref().map(Into::into));
+            let call = Call { name, parent, pending: start.status == ToolStatus::Pending, input: Value::Null };
+            self.calls.start(start, call, out);
         }
-        if self.calls.len() >= MAX_CALLS
-            && let Some(oldest) = self.calls.pop_front()
-        {
-            out.push(jsonl::end(&oldest.id, ToolStatus::Failed, String::new()));
-        }
-        let (id, name, parent) = (id.into(), name.into(), parent.map(Into::into));
-        self.calls.push_back(Call { id, name, parent, pending, input: Value::Null });
-        true
     }
 
     pub(super) fn knows(&self, id: &str) -> bool {
-        self.calls.iter().any(|call| *call.id == *id)
+        self.calls.is_running(id)
     }
 
     /// Records that the call `call` started a sub-agent.
     pub(super) fn agent(&mut self, agent: &str, call: &str) {
-        if agent.len() > MAX_ID || call.len() > MAX_ID || self.agents.iter().any(|(known, _)| **known == *agent) {
-            return;
+        if agent.len() <= MAX_ID && call.len() <= MAX_ID && self.agents.get(agent).is_none() {
+            self.agents.insert(agent, call.into());
         }
-        if self.agents.len() >= MAX_AGENTS {
-            self.agents.pop_front();
-        }
-        self.agents.push_back((agent.into(), call.into()));
     }
 
     /// Returns the call that started a sub-agent.
     pub(super) fn caller(&self, agent: &str) -> Option<String> {
-        self.agents.iter().find(|(known, _)| **known == *agent).map(|(_, call)| call.to_string())
+        self.agents.get(agent).map(ToString::to_string)
     }
 
     /// A turn of the agent's is over: its last answer stands.
@@ -366,32 +346,22 @@ impl Messages {
 
     /// Ends the calls whose input did not come to its end.
     fn end_pending(&mut self, out: &mut Vec<Action>) {
-        self.end(|call| call.pending && call.parent.is_none(), out);
+        self.calls.fail(|call| call.pending && call.parent.is_none(), out);
     }
 
     /// Ends the open calls of the main conversation, since the turn has ended. Calls of sub-agents go on.
     pub(super) fn turn_ended(&mut self, out: &mut Vec<Action>) {
-        self.end(|call| call.parent.is_none(), out);
+        self.calls.fail(|call| call.parent.is_none(), out);
     }
 
     /// Ends the calls of the sub-agent that the call `parent` started.
     pub(super) fn agent_ended(&mut self, parent: &str, out: &mut Vec<Action>) {
-        self.end(|call| call.parent.as_deref() == Some(parent), out);
+        self.calls.fail(|call| call.parent.as_deref() == Some(parent), out);
     }
 
     /// Ends all calls, since the agent has ended.
     pub(super) fn end_all(&mut self, out: &mut Vec<Action>) {
-        self.end(|_| true, out);
-    }
-
-    fn end(&mut self, over: impl Fn(&Call) -> bool, out: &mut Vec<Action>) {
-        self.calls.retain(|call| {
-            let over = over(call);
-            if over {
-                out.push(jsonl::end(&call.id, ToolStatus::Failed, String::new()));
-            }
-            !over
-        });
+        self.calls.fail(|_| true, out);
     }
 }
 

@@ -5,7 +5,10 @@ use serde::Serialize;
 use serde_json::{Value, json, value::RawValue};
 
 use super::wire::{self, Answer, Refused};
-use crate::Action;
+use crate::{
+    Action,
+    kit::{pending::PendingRequests, unanswered},
+};
 
 /// Most requests that wait for an answer.
 const MAX_PENDING: usize = 64;
@@ -46,40 +49,37 @@ impl Purpose {
     }
 }
 
-/// Requests that wait for an answer, oldest first.
+/// Beginning of the ids of our requests; a number follows.
+const ID_PREFIX: &str = "agent-proxy-";
+
+/// Requests that wait for an answer.
 #[derive(Debug, Default)]
-pub(super) struct Pending {
-    waiting: Vec<(String, Purpose)>,
-    asked: u64,
-}
+pub(super) struct Pending(PendingRequests<Purpose>);
 
 impl Pending {
     /// Sends a request.
     pub(super) fn send(&mut self, purpose: Purpose, request: impl Serialize, out: &mut Vec<Action>) {
-        self.asked += 1;
-        let id = format!("agent-proxy-{}", self.asked);
+        let id = format!("{ID_PREFIX}{}", self.0.add(purpose));
         wire::request(&id, request, out);
-        self.waiting.push((id, purpose));
     }
 
     /// Removes the request `id` and returns its purpose, or `None` if there is no such request.
     pub(super) fn answered(&mut self, id: &str) -> Option<Purpose> {
-        let at = self.waiting.iter().position(|(waiting, _)| waiting == id)?;
-        Some(self.waiting.remove(at).1)
+        self.0.take(id.strip_prefix(ID_PREFIX)?.parse().ok()?)
     }
 
     /// Returns whether the session's configuration is complete.
     pub(super) fn configured(&self) -> bool {
-        !self.waiting.iter().any(|(_, purpose)| *purpose == Purpose::Configure)
+        self.0.count(|purpose| *purpose == Purpose::Configure) == 0
     }
 
     pub(super) fn full(&self) -> bool {
-        self.waiting.len() >= MAX_PENDING
+        self.0.len() >= MAX_PENDING
     }
 
     /// Interrupts the turn. Returns whether there was room for the request.
     pub(super) fn interrupt(&mut self, out: &mut Vec<Action>) -> bool {
-        let interrupts = self.waiting.iter().filter(|(_, purpose)| *purpose == Purpose::Interrupt).count();
+        let interrupts = self.0.count(|purpose| *purpose == Purpose::Interrupt);
         if interrupts < MAX_INTERRUPTS {
             self.send(Purpose::Interrupt, json!({ "subtype": "interrupt", "cancel_queued": true }), out);
         }
@@ -104,25 +104,20 @@ impl Pending {
             (_, Err(refused)) => Err(error(refused, agent)),
         };
         // An operation gets one reply; answers to its other steps are dropped.
-        self.waiting.retain(|(_, other)| other.operation() != Some(request));
+        self.0.forget(|other| other.operation() == Some(request));
         out.push(Action::Reply { request, reply });
     }
 
     /// Answers all waiting operations with an error, since the agent has ended.
     pub(super) fn close_all(&mut self, out: &mut Vec<Action>) {
         let mut closed = Vec::new();
-        for request in std::mem::take(&mut self.waiting).into_iter().filter_map(|(_, purpose)| purpose.operation()) {
+        for request in self.0.drain().filter_map(Purpose::operation) {
             if !closed.contains(&request) {
                 closed.push(request);
-                out.push(Action::Reply { request, reply: Err(gone()) });
+                out.push(Action::Reply { request, reply: Err(unanswered()) });
             }
         }
     }
-}
-
-/// Makes the error for an agent that ended before it answered.
-pub(super) fn gone() -> WireError {
-    WireError::AgentDied { reason: "its output ended before it answered".to_owned() }
 }
 
 /// Converts a refusal to an error.

@@ -13,7 +13,7 @@ use serde_json::{Value, json, value::RawValue};
 use super::{tools, wire};
 use crate::{
     Action,
-    jsonl::{self, MAX_ID, words},
+    kit::bounds::{self, MAX_ID, words},
     permission::{Choice, Open, OpenRequests},
 };
 
@@ -140,7 +140,7 @@ impl Permissions {
             paths: tools::paths(&asked.tool_name, &input),
             options: options(&asked.tool_name, &input, &suggestions),
             tool: asked.tool_name,
-            input: jsonl::bounded(asked.input),
+            input: bounds::bounded(asked.input),
             parent,
         };
         self.0.ask(request, about, out);

@@ -3,7 +3,7 @@
 use ipc_protocol::{Event, PlanEntry};
 use serde_json::Value;
 
-use crate::jsonl::{MAX_ID, words};
+use crate::kit::bounds::{MAX_ID, words};
 
 /// Most steps of a plan.
 const MAX_STEPS: usize = 256;

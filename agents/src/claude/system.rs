@@ -6,7 +6,7 @@ use ipc_protocol::Event;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{Action, jsonl::words};
+use crate::{Action, kit::bounds::words};
 
 /// Fields of all `system` lines. A field that a line does not have is empty.
 #[derive(Debug, Default, Deserialize)]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, value::RawValue};
 
-use crate::{jsonl, permission};
+use crate::{kit::bounds, permission};
 
 /// Returns the kind of a tool.
 ///
@@ -34,9 +34,9 @@ pub(super) fn title(name: &str, input: &Value) -> String {
             .find_map(field),
     };
     match (kind(name), about) {
-        ("execute" | "question", Some(about)) => jsonl::title(about),
-        (_, Some(about)) => jsonl::title(&format!("{name} {about}")),
-        (_, None) => jsonl::title(name),
+        ("execute" | "question", Some(about)) => bounds::title(about),
+        (_, Some(about)) => bounds::title(&format!("{name} {about}")),
+        (_, None) => bounds::title(name),
     }
 }
 
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(glob(json!({ "pattern": "**/*.rs", "path": "/w" })), ["/w"]);
         assert_eq!(paths("Grep", &json!({ "pattern": "/etc/.*", "path": "/w" })), ["/w"]);
         let long = title("Bash", &json!({ "command": "ä".repeat(5000) }));
-        assert_eq!(long.chars().count(), jsonl::MAX_WORDS);
+        assert_eq!(long.chars().count(), bounds::MAX_WORDS);
         assert_eq!(command("Read", &json!({ "command": "x" })), None);
     }
 }

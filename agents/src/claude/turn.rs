@@ -8,7 +8,7 @@ use ipc_protocol::{Event, StopReason, Usage};
 use serde::Deserialize;
 
 use super::usage;
-use crate::jsonl::words;
+use crate::kit::bounds::words;
 
 /// Contents of a `result` line: the end of one of the agent's turns.
 #[derive(Debug, Deserialize)]

@@ -2,13 +2,16 @@
 
 use std::borrow::Cow;
 
-use ipc_protocol::{Event, WireError};
+use ipc_protocol::Event;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::{
     Action,
-    jsonl::{hot, words},
+    kit::{
+        bounds::words,
+        json_lines::{hot, write_line},
+    },
 };
 
 /// Piece of the model's answer: the only thing that a line of the hot path is decoded to.
@@ -212,35 +215,23 @@ struct UserMessage<C> {
 
 /// Writes a request.
 pub(super) fn request(id: &str, request: impl Serialize, out: &mut Vec<Action>) {
-    write(&Request { r#type: "control_request", request_id: id, request }, out);
+    write_line(&Request { r#type: "control_request", request_id: id, request }, out);
 }
 
 /// Answers a request from the agent.
 pub(super) fn reply(id: &str, response: impl Serialize, out: &mut Vec<Action>) {
     let response = Success { subtype: "success", request_id: id, response };
-    write(&Response { r#type: "control_response", response }, out);
+    write_line(&Response { r#type: "control_response", response }, out);
 }
 
 /// Refuses a request from the agent.
 pub(super) fn refuse(id: &str, error: &str, out: &mut Vec<Action>) {
     let response = Failure { subtype: "error", request_id: id, error };
-    write(&Response { r#type: "control_response", response }, out);
+    write_line(&Response { r#type: "control_response", response }, out);
 }
 
 /// Writes a user message, named `uuid`.
 pub(super) fn user(uuid: &str, content: impl Serialize, out: &mut Vec<Action>) {
     let message = UserMessage { role: "user", content };
-    write(&User { r#type: "user", session_id: "", parent_tool_use_id: None, uuid, message }, out);
-}
-
-/// Writes one line. A line that is not JSON would end the agent.
-fn write(message: &impl Serialize, out: &mut Vec<Action>) {
-    match serde_json::to_vec(message) {
-        Ok(mut line) => {
-            line.push(b'\n');
-            out.push(Action::Write(line));
-        }
-        // Our types with string keys always serialize. If one did not, its answer would be awaited for ever.
-        Err(error) => out.push(Action::Fail(WireError::Protocol { reason: format!("unwritable message: {error}") })),
-    }
+    write_line(&User { r#type: "user", session_id: "", parent_tool_use_id: None, uuid, message }, out);
 }

@@ -2,9 +2,7 @@
 //!
 //! Each option holds the complete answer, so that answering is the same for every kind of request.
 
-use ipc_protocol::{
-    Json, PermissionAnswer, PermissionOption, PermissionOptionKind as Kind, PermissionRequest, ResolvedBy, WireError,
-};
+use ipc_protocol::{Json, PermissionAnswer, PermissionOptionKind as Kind, PermissionRequest, ResolvedBy, WireError};
 use serde_json::{Value, json, value::RawValue};
 
 use super::{
@@ -13,8 +11,8 @@ use super::{
 };
 use crate::{
     Action,
-    jsonl::{self, MAX_ID, title, words},
-    permission::{Choice, OpenRequests},
+    kit::bounds::{self, MAX_ID, title},
+    permission::{Choice, OpenRequests, PreparedOption, plain_request},
 };
 
 /// Most options of a request.
@@ -29,14 +27,6 @@ enum Input {
     Whole,
     /// The input is the content of a form.
     Content,
-}
-
-/// Option with its answer.
-#[derive(Debug)]
-struct Way {
-    option: PermissionOption,
-    /// Message that is written when the option is chosen.
-    answer: Value,
 }
 
 /// Data that answering a request needs.
@@ -54,7 +44,7 @@ struct About {
 /// Request with its answers.
 struct Asked {
     request: PermissionRequest,
-    choices: Vec<Way>,
+    choices: Vec<PreparedOption>,
     cancelled: Value,
     input: Input,
 }
@@ -99,7 +89,8 @@ impl Approvals {
             return Err("too many open requests, or too many options");
         }
         let answers;
-        (request.options, answers) = choices.into_iter().map(|Way { option, answer }| (option, answer)).unzip();
+        (request.options, answers) =
+            choices.into_iter().map(|PreparedOption { option, answer }| (option, answer)).unzip();
         request.parent = parent.map(str::to_owned);
         request.tool_call_id = request.tool_call_id.or_else(|| params["itemId"].as_str().map(str::to_owned));
         let about = About {
@@ -144,7 +135,7 @@ impl Approvals {
             (Choice::More, PermissionAnswer::AllowWith { input }) => (None, with_input(about.input, agent, input)?),
             (Choice::More | Choice::Cancelled, _) => (None, about.cancelled.clone()),
         };
-        let reply = |about: About, out: &mut Vec<Action>| wire::reply(&about.agent_id, &value, out);
+        let reply = |about: About, out: &mut Vec<Action>| wire::RPC.reply(&about.agent_id, &value, out);
         self.0.resolve(id, option, by, reply, out);
         Ok(reason)
     }
@@ -157,7 +148,7 @@ impl Approvals {
 
     /// Answers all open requests with a cancellation, since the turn is being interrupted.
     pub(super) fn cancel_all(&mut self, out: &mut Vec<Action>) {
-        let cancelled = |about: About, out: &mut Vec<Action>| wire::reply(&about.agent_id, &about.cancelled, out);
+        let cancelled = |about: About, out: &mut Vec<Action>| wire::RPC.reply(&about.agent_id, &about.cancelled, out);
         self.0.close(&ResolvedBy::Abort, |_| true, cancelled, out);
     }
 
@@ -188,16 +179,12 @@ fn text<'a>(params: &'a Value, key: &str) -> &'a str {
     params[key].as_str().unwrap_or_default()
 }
 
-fn way(id: &str, name: &str, kind: Kind, answer: Value) -> Way {
-    Way { option: PermissionOption { id: id.to_owned(), name: words(name), kind }, answer }
-}
-
-fn decision(id: &str, name: &str, kind: Kind) -> Way {
-    way(id, name, kind, json!({ "decision": id }))
+fn decision(id: &str, name: &str, kind: Kind) -> PreparedOption {
+    PreparedOption::new(id, name, kind, json!({ "decision": id }))
 }
 
 /// Returns the decisions on a command or a change. Codex accepts all four, whatever it proposes.
-fn decisions() -> Vec<Way> {
+fn decisions() -> Vec<PreparedOption> {
     vec![
         decision("accept", "Yes", Kind::AllowOnce),
         decision("acceptForSession", "Yes, for the whole session", Kind::AllowAlways),
@@ -207,18 +194,7 @@ fn decisions() -> Vec<Way> {
 }
 
 fn request(tool: &str, kind: &str, title: &str, input: &Value) -> PermissionRequest {
-    PermissionRequest {
-        id: String::new(),
-        tool_call_id: None,
-        title: self::title(title),
-        tool: words(tool),
-        kind: kind.to_owned(),
-        command: None,
-        paths: Vec::new(),
-        input: jsonl::json(input),
-        options: Vec::new(),
-        parent: None,
-    }
+    plain_request(tool, kind, self::title(title), bounds::json(input))
 }
 
 fn command(params: &Value) -> Asked {
@@ -253,7 +229,7 @@ fn command(params: &Value) -> Asked {
     }
 }
 
-fn amendment(decision: &Value) -> Option<Way> {
+fn amendment(decision: &Value) -> Option<PreparedOption> {
     let (id, detail) = decision.as_object()?.iter().next()?;
     let answer = json!({ "decision": decision });
     let network = &detail["network_policy_amendment"];
@@ -262,11 +238,11 @@ fn amendment(decision: &Value) -> Option<Way> {
             "deny" => ("never", Kind::RejectAlways),
             _ => ("always", Kind::AllowAlways),
         };
-        return Some(way(&format!("{id}:{word}"), &format!("{word} connect to {host}"), kind, answer));
+        return Some(PreparedOption::new(&format!("{id}:{word}"), &format!("{word} connect to {host}"), kind, answer));
     }
     let prefix =
         detail["execpolicy_amendment"].as_array()?.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ");
-    Some(way(id, &format!("Yes, and always what begins with {prefix}"), Kind::AllowAlways, answer))
+    Some(PreparedOption::new(id, &format!("Yes, and always what begins with {prefix}"), Kind::AllowAlways, answer))
 }
 
 fn file_change(params: &Value, calls: &Calls) -> Asked {
@@ -299,9 +275,14 @@ fn permissions(params: &Value) -> Asked {
     Asked {
         request: PermissionRequest { paths, ..request("requestPermissions", &kind, title, &params["permissions"]) },
         choices: vec![
-            way("accept", "Yes, for this turn", Kind::AllowOnce, granted("turn")),
-            way("acceptForSession", "Yes, for the whole session", Kind::AllowAlways, granted("session")),
-            way("decline", "No", Kind::RejectOnce, none.clone()),
+            PreparedOption::new("accept", "Yes, for this turn", Kind::AllowOnce, granted("turn")),
+            PreparedOption::new(
+                "acceptForSession",
+                "Yes, for the whole session",
+                Kind::AllowAlways,
+                granted("session"),
+            ),
+            PreparedOption::new("decline", "No", Kind::RejectOnce, none.clone()),
         ],
         cancelled: none,
         input: Input::Whole,
@@ -358,10 +339,10 @@ fn questions(params: &Value) -> Asked {
         let id = text(question, "id");
         choices.extend(labels.filter(|label| label.len() <= MAX_ID).take(MAX_OPTIONS - 1).map(|label| {
             let answer = json!({ "answers": { id: { "answers": [label] } } });
-            way(label, label, Kind::Other, answer)
+            PreparedOption::new(label, label, Kind::Other, answer)
         }));
     }
-    choices.push(way("skip", "No answer", Kind::RejectOnce, none.clone()));
+    choices.push(PreparedOption::new("skip", "No answer", Kind::RejectOnce, none.clone()));
     let title = questions.iter().map(|question| text(question, "question")).collect::<Vec<_>>().join(" / ");
     Asked {
         request: request("requestUserInput", "question", &title, &params["questions"]),
@@ -376,8 +357,10 @@ fn elicitation(params: &Value, calls: &Calls) -> Asked {
     let answer =
         |action: &str, content: Value, meta: Value| json!({ "action": action, "content": content, "_meta": meta });
     let none = answer("cancel", Value::Null, Value::Null);
-    let decline = || way("decline", "No", Kind::RejectOnce, answer("decline", Value::Null, Value::Null));
-    let accept = |id: &str, name: &str, kind, meta| way(id, name, kind, answer("accept", json!({}), meta));
+    let decline =
+        || PreparedOption::new("decline", "No", Kind::RejectOnce, answer("decline", Value::Null, Value::Null));
+    let accept =
+        |id: &str, name: &str, kind, meta| PreparedOption::new(id, name, kind, answer("accept", json!({}), meta));
     let message = text(params, "message");
     if meta["codex_approval_kind"] == "mcp_tool_call" {
         let mut choices = vec![accept("accept", "Yes", Kind::AllowOnce, Value::Null)];

@@ -1,23 +1,18 @@
 //! Tool calls, from the items of a turn.
 //!
-//! A call's output comes in pieces while the call runs, without the output at its very start. An update contains the end of the
-//! output so far, at most [`MAX_SO_FAR`] bytes. The end of the call contains all of it.
+//! A call's output comes in pieces while the call runs, without the output at its very start. The end of the call contains all of it.
 
-use std::collections::{HashMap, VecDeque};
-
-use ipc_protocol::{Event, ToolStart, ToolStatus, ToolUpdate};
+use ipc_protocol::{ToolStart, ToolStatus, ToolUpdate};
 use serde_json::{Value, json};
 
 use crate::{
     Action,
-    jsonl::{self, MAX_ID, end, tail, title},
+    kit::{
+        bounds::{self, MAX_ID, title},
+        tool_calls::{ToolCallLedger, emit_update, no_update},
+    },
     permission,
 };
-
-/// Most calls remembered. The end of a forgotten call starts it again.
-const MAX_CALLS: usize = 1024;
-/// Most bytes of output in an update of a running call.
-const MAX_SO_FAR: usize = 16 * 1024;
 
 /// Tool call that an item describes.
 #[derive(Debug, PartialEq)]
@@ -34,65 +29,32 @@ pub(super) struct Tool {
 }
 
 /// Call in progress.
-#[derive(Debug, Default)]
-struct Call {
-    tool: Option<Tool>,
+#[derive(Debug)]
+pub(super) struct Call {
+    tool: Tool,
     thread: String,
-    so_far: String,
 }
 
-/// Calls in progress.
-#[derive(Debug, Default)]
-pub(super) struct Calls {
-    open: HashMap<Box<str>, Call>,
-    order: VecDeque<Box<str>>,
-    /// Calls that we ended, and whose end the agent has not sent yet.
-    ended: VecDeque<Box<str>>,
-}
+/// Calls of the conversation and its sub-agents.
+pub(super) type Calls = ToolCallLedger<Call>;
 
 impl Calls {
     /// Handles `item/started`. Returns whether the item is a tool call.
     pub(super) fn started(&mut self, item: &Value, thread: &str, parent: Option<&str>, out: &mut Vec<Action>) -> bool {
         let (Some(id), Some(tool)) = (id(item), tool(item)) else { return false };
-        if !self.open.contains_key(id) {
-            out.push(Action::Event(Event::ToolStart(Box::new(ToolStart {
+        if !self.is_running(id) {
+            let start = ToolStart {
                 id: id.to_owned(),
                 name: tool.name.clone(),
                 title: tool.title.clone(),
                 kind: tool.kind.to_owned(),
-                input: jsonl::json(&tool.input),
+                input: bounds::json(&tool.input),
                 status: ToolStatus::InProgress,
                 parent: parent.map(str::to_owned),
-            }))));
-            self.remember(id, out, Call { tool: Some(tool), thread: thread.to_owned(), so_far: String::new() });
+            };
+            self.start(start, Call { tool, thread: thread.to_owned() }, out);
         }
         true
-    }
-
-    /// Records a call. If the oldest call is forgotten for it, that call ends.
-    fn remember(&mut self, id: &str, out: &mut Vec<Action>, call: Call) {
-        self.order.push_back(id.into());
-        self.open.insert(id.into(), call);
-        if self.order.len() > MAX_CALLS
-            && let Some(oldest) = self.order.front().cloned()
-        {
-            self.end(oldest, out);
-        }
-    }
-
-    /// Ends a call that the agent has not ended.
-    fn end(&mut self, id: Box<str>, out: &mut Vec<Action>) {
-        let call = self.forget(&id).unwrap_or_default();
-        out.push(end(&id, ToolStatus::Failed, call.so_far));
-        self.ended.push_back(id);
-        if self.ended.len() > MAX_CALLS {
-            self.ended.pop_front();
-        }
-    }
-
-    fn forget(&mut self, id: &str) -> Option<Call> {
-        self.order.retain(|known| **known != *id);
-        self.open.remove(id)
     }
 
     /// Handles `item/completed`. Returns whether the item is a tool call.
@@ -104,63 +66,32 @@ impl Calls {
         out: &mut Vec<Action>,
     ) -> bool {
         let (Some(id), Some(now)) = (id(item), tool(item)) else { return false };
-        if let Some(at) = self.ended.iter().position(|ended| **ended == *id) {
-            self.ended.remove(at);
+        if self.has_ended(id) {
             return true;
         }
-        if !self.open.contains_key(id) {
-            self.started(item, thread, parent, out);
-        }
-        let call = self.forget(id).unwrap_or_default();
+        self.started(item, thread, parent, out);
         // A search starts before its query is known.
-        if let Some(begun) = call.tool.filter(|begun| begun.input != now.input && now.kind == "fetch") {
-            out.push(Action::Event(Event::ToolUpdate(Box::new(ToolUpdate {
-                id: id.to_owned(),
-                title: Some(now.title).filter(|title| *title != begun.title),
-                status: None,
-                input: Some(jsonl::json(&now.input)),
-                output: None,
-            }))));
+        if let Some(begun) = self.tool(id).filter(|begun| begun.input != now.input && now.kind == "fetch") {
+            let title = Some(now.title).filter(|title| *title != begun.title);
+            emit_update(ToolUpdate { title, input: Some(bounds::json(&now.input)), ..no_update(id) }, out);
         }
-        let output = output(item).unwrap_or(call.so_far);
-        out.push(end(id, status(item), output));
-        true
-    }
-
-    /// Handles a piece of a call's output.
-    pub(super) fn output(&mut self, id: &str, piece: &str, out: &mut Vec<Action>) -> bool {
-        let Some(call) = self.open.get_mut(id) else { return false };
-        call.so_far.push_str(piece);
-        if call.so_far.len() > MAX_SO_FAR {
-            call.so_far = tail(&call.so_far, MAX_SO_FAR).to_owned();
-        }
-        out.push(Action::Event(Event::ToolUpdate(Box::new(ToolUpdate {
-            id: id.to_owned(),
-            title: None,
-            status: None,
-            input: None,
-            output: Some(call.so_far.clone()),
-        }))));
+        self.end(id, status(item), output(item), out);
         true
     }
 
     /// Returns the tool of the call `id`, while the call is in progress.
     pub(super) fn tool(&self, id: &str) -> Option<&Tool> {
-        self.open.get(id)?.tool.as_ref()
+        self.get(id).map(|call| &call.tool)
     }
 
     /// Returns the latest call in progress of the tool `name`.
     pub(super) fn latest(&self, name: &str) -> Option<&str> {
-        let is = |id: &str| self.tool(id).is_some_and(|tool| tool.name == name);
-        self.order.iter().rev().map(|id| &**id).find(|id| is(id))
+        self.newest(|call| call.tool.name == name)
     }
 
     /// Ends the calls in progress of `thread`, or all of them.
     pub(super) fn end_all(&mut self, thread: Option<&str>, out: &mut Vec<Action>) {
-        let is_one = |call: &Call| thread.is_none_or(|thread| call.thread == thread);
-        let of_thread = |id: &str| self.open.get(id).is_some_and(is_one);
-        let ids: Vec<Box<str>> = self.order.iter().filter(|id| of_thread(id)).cloned().collect();
-        ids.into_iter().for_each(|id| self.end(id, out));
+        self.fail(|call| thread.is_none_or(|thread| call.thread == thread), out);
     }
 }
 
@@ -277,7 +208,7 @@ fn output(item: &Value) -> Option<String> {
             let states = item["agentsStates"].as_object()?.values();
             Some(states.filter_map(|state| state["message"].as_str()).collect::<Vec<_>>().join("\n"))
         }
-        "webSearch" => item["results"].as_array().map(|results| jsonl::json(&json!(results)).as_str().to_owned()),
+        "webSearch" => item["results"].as_array().map(|results| bounds::json(&json!(results)).as_str().to_owned()),
         "imageGeneration" => item["savedPath"].as_str().map(str::to_owned),
         _ => None,
     }

@@ -15,31 +15,34 @@
 
 mod agents;
 mod approvals;
+mod errors;
 mod items;
 mod operations;
 mod session;
 mod start;
+mod state;
 mod turn;
 mod usage;
 mod wire;
 
 pub(crate) use start::{effort, sandbox};
 
-use ipc_protocol::{Operation, PermissionAnswer, Prompt, PromptPart, ResolvedBy, WireError, message::RequestId};
+use std::time::Instant;
 
+use ipc_protocol::{Operation, PermissionAnswer, Prompt, PromptPart, ResolvedBy, WireError, message::RequestId};
+use serde_json::json;
+
+use self::{
+    session::Session,
+    state::{Pending, Shape, State, Turn},
+};
 use crate::{
-    Action, Adapter, AdapterSetup, Lines,
-    command::stderr_line,
-    jsonl::{Line, MessageLines},
+    Action, Adapter, AdapterSetup,
+    kit::{cut_turn_short, json_lines::JsonLinesAgent as _, unanswered},
 };
 
-/// State machine of the protocol, with the readers of its two streams.
-#[derive(Debug)]
-struct Codex {
-    stdout: MessageLines,
-    stderr: Lines,
-    session: session::Session,
-}
+/// Most steers that wait for the turn's id.
+const MAX_HELD: usize = 64;
 
 /// Makes the adapter. Its configuration may have `"sandbox"`: the sandbox of Codex's own, where the session asks for none.
 ///
@@ -48,47 +51,110 @@ struct Codex {
 /// ephemeral session that continues a conversation without forking it.
 pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>, WireError> {
     start::check(&setup)?;
-    Ok(Box::new(Codex {
-        stdout: MessageLines::default(),
-        stderr: Lines::default(),
-        session: session::Session::new(setup),
-    }))
+    Ok(Box::new(Session::new(setup)))
 }
 
-impl Adapter for Codex {
+impl Adapter for Session {
+    fn agent(&self) -> &str {
+        &self.agent
+    }
+
     fn start(&mut self, out: &mut Vec<Action>) {
-        self.session.start(out);
+        if matches!(self.state, State::New) {
+            self.state = State::Starting(None);
+            self.request("initialize", &start::initialize(), Pending::Initialize, out);
+            wire::RPC.notify("initialized", None::<()>, out);
+            self.open(out);
+        }
     }
 
     fn stdout(&mut self, bytes: &[u8], out: &mut Vec<Action>) {
-        let Self { stdout, session, .. } = self;
-        stdout.push(bytes, |line| match line {
-            Line::Whole(line) => session.counted_line(line, out),
-            Line::TooLong(beginning) => session.dropped(beginning, out),
-        });
+        self.read_messages(bytes, out);
     }
 
     fn stderr(&mut self, bytes: &[u8], out: &mut Vec<Action>) {
-        self.stderr.push(bytes, |line| out.push(stderr_line(line)));
+        self.read_stderr(bytes, out);
+    }
+
+    fn tick(&mut self, now: Instant, out: &mut Vec<Action>) -> Option<Instant> {
+        self.calls.tick(now, out)
     }
 
     fn finish(&mut self, out: &mut Vec<Action>) {
-        let Self { stdout, stderr, session } = self;
-        stdout.finish(|line| session.counted_line(line, out));
-        stderr.finish(|line| out.push(stderr_line(line)));
-        session.finish(out);
+        self.read_rest(out);
+        self.approvals.close_all(out);
+        self.calls.end_all(None, out);
+        for pending in self.peer.pending.drain() {
+            // A compaction is answered below.
+            if let Pending::Operation(request, shape) = pending
+                && shape != Shape::Compact
+            {
+                out.push(Action::Reply { request, reply: Err(unanswered()) });
+            }
+        }
+        match std::mem::replace(&mut self.state, State::Over) {
+            State::Ready(thread) => {
+                if let Some(request) = thread.compaction {
+                    out.push(Action::Reply { request, reply: Err(unanswered()) });
+                }
+                if thread.turn.is_some() {
+                    cut_turn_short(out);
+                }
+            }
+            State::Starting(_) => {
+                let reason = "its output ended before its conversation was ready".to_owned();
+                out.push(Action::Fail(WireError::AgentDied { reason }));
+            }
+            State::New | State::Over => {}
+        }
     }
 
     fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
-        self.session.prompt(prompt, out)
+        let input = start::input(&prompt.parts, self.cwd());
+        let State::Ready(thread) = &mut self.state else {
+            return Err(self.unsupported("take a prompt: its session is not ready, or over"));
+        };
+        if thread.turn.is_some() || thread.compaction.is_some() || !self.peer.pending.has_room(1) {
+            return Err(WireError::Busy);
+        }
+        thread.turn = Some(Turn::default());
+        thread.tokens.begin();
+        let params = json!({ "threadId": thread.id, "input": input });
+        self.streamed.clear();
+        self.answer.begin();
+        self.request("turn/start", &params, Pending::TurnStart, out);
+        Ok(())
     }
 
     fn steer(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
-        self.session.steer(prompt, out)
+        let input = start::input(&prompt.parts, self.cwd());
+        let State::Ready(thread) = &mut self.state else { return Err(self.unsupported("be steered: no turn runs")) };
+        let thread_id = thread.id.clone();
+        let Some(turn) = &mut thread.turn else { return Err(self.unsupported("be steered: no turn runs")) };
+        match turn.id.clone() {
+            Some(id) if self.peer.pending.has_room(1) => self.send_steer(&thread_id, &id, &input, out),
+            None if turn.held.len() < MAX_HELD => turn.held.push(input),
+            _ => return Err(WireError::Busy),
+        }
+        Ok(())
     }
 
     fn abort(&mut self, out: &mut Vec<Action>) -> Result<(), WireError> {
-        self.session.abort(out);
+        let State::Ready(thread) = &mut self.state else { return Ok(()) };
+        let Some(turn) = &mut thread.turn else { return Ok(()) };
+        turn.aborting = true;
+        turn.held.clear();
+        self.approvals.cancel_all(out);
+        for (thread, turn) in self.sub_agents.running() {
+            if !self.peer.pending.has_room(2) {
+                // The earlier requests are still unanswered.
+                break;
+            }
+            let params = json!({ "threadId": thread, "turnId": turn });
+            self.request("turn/interrupt", &params, Pending::Ignored, out);
+            self.request("thread/backgroundTerminals/clean", &json!({ "threadId": thread }), Pending::Ignored, out);
+        }
+        self.interrupt(out);
         Ok(())
     }
 
@@ -99,15 +165,14 @@ impl Adapter for Codex {
         by: ResolvedBy,
         out: &mut Vec<Action>,
     ) -> Result<(), WireError> {
-        let session = &mut self.session;
-        if let Some(reason) = session.approvals.answer(&session.agent, id, answer, by, out)? {
+        if let Some(reason) = self.approvals.answer(&self.agent, id, answer, by, out)? {
             let input = start::input(&[PromptPart::Text(reason.message)], "/");
-            session.send_steer(&reason.thread, &reason.turn, &input, out);
+            self.send_steer(&reason.thread, &reason.turn, &input, out);
         }
         Ok(())
     }
 
     fn operate(&mut self, request: RequestId, operation: &Operation, out: &mut Vec<Action>) -> Result<(), WireError> {
-        self.session.operate(request, operation, out)
+        self.send_operation(request, operation, out)
     }
 }

@@ -4,32 +4,20 @@ use ipc_protocol::{Json, Operation, WireError, message::RequestId};
 use serde_json::{Map, Value, json};
 
 use super::{
-    session::{MAX_PENDING, Pending, Session, State, collaboration_mode},
-    start, turn,
+    errors,
+    session::{Session, collaboration_mode},
+    start,
+    state::{Pending, Shape, State},
     wire::Answer,
 };
-use crate::Action;
+use crate::{Action, Adapter as _};
 
 /// Most conversations in a list.
 const MAX_LISTED: u32 = 100;
 
-/// Conversion of the agent's answer to a reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
-    /// `null`: the request succeeded.
-    Done,
-    /// The unchanged result.
-    Result,
-    /// The complete answer, even if it is an error.
-    Reply,
-    /// A list of conversations.
-    Sessions,
-    /// No reply yet: the end of the turn that compacts is the answer.
-    Compact,
-}
-
 impl Session {
-    pub(super) fn operate(
+    /// Sends the request of an operation.
+    pub(super) fn send_operation(
         &mut self,
         request: RequestId,
         operation: &Operation,
@@ -38,7 +26,7 @@ impl Session {
         let State::Ready(thread) = &mut self.state else {
             return Err(self.unsupported(&format!("{}: its session is not ready, or over", operation.describe())));
         };
-        if self.pending.len() >= MAX_PENDING {
+        if !self.peer.pending.has_room(1) {
             return Err(WireError::Busy);
         }
         let id = thread.id.clone();
@@ -64,7 +52,7 @@ impl Session {
             Operation::ListSessions => ("thread/list", start::list(&self.config, MAX_LISTED), Shape::Sessions),
             Operation::Native { message } => return self.native(request, message, out),
         };
-        self.request(method, Some(&params), Pending::Operation(request, shape), out);
+        self.request(method, &params, Pending::Operation(request, shape), out);
         Ok(())
     }
 
@@ -73,7 +61,7 @@ impl Session {
         let method = message["method"].as_str().ok_or_else(|| WireError::Protocol {
             reason: "a message to this agent is {\"method\": …, \"params\": …}, without an id".to_owned(),
         })?;
-        self.request(method, message.get("params"), Pending::Operation(request, Shape::Reply), out);
+        self.peer.request(method, message.get("params"), Pending::Operation(request, Shape::Reply), out);
         Ok(())
     }
 
@@ -115,7 +103,7 @@ impl Session {
         let reply = match turn["status"].as_str() {
             Some("completed") => Ok(Json::from(turn)),
             _ => {
-                let (_, reason, _) = turn::describe(&turn["error"]);
+                let (_, reason, _) = errors::describe(&turn["error"]);
                 Err(WireError::AgentRefused { agent: self.agent.clone(), reason })
             }
         };

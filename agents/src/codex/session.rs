@@ -1,73 +1,32 @@
 //! State machine of the conversation: opening it, and handling each message.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
-use ipc_protocol::{AgentSessionConfig, Event, NativeResume, PlanEntry, WireError, message::RequestId};
+use ipc_protocol::{AgentSessionConfig, Event, NativeResume, PlanEntry, WireError};
 use serde_json::{Value, json, value::RawValue};
 
 use super::{
     agents::SubAgents,
     approvals::Approvals,
     items::Calls,
-    operations::Shape,
     start,
-    turn::Turn,
+    state::{Pending, State, Thread},
     usage::{self, Tokens},
-    wire::{self, Answer, Delta, Message},
+    wire::{self, Answer, Delta},
 };
 use crate::{
     Action, AdapterSetup,
-    answer::OpenAnswer,
-    jsonl::{self, MAX_ID, log, words},
+    kit::{
+        answer::OpenAnswer,
+        bounds::{MAX_ID, words},
+        json_lines::{AgentStreams, JsonLinesAgent},
+        json_rpc::{RpcDropped, RpcIncoming, RpcMessage, RpcPeer},
+        missing_conversation, session_status,
+    },
 };
 
-/// Most of our requests that wait for an answer.
-pub(super) const MAX_PENDING: usize = 256;
 /// Most items of a turn that are remembered because their text came in pieces.
 const MAX_STREAMED: usize = 1024;
-
-/// Purpose of one of our requests.
-#[derive(Debug)]
-pub(super) enum Pending {
-    Initialize,
-    /// List that starts with the most recent conversation.
-    Newest,
-    /// Opening of the conversation.
-    Thread,
-    /// Mode and thinking, before the first prompt.
-    Settings,
-    TurnStart,
-    Steer,
-    Interrupt,
-    /// Interrupt of a sub-agent's turn, or the end of its processes: the answer is ignored.
-    Ignored,
-    /// End of the processes that an interrupted turn left.
-    Clean,
-    Operation(RequestId, Shape),
-}
-
-/// Phase of the conversation.
-#[derive(Debug)]
-pub(super) enum State {
-    New,
-    /// Until all requests in [`Session::pending`] are answered; with the thread once it is known.
-    Starting(Option<Thread>),
-    Ready(Thread),
-    /// The session has failed, or the agent has ended.
-    Over,
-}
-
-/// Open conversation.
-#[derive(Debug)]
-pub(super) struct Thread {
-    pub(super) id: String,
-    pub(super) model: String,
-    pub(super) effort: Value,
-    pub(super) tokens: Tokens,
-    pub(super) turn: Option<Turn>,
-    /// Operation that compacts the conversation, until the turn for it has ended.
-    pub(super) compaction: Option<RequestId>,
-}
 
 #[derive(Debug)]
 pub(super) struct Session {
@@ -76,8 +35,8 @@ pub(super) struct Session {
     protocol_config: Value,
     resume: Option<NativeResume>,
     pub(super) state: State,
-    requests: i64,
-    pub(super) pending: HashMap<i64, Pending>,
+    streams: AgentStreams,
+    pub(super) peer: RpcPeer<Pending>,
     pub(super) approvals: Approvals,
     pub(super) calls: Calls,
     pub(super) sub_agents: SubAgents,
@@ -98,8 +57,8 @@ impl Session {
             protocol_config,
             resume,
             state: State::New,
-            requests: 0,
-            pending: HashMap::new(),
+            streams: AgentStreams::default(),
+            peer: RpcPeer::new(wire::RPC),
             approvals: Approvals::default(),
             calls: Calls::default(),
             sub_agents: SubAgents::default(),
@@ -110,84 +69,16 @@ impl Session {
         }
     }
 
-    pub(super) fn unsupported(&self, operation: &str) -> WireError {
-        WireError::Unsupported { agent: self.agent.clone(), operation: operation.to_owned() }
+    pub(super) fn cwd(&self) -> &str {
+        self.config.cwd.as_deref().unwrap_or("/")
     }
 
     /// Sends a request.
-    pub(super) fn request(&mut self, method: &str, params: Option<&Value>, pending: Pending, out: &mut Vec<Action>) {
-        self.requests += 1;
-        self.pending.insert(self.requests, pending);
-        wire::call(Some(self.requests), method, params, out);
+    pub(super) fn request(&mut self, method: &str, params: &Value, pending: Pending, out: &mut Vec<Action>) {
+        self.peer.request(method, Some(params), pending, out);
     }
 
-    pub(super) fn start(&mut self, out: &mut Vec<Action>) {
-        if matches!(self.state, State::New) {
-            self.state = State::Starting(None);
-            self.request("initialize", Some(&start::initialize()), Pending::Initialize, out);
-            wire::call(None, "initialized", None, out);
-            self.open(out);
-        }
-    }
-
-    /// Takes a whole line, and counts what it says of the answer.
-    pub(super) fn counted_line(&mut self, line: &[u8], out: &mut Vec<Action>) {
-        let before = out.len();
-        self.line(line, out);
-        self.answer.count(&out[before..]);
-    }
-
-    /// Takes a whole line.
-    fn line(&mut self, line: &[u8], out: &mut Vec<Action>) {
-        if let State::Ready(thread) = &self.state
-            && let Some(delta) = Delta::parse(line)
-        {
-            // A sub-agent's text is not part of the answer.
-            if delta.thread() == thread.id {
-                self.delta(delta, out);
-            }
-            return;
-        }
-        if line.trim_ascii().is_empty() {
-            return;
-        }
-        let message = match serde_json::from_slice::<Message<'_>>(line) {
-            Ok(message) if !matches!(self.state, State::Over) => message,
-            _ => return log(line, out),
-        };
-        let understood = match (message.id, message.method.as_deref()) {
-            (Some(id), Some(method)) => self.asked(id, method, &message.params(), out),
-            (Some(id), None) => id.get().parse().is_ok_and(|id: i64| self.answered(id, message.answer(), line, out)),
-            (None, Some(method)) => {
-                self.notified(method, &message.params(), out);
-                true
-            }
-            (None, None) => false,
-        };
-        if !understood {
-            log(line, out);
-        }
-    }
-
-    /// Handles the beginning of a line that was dropped. Nothing may go on waiting for the contents of that line.
-    pub(super) fn dropped(&mut self, beginning: &[u8], out: &mut Vec<Action>) {
-        jsonl::too_long(out);
-        let head = jsonl::head(beginning);
-        let id = head.get("id").and_then(|id| RawValue::from_string(id.to_string()).ok());
-        match (id, head["method"].as_str()) {
-            (Some(id), Some(_)) => wire::refuse(&id, "the request is longer than what is taken", out),
-            (Some(_), None) => {
-                let message = "its answer is longer than what is taken".to_owned();
-                let refusal = wire::Refusal { code: 0, message };
-                self.answered(head["id"].as_i64().unwrap_or_default(), Err(refusal), &[], out);
-            }
-            (None, Some("turn/completed")) => self.turn_dropped(&head["params"], out),
-            // The line may have contained the end of a call.
-            (None, _) => self.calls.end_all(None, out),
-        }
-    }
-
-    fn delta(&mut self, delta: Delta<'_>, out: &mut Vec<Action>) {
+    fn piece(&mut self, delta: Delta<'_>, out: &mut Vec<Action>) {
         if delta.item() != self.streaming && delta.item().len() <= MAX_ID {
             self.streaming = delta.item().to_owned();
             if self.streamed.len() < MAX_STREAMED {
@@ -216,9 +107,8 @@ impl Session {
         true
     }
 
-    /// Handles an answer to our request `id`; `line` contains it. Returns `false` if there is no such request.
-    fn answered(&mut self, id: i64, answer: Answer, line: &[u8], out: &mut Vec<Action>) -> bool {
-        let Some(pending) = self.pending.remove(&id) else { return false };
+    /// Handles the answer to a request of ours; `line` contains it.
+    fn answered(&mut self, pending: Pending, answer: Answer, line: &[u8], out: &mut Vec<Action>) {
         let done = match pending {
             Pending::Initialize => match answer {
                 Ok(result) => {
@@ -259,7 +149,6 @@ impl Session {
             self.state = State::Over;
             out.push(Action::Fail(error));
         }
-        true
     }
 
     fn refused(&self, what: &str, refusal: &wire::Refusal) -> WireError {
@@ -267,25 +156,23 @@ impl Session {
         WireError::AgentRefused { agent: self.agent.clone(), reason }
     }
 
-    fn missing(&self, reason: String) -> WireError {
-        let id =
-            self.resume.as_ref().and_then(|resume| resume.id.clone()).unwrap_or_else(|| "the most recent".to_owned());
-        WireError::NativeSessionMissing { agent: self.agent.clone(), id, reason }
+    fn missing(&self, reason: impl Into<String>) -> WireError {
+        missing_conversation(&self.agent, self.resume.as_ref(), reason)
     }
 
     /// Sends the request that opens the conversation.
-    fn open(&mut self, out: &mut Vec<Action>) {
+    pub(super) fn open(&mut self, out: &mut Vec<Action>) {
         match self.resume.clone() {
             None => {
                 let mut params = start::thread(&self.config, &self.protocol_config);
                 if self.config.ephemeral {
                     params.insert("ephemeral".to_owned(), json!(true));
                 }
-                self.request("thread/start", Some(&params.into()), Pending::Thread, out);
+                self.request("thread/start", &params.into(), Pending::Thread, out);
             }
             Some(NativeResume { id: Some(id), fork }) => self.go_on(&id, fork, out),
             Some(NativeResume { id: None, .. }) => {
-                self.request("thread/list", Some(&start::list(&self.config, 1)), Pending::Newest, out);
+                self.request("thread/list", &start::list(&self.config, 1), Pending::Newest, out);
             }
         }
     }
@@ -293,7 +180,7 @@ impl Session {
     fn newest(&mut self, answer: Answer, out: &mut Vec<Action>) -> Result<(), WireError> {
         let list = answer.map_err(|refusal| self.missing(refusal.message))?;
         let id = list["data"][0]["id"].as_str().filter(|id| !id.is_empty() && id.len() <= MAX_ID);
-        let id = id.ok_or_else(|| self.missing("it knows none of this working directory".to_owned()))?;
+        let id = id.ok_or_else(|| self.missing("it knows none of this working directory"))?;
         let fork = self.resume.as_ref().is_some_and(|resume| resume.fork);
         self.go_on(id, fork, out);
         Ok(())
@@ -307,7 +194,7 @@ impl Session {
             params.insert("ephemeral".to_owned(), json!(self.config.ephemeral));
         }
         let method = if fork { "thread/fork" } else { "thread/resume" };
-        self.request(method, Some(&params.into()), Pending::Thread, out);
+        self.request(method, &params.into(), Pending::Thread, out);
     }
 
     fn opened(&mut self, answer: Answer, out: &mut Vec<Action>) -> Result<(), WireError> {
@@ -342,7 +229,7 @@ impl Session {
         } else {
             settings.insert("threadId".to_owned(), json!(thread.id));
             self.state = State::Starting(Some(thread));
-            self.request("thread/settings/update", Some(&settings.into()), Pending::Settings, out);
+            self.request("thread/settings/update", &settings.into(), Pending::Settings, out);
         }
         Ok(())
     }
@@ -402,36 +289,58 @@ impl Session {
             _ => self.turn_notified(method, params, ours, out),
         }
     }
+}
 
-    /// Ends everything that is open, since the agent has ended.
-    pub(super) fn finish(&mut self, out: &mut Vec<Action>) {
-        self.approvals.close_all(out);
-        self.calls.end_all(None, out);
-        let gone = || WireError::AgentDied { reason: "its output ended before it answered".to_owned() };
-        let mut pending: Vec<_> = self.pending.drain().collect();
-        pending.sort_unstable_by_key(|(id, _)| *id);
-        for (_, pending) in pending {
-            // A compaction is answered below.
-            if let Pending::Operation(request, shape) = pending
-                && shape != Shape::Compact
-            {
-                out.push(Action::Reply { request, reply: Err(gone()) });
-            }
+impl JsonLinesAgent for Session {
+    fn streams(&mut self) -> &mut AgentStreams {
+        &mut self.streams
+    }
+
+    fn open_answer(&mut self) -> &mut OpenAnswer {
+        &mut self.answer
+    }
+
+    fn delta(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool {
+        let State::Ready(thread) = &self.state else { return false };
+        let Some(delta) = Delta::parse(line) else { return false };
+        // A sub-agent's text is not part of the answer.
+        if delta.thread() == thread.id {
+            self.piece(delta, out);
         }
-        match std::mem::replace(&mut self.state, State::Over) {
-            State::Ready(thread) => {
-                if let Some(request) = thread.compaction {
-                    out.push(Action::Reply { request, reply: Err(gone()) });
-                }
-                if thread.turn.is_some() {
-                    Turn::cut_short(out);
-                }
+        true
+    }
+
+    fn message(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool {
+        let message = match serde_json::from_slice::<RpcMessage<'_>>(line) {
+            Ok(message) if !matches!(self.state, State::Over) => message,
+            _ => return false,
+        };
+        match message.incoming() {
+            RpcIncoming::Request { id, method, params } => self.asked(id, method, &params.value(), out),
+            RpcIncoming::Notification { method, params } => {
+                self.notified(method, &params.value(), out);
+                true
             }
-            State::Starting(_) => {
-                let reason = "its output ended before its conversation was ready".to_owned();
-                out.push(Action::Fail(WireError::AgentDied { reason }));
+            RpcIncoming::Answer { id, answer } => {
+                let Some(pending) = self.peer.answered(id) else { return false };
+                self.answered(pending, wire::answer(answer), line, out);
+                true
             }
-            State::New | State::Over => {}
+            RpcIncoming::Invalid => false,
+        }
+    }
+
+    fn oversized(&mut self, head: Value, out: &mut Vec<Action>) {
+        match self.peer.dropped(&head) {
+            RpcDropped::Request(id) => wire::refuse(&id, "the request is longer than what is taken", out),
+            RpcDropped::Answer(pending) => {
+                let message = "its answer is longer than what is taken".to_owned();
+                self.answered(pending, Err(wire::Refusal { code: 0, message }), &[], out);
+            }
+            RpcDropped::Unknown => {}
+            RpcDropped::Notification if head["method"] == "turn/completed" => self.turn_dropped(&head["params"], out),
+            // The line may have contained the end of a call.
+            RpcDropped::Notification => self.calls.end_all(None, out),
         }
     }
 }
@@ -443,7 +352,7 @@ pub(super) fn collaboration_mode(mode: &str, model: &str, effort: &Value) -> Val
 }
 
 pub(super) fn status(status: &str, detail: String) -> Action {
-    Action::Event(Event::SessionStatus { status: status.to_owned(), detail })
+    Action::Event(session_status(status, detail))
 }
 
 /// Emits a warning that belongs to no turn.

@@ -3,7 +3,7 @@
 use ipc_protocol::{AgentSandbox, AgentSessionConfig, McpTransport, PermissionMode, PromptPart, WireError};
 use serde_json::{Map, Value, json};
 
-use crate::discovery::Version;
+use crate::{discovery::Version, kit::refuse_asked};
 
 /// Codex's word for no sandbox.
 const FULL_ACCESS: &str = "danger-full-access";
@@ -20,12 +20,7 @@ pub(super) fn check(setup: &crate::AdapterSetup) -> Result<(), WireError> {
             "work in that mode: it has build and plan",
         ),
     ];
-    match refused.iter().find(|(asked, _)| *asked) {
-        Some((_, operation)) => {
-            Err(WireError::Unsupported { agent: setup.agent.clone(), operation: (*operation).to_owned() })
-        }
-        None => Ok(()),
-    }
+    refuse_asked(&setup.agent, &refused)
 }
 
 /// Returns Codex's word for a mode.

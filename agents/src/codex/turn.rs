@@ -1,123 +1,34 @@
-//! Turns, from the prompt to the end.
+//! Turns, from the answer to the prompt to the end.
 
-use ipc_protocol::{Event, Prompt, StopReason, WireError};
+use ipc_protocol::{Event, StopReason};
 use serde_json::{Value, json};
 
 use super::{
-    items,
-    session::{MAX_PENDING, Pending, Session, State, status},
-    start,
+    errors, items,
+    session::{Session, status},
+    state::{Pending, State},
     usage::{self, Update},
     wire::Answer,
 };
 use crate::{
     Action,
-    jsonl::{MAX_ID, words},
+    kit::bounds::{MAX_ID, words},
 };
 
-/// Most steers that wait for the turn's id.
-const MAX_HELD: usize = 64;
-/// Error code of an overloaded server.
-const OVERLOADED: i64 = -32001;
-
-/// Turn in progress.
-#[derive(Debug, Default)]
-pub(super) struct Turn {
-    /// Id of the turn, once the agent has sent it.
-    pub(super) id: Option<String>,
-    /// True if the turn is to be interrupted.
-    pub(super) aborting: bool,
-    /// True once the interrupt was sent.
-    interrupt_sent: bool,
-    held: Vec<Value>,
-    /// Failed attempts since the last progress.
-    failed_attempts: u32,
-    /// True if the turn's error was emitted.
-    error_said: bool,
-    /// True while the processes of the interrupted turn are being ended.
-    ending: bool,
-}
-
-impl Turn {
-    /// Ends the turn, since the agent has ended.
-    pub(super) fn cut_short(out: &mut Vec<Action>) {
-        let message = "the agent's output ended during the turn";
-        out.push(Action::Event(Event::error("agent-exited", message, false)));
-        out.push(Action::TurnEnded);
-    }
-}
-
 impl Session {
-    fn input(&self, prompt: &Prompt) -> Value {
-        start::input(&prompt.parts, self.config.cwd.as_deref().unwrap_or("/"))
-    }
-
-    pub(super) fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
-        let input = self.input(prompt);
-        let State::Ready(thread) = &mut self.state else {
-            return Err(self.unsupported("take a prompt: its session is not ready, or over"));
-        };
-        if thread.turn.is_some() || thread.compaction.is_some() || self.pending.len() >= MAX_PENDING {
-            return Err(WireError::Busy);
-        }
-        thread.turn = Some(Turn::default());
-        thread.tokens.begin();
-        let params = json!({ "threadId": thread.id, "input": input });
-        self.streamed.clear();
-        self.answer.begin();
-        self.request("turn/start", Some(&params), Pending::TurnStart, out);
-        Ok(())
-    }
-
-    pub(super) fn steer(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
-        let input = self.input(prompt);
-        let State::Ready(thread) = &mut self.state else { return Err(self.unsupported("be steered: no turn runs")) };
-        let thread_id = thread.id.clone();
-        let Some(turn) = &mut thread.turn else { return Err(self.unsupported("be steered: no turn runs")) };
-        match turn.id.clone() {
-            Some(id) if self.pending.len() < MAX_PENDING => self.send_steer(&thread_id, &id, &input, out),
-            None if turn.held.len() < MAX_HELD => turn.held.push(input),
-            _ => return Err(WireError::Busy),
-        }
-        Ok(())
-    }
-
     pub(super) fn send_steer(&mut self, thread: &str, turn: &str, input: &Value, out: &mut Vec<Action>) {
         let params = json!({ "threadId": thread, "expectedTurnId": turn, "input": input });
-        self.request("turn/steer", Some(&params), Pending::Steer, out);
-    }
-
-    pub(super) fn abort(&mut self, out: &mut Vec<Action>) {
-        let State::Ready(thread) = &mut self.state else { return };
-        let Some(turn) = &mut thread.turn else { return };
-        turn.aborting = true;
-        turn.held.clear();
-        self.approvals.cancel_all(out);
-        for (thread, turn) in self.sub_agents.running() {
-            if self.pending.len() + 2 > MAX_PENDING {
-                // The earlier requests are still unanswered.
-                break;
-            }
-            let params = json!({ "threadId": thread, "turnId": turn });
-            self.request("turn/interrupt", Some(&params), Pending::Ignored, out);
-            self.request(
-                "thread/backgroundTerminals/clean",
-                Some(&json!({ "threadId": thread })),
-                Pending::Ignored,
-                out,
-            );
-        }
-        self.interrupt(out);
+        self.request("turn/steer", &params, Pending::Steer, out);
     }
 
     /// Sends the interrupt if the turn is to be interrupted and has an id.
-    fn interrupt(&mut self, out: &mut Vec<Action>) {
+    pub(super) fn interrupt(&mut self, out: &mut Vec<Action>) {
         let State::Ready(thread) = &mut self.state else { return };
         let Some(turn) = &mut thread.turn else { return };
         let Some(id) = turn.id.clone().filter(|_| turn.aborting && !turn.interrupt_sent) else { return };
         turn.interrupt_sent = true;
         let params = json!({ "threadId": thread.id, "turnId": id });
-        self.request("turn/interrupt", Some(&params), Pending::Interrupt, out);
+        self.request("turn/interrupt", &params, Pending::Interrupt, out);
     }
 
     /// Handles the answer to an interrupt. Codex refuses an interrupt before the turn has really started; it is sent again then.
@@ -134,7 +45,7 @@ impl Session {
         match answer {
             Ok(result) => self.turn_named(result["turn"]["id"].as_str().unwrap_or_default(), out),
             Err(refusal) => {
-                let retryable = refusal.code == OVERLOADED;
+                let retryable = refusal.code == errors::OVERLOADED;
                 let error = Event::error(refusal.code.to_string(), refusal.message, retryable);
                 self.end_turn(Some(error), out);
             }
@@ -165,11 +76,11 @@ impl Session {
             "item/started" => self.item(&params["item"], thread, ours, false, out),
             "item/completed" => self.item(&params["item"], thread, ours, true, out),
             "item/commandExecution/outputDelta" | "item/fileChange/outputDelta" => {
-                self.calls.output(id, params["delta"].as_str().unwrap_or_default(), out);
+                self.calls.append_output(id, params["delta"].as_str().unwrap_or_default());
             }
             "item/mcpToolCall/progress" => {
                 let line = format!("{}\n", words(params["message"].as_str().unwrap_or_default()));
-                self.calls.output(id, &line, out);
+                self.calls.append_output(id, &line);
             }
             "item/reasoning/summaryPartAdded" if ours && params["summaryIndex"] != 0 => {
                 out.push(Action::Event(Event::Thinking { text: "\n\n".to_owned() }));
@@ -260,14 +171,14 @@ impl Session {
     fn error(&mut self, params: &Value, out: &mut Vec<Action>) {
         let State::Ready(thread) = &mut self.state else { return };
         let error = &params["error"];
-        let (code, message, retryable) = describe(error);
+        let (code, message, retryable) = errors::describe(error);
         let Some(turn) = &mut thread.turn else {
             out.push(Action::Event(Event::error(code, message, retryable)));
             return;
         };
         if params["willRetry"] != true {
             turn.error_said = true;
-            if error["codexErrorInfo"] == USAGE_LIMIT {
+            if error["codexErrorInfo"] == errors::USAGE_LIMIT {
                 let resets_at = usage::resets_at(&self.rate_limits);
                 let (limit, message) = (code.clone(), message.clone());
                 out.push(Action::Event(Event::UsageLimited { limit, message, resets_at, waits: false }));
@@ -275,7 +186,7 @@ impl Session {
             out.push(Action::Event(Event::error(code, message, retryable)));
             return;
         }
-        let told = error["message"].as_str().and_then(attempt);
+        let told = error["message"].as_str().and_then(errors::attempt);
         turn.failed_attempts = told.unwrap_or(turn.failed_attempts.saturating_add(1));
         let attempt = Some(turn.failed_attempts);
         out.extend(self.answer.void());
@@ -299,11 +210,11 @@ impl Session {
             "interrupted" => {
                 running.ending = true;
                 let params = json!({ "threadId": thread.id });
-                self.request("thread/backgroundTerminals/clean", Some(&params), Pending::Clean, out);
+                self.request("thread/backgroundTerminals/clean", &params, Pending::Clean, out);
             }
             "failed" => {
                 let said = running.error_said;
-                let (code, message, retryable) = describe(&turn["error"]);
+                let (code, message, retryable) = errors::describe(&turn["error"]);
                 self.end_turn(Some(Event::error(code, message, retryable)).filter(|_| !said), out);
             }
             _ => self.complete(StopReason::EndTurn, out),
@@ -353,52 +264,4 @@ impl Session {
 
 fn word(done: bool) -> String {
     if done { "done".to_owned() } else { "begun".to_owned() }
-}
-
-/// The code of an error that says that the account's usage limit is reached.
-const USAGE_LIMIT: &str = "usageLimitExceeded";
-
-/// Which attempt, in words that end with it: `Reconnecting... 2/5`.
-fn attempt(message: &str) -> Option<u32> {
-    let (_, last) = message.rsplit_once(' ')?;
-    last.split_once('/')?.0.parse().ok()
-}
-
-/// Returns the code of an error, its text, and whether a retry may succeed.
-pub(super) fn describe(error: &Value) -> (String, String, bool) {
-    let info = &error["codexErrorInfo"];
-    let (code, detail) = match info {
-        Value::Object(info) => {
-            info.iter().next().map_or(("other", &Value::Null), |(code, detail)| (code.as_str(), detail))
-        }
-        other => (other.as_str().unwrap_or("other"), &Value::Null),
-    };
-    let message = error["message"].as_str().unwrap_or("the turn failed");
-    // A provider's answer is the message as raw JSON.
-    let inner = serde_json::from_str::<Value>(message).ok();
-    let inner = inner.as_ref().and_then(|inner| inner["error"]["message"].as_str());
-    let message = match error["additionalDetails"].as_str() {
-        Some(details) => format!("{message}: {details}"),
-        None => inner.unwrap_or(message).to_owned(),
-    };
-    let status = detail["httpStatusCode"].as_u64();
-    let retryable = match (code, status) {
-        (_, Some(status)) => status == 408 || status == 429 || status >= 500,
-        (
-            "usageLimitExceeded"
-            | "rateLimitExceeded"
-            | "flexUnavailable"
-            | "serverOverloaded"
-            | "policyCapacityUnavailable"
-            | "internalServerError"
-            | "httpConnectionFailed"
-            | "responseStreamConnectionFailed"
-            | "responseStreamDisconnected"
-            | "responseTooManyFailedAttempts",
-            None,
-        ) => true,
-        // A connection that breaks for the last time has no code of its own.
-        _ => message.starts_with("stream disconnected"),
-    };
-    (words(code), words(&message), retryable)
 }

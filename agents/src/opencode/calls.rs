@@ -1,11 +1,9 @@
 //! Requests to the server, and those of them that wait for an answer.
 
-use std::collections::BTreeMap;
-
 use ipc_protocol::message::RequestId;
 use serde_json::Value;
 
-use crate::{Action, HttpEvent, HttpRequest, Patience};
+use crate::{Action, HttpEvent, HttpRequest, Patience, kit::pending::PendingRequests};
 
 /// Longest accepted answer, in bytes.
 const MAX_ANSWER: usize = 8 * 1024 * 1024;
@@ -94,8 +92,7 @@ struct Pending {
 /// Requests that wait for an answer.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    last: u64,
-    pending: BTreeMap<u64, Pending>,
+    pending: PendingRequests<Pending>,
 }
 
 impl Calls {
@@ -113,32 +110,20 @@ impl Calls {
             _ => Patience::Short,
         };
         let what = format!("{method} {}", path.split('?').next().unwrap_or_default());
-        let id = self.request(method, path, body, patience, out);
-        self.pending.insert(id, Pending { purpose, what, status: 0, body: Vec::new(), too_long: false });
+        let id = self.pending.add(Pending { purpose, what, status: 0, body: Vec::new(), too_long: false });
+        request(id, method, path, body, patience, out);
     }
 
     /// Sends a request for a stream and returns its id.
     pub(super) fn stream(&mut self, path: String, out: &mut Vec<Action>) -> u64 {
-        self.request("GET", path, None, Patience::Stream, out)
-    }
-
-    fn request(
-        &mut self,
-        method: &'static str,
-        path: String,
-        body: Option<Vec<u8>>,
-        patience: Patience,
-        out: &mut Vec<Action>,
-    ) -> u64 {
-        self.last += 1;
-        let told = is_told(&path);
-        out.push(Action::Http(HttpRequest { id: self.last, method, path, body, patience, told }));
-        self.last
+        let id = self.pending.fresh_id();
+        request(id, "GET", path, None, Patience::Stream, out);
+        id
     }
 
     /// Handles an event of request `id`. Returns its purpose, its description and its answer once that is complete.
     pub(super) fn take(&mut self, id: u64, event: HttpEvent<'_>) -> Option<(Purpose, String, Answer)> {
-        let pending = self.pending.get_mut(&id)?;
+        let pending = self.pending.get_mut(id)?;
         let answer = match event {
             HttpEvent::Head(status) => {
                 pending.status = status;
@@ -155,13 +140,13 @@ impl Calls {
             HttpEvent::End => Ok((pending.status, std::mem::take(&mut pending.body))),
             HttpEvent::Failed(why) => Err(why.to_owned()),
         };
-        let Pending { purpose, what, .. } = self.pending.remove(&id)?;
+        let Pending { purpose, what, .. } = self.pending.take(id)?;
         Some((purpose, what, answer))
     }
 
     /// Counts the open requests whose purpose satisfies `is`.
     pub(super) fn count(&self, is: impl Fn(&Purpose) -> bool) -> usize {
-        self.pending.values().filter(|pending| is(&pending.purpose)).count()
+        self.pending.count(|pending| is(&pending.purpose))
     }
 
     /// Removes all requests and returns the operations among them.
@@ -170,8 +155,20 @@ impl Calls {
             Purpose::Operation(request, _) => Some(request),
             _ => None,
         };
-        std::mem::take(&mut self.pending).into_values().filter_map(of_operation).collect()
+        self.pending.drain().filter_map(of_operation).collect()
     }
+}
+
+fn request(
+    id: u64,
+    method: &'static str,
+    path: String,
+    body: Option<Vec<u8>>,
+    patience: Patience,
+    out: &mut Vec<Action>,
+) {
+    let told = is_told(&path);
+    out.push(Action::Http(HttpRequest { id, method, path, body, patience, told }));
 }
 
 /// Returns whether the answer to a request for `path` may be emitted. A path that can lead elsewhere is excluded.
@@ -185,7 +182,7 @@ pub(super) fn refusal(status: u16, body: &[u8]) -> String {
     let value: Value = serde_json::from_slice(body).unwrap_or_default();
     let said = ["/data/message", "/message", "/name", "/_tag"].iter().find_map(|at| value.pointer(at)?.as_str());
     match said {
-        Some(said) => format!("status {status}: {}", crate::jsonl::words(said)),
+        Some(said) => format!("status {status}: {}", crate::kit::bounds::words(said)),
         None => format!("status {status}"),
     }
 }

@@ -4,23 +4,22 @@
 //! does. The adapter remembers how much of a part it has emitted. So a repeated state emits nothing twice, and a state after a gap
 //! emits the missing text.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::time::Instant;
 
-use ipc_protocol::{Event, Json, ToolStart, ToolStatus, ToolUpdate, Usage};
+use ipc_protocol::{Event, Json, ToolStart, ToolStatus, Usage};
 use serde_json::Value;
 
-use super::{
-    remembered::Remembered,
-    wire::{MessageInfo, Part, ToolState},
-};
+use super::wire::{MessageInfo, Part, ToolState};
 use crate::{
     Action,
-    answer::OpenAnswer,
-    jsonl::{self, MAX_ID},
+    kit::{
+        answer::OpenAnswer,
+        bounded_map::BoundedMap,
+        bounds::{self, MAX_ID},
+        tool_calls::{ToolCallLedger, emit_update, no_update},
+    },
 };
 
-/// Most parts remembered, and most messages.
-const MAX_PARTS: usize = 1024;
 /// Most sub-agents remembered.
 const MAX_CHILDREN: usize = 256;
 /// Longest input of a running tool that is kept, in bytes.
@@ -47,21 +46,17 @@ enum PartState {
         /// True if pieces are missing: only the complete state shows what comes next.
         holed: bool,
     },
-    Tool(Box<Tool>),
     /// End of a step, which counts once.
     StepEnd,
 }
 
-/// State of a tool call.
+/// Tool call that has not ended.
 #[derive(Debug)]
 struct Tool {
     name: String,
     status: ToolStatus,
     title: String,
-    /// Input, while the call runs.
     input: Option<Value>,
-    /// Hash of the output that was emitted last.
-    output: u64,
 }
 
 /// Conversation of a sub-agent.
@@ -89,13 +84,15 @@ pub(super) enum Whose {
 }
 
 /// State of the conversation's messages, as far as events need it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Content {
-    messages: Remembered<Message>,
-    parts: Remembered<PartState>,
+    messages: BoundedMap<Message>,
+    parts: BoundedMap<PartState>,
+    /// Tool calls, by the ids of their parts.
+    tools: ToolCallLedger<Tool>,
     /// Part of each tool call, by the server's id of the call.
-    calls: Remembered<String>,
-    children: Remembered<Child>,
+    calls: BoundedMap<String>,
+    children: BoundedMap<Child, MAX_CHILDREN>,
     usage: Usage,
     /// Provider and model of the last answer.
     pub(super) model: Option<(String, String)>,
@@ -122,21 +119,6 @@ pub(super) enum Told {
 }
 
 impl Content {
-    pub(super) fn new() -> Self {
-        Self {
-            messages: Remembered::new(MAX_PARTS),
-            parts: Remembered::new(MAX_PARTS),
-            calls: Remembered::new(MAX_PARTS),
-            children: Remembered::new(MAX_CHILDREN),
-            usage: Usage::default(),
-            model: None,
-            forked_at: None,
-            root: None,
-            used: None,
-            answer: OpenAnswer::default(),
-        }
-    }
-
     /// Starts the token count of a turn or a compaction at zero.
     pub(super) fn turn_begins(&mut self) {
         self.usage = Usage::default();
@@ -172,10 +154,8 @@ impl Content {
     /// Returns the tool call with the server's id `id`.
     pub(super) fn call(&self, id: &str) -> Option<CallInfo<'_>> {
         let part = self.calls.get(id)?;
-        match self.parts.get(part)? {
-            PartState::Tool(tool) => Some(CallInfo { id: part, name: &tool.name, input: tool.input.as_ref() }),
-            _ => None,
-        }
+        let tool = self.tools.get(part)?;
+        Some(CallInfo { id: part, name: &tool.name, input: tool.input.as_ref() })
     }
 
     /// Records a message. Returns `true` if it is a prompt that was not known.
@@ -221,20 +201,14 @@ impl Content {
         }
     }
 
-    /// Records a part. If the oldest part is forgotten for it and is a call, that call ends.
-    fn remember(&mut self, id: &str, part: PartState, out: &mut Vec<Action>) {
-        if let Some((id, PartState::Tool(mut tool))) = self.parts.insert(id, part) {
-            tool.end(&id, out);
-        }
-    }
-
     /// Ends the calls that have not ended: their end will not come, or may have been missed.
     pub(super) fn end_calls(&mut self, out: &mut Vec<Action>) {
-        self.parts.for_each(|id, part| {
-            if let PartState::Tool(tool) = part {
-                tool.end(id, out);
-            }
-        });
+        self.tools.end_each(|_| Some((ToolStatus::Failed, Some(""))), out);
+    }
+
+    /// Emits the output of tool calls that is due.
+    pub(super) fn tick(&mut self, now: Instant, out: &mut Vec<Action>) -> Option<Instant> {
+        self.tools.tick(now, out)
     }
 
     /// Records that the event stream was cut, so that pieces of the current texts are missing.
@@ -273,7 +247,7 @@ impl Content {
     fn text(&mut self, part: &Part<'_>, out: &mut Vec<Action>) {
         let thinking = part.kind == "reasoning";
         if self.parts.get(&part.id).is_none() {
-            self.remember(&part.id, PartState::Text { thinking, told: 0, holed: false }, out);
+            self.parts.insert(&part.id, PartState::Text { thinking, told: 0, holed: false });
         }
         let Some(PartState::Text { told, holed, .. }) = self.parts.get_mut(&part.id) else { return };
         let text = part.text.as_deref().unwrap_or_default();
@@ -301,12 +275,68 @@ impl Content {
         if let Some(session) = metadata.session_id.filter(|session| session.len() <= MAX_ID) {
             self.children.insert(&session, Child { call: Some(part.id.clone()) });
         }
-        if self.parts.get(&part.id).is_none() {
-            let tool = begin(&part.id, name, &state, parent, out);
-            self.remember(&part.id, PartState::Tool(Box::new(tool)), out);
+        if self.tools.has_ended(&part.id) {
+            return;
         }
-        if let Some(PartState::Tool(tool)) = self.parts.get_mut(&part.id) {
-            tool.update(&part.id, state, metadata.output, out);
+        if !self.tools.is_running(&part.id) {
+            self.begin(&part.id, name, &state, parent, out);
+        }
+        self.update(&part.id, state, metadata.output, out);
+    }
+
+    /// Begins a tool call.
+    fn begin(&mut self, id: &str, name: String, state: &ToolState<'_>, parent: Option<String>, out: &mut Vec<Action>) {
+        let input = state.input.filter(|_| state.status != "pending");
+        let known: Option<Value> = input.and_then(|input| serde_json::from_str(input.get()).ok());
+        let title = title(&name, known.as_ref(), state.title.as_deref());
+        let status = if state.status == "pending" { ToolStatus::Pending } else { ToolStatus::InProgress };
+        let start = ToolStart {
+            id: id.to_owned(),
+            name: name.clone(),
+            title: title.clone(),
+            kind: kind(&name).to_owned(),
+            input: input.map_or_else(Json::null, |input| bounds::document(input.get())),
+            status,
+            parent,
+        };
+        let input = known.filter(|_| input.is_some_and(|input| input.get().len() <= MAX_INPUT));
+        self.tools.start(start, Tool { name, status, title, input }, out);
+    }
+
+    /// Handles the state of a tool call that has not ended.
+    fn update(&mut self, id: &str, state: ToolState<'_>, so_far: Option<String>, out: &mut Vec<Action>) {
+        let Some(tool) = self.tools.get_mut(id) else { return };
+        let status = match state.status.as_str() {
+            "pending" => ToolStatus::Pending,
+            "completed" => ToolStatus::Completed,
+            "error" => ToolStatus::Failed,
+            _ => ToolStatus::InProgress,
+        };
+        let mut update = no_update(id);
+        if let Some(input) = state.input.filter(|_| tool.status == ToolStatus::Pending && status != ToolStatus::Pending)
+        {
+            let known: Option<Value> = serde_json::from_str(input.get()).ok();
+            tool.input = known.filter(|_| input.get().len() <= MAX_INPUT);
+            update.input = Some(bounds::document(input.get()));
+        }
+        let title = title(&tool.name, tool.input.as_ref(), state.title.as_deref());
+        if title != tool.title {
+            update.title = Some(title.clone());
+            tool.title = title;
+        }
+        if status == ToolStatus::InProgress && status != tool.status {
+            update.status = Some(status);
+        }
+        tool.status = status;
+        if let Some(so_far) = so_far.filter(|_| status == ToolStatus::InProgress) {
+            self.tools.set_output(id, &so_far);
+        }
+        if update != no_update(id) {
+            update.output = self.tools.take_unsent(id);
+        }
+        emit_update(update, out);
+        if matches!(status, ToolStatus::Completed | ToolStatus::Failed) {
+            self.tools.end(id, status, Some(state.output.or(state.error).unwrap_or_default()), out);
         }
     }
 
@@ -314,7 +344,7 @@ impl Content {
         if self.parts.get(&part.id).is_some() {
             return Told::Nothing;
         }
-        self.remember(&part.id, PartState::StepEnd, out);
+        self.parts.insert(&part.id, PartState::StepEnd);
         // A step that broke off has no tokens.
         if let Some(tokens) = part.tokens.filter(|tokens| tokens.all() > 0) {
             let add = |sum: &mut Option<u64>, more| *sum = Some(sum.unwrap_or(0).saturating_add(more));
@@ -340,82 +370,6 @@ impl Content {
         }
         Told::Step { ours: message == Message::Answer, broken }
     }
-}
-
-/// Starts a tool call.
-fn begin(id: &str, name: String, state: &ToolState<'_>, parent: Option<String>, out: &mut Vec<Action>) -> Tool {
-    let input = state.input.filter(|_| state.status != "pending");
-    let known: Option<Value> = input.and_then(|input| serde_json::from_str(input.get()).ok());
-    let title = title(&name, known.as_ref(), state.title.as_deref());
-    let status = if state.status == "pending" { ToolStatus::Pending } else { ToolStatus::InProgress };
-    out.push(Action::Event(Event::ToolStart(Box::new(ToolStart {
-        id: id.to_owned(),
-        name: name.clone(),
-        title: title.clone(),
-        kind: kind(&name).to_owned(),
-        input: input.map_or_else(Json::null, |input| jsonl::document(input.get())),
-        status,
-        parent,
-    }))));
-    let input = known.filter(|_| input.is_some_and(|input| input.get().len() <= MAX_INPUT));
-    Tool { name, status, title, input, output: hash("") }
-}
-
-impl Tool {
-    /// Ends the call, if it has not ended.
-    fn end(&mut self, id: &str, out: &mut Vec<Action>) {
-        if !matches!(self.status, ToolStatus::Completed | ToolStatus::Failed) {
-            (self.status, self.input) = (ToolStatus::Failed, None);
-            out.push(jsonl::end(id, self.status, String::new()));
-        }
-    }
-
-    fn update(&mut self, id: &str, state: ToolState<'_>, so_far: Option<String>, out: &mut Vec<Action>) {
-        if matches!(self.status, ToolStatus::Completed | ToolStatus::Failed) {
-            return;
-        }
-        let status = match state.status.as_str() {
-            "pending" => ToolStatus::Pending,
-            "completed" => ToolStatus::Completed,
-            "error" => ToolStatus::Failed,
-            _ => ToolStatus::InProgress,
-        };
-        let mut update = ToolUpdate { id: id.to_owned(), title: None, status: None, input: None, output: None };
-        if let Some(input) = state.input.filter(|_| self.status == ToolStatus::Pending && status != ToolStatus::Pending)
-        {
-            let known: Option<Value> = serde_json::from_str(input.get()).ok();
-            self.input = known.filter(|_| input.get().len() <= MAX_INPUT);
-            update.input = Some(jsonl::document(input.get()));
-        }
-        let title = title(&self.name, self.input.as_ref(), state.title.as_deref());
-        if title != self.title {
-            update.title = Some(title.clone());
-            self.title = title;
-        }
-        if status == ToolStatus::InProgress {
-            if status != self.status {
-                update.status = Some(status);
-            }
-            if let Some(so_far) = so_far.filter(|so_far| hash(so_far) != self.output) {
-                self.output = hash(&so_far);
-                update.output = Some(jsonl::output(so_far));
-            }
-        }
-        self.status = status;
-        if update.title.is_some() || update.status.is_some() || update.input.is_some() || update.output.is_some() {
-            out.push(Action::Event(Event::ToolUpdate(Box::new(update))));
-        }
-        if matches!(status, ToolStatus::Completed | ToolStatus::Failed) {
-            self.input = None;
-            out.push(jsonl::end(id, status, state.output.or(state.error).unwrap_or_default()));
-        }
-    }
-}
-
-fn hash(text: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    text.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// Returns a one-line title of a call of the tool `name`.

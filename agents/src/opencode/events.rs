@@ -14,53 +14,56 @@ use super::{
 };
 use crate::{
     Action,
-    jsonl::{self, MAX_ID, log_of},
+    kit::{
+        answer::OpenAnswer,
+        bounds::{self, MAX_ID},
+        json_lines::{AgentStreams, JsonLinesAgent, hot},
+        session_status,
+    },
 };
 
+/// Beginning of a line with an event.
+const DATA: &[u8] = b"data:";
 /// Most steps of a plan that are emitted.
 const MAX_STEPS: usize = 1000;
 /// Prefix of the title that an untitled conversation has.
 const UNTITLED: &str = "New session";
 
-impl Server {
-    /// Does `work`, and counts what it says of the answer.
-    pub(super) fn counted(&mut self, out: &mut Vec<Action>, work: impl FnOnce(&mut Self, &mut Vec<Action>)) {
-        let before = out.len();
-        work(self, out);
-        self.content.answer.count(&out[before..]);
+impl JsonLinesAgent for Server {
+    const STREAM: &str = "events";
+
+    fn streams(&mut self) -> &mut AgentStreams {
+        &mut self.streams
     }
 
-    /// Takes a whole line: each event of the server's is one.
-    pub(super) fn line(&mut self, line: &[u8], out: &mut Vec<Action>) {
-        let Some(data) = line.strip_prefix(b"data:") else {
-            // Blank lines separate the events; lines that start with a colon keep the connection alive.
-            if !line.trim_ascii().is_empty() && !line.starts_with(b":") {
-                log_of("events", line, out);
-            }
-            return;
-        };
+    fn open_answer(&mut self) -> &mut OpenAnswer {
+        &mut self.content.answer
+    }
+
+    fn delta(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool {
         if self.phase == Phase::Ready
-            && let Some(Delta { properties, .. }) = jsonl::hot::<Delta<'_>>(data)
+            && let Some(data) = line.strip_prefix(DATA)
+            && let Some(Delta { properties, .. }) = hot::<Delta<'_>>(data)
         {
             if properties.session == self.session && properties.field == "text" {
                 out.extend(self.content.delta(properties.part, properties.delta).map(Action::Event));
             }
-            return;
+            return true;
         }
+        false
+    }
+
+    /// Takes a whole line: each event of the server's is one.
+    fn message(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool {
+        // Lines that start with a colon keep the connection alive.
+        let Some(data) = line.strip_prefix(DATA) else { return line.starts_with(b":") };
         match serde_json::from_slice::<ServerEvent<'_>>(data) {
-            Ok(event) if self.phase != Phase::Over => {
-                if !self.event(&event, out) {
-                    log_of("events", line, out);
-                }
-            }
-            _ => log_of("events", line, out),
+            Ok(event) if self.phase != Phase::Over => self.event(&event, out),
+            _ => false,
         }
     }
 
-    /// Handles the beginning of a line that was dropped. Nothing may go on waiting for the contents of that line.
-    pub(super) fn dropped(&mut self, beginning: &[u8], out: &mut Vec<Action>) {
-        jsonl::too_long(out);
-        let head = jsonl::head(beginning.strip_prefix(b"data:").unwrap_or_default().trim_ascii_start());
+    fn oversized(&mut self, head: Value, out: &mut Vec<Action>) {
         let text = |at: &str| head.pointer(at).and_then(Value::as_str).filter(|text| text.len() <= MAX_ID);
         let session = text("/properties/sessionID");
         if self.phase != Phase::Ready || session.is_some_and(|session| self.whose(session) == Whose::Foreign) {
@@ -74,6 +77,12 @@ impl Server {
         }
     }
 
+    fn json_of<'a>(&self, beginning: &'a [u8]) -> &'a [u8] {
+        beginning.strip_prefix(DATA).unwrap_or_default().trim_ascii_start()
+    }
+}
+
+impl Server {
     /// Handles an event. Returns `false` for a known event that does not parse.
     fn event(&mut self, event: &ServerEvent<'_>, out: &mut Vec<Action>) -> bool {
         if event.kind == "server.connected" {
@@ -244,7 +253,7 @@ impl Server {
     /// Refuses requests that arrive while the turn is being aborted.
     fn refuse_if_aborted(&mut self, out: &mut Vec<Action>) {
         if self.turn.as_ref().is_some_and(super::turn::Turn::is_aborted) {
-            self.abort(out);
+            self.abort_turn(out);
         }
     }
 
@@ -260,10 +269,10 @@ impl Server {
 }
 
 fn retry(status: &Status, out: &mut Vec<Action>) {
-    let message = jsonl::words(status.message.as_deref().unwrap_or("the model's provider failed"));
+    let message = bounds::words(status.message.as_deref().unwrap_or("the model's provider failed"));
     out.push(Action::Event(Event::retry("retry", message, status.attempt, None)));
 }
 
 fn status(status: &str, detail: String, out: &mut Vec<Action>) {
-    out.push(Action::Event(Event::SessionStatus { status: status.to_owned(), detail }));
+    out.push(Action::Event(session_status(status, detail)));
 }

@@ -17,30 +17,25 @@ mod models;
 mod opening;
 mod operations;
 mod permissions;
-mod remembered;
 mod resync;
 mod running;
 mod settings;
 mod turn;
 mod wire;
 
+use std::time::Instant;
+
 use ipc_protocol::{Endpoint, Operation, PermissionAnswer, Prompt, ResolvedBy, WireError, message::RequestId};
 
-use self::running::Server;
-use crate::{
-    Action, Adapter, AdapterSetup, HttpEvent, Lines,
-    command::stderr_line,
-    jsonl::{Line, MessageLines},
+use self::{
+    calls::Purpose,
+    running::{Phase, Server},
+    turn::Turn,
 };
+use crate::{Action, Adapter, AdapterSetup, HttpEvent, kit::json_lines::JsonLinesAgent as _};
 
-/// State machine of the protocol, with the readers of its streams.
-#[derive(Debug)]
-struct OpenCode {
-    stdout: Lines,
-    stderr: Lines,
-    events: MessageLines,
-    server: Server,
-}
+/// Most prompts that steer a turn and are not yet accepted.
+const MAX_STEERS: usize = 64;
 
 /// Makes the adapter.
 ///
@@ -52,73 +47,103 @@ pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>, WireError> {
     if endpoint.user.is_empty() {
         endpoint.user = "opencode".into();
     }
-    Ok(Box::new(OpenCode {
-        stdout: Lines::default(),
-        stderr: Lines::default(),
-        events: MessageLines::default(),
-        server: Server::new(&setup, endpoint)?,
-    }))
+    Ok(Box::new(Server::new(&setup, endpoint)?))
 }
 
-impl OpenCode {
-    fn stream(&mut self, event: HttpEvent<'_>, out: &mut Vec<Action>) {
-        let Self { events, server, .. } = self;
-        match event {
-            HttpEvent::Head(200) => {}
-            HttpEvent::Head(status) => server.stream_refused(status, out),
-            HttpEvent::Body(bytes) => events.push(bytes, |line| match line {
-                Line::Whole(line) => server.counted(out, |server, out| server.line(line, out)),
-                Line::TooLong(beginning) => server.dropped(beginning, out),
-            }),
-            HttpEvent::End | HttpEvent::Failed(_) => {
-                // An incomplete line is dropped: its contents are queried again.
-                *events = MessageLines::default();
-                let why = if let HttpEvent::Failed(why) = event { why } else { "the server ended it" };
-                server.stream_cut(why, out);
+impl Adapter for Server {
+    fn agent(&self) -> &str {
+        &self.settings.agent
+    }
+
+    fn start(&mut self, out: &mut Vec<Action>) {
+        if matches!(self.phase, Phase::New) {
+            self.phase = Phase::Starting;
+            if self.endpoint.url.is_some() {
+                self.connect(out);
             }
         }
     }
-}
-
-impl Adapter for OpenCode {
-    fn start(&mut self, out: &mut Vec<Action>) {
-        self.server.start(out);
-    }
 
     fn stdout(&mut self, bytes: &[u8], out: &mut Vec<Action>) {
-        let Self { stdout, server, .. } = self;
-        stdout.push(bytes, |line| server.stdout_line(line, out));
+        let mut stdout = std::mem::take(&mut self.stdout);
+        stdout.push(bytes, |line| self.stdout_line(line, out));
+        self.stdout = stdout;
     }
 
     fn stderr(&mut self, bytes: &[u8], out: &mut Vec<Action>) {
-        self.stderr.push(bytes, |line| out.push(stderr_line(line)));
+        self.read_stderr(bytes, out);
     }
 
     fn http(&mut self, id: u64, event: HttpEvent<'_>, out: &mut Vec<Action>) {
-        if self.server.is_stream(id) {
-            self.stream(event, out);
-        } else {
-            self.server.counted(out, |server, out| server.http(id, event, out));
+        if !self.is_stream(id) {
+            let before = out.len();
+            self.answered(id, event, out);
+            self.content.answer.count(&out[before..]);
+            return;
+        }
+        match event {
+            HttpEvent::Head(200) => {}
+            HttpEvent::Head(status) => self.stream_refused(status, out),
+            HttpEvent::Body(bytes) => self.read_messages(bytes, out),
+            HttpEvent::End | HttpEvent::Failed(_) => {
+                // The contents of an incomplete line are queried again.
+                self.streams.drop_incomplete();
+                let why = if let HttpEvent::Failed(why) = event { why } else { "the server ended it" };
+                self.stream_cut(why, out);
+            }
         }
     }
 
+    fn tick(&mut self, now: Instant, out: &mut Vec<Action>) -> Option<Instant> {
+        self.content.tick(now, out)
+    }
+
     fn finish(&mut self, out: &mut Vec<Action>) {
-        let Self { stdout, stderr, server, .. } = self;
-        stdout.finish(|line| server.stdout_line(line, out));
-        stderr.finish(|line| out.push(stderr_line(line)));
-        server.finish(out);
+        std::mem::take(&mut self.stdout).finish(|line| self.stdout_line(line, out));
+        self.streams.drop_incomplete();
+        self.read_rest(out);
+        let reason = match self.phase {
+            Phase::New | Phase::Ready | Phase::Over => None,
+            Phase::Starting => Some("it ended before it said where it listens"),
+            Phase::Connecting => Some("it ended before its event stream was open"),
+            Phase::Opening => Some("it ended before its conversation was open"),
+        };
+        self.close(out);
+        if let Some(reason) = reason {
+            out.push(Action::Fail(WireError::AgentDied { reason: reason.into() }));
+        }
     }
 
     fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
-        self.server.prompt(prompt, out)
+        if self.phase != Phase::Ready {
+            return Err(self.unsupported("take a prompt: its session is not ready, or over"));
+        }
+        if self.turn.is_some() {
+            return Err(WireError::Busy);
+        }
+        let body = self.settings.prompt_body(prompt);
+        self.turn = Some(Turn::new());
+        self.content.turn_begins();
+        self.send_prompt(Purpose::Prompt, body, out);
+        Ok(())
     }
 
+    /// Sends a prompt during a turn: the server reads it before its next step.
     fn steer(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
-        self.server.steer(prompt, out)
+        let Some(turn) = self.turn.as_mut().filter(|turn| !turn.is_aborted()) else {
+            return Err(self.unsupported("be steered: no turn runs"));
+        };
+        if self.waiting.len() >= MAX_STEERS {
+            return Err(WireError::Busy);
+        }
+        let body = self.settings.prompt_body(prompt);
+        turn.steered(body.clone());
+        self.send_prompt(Purpose::Steer, body, out);
+        Ok(())
     }
 
     fn abort(&mut self, out: &mut Vec<Action>) -> Result<(), WireError> {
-        self.server.abort(out);
+        self.abort_turn(out);
         Ok(())
     }
 
@@ -129,10 +154,12 @@ impl Adapter for OpenCode {
         by: ResolvedBy,
         out: &mut Vec<Action>,
     ) -> Result<(), WireError> {
-        self.server.permission(id, answer, by, out)
+        let send = self.permissions.answer(&self.settings.agent, id, answer, by, out)?;
+        self.send_answers(vec![send], out);
+        Ok(())
     }
 
     fn operate(&mut self, request: RequestId, operation: &Operation, out: &mut Vec<Action>) -> Result<(), WireError> {
-        self.server.operate(request, operation, out)
+        self.send_operation(request, operation, out)
     }
 }

@@ -10,22 +10,16 @@ use super::{
     settings::is_builtin,
     wire::{AgentInfo, SessionInfo},
 };
-use crate::{Action, uri::encode};
+use crate::{
+    Action,
+    kit::{bounds::MAX_ID, json_lines::log, missing_conversation},
+    uri::encode,
+};
 
 /// Text before the address in the server's output.
 const LISTENING: &str = "listening on ";
 
 impl Server {
-    /// Handles the start of the agent.
-    pub(super) fn start(&mut self, out: &mut Vec<Action>) {
-        if matches!(self.phase, Phase::New) {
-            self.phase = Phase::Starting;
-            if self.endpoint.url.is_some() {
-                self.connect(out);
-            }
-        }
-    }
-
     /// Handles a line of standard output: the server's address, or anything else.
     pub(super) fn stdout_line(&mut self, line: &[u8], out: &mut Vec<Action>) {
         let text = String::from_utf8_lossy(line);
@@ -36,11 +30,11 @@ impl Server {
                 out.push(Action::Fact(AgentFact::ServerListens { address: address.to_owned() }));
                 self.connect(out);
             }
-            _ => crate::jsonl::log(line, out),
+            _ => log("stdout", line, out),
         }
     }
 
-    fn connect(&mut self, out: &mut Vec<Action>) {
+    pub(super) fn connect(&mut self, out: &mut Vec<Action>) {
         self.phase = Phase::Connecting;
         out.push(Action::Connect(self.endpoint.clone()));
         self.open_stream(out);
@@ -166,7 +160,7 @@ impl Server {
     }
 
     fn ready(&mut self, out: &mut Vec<Action>) {
-        if self.session.is_empty() || self.session.len() > crate::jsonl::MAX_ID {
+        if self.session.is_empty() || self.session.len() > MAX_ID {
             self.phase = Phase::Over;
             return out.push(Action::Fail(self.broken("the id of its conversation is empty, or too long")));
         }
@@ -185,9 +179,7 @@ impl Server {
     }
 
     fn missing(&self, reason: String) -> WireError {
-        let id = self.resume.as_ref().and_then(|resume| resume.id.clone());
-        let id = id.unwrap_or_else(|| "the most recent".into()).chars().take(crate::jsonl::MAX_ID).collect();
-        WireError::NativeSessionMissing { agent: self.settings.agent.clone(), id, reason }
+        missing_conversation(&self.settings.agent, self.resume.as_ref(), reason)
     }
 
     /// Makes the error for a server that breaks its protocol.

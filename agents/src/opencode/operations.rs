@@ -28,7 +28,7 @@ struct Native {
 }
 
 impl Server {
-    pub(super) fn operate(
+    pub(super) fn send_operation(
         &mut self,
         request: RequestId,
         operation: &Operation,

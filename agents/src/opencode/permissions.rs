@@ -17,8 +17,8 @@ use super::{
 };
 use crate::{
     Action,
-    jsonl::{self, MAX_ID},
-    permission::{self, Choice, Open, OpenRequests},
+    kit::bounds::{self, MAX_ID},
+    permission::{self, Choice, Open, OpenRequests, plain_request},
     uri::encode,
 };
 
@@ -100,17 +100,15 @@ impl Permissions {
             Some(input) => input.to_string(),
             None => asked.metadata.to_string(),
         };
+        let title = title.lines().next().unwrap_or_default().chars().take(200).collect();
         let request = PermissionRequest {
             id: asked.id,
             tool_call_id: about.call.as_ref().map(|call| call.id.to_owned()),
-            title: title.lines().next().unwrap_or_default().chars().take(200).collect(),
-            tool: tool.to_owned(),
-            kind: kind.to_owned(),
             command,
             paths,
-            input: jsonl::document(&input),
             options,
             parent: about.parent,
+            ..plain_request(tool, kind, title, bounds::document(&input))
         };
         self.0.ask(request, None, out);
         None
@@ -147,14 +145,9 @@ impl Permissions {
         let request = PermissionRequest {
             id: question.id,
             tool_call_id: about.call.as_ref().map(|call| call.id.to_owned()),
-            title,
-            tool: "question".into(),
-            kind: "question".into(),
-            command: None,
-            paths: Vec::new(),
-            input: jsonl::document(&input.to_string()),
             options,
             parent: about.parent,
+            ..plain_request("question", "question", title, bounds::document(&input.to_string()))
         };
         self.0.ask(request, Some((texts, labels)), out);
         None

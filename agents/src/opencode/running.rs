@@ -2,9 +2,7 @@
 
 use std::collections::VecDeque;
 
-use ipc_protocol::{
-    Endpoint, Event, NativeResume, PermissionAnswer, Prompt, ResolvedBy, StopReason, WireError, message::RequestId,
-};
+use ipc_protocol::{Endpoint, Event, NativeResume, StopReason, WireError, message::RequestId};
 
 use super::{
     calls::{Answer, Calls, Purpose, refusal},
@@ -14,10 +12,8 @@ use super::{
     settings::Settings,
     turn::{Next, Turn},
 };
-use crate::{Action, AdapterSetup, HttpEvent, uri::encode};
+use crate::{Action, AdapterSetup, HttpEvent, Lines, kit::json_lines::AgentStreams, uri::encode};
 
-/// Most prompts that steer a turn and are not yet accepted.
-const MAX_STEERS: usize = 64;
 /// Most reconnects of the event stream in a row without an event from the server.
 const MAX_RECONNECTS: u32 = 5;
 
@@ -57,6 +53,10 @@ pub(super) struct Server {
     pub(super) checked_mode: bool,
     pub(super) checked_thinking: bool,
     pub(super) calls: Calls,
+    /// Standard output, which has the server's address.
+    pub(super) stdout: Lines,
+    /// The event stream, and standard error.
+    pub(super) streams: AgentStreams,
     stream: u64,
     /// Times that the event stream was opened since the server last confirmed it.
     attempts: u32,
@@ -69,7 +69,7 @@ pub(super) struct Server {
     pub(super) turn: Option<Turn>,
     pub(super) compaction: Option<Compaction>,
     /// Prompts that wait for the end of a compaction, or for the prompt before them, which a later one could overtake.
-    waiting: VecDeque<(Purpose, Vec<u8>)>,
+    pub(super) waiting: VecDeque<(Purpose, Vec<u8>)>,
     /// True during a resync: the turn does not end meanwhile.
     pub(super) resyncing: bool,
 }
@@ -89,11 +89,13 @@ impl Server {
             checked_mode: false,
             checked_thinking: false,
             calls: Calls::default(),
+            stdout: Lines::default(),
+            streams: AgentStreams::default(),
             stream: 0,
             attempts: 0,
             session: String::new(),
             title: None,
-            content: Content::new(),
+            content: Content::default(),
             permissions: Permissions::default(),
             models: Models::default(),
             turn: None,
@@ -165,7 +167,7 @@ impl Server {
         format!("/session/{}{rest}", encode(&self.session))
     }
 
-    fn send_prompt(&mut self, purpose: Purpose, body: Vec<u8>, out: &mut Vec<Action>) {
+    pub(super) fn send_prompt(&mut self, purpose: Purpose, body: Vec<u8>, out: &mut Vec<Action>) {
         self.waiting.push_back((purpose, body));
         self.send_next_prompt(out);
     }
@@ -197,35 +199,8 @@ impl Server {
         }
     }
 
-    pub(super) fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
-        if self.phase != Phase::Ready {
-            return Err(self.settings.unsupported("take a prompt: its session is not ready, or over"));
-        }
-        if self.turn.is_some() {
-            return Err(WireError::Busy);
-        }
-        let body = self.settings.prompt(prompt);
-        self.turn = Some(Turn::new());
-        self.content.turn_begins();
-        self.send_prompt(Purpose::Prompt, body, out);
-        Ok(())
-    }
-
-    /// Sends a prompt during a turn: the server reads it before its next step.
-    pub(super) fn steer(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
-        let Some(turn) = self.turn.as_mut().filter(|turn| !turn.is_aborted()) else {
-            return Err(self.settings.unsupported("be steered: no turn runs"));
-        };
-        if self.waiting.len() >= MAX_STEERS {
-            return Err(WireError::Busy);
-        }
-        let body = self.settings.prompt(prompt);
-        turn.steered(body.clone());
-        self.send_prompt(Purpose::Steer, body, out);
-        Ok(())
-    }
-
-    pub(super) fn abort(&mut self, out: &mut Vec<Action>) {
+    /// Aborts the turn.
+    pub(super) fn abort_turn(&mut self, out: &mut Vec<Action>) {
         let Some(turn) = &mut self.turn else { return };
         turn.abort();
         // Rejections go first: requests that are still open would stay listed for ever.
@@ -236,18 +211,6 @@ impl Server {
             self.waiting.drain(..).for_each(|_| turn.prompt_refused());
         }
         self.check_turn(out);
-    }
-
-    pub(super) fn permission(
-        &mut self,
-        id: &str,
-        answer: &PermissionAnswer,
-        by: ResolvedBy,
-        out: &mut Vec<Action>,
-    ) -> Result<(), WireError> {
-        let send = self.permissions.answer(&self.settings.agent, id, answer, by, out)?;
-        self.send_answers(vec![send], out);
-        Ok(())
     }
 
     /// Refuses a request from the server.
@@ -292,7 +255,7 @@ impl Server {
     }
 
     /// Handles an event of a request other than the event stream.
-    pub(super) fn http(&mut self, id: u64, event: HttpEvent<'_>, out: &mut Vec<Action>) {
+    pub(super) fn answered(&mut self, id: u64, event: HttpEvent<'_>, out: &mut Vec<Action>) {
         let Some((purpose, what, answer)) = self.calls.take(id, event) else { return };
         match purpose {
             Purpose::Open(step) => self.opened(step, &what, answer, out),
@@ -387,22 +350,8 @@ impl Server {
         self.send_next_prompt(out);
     }
 
-    /// Ends the session after the agent has ended.
-    pub(super) fn finish(&mut self, out: &mut Vec<Action>) {
-        let reason = match self.phase {
-            Phase::New | Phase::Ready | Phase::Over => None,
-            Phase::Starting => Some("it ended before it said where it listens"),
-            Phase::Connecting => Some("it ended before its event stream was open"),
-            Phase::Opening => Some("it ended before its conversation was open"),
-        };
-        self.close(out);
-        if let Some(reason) = reason {
-            out.push(Action::Fail(WireError::AgentDied { reason: reason.into() }));
-        }
-    }
-
     /// Ends everything that is open.
-    fn close(&mut self, out: &mut Vec<Action>) {
+    pub(super) fn close(&mut self, out: &mut Vec<Action>) {
         self.phase = Phase::Over;
         // The server has ended, so nothing is sent.
         drop(self.permissions.reject_all(out));

@@ -129,7 +129,7 @@ impl Settings {
     }
 
     /// Makes the body of a prompt.
-    pub(super) fn prompt(&self, prompt: &Prompt) -> Vec<u8> {
+    pub(super) fn prompt_body(&self, prompt: &Prompt) -> Vec<u8> {
         let mut body = Map::new();
         body.insert("parts".into(), prompt.parts.iter().map(|part| self.part(part)).collect());
         if let Some((provider, model)) = &self.model {

@@ -6,7 +6,7 @@
 //! aborted or has failed ends when an abort has been answered: by then the run has ended.
 
 /// Turn in progress.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Turn {
     /// Number of prompts that were sent and not yet shown as messages.
     unseen: usize,
@@ -35,8 +35,9 @@ pub(super) struct Turn {
 }
 
 /// Abort that makes sure that the run has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Settling {
+    #[default]
     No,
     Asked,
     Done,
@@ -56,22 +57,7 @@ pub(super) enum Next {
 impl Turn {
     /// Starts a turn whose prompt was sent.
     pub(super) fn new() -> Self {
-        Self {
-            unseen: 1,
-            first_prompt: None,
-            last_prompt: None,
-            answered: None,
-            open_answer: None,
-            busy: false,
-            idle: false,
-            aborted: false,
-            failed: false,
-            told: false,
-            settling: Settling::No,
-            steer: None,
-            finish: None,
-            cuts: 0,
-        }
+        Self { unseen: 1, ..Self::default() }
     }
 
     pub(super) fn is_aborted(&self) -> bool {

@@ -3,7 +3,7 @@
 //! An agent asks for what it thinks it has to ask for. A wrapper of another version may not, and then no policy is ever heard. So each
 //! tool call that an agent tells of is held against the policy again once it is clear that it has run.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 use ipc_protocol::{
     BypassAction, Event, Json, PermissionBypassed, PermissionOptionKind, PermissionRequest, ToolStart, ToolStatus,
@@ -12,7 +12,10 @@ use ipc_protocol::{
 use serde_json::Value;
 
 use super::{AND, EXECUTE, Policy, QUESTION, READING, Verdict};
-use crate::{jsonl::is_ours, permission};
+use crate::{
+    kit::{bounded_map::BoundedMap, tool_calls::is_ours},
+    permission,
+};
 
 /// Most calls, decisions and open requests that are remembered, each.
 const MAX_REMEMBERED: usize = 1024;
@@ -31,30 +34,6 @@ const PATHS: [&str; 9] = [
     "move_path",
 ];
 
-/// Names, as many as there is room for: the oldest is forgotten.
-#[derive(Debug, Default)]
-struct RecentIds {
-    known: BTreeSet<String>,
-    order: VecDeque<String>,
-}
-
-impl RecentIds {
-    fn insert(&mut self, id: &str) {
-        if self.known.insert(id.to_owned()) {
-            self.order.push_back(id.to_owned());
-        }
-        if self.order.len() > MAX_REMEMBERED
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.known.remove(&oldest);
-        }
-    }
-
-    fn contains(&self, id: &str) -> bool {
-        self.known.contains(id)
-    }
-}
-
 /// A permission request without its answer.
 #[derive(Debug)]
 struct OpenRequest {
@@ -70,11 +49,10 @@ pub struct BypassDetector {
     asking: Asking,
     /// The policy leaves nothing to decide: no agent has to ask.
     allows_all: bool,
-    calls: BTreeMap<String, ToolStart>,
-    order: VecDeque<String>,
+    calls: BoundedMap<ToolStart, MAX_REMEMBERED>,
     /// Calls that were decided on, or reported.
-    settled: RecentIds,
-    open: BTreeMap<String, OpenRequest>,
+    settled: BoundedMap<(), MAX_REMEMBERED>,
+    open: BoundedMap<OpenRequest, MAX_REMEMBERED>,
     /// Kinds that somebody allowed for good.
     lasting: BTreeSet<String>,
     /// Decisions on calls that were not named, by their kind.
@@ -87,10 +65,9 @@ impl BypassDetector {
         Self {
             asking,
             allows_all: policy.allows_all(),
-            calls: BTreeMap::new(),
-            order: VecDeque::new(),
-            settled: RecentIds::default(),
-            open: BTreeMap::new(),
+            calls: BoundedMap::default(),
+            settled: BoundedMap::default(),
+            open: BoundedMap::default(),
             lasting: BTreeSet::new(),
             unnamed: Vec::new(),
         }
@@ -104,7 +81,7 @@ impl BypassDetector {
         match event {
             Event::PermissionRequested(request) => self.requested(request),
             Event::PermissionResolved { id, option, .. } => self.resolved(id, option.as_deref()),
-            Event::ToolStart(start) => self.begun(start),
+            Event::ToolStart(start) => drop(self.calls.insert(&start.id, (**start).clone())),
             Event::ToolUpdate(update) => {
                 let call = self.calls.get_mut(&update.id)?;
                 call.status = update.status.unwrap_or(call.status);
@@ -122,7 +99,6 @@ impl BypassDetector {
                 let output = if is_ours(&end.output) { "" } else { end.output.as_str() };
                 let found = self.ran(&end.id, output, policy);
                 self.calls.remove(&end.id);
-                self.order.retain(|id| *id != end.id);
                 return found;
             }
             Event::Complete { .. } => self.unnamed.clear(),
@@ -132,9 +108,6 @@ impl BypassDetector {
     }
 
     fn requested(&mut self, request: &PermissionRequest) {
-        if self.open.len() >= MAX_REMEMBERED {
-            self.open.pop_first();
-        }
         let lasts = |kind| matches!(kind, PermissionOptionKind::AllowAlways | PermissionOptionKind::Other);
         let lasting = request.options.iter().filter(|option| lasts(option.kind)).map(|option| option.id.clone());
         let open = OpenRequest {
@@ -142,13 +115,13 @@ impl BypassDetector {
             kind: request.kind.clone(),
             lasting: lasting.collect(),
         };
-        self.open.insert(request.id.clone(), open);
+        self.open.insert(&request.id, open);
     }
 
     fn resolved(&mut self, id: &str, option: Option<&str>) {
         let Some(open) = self.open.remove(id) else { return };
         match &open.tool_call_id {
-            Some(id) => self.settled.insert(id),
+            Some(id) => drop(self.settled.insert(id, ())),
             None if open.kind != QUESTION && self.unnamed.len() < MAX_REMEMBERED => {
                 self.unnamed.push(open.kind.clone())
             }
@@ -159,27 +132,16 @@ impl BypassDetector {
         }
     }
 
-    fn begun(&mut self, start: &ToolStart) {
-        if self.calls.insert(start.id.clone(), start.clone()).is_none() {
-            self.order.push_back(start.id.clone());
-        }
-        if self.order.len() > MAX_REMEMBERED
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.calls.remove(&oldest);
-        }
-    }
-
     fn ran(&mut self, id: &str, output: &str, policy: &Policy) -> Option<PermissionBypassed> {
         let call = self.calls.get(id)?;
         let harmless = READING.contains(&call.kind.as_str()) || HARMLESS.contains(&call.kind.as_str());
-        if harmless || self.settled.contains(id) || !has_run(call, output) {
+        if harmless || self.settled.get(id).is_some() || !has_run(call, output) {
             return None;
         }
         if let Some(at) = self.unnamed.iter().position(|kind| kind.split(AND).any(|kind| kind == call.kind)) {
             // The decision on it did not say which call it was about.
             self.unnamed.remove(at);
-            self.settled.insert(id);
+            self.settled.insert(id, ());
             return None;
         }
         let (denied_by, action) = match policy.decide(&request(call)) {
@@ -195,7 +157,7 @@ impl BypassDetector {
             denied_by,
             action,
         };
-        self.settled.insert(id);
+        self.settled.insert(id, ());
         Some(bypassed)
     }
 

@@ -15,7 +15,7 @@ use ipc_protocol::{Decision, PermissionMode, PermissionPolicy, PermissionRequest
 pub use self::bypass::BypassDetector;
 pub(crate) use self::{
     command::script,
-    open::{Choice, Open, OpenRequests},
+    open::{Choice, Open, OpenRequests, PreparedOption, plain_request},
     path::absolute,
     search::beginning,
 };

@@ -1,12 +1,14 @@
 //! Open permission requests of an agent. They are the same for every protocol, with data of the protocol's own for each.
 
 use ipc_protocol::{
-    Event, PermissionAnswer, PermissionOption, PermissionOptionKind as Kind, PermissionRequest, ResolvedBy, WireError,
+    Event, Json, PermissionAnswer, PermissionOption, PermissionOptionKind as Kind, PermissionRequest, ResolvedBy,
+    WireError,
 };
+use serde_json::Value;
 
 use crate::{
     Action,
-    jsonl::{MAX_ID, words},
+    kit::bounds::{MAX_ID, words},
 };
 
 /// Most requests that are open at once.
@@ -20,6 +22,35 @@ pub(crate) struct Open<T> {
     options: Vec<PermissionOption>,
     /// Data that the protocol needs to answer the request.
     pub(crate) about: T,
+}
+
+/// Option of a request, with the answer that the agent gets when it is chosen.
+#[derive(Debug)]
+pub(crate) struct PreparedOption {
+    pub(crate) option: PermissionOption,
+    pub(crate) answer: Value,
+}
+
+impl PreparedOption {
+    pub(crate) fn new(id: &str, name: &str, kind: Kind, answer: Value) -> Self {
+        Self { option: PermissionOption { id: id.to_owned(), name: words(name), kind }, answer }
+    }
+}
+
+/// Makes a request about a tool, with nothing that not every request has. It gets its id and options when it is opened.
+pub(crate) fn plain_request(tool: &str, kind: &str, title: String, input: Json) -> PermissionRequest {
+    PermissionRequest {
+        id: String::new(),
+        tool_call_id: None,
+        title,
+        tool: words(tool),
+        kind: kind.to_owned(),
+        command: None,
+        paths: Vec::new(),
+        input,
+        options: Vec::new(),
+        parent: None,
+    }
 }
 
 /// Meaning of an answer.

@@ -1,15 +1,13 @@
 //! Requests of extensions. Our own extension asks for permission before each tool call; a request of any other is a question.
 
-use ipc_protocol::{
-    Json, PermissionAnswer, PermissionOption, PermissionOptionKind as Kind, PermissionRequest, ResolvedBy, WireError,
-};
+use ipc_protocol::{Json, PermissionAnswer, PermissionOptionKind as Kind, PermissionRequest, ResolvedBy, WireError};
 use serde_json::{Value, json};
 
 use super::{tools, wire};
 use crate::{
     Action,
-    jsonl::{self, MAX_ID, title, words},
-    permission::{Choice, OpenRequests},
+    kit::bounds::{self, MAX_ID, title, words},
+    permission::{Choice, OpenRequests, PreparedOption, plain_request},
 };
 
 /// Most options of a request.
@@ -24,12 +22,6 @@ enum Form {
     Text,
     /// None: only the options are accepted.
     Options,
-}
-
-#[derive(Debug)]
-struct Way {
-    option: PermissionOption,
-    answer: Value,
 }
 
 /// Data that answering a dialog needs.
@@ -55,7 +47,7 @@ impl Dialogs {
             self::dismiss(dialog, out);
             return true;
         }
-        let (options, answers) = choices.into_iter().map(|Way { option, answer }| (option, answer)).unzip();
+        let (options, answers) = choices.into_iter().map(|PreparedOption { option, answer }| (option, answer)).unzip();
         let about = About { dialog: dialog.to_owned(), answers, form };
         self.0.ask(PermissionRequest { options, ..request }, about, out);
         true
@@ -128,12 +120,8 @@ fn plain(input: &Json) -> String {
     }
 }
 
-fn way(id: &str, name: &str, kind: Kind, answer: Value) -> Way {
-    Way { option: PermissionOption { id: id.to_owned(), name: words(name), kind }, answer }
-}
-
 /// Converts a dialog to a request without id and options. Returns `None` for a message that needs no answer.
-fn asked(params: &Value) -> Option<(PermissionRequest, Vec<Way>, Form)> {
+fn asked(params: &Value) -> Option<(PermissionRequest, Vec<PreparedOption>, Form)> {
     let method = params["method"].as_str()?;
     let asked = params["title"].as_str().unwrap_or_default();
     if let Some(permission) = (method == "select").then(|| permission(asked)).flatten() {
@@ -147,56 +135,40 @@ fn asked(params: &Value) -> Option<(PermissionRequest, Vec<Way>, Form)> {
                 options
                     .filter(|option| option.len() <= MAX_ID)
                     .take(MAX_OPTIONS - 1)
-                    .map(|option| way(option, option, Kind::Other, json!({ "value": option }))),
+                    .map(|option| PreparedOption::new(option, option, Kind::Other, json!({ "value": option }))),
             );
             Form::Options
         }
         "confirm" => {
-            choices.push(way("yes", "Yes", Kind::AllowOnce, json!({ "confirmed": true })));
-            choices.push(way("no", "No", Kind::RejectOnce, json!({ "confirmed": false })));
+            choices.push(PreparedOption::new("yes", "Yes", Kind::AllowOnce, json!({ "confirmed": true })));
+            choices.push(PreparedOption::new("no", "No", Kind::RejectOnce, json!({ "confirmed": false })));
             Form::Options
         }
         "input" | "editor" => Form::Text,
         _ => return None,
     };
     if method != "confirm" {
-        choices.push(way("cancel", "No answer", Kind::RejectOnce, cancelled()));
+        choices.push(PreparedOption::new("cancel", "No answer", Kind::RejectOnce, cancelled()));
     }
     let message = params["message"].as_str().map(|message| format!(": {message}")).unwrap_or_default();
-    let request = PermissionRequest {
-        id: String::new(),
-        tool_call_id: None,
-        title: title(&format!("{asked}{message}")),
-        tool: method.to_owned(),
-        kind: "question".to_owned(),
-        command: None,
-        paths: Vec::new(),
-        input: jsonl::json(params),
-        options: Vec::new(),
-        parent: None,
-    };
+    let title = title(&format!("{asked}{message}"));
+    let request = plain_request(method, "question", title, bounds::json(params));
     Some((request, choices, form))
 }
 
 /// Parses a request of our extension: its title is JSON.
-fn permission(asked: &str) -> Option<(PermissionRequest, Vec<Way>, Form)> {
+fn permission(asked: &str) -> Option<(PermissionRequest, Vec<PreparedOption>, Form)> {
     let asked = serde_json::from_str::<Value>(asked).ok().filter(|asked| asked["agentProxy"] == "permission")?;
     let (tool, input) = (asked["tool"].as_str()?, &asked["input"]);
     let request = PermissionRequest {
-        id: String::new(),
         tool_call_id: asked["toolCallId"].as_str().map(words),
-        title: tools::describe(tool, input),
-        tool: words(tool),
-        kind: tools::kind(tool).to_owned(),
         command: tools::command(tool, input),
         paths: tools::paths(tool, input),
-        input: jsonl::json(input),
-        options: Vec::new(),
-        parent: None,
+        ..plain_request(tool, tools::kind(tool), tools::describe(tool, input), bounds::json(input))
     };
     let choices = vec![
-        way("allow", "Yes", Kind::AllowOnce, verdict(&json!({ "decision": "allow" }))),
-        way("deny", "No", Kind::RejectOnce, verdict(&json!({ "decision": "deny" }))),
+        PreparedOption::new("allow", "Yes", Kind::AllowOnce, verdict(&json!({ "decision": "allow" }))),
+        PreparedOption::new("deny", "No", Kind::RejectOnce, verdict(&json!({ "decision": "deny" }))),
     ];
     Some((request, choices, Form::Permission))
 }

@@ -12,25 +12,27 @@
 mod dialogs;
 mod operations;
 mod session;
+mod state;
 mod tools;
 mod turn;
 mod wire;
 
-use ipc_protocol::{Operation, PermissionAnswer, Prompt, ResolvedBy, WireError, message::RequestId};
+use std::time::Instant;
 
+use ipc_protocol::{Json, Operation, PermissionAnswer, Prompt, ResolvedBy, WireError, message::RequestId};
+use serde_json::Value;
+
+use self::{
+    session::Session,
+    state::{Purpose, State, Turn},
+};
 use crate::{
-    Action, Adapter, AdapterSetup, Lines, ListedFile,
-    command::stderr_line,
-    jsonl::{Line, MessageLines},
+    Action, Adapter, AdapterSetup, ListedFile,
+    kit::{cut_turn_short, json_lines::JsonLinesAgent as _, refuse_asked, unanswered},
 };
 
-/// State machine of the protocol, with the readers of its two streams.
-#[derive(Debug)]
-struct Pi {
-    stdout: MessageLines,
-    stderr: Lines,
-    session: session::Session,
-}
+/// Most aborts without a response.
+const MAX_ABORTS: usize = 8;
 
 /// Makes the adapter.
 ///
@@ -44,61 +46,110 @@ pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>, WireError> {
         (config.mode.is_some(), "take a mode"),
         (config.ephemeral && setup.resume.is_some(), "keep nothing of a conversation that it goes on with"),
     ];
-    if let Some((_, operation)) = refused.iter().find(|(asked, _)| *asked) {
-        return Err(WireError::Unsupported { agent: setup.agent, operation: (*operation).to_owned() });
-    }
-    Ok(Box::new(Pi {
-        stdout: MessageLines::default(),
-        stderr: Lines::default(),
-        session: session::Session::new(setup),
-    }))
+    refuse_asked(&setup.agent, &refused)?;
+    Ok(Box::new(Session::new(setup)))
 }
 
-impl Adapter for Pi {
+impl Adapter for Session {
+    fn agent(&self) -> &str {
+        &self.agent
+    }
+
     fn start(&mut self, out: &mut Vec<Action>) {
-        self.session.start(out);
+        if matches!(self.state, State::New) {
+            self.state = State::Starting;
+            self.command("get_state", Value::Null, Purpose::Probe, out);
+        }
     }
 
     fn stdout(&mut self, bytes: &[u8], out: &mut Vec<Action>) {
-        let Self { stdout, session, .. } = self;
-        stdout.push(bytes, |line| match line {
-            Line::Whole(line) => session.counted_line(line, out),
-            Line::TooLong(beginning) => session.dropped(beginning, out),
-        });
+        self.read_messages(bytes, out);
     }
 
     fn stderr(&mut self, bytes: &[u8], out: &mut Vec<Action>) {
-        let Self { stderr, session, .. } = self;
-        stderr.push(bytes, |line| {
-            session.said(line);
-            out.push(stderr_line(line));
-        });
+        self.read_stderr(bytes, out);
     }
 
     fn listed(&mut self, id: u64, files: Vec<ListedFile>, out: &mut Vec<Action>) {
-        self.session.listed(id, &files, out);
+        let Some(request) = self.lists.take(id) else { return };
+        let cwd = self.config.cwd.as_deref();
+        let sessions: Vec<Value> = files.iter().filter_map(|file| operations::conversation(file, cwd)).collect();
+        out.push(Action::Reply { request, reply: Ok(Json::from(&sessions.into())) });
+    }
+
+    fn tick(&mut self, now: Instant, out: &mut Vec<Action>) -> Option<Instant> {
+        self.calls.tick(now, out)
     }
 
     fn finish(&mut self, out: &mut Vec<Action>) {
-        let Self { stdout, stderr, session } = self;
-        stdout.finish(|line| session.counted_line(line, out));
-        stderr.finish(|line| {
-            session.said(line);
-            out.push(stderr_line(line));
+        self.read_rest(out);
+        self.dialogs.close_all(&ResolvedBy::Agent, out);
+        self.calls.fail(|_| true, out);
+        let asked = self.pending.drain().filter_map(|pending| match pending.purpose {
+            Purpose::Operation(request, _) => Some(request),
+            _ => None,
         });
-        session.finish(out);
+        let open = asked.chain(self.lists.drain());
+        out.extend(open.map(|request| Action::Reply { request, reply: Err(unanswered()) }));
+        match std::mem::replace(&mut self.state, State::Over) {
+            State::Ready(Some(_)) => cut_turn_short(out),
+            State::Starting => {
+                let reason = match self.words.as_str() {
+                    "" => "its output ended before it was ready".to_owned(),
+                    words => words.to_owned(),
+                };
+                // Any other error (a wrong flag, no key) does not mean that the conversation is missing.
+                let says = ["No session found", "Session found in different project"];
+                let is_missing = self.resume.is_some() && says.iter().any(|words| reason.contains(words));
+                let error = if is_missing { self.missing(reason) } else { WireError::AgentDied { reason } };
+                out.push(Action::Fail(error));
+            }
+            State::New | State::Ready(None) | State::Over => {}
+        }
     }
 
     fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
-        self.session.prompt(prompt, out)
+        match &mut self.state {
+            State::Ready(turn @ None) if self.pending.has_room(1) && !self.is_compacting => {
+                self.turns += 1;
+                *turn = Some(Turn { number: self.turns, ..Turn::default() });
+            }
+            State::Ready(_) => return Err(WireError::Busy),
+            _ => return Err(self.unsupported("take a prompt: its session is not ready, or over")),
+        }
+        self.answer.begin();
+        self.command("prompt", session::message(prompt), Purpose::Prompt, out);
+        Ok(())
     }
 
     fn steer(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
-        self.session.steer(prompt, out)
+        if !self.pending.has_room(1) {
+            return Err(WireError::Busy);
+        }
+        let Some(turn) = self.turn() else { return Err(self.unsupported("be steered: no turn runs")) };
+        turn.steered = true;
+        self.command("steer", session::message(prompt), Purpose::Steer, out);
+        Ok(())
     }
 
+    /// Cancels the turn. Dialogs go first: the agent reads nothing else while one is open. The queue of steers goes next: the agent
+    /// would continue with them.
+    ///
+    /// # Errors
+    /// [`WireError::Busy`].
     fn abort(&mut self, out: &mut Vec<Action>) -> Result<(), WireError> {
-        self.session.abort(out)
+        let Some(turn) = self.turn() else { return Ok(()) };
+        turn.aborting = true;
+        let steered = turn.steered || turn.queued > 0;
+        self.dialogs.cancel_all(out);
+        if self.pending.count(|pending| pending.command == "abort") >= MAX_ABORTS {
+            return Err(WireError::Busy);
+        }
+        if steered {
+            self.command("clear_queue", Value::Null, Purpose::Ignored, out);
+        }
+        self.command("abort", Value::Null, Purpose::Ignored, out);
+        Ok(())
     }
 
     fn permission(
@@ -108,11 +159,10 @@ impl Adapter for Pi {
         by: ResolvedBy,
         out: &mut Vec<Action>,
     ) -> Result<(), WireError> {
-        let session = &mut self.session;
-        session.dialogs.answer(&session.agent, id, answer, by, out)
+        self.dialogs.answer(&self.agent, id, answer, by, out)
     }
 
     fn operate(&mut self, request: RequestId, operation: &Operation, out: &mut Vec<Action>) -> Result<(), WireError> {
-        self.session.operate(request, operation, out)
+        self.send_operation(request, operation, out)
     }
 }

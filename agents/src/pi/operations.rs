@@ -6,12 +6,13 @@ use ipc_protocol::{Json, Operation, WireError, message::RequestId};
 use serde_json::{Map, Value, json};
 
 use super::{
-    session::{MAX_PENDING, Purpose, Session, State},
+    session::Session,
+    state::{Purpose, Shape, State},
     wire::Answer,
 };
 use crate::{
-    Action, ListedFile,
-    jsonl::{title, words},
+    Action, Adapter as _, ListedFile,
+    kit::bounds::{rfc3339, title, words},
 };
 
 /// Most file lists awaited at once.
@@ -19,47 +20,9 @@ const MAX_LISTS: usize = 64;
 /// Most models listed in an error.
 const MAX_NAMED: usize = 20;
 
-/// Conversion of the agent's answer to a reply.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
-    /// `null`: the command succeeded.
-    Done,
-    /// The unchanged data.
-    Data,
-    /// The complete response, even if it is an error.
-    Reply,
-    /// No reply yet: the list of models is searched for this name.
-    Models(String),
-    /// No reply yet: the next command checks that the level is set.
-    Level(String),
-    /// `null` if the model now thinks at this level.
-    Thinks(String),
-    /// The data, after a compaction of the conversation.
-    Compacted,
-}
-
-/// State of operations that need more than a single command.
-#[derive(Debug, Default)]
-pub(super) struct Listing {
-    lists: u64,
-    open: Vec<(u64, RequestId)>,
-    compacting: bool,
-}
-
-impl Listing {
-    /// Returns whether the conversation is being compacted: Pi takes no prompt then.
-    pub(super) fn compacting(&self) -> bool {
-        self.compacting
-    }
-
-    /// Removes and returns the operations that wait for a list.
-    pub(super) fn take_all(&mut self) -> Vec<RequestId> {
-        std::mem::take(&mut self.open).into_iter().map(|(_, request)| request).collect()
-    }
-}
-
 impl Session {
-    pub(super) fn operate(
+    /// Sends the command of an operation.
+    pub(super) fn send_operation(
         &mut self,
         request: RequestId,
         operation: &Operation,
@@ -68,8 +31,8 @@ impl Session {
         let State::Ready(turn) = &self.state else {
             return Err(self.unsupported(&format!("{}: its session is not ready, or over", operation.describe())));
         };
-        let busy = turn.is_some() || self.listing.compacting;
-        if self.pending.len() >= MAX_PENDING {
+        let busy = turn.is_some() || self.is_compacting;
+        if !self.pending.has_room(1) {
             return Err(WireError::Busy);
         }
         let (command, fields, shape) = match operation {
@@ -80,7 +43,7 @@ impl Session {
             Operation::SetMode { .. } => return Err(self.unsupported(&operation.describe())),
             Operation::Compact if busy => return Err(WireError::Busy),
             Operation::Compact => {
-                self.listing.compacting = true;
+                self.is_compacting = true;
                 ("compact", Value::Null, Shape::Compacted)
             }
             Operation::GetState => ("get_state", Value::Null, Shape::Data),
@@ -108,7 +71,7 @@ impl Session {
         out: &mut Vec<Action>,
     ) {
         if shape == Shape::Compacted {
-            self.listing.compacting = false;
+            self.is_compacting = false;
         }
         let agent = self.agent.clone();
         let refused = |reason: String| WireError::AgentRefused { agent, reason };
@@ -179,12 +142,10 @@ impl Session {
         let Some(directory) = directory else {
             return Err(self.unsupported("list its conversations: it has no home directory"));
         };
-        if self.listing.open.len() >= MAX_LISTS {
+        if self.lists.len() >= MAX_LISTS {
             return Err(WireError::Busy);
         }
-        self.listing.lists += 1;
-        self.listing.open.push((self.listing.lists, request));
-        out.push(Action::List { id: self.listing.lists, directory, suffix: ".jsonl" });
+        out.push(Action::List { id: self.lists.add(request), directory, suffix: ".jsonl" });
         Ok(())
     }
 
@@ -199,18 +160,10 @@ impl Session {
         let cwd = self.config.cwd.as_deref().unwrap_or("/");
         Some(agent.join("sessions").join(format!("--{}--", cwd.trim_start_matches('/').replace(['/', ':', '\\'], "-"))))
     }
-
-    pub(super) fn listed(&mut self, id: u64, files: &[ListedFile], out: &mut Vec<Action>) {
-        let Some(at) = self.listing.open.iter().position(|(list, _)| *list == id) else { return };
-        let (_, request) = self.listing.open.remove(at);
-        let cwd = self.config.cwd.as_deref();
-        let sessions: Vec<Value> = files.iter().filter_map(|file| session(file, cwd)).collect();
-        out.push(Action::Reply { request, reply: Ok(Json::from(&sessions.into())) });
-    }
 }
 
 /// Describes the conversation in a file. Returns `None` for a conversation of another directory, and for other files.
-fn session(file: &ListedFile, cwd: Option<&str>) -> Option<Value> {
+pub(super) fn conversation(file: &ListedFile, cwd: Option<&str>) -> Option<Value> {
     let mut lines = file.head.split(|byte| *byte == b'\n').map(serde_json::from_slice::<Value>);
     let header = lines.next()?.ok().filter(|header| header["type"] == "session")?;
     if cwd.is_some_and(|cwd| header["cwd"].as_str().is_some_and(|theirs| theirs != cwd)) {
@@ -221,10 +174,8 @@ fn session(file: &ListedFile, cwd: Option<&str>) -> Option<Value> {
     session.insert("cwd".to_owned(), header["cwd"].clone());
     session.insert("createdAt".to_owned(), header["timestamp"].clone());
     session.insert("path".to_owned(), file.path.as_str().into());
-    let updated = std::time::SystemTime::UNIX_EPOCH.checked_add(std::time::Duration::from_millis(file.modified_ms));
-    // The format has no years beyond 9999.
-    if let Some(updated) = updated.filter(|_| file.modified_ms < 253_402_300_800_000) {
-        session.insert("updatedAt".to_owned(), humantime::format_rfc3339_millis(updated).to_string().into());
+    if let Some(updated) = rfc3339(file.modified_ms) {
+        session.insert("updatedAt".to_owned(), updated.into());
     }
     let (mut name, mut first) = (None, None);
     for entry in lines.flatten() {

@@ -2,75 +2,43 @@
 
 use std::collections::BTreeMap;
 
-use ipc_protocol::{AgentSessionConfig, Event, NativeResume, ResolvedBy, WireError, message::RequestId};
+use ipc_protocol::{AgentSessionConfig, Event, NativeResume, WireError, message::RequestId};
 use serde_json::{Value, json};
 
 use super::{
     dialogs::{self, Dialogs},
-    operations::{Listing, Shape},
+    state::{Pending, Purpose, State},
     tools::Calls,
-    turn::Turn,
     wire::{self, Answer, Delta},
 };
 use crate::{
-    Action, AdapterSetup,
-    answer::OpenAnswer,
-    jsonl::{self, MAX_ID, log, words},
+    Action, Adapter as _, AdapterSetup,
+    kit::{
+        answer::OpenAnswer,
+        bounds::{MAX_ID, words},
+        json_lines::{AgentStreams, JsonLinesAgent},
+        missing_conversation,
+        pending::PendingRequests,
+        session_status, stderr_line,
+    },
 };
-
-/// Most of our commands that wait for a response.
-pub(super) const MAX_PENDING: usize = 256;
-
-/// Purpose of one of our commands.
-#[derive(Debug)]
-pub(super) enum Purpose {
-    /// First command: the agent is ready when it responds.
-    Probe,
-    /// Copy of the most recent conversation, before the first prompt.
-    Clone,
-    Prompt,
-    /// Check whether the prompt of this turn started a run: commands of extensions do not.
-    Handled(u64),
-    /// Check whether the run that ended is the last one of this turn.
-    Settled(u64),
-    Steer,
-    /// Query of the conversation's id, after a command of the caller.
-    Identity,
-    /// The response is ignored.
-    Ignored,
-    Operation(RequestId, Shape),
-}
-
-#[derive(Debug)]
-pub(super) struct Pending {
-    pub(super) command: String,
-    pub(super) purpose: Purpose,
-}
-
-/// Phase of the conversation.
-#[derive(Debug)]
-pub(super) enum State {
-    New,
-    Starting,
-    Ready(Option<Turn>),
-    /// The session has failed, or the agent has ended.
-    Over,
-}
 
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) agent: String,
     pub(super) config: AgentSessionConfig,
-    resume: Option<NativeResume>,
+    pub(super) resume: Option<NativeResume>,
     pub(super) directories: BTreeMap<String, String>,
     pub(super) state: State,
-    commands: u64,
+    streams: AgentStreams,
     pub(super) turns: u64,
-    /// Open commands by id, which is oldest first.
-    pub(super) pending: BTreeMap<u64, Pending>,
+    pub(super) pending: PendingRequests<Pending>,
     pub(super) dialogs: Dialogs,
     pub(super) calls: Calls,
-    pub(super) listing: Listing,
+    /// Operations that wait for a list of files.
+    pub(super) lists: PendingRequests<RequestId>,
+    /// True while the conversation is being compacted: Pi takes no prompt then.
+    pub(super) is_compacting: bool,
     /// Id of the conversation in Pi; `file` is the file that contains it.
     pub(super) native_id: Option<String>,
     pub(super) file: Option<String>,
@@ -81,7 +49,7 @@ pub(super) struct Session {
     streamed: bool,
     pub(super) answer: OpenAnswer,
     /// The last thing the agent said that was no message: why it does not start.
-    words: String,
+    pub(super) words: String,
 }
 
 impl Session {
@@ -93,12 +61,13 @@ impl Session {
             resume,
             directories,
             state: State::New,
-            commands: 0,
+            streams: AgentStreams::default(),
             turns: 0,
-            pending: BTreeMap::new(),
+            pending: PendingRequests::default(),
             dialogs: Dialogs::default(),
             calls: Calls::default(),
-            listing: Listing::default(),
+            lists: PendingRequests::default(),
+            is_compacting: false,
             native_id: None,
             file: None,
             provider: None,
@@ -109,22 +78,10 @@ impl Session {
         }
     }
 
-    pub(super) fn unsupported(&self, operation: &str) -> WireError {
-        WireError::Unsupported { agent: self.agent.clone(), operation: operation.to_owned() }
-    }
-
     /// Sends a command.
     pub(super) fn command(&mut self, name: &str, fields: Value, purpose: Purpose, out: &mut Vec<Action>) {
-        self.commands += 1;
-        self.pending.insert(self.commands, Pending { command: name.to_owned(), purpose });
-        wire::command(self.commands, name, fields, out);
-    }
-
-    pub(super) fn start(&mut self, out: &mut Vec<Action>) {
-        if matches!(self.state, State::New) {
-            self.state = State::Starting;
-            self.command("get_state", Value::Null, Purpose::Probe, out);
-        }
+        let id = self.pending.add(Pending { command: name.to_owned(), purpose });
+        wire::command(id, name, fields, out);
     }
 
     /// Records the agent's last line while it starts.
@@ -135,80 +92,14 @@ impl Session {
         }
     }
 
-    /// Takes a whole line, and counts what it says of the answer.
-    pub(super) fn counted_line(&mut self, line: &[u8], out: &mut Vec<Action>) {
-        let before = out.len();
-        self.line(line, out);
-        self.answer.count(&out[before..]);
-    }
-
-    /// Takes a whole line.
-    fn line(&mut self, line: &[u8], out: &mut Vec<Action>) {
-        if matches!(self.state, State::Ready(_))
-            && let Some(event) = Delta::event(line)
-        {
-            self.streamed = true;
-            out.push(Action::Event(event));
-            return;
-        }
-        if line.trim_ascii().is_empty() {
-            return;
-        }
-        let message = match serde_json::from_slice::<Value>(line) {
-            Ok(message @ Value::Object(_)) if !matches!(self.state, State::Over) => message,
-            _ => {
-                self.said(line);
-                return log(line, out);
-            }
-        };
-        let understood = match message["type"].as_str() {
-            Some("response") => self.responded(&message, line, out),
-            Some("extension_ui_request") => {
-                self.asked(&message, out);
-                true
-            }
-            Some(event) => {
-                self.event(event, &message, out);
-                true
-            }
-            None => false,
-        };
-        if !understood {
-            log(line, out);
-        }
-    }
-
-    /// Handles the beginning of a line that was dropped. Nothing may go on waiting for the contents of that line.
-    pub(super) fn dropped(&mut self, beginning: &[u8], out: &mut Vec<Action>) {
-        jsonl::too_long(out);
-        let head = jsonl::head(beginning);
-        let id = head["id"].as_str();
-        match head["type"].as_str() {
-            Some("response") => {
-                let pending = id.and_then(|id| self.pending.remove(&id.parse().ok()?));
-                if let Some(pending) = pending {
-                    self.answered(pending, Err("its answer is longer than what is taken".to_owned()), &[], out);
-                }
-            }
-            Some("extension_ui_request") => dialogs::dismiss(id.unwrap_or_default(), out),
-            // The line repeats everything of the run.
-            Some("agent_end") => self.event("agent_end", &head, out),
-            // The line may have contained the end of a call.
-            _ => self.calls.end_all(out),
-        }
-    }
-
     /// Handles a response. Older agents leave out the id for an unknown command.
     fn responded(&mut self, message: &Value, line: &[u8], out: &mut Vec<Action>) -> bool {
         let id = match message["id"].as_str() {
             Some(id) => id.parse().ok(),
-            None if message["success"] == false => {
-                let same = |(_, pending): &(&u64, &Pending)| message["command"] == *pending.command;
-                self.pending.iter().find(same).map(|(id, _)| *id)
-            }
+            None if message["success"] == false => self.pending.find(|pending| message["command"] == *pending.command),
             None => None,
         };
-        let Some(pending) = id.and_then(|id| self.pending.remove(&id)) else { return false };
+        let Some(pending) = id.and_then(|id| self.pending.take(id)) else { return false };
         self.answered(pending, wire::answer(message), line, out);
         true
     }
@@ -246,10 +137,8 @@ impl Session {
         }
     }
 
-    fn missing(&self, reason: String) -> WireError {
-        let id =
-            self.resume.as_ref().and_then(|resume| resume.id.clone()).unwrap_or_else(|| "the most recent".to_owned());
-        WireError::NativeSessionMissing { agent: self.agent.clone(), id, reason }
+    pub(super) fn missing(&self, reason: impl Into<String>) -> WireError {
+        missing_conversation(&self.agent, self.resume.as_ref(), reason)
     }
 
     /// Records the state that the agent reports.
@@ -279,7 +168,7 @@ impl Session {
             let other =
                 |wanted: &String| !resume.fork && !wanted.contains(['/', '\\']) && !id.starts_with(wanted.as_str());
             if state["messageCount"].as_u64().unwrap_or(0) == 0 || resume.id.as_ref().is_some_and(other) {
-                return Err(self.missing("the agent began a new one instead".to_owned()));
+                return Err(self.missing("the agent began a new one instead"));
             }
             if resume.fork && resume.id.is_none() {
                 self.command("clone", Value::Null, Purpose::Clone, out);
@@ -360,42 +249,69 @@ impl Session {
             _ => {}
         }
     }
+}
 
-    /// Ends everything that is open, since the agent has ended.
-    pub(super) fn finish(&mut self, out: &mut Vec<Action>) {
-        self.dialogs.close_all(&ResolvedBy::Agent, out);
-        self.calls.end_all(out);
-        let gone = || WireError::AgentDied { reason: "its output ended before it answered".to_owned() };
-        let open: Vec<RequestId> = self.listing.take_all();
-        let asked = std::mem::take(&mut self.pending).into_values().filter_map(|pending| match pending.purpose {
-            Purpose::Operation(request, _) => Some(request),
-            _ => None,
-        });
-        out.extend(asked.chain(open).map(|request| Action::Reply { request, reply: Err(gone()) }));
-        match std::mem::replace(&mut self.state, State::Over) {
-            State::Ready(Some(_)) => {
-                let message = "the agent's output ended during the turn";
-                out.push(Action::Event(Event::error("agent-exited", message, false)));
-                out.push(Action::TurnEnded);
-            }
-            State::Starting => {
-                let reason = match self.words.as_str() {
-                    "" => "its output ended before it was ready".to_owned(),
-                    words => words.to_owned(),
-                };
-                // Any other error (a wrong flag, no key) does not mean that the conversation is missing.
-                let says = ["No session found", "Session found in different project"];
-                let is_missing = self.resume.is_some() && says.iter().any(|words| reason.contains(words));
-                let error = if is_missing { self.missing(reason) } else { WireError::AgentDied { reason } };
-                out.push(Action::Fail(error));
-            }
-            State::New | State::Ready(None) | State::Over => {}
+impl JsonLinesAgent for Session {
+    fn streams(&mut self) -> &mut AgentStreams {
+        &mut self.streams
+    }
+
+    fn open_answer(&mut self) -> &mut OpenAnswer {
+        &mut self.answer
+    }
+
+    fn delta(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool {
+        if !matches!(self.state, State::Ready(_)) {
+            return false;
         }
+        let Some(event) = Delta::event(line) else { return false };
+        self.streamed = true;
+        out.push(Action::Event(event));
+        true
+    }
+
+    fn message(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool {
+        let message = match serde_json::from_slice::<Value>(line) {
+            Ok(message @ Value::Object(_)) if !matches!(self.state, State::Over) => message,
+            _ => {
+                self.said(line);
+                return false;
+            }
+        };
+        match message["type"].as_str() {
+            Some("response") => return self.responded(&message, line, out),
+            Some("extension_ui_request") => self.asked(&message, out),
+            Some(event) => self.event(event, &message, out),
+            None => return false,
+        }
+        true
+    }
+
+    fn oversized(&mut self, head: Value, out: &mut Vec<Action>) {
+        let id = head["id"].as_str();
+        match head["type"].as_str() {
+            Some("response") => {
+                let pending = id.and_then(|id| self.pending.take(id.parse().ok()?));
+                if let Some(pending) = pending {
+                    self.answered(pending, Err("its answer is longer than what is taken".to_owned()), &[], out);
+                }
+            }
+            Some("extension_ui_request") => dialogs::dismiss(id.unwrap_or_default(), out),
+            // The line repeats everything of the run.
+            Some("agent_end") => self.event("agent_end", &head, out),
+            // The line may have contained the end of a call.
+            _ => self.calls.fail(|_| true, out),
+        }
+    }
+
+    fn stderr_line(&mut self, line: &[u8], out: &mut Vec<Action>) {
+        self.said(line);
+        out.push(stderr_line(line));
     }
 }
 
 pub(super) fn status(status: &str, detail: String) -> Action {
-    Action::Event(Event::SessionStatus { status: status.to_owned(), detail })
+    Action::Event(session_status(status, detail))
 }
 
 /// Converts a prompt to Pi's text and pictures. The text names the files: Pi reads them with its tools.

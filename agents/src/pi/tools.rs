@@ -1,68 +1,50 @@
 //! Tool calls: started while the model still writes their arguments, run later, ended with their turn at the latest.
 
-use std::collections::VecDeque;
-
-use ipc_protocol::{Event, ToolStart, ToolStatus, ToolUpdate};
+use ipc_protocol::{ToolStart, ToolStatus, ToolUpdate};
 use serde_json::Value;
 
 use crate::{
     Action,
-    jsonl::{self, MAX_ID, end, tail, title, words},
+    kit::{
+        bounds::{self, MAX_ID, title, words},
+        tool_calls::{ToolCallLedger, emit_update, no_update},
+    },
     permission,
 };
 
-/// Most calls remembered. An update of a forgotten call starts it again.
-const MAX_CALLS: usize = 1024;
-/// Most bytes of output in an update of a running call: the agent sends the complete output each time.
-const MAX_SO_FAR: usize = 16 * 1024;
-
+/// Call that has not ended.
 #[derive(Debug)]
-struct Call {
-    id: String,
+pub(super) struct Call {
     /// True once the input was emitted.
     complete: bool,
-    so_far: String,
 }
 
-/// Calls that have not ended, oldest first.
-#[derive(Debug, Default)]
-pub(super) struct Calls(VecDeque<Call>);
+/// Calls of the conversation.
+pub(super) type Calls = ToolCallLedger<Call>;
 
 impl Calls {
-    fn begin(&mut self, id: &str, name: &str, input: &Value, out: &mut Vec<Action>) {
-        out.push(Action::Event(Event::ToolStart(Box::new(ToolStart {
-            id: id.to_owned(),
-            name: words(name),
-            title: describe(name, input),
-            kind: kind(name).to_owned(),
-            input: jsonl::json(input),
-            status: ToolStatus::Pending,
-            parent: None,
-        }))));
-        self.0.push_back(Call { id: id.to_owned(), complete: !input.is_null(), so_far: String::new() });
-        if self.0.len() > MAX_CALLS
-            && let Some(oldest) = self.0.pop_front()
-        {
-            // Nothing waits for the oldest call any more.
-            out.push(end(&oldest.id, ToolStatus::Failed, oldest.so_far));
-        }
-    }
-
-    fn get(&mut self, id: &str) -> Option<&mut Call> {
-        self.0.iter_mut().rev().find(|call| call.id == id)
-    }
-
     /// Handles a call by the model. The arguments are `null` until they are complete.
     pub(super) fn called(&mut self, id: &str, name: &str, input: &Value, out: &mut Vec<Action>) {
         if id.is_empty() || id.len() > MAX_ID {
             return;
         }
-        match self.get(id) {
-            None => self.begin(id, name, input, out),
+        match self.get_mut(id) {
+            None => {
+                let start = ToolStart {
+                    id: id.to_owned(),
+                    name: words(name),
+                    title: describe(name, input),
+                    kind: kind(name).to_owned(),
+                    input: bounds::json(input),
+                    status: ToolStatus::Pending,
+                    parent: None,
+                };
+                self.start(start, Call { complete: !input.is_null() }, out);
+            }
             Some(call) if !call.complete && !input.is_null() => {
                 call.complete = true;
-                let (title, input) = (Some(describe(name, input)), Some(jsonl::json(input)));
-                update(ToolUpdate { id: id.to_owned(), title, status: None, input, output: None }, out);
+                let (title, input) = (Some(describe(name, input)), Some(bounds::json(input)));
+                emit_update(ToolUpdate { title, input, ..no_update(id) }, out);
             }
             Some(_) => {}
         }
@@ -71,44 +53,26 @@ impl Calls {
     /// Handles the start of a call's execution.
     pub(super) fn started(&mut self, id: &str, name: &str, input: &Value, out: &mut Vec<Action>) {
         self.called(id, name, input, out);
-        if self.get(id).is_some() {
-            let status = Some(ToolStatus::InProgress);
-            update(ToolUpdate { id: id.to_owned(), title: None, status, input: None, output: None }, out);
+        if self.is_running(id) {
+            emit_update(ToolUpdate { status: Some(ToolStatus::InProgress), ..no_update(id) }, out);
         }
     }
 
-    /// Handles the output so far.
+    /// Handles the output so far, which the agent sends whole each time.
     pub(super) fn output(&mut self, id: &str, name: &str, result: &Value, out: &mut Vec<Action>) {
         let text = content(result);
-        if id.len() > MAX_ID || text.is_empty() {
-            return;
+        if !text.is_empty() {
+            self.called(id, name, &Value::Null, out);
+            self.set_output(id, &text);
         }
-        self.called(id, name, &Value::Null, out);
-        let Some(call) = self.get(id) else { return };
-        tail(&text, MAX_SO_FAR).clone_into(&mut call.so_far);
-        let output = Some(call.so_far.clone());
-        update(ToolUpdate { id: id.to_owned(), title: None, status: None, input: None, output }, out);
     }
 
     /// Handles the end of a call.
     pub(super) fn ended(&mut self, id: &str, name: &str, result: &Value, failed: bool, out: &mut Vec<Action>) {
         self.called(id, name, &Value::Null, out);
-        if self.get(id).is_none() {
-            return;
-        }
-        self.0.retain(|call| call.id != id);
         let status = if failed { ToolStatus::Failed } else { ToolStatus::Completed };
-        out.push(end(id, status, content(result)));
+        self.end(id, status, Some(content(result)), out);
     }
-
-    /// Ends all calls, since the turn has ended: calls that have not run never will.
-    pub(super) fn end_all(&mut self, out: &mut Vec<Action>) {
-        out.extend(self.0.drain(..).map(|call| end(&call.id, ToolStatus::Failed, call.so_far)));
-    }
-}
-
-fn update(update: ToolUpdate, out: &mut Vec<Action>) {
-    out.push(Action::Event(Event::ToolUpdate(Box::new(update))));
 }
 
 /// Returns the kind of the tool `name`.

@@ -3,98 +3,22 @@
 //! A prompt leads to one run of the agent or to several: Pi retries failures, and continues with steers. Newer agents report the end
 //! of the last run (`agent_settled`). Older agents report the end of each run, and the adapter asks whether it was the last.
 
-use ipc_protocol::{Event, Prompt, ResolvedBy, StopReason, Usage, WireError};
+use ipc_protocol::{Event, ResolvedBy, StopReason};
 use serde_json::{Value, json};
 
 use super::{
-    session::{MAX_PENDING, Purpose, Session, State, message},
+    session::Session,
+    state::{Last, Purpose, State, Turn},
     wire::Answer,
 };
-use crate::{Action, jsonl::words};
-
-/// Most aborts without a response.
-const MAX_ABORTS: usize = 8;
-
-/// Turn in progress.
-#[derive(Debug, Default)]
-pub(super) struct Turn {
-    /// Number of the turn: the response to a question about one turn may arrive in the next.
-    number: u64,
-    /// True once a run has started.
-    begun: bool,
-    /// True if the turn is to be aborted.
-    pub(super) aborting: bool,
-    /// True if a prompt has steered the turn.
-    steered: bool,
-    /// Messages that the agent has not taken yet.
-    queued: usize,
-    /// True while the agent is about to retry a failed request.
-    retrying: bool,
-    /// True if the retries have failed.
-    gave_up: bool,
-    /// True for an agent that does not report when it is done.
-    legacy: bool,
-    last: Option<Last>,
-    usage: Option<Usage>,
-}
-
-/// End of the model's last answer.
-#[derive(Debug)]
-struct Last {
-    stop: String,
-    error: Option<String>,
-}
+use crate::{Action, kit::bounds::words};
 
 impl Session {
-    fn turn(&mut self) -> Option<&mut Turn> {
+    pub(super) fn turn(&mut self) -> Option<&mut Turn> {
         match &mut self.state {
             State::Ready(turn) => turn.as_mut(),
             _ => None,
         }
-    }
-
-    pub(super) fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
-        match &mut self.state {
-            State::Ready(turn @ None) if self.pending.len() < MAX_PENDING && !self.listing.compacting() => {
-                self.turns += 1;
-                *turn = Some(Turn { number: self.turns, ..Turn::default() });
-            }
-            State::Ready(_) => return Err(WireError::Busy),
-            _ => return Err(self.unsupported("take a prompt: its session is not ready, or over")),
-        }
-        self.answer.begin();
-        self.command("prompt", message(prompt), Purpose::Prompt, out);
-        Ok(())
-    }
-
-    pub(super) fn steer(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
-        if self.pending.len() >= MAX_PENDING {
-            return Err(WireError::Busy);
-        }
-        let Some(turn) = self.turn() else { return Err(self.unsupported("be steered: no turn runs")) };
-        turn.steered = true;
-        self.command("steer", message(prompt), Purpose::Steer, out);
-        Ok(())
-    }
-
-    /// Cancels the turn. Dialogs go first: the agent reads nothing else while one is open. The queue of steers goes next: the agent
-    /// would continue with them.
-    ///
-    /// # Errors
-    /// [`WireError::Busy`].
-    pub(super) fn abort(&mut self, out: &mut Vec<Action>) -> Result<(), WireError> {
-        let Some(turn) = self.turn() else { return Ok(()) };
-        turn.aborting = true;
-        let steered = turn.steered || turn.queued > 0;
-        self.dialogs.cancel_all(out);
-        if self.pending.values().filter(|pending| pending.command == "abort").count() >= MAX_ABORTS {
-            return Err(WireError::Busy);
-        }
-        if steered {
-            self.command("clear_queue", Value::Null, Purpose::Ignored, out);
-        }
-        self.command("abort", Value::Null, Purpose::Ignored, out);
-        Ok(())
     }
 
     /// Handles the response to a prompt: the agent has accepted it, and possibly nothing else happens.
@@ -135,7 +59,7 @@ impl Session {
             turn.legacy = message.get("willRetry").is_none();
         }
         if let Some(number) = self.turn().filter(|turn| turn.legacy).map(|turn| turn.number)
-            && self.pending.len() < MAX_PENDING
+            && self.pending.has_room(1)
         {
             self.command("get_state", Value::Null, Purpose::Settled(number), out);
         }
@@ -245,7 +169,7 @@ impl Session {
             return;
         }
         self.dialogs.close_all(&ResolvedBy::Abort, out);
-        self.calls.end_all(out);
+        self.calls.fail(|_| true, out);
         out.push(Action::Event(last));
         out.push(Action::TurnEnded);
     }

@@ -1,12 +1,15 @@
 //! Lines of Pi's RPC: commands and their responses, which share an id, and events.
 
-use ipc_protocol::{Event, WireError};
+use ipc_protocol::Event;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::{
     Action,
-    jsonl::{hot, words},
+    kit::{
+        bounds::words,
+        json_lines::{hot, write_line},
+    },
 };
 
 /// Piece of text: the only thing that a line of the hot path is decoded to. Older agents also send the complete message so far.
@@ -67,7 +70,7 @@ pub(super) fn command(id: u64, name: &str, fields: Value, out: &mut Vec<Action>)
         // Our own fields win: a message of the caller may contain an id.
         message.extend(fields.into_iter().filter(|(key, _)| key != "id" && key != "type"));
     }
-    write(&message.into(), out);
+    write_line(&message, out);
 }
 
 /// Answers a dialog.
@@ -76,16 +79,5 @@ pub(super) fn dialog(id: &str, answer: &Value, out: &mut Vec<Action>) {
     if let (Value::Object(message), Value::Object(answer)) = (&mut message, answer) {
         message.extend(answer.clone());
     }
-    write(&message, out);
-}
-
-fn write(message: &Value, out: &mut Vec<Action>) {
-    match serde_json::to_vec(message) {
-        Ok(mut line) => {
-            line.push(b'\n');
-            out.push(Action::Write(line));
-        }
-        // A value always serializes. If one did not, its answer would be awaited for ever.
-        Err(error) => out.push(Action::Fail(WireError::Protocol { reason: format!("unwritable message: {error}") })),
-    }
+    write_line(&message, out);
 }

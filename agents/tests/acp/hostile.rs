@@ -14,7 +14,7 @@ fn split(records: &[Record], splits: &[Index]) -> Vec<Action> {
     let mut bytes = Vec::new();
     let mut splits = splits.iter().cycle();
     let mut flush = |bytes: &mut Vec<u8>, replay: &mut Replay| {
-        in_pieces(bytes, &mut splits, |piece| replay.stdout(piece));
+        in_pieces(bytes, &mut splits, |piece| replay.feed(piece));
         bytes.clear();
     };
     for record in records {

@@ -1,6 +1,9 @@
 //! Recorded conversations, replayed against an adapter.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use agents::{Action, Adapter, AdapterSetup, acp};
 use ipc_protocol::{AgentSessionConfig, Event, NativeResume, PermissionAnswer, ResolvedBy};
@@ -111,6 +114,7 @@ pub(crate) struct Replay {
     turn: bool,
     open: Vec<String>,
     seen: usize,
+    now: Instant,
 }
 
 impl Replay {
@@ -122,7 +126,7 @@ impl Replay {
     pub(crate) fn new(mut adapter: Box<dyn Adapter>) -> Self {
         let mut actions = Vec::new();
         adapter.start(&mut actions);
-        Self { adapter, actions, turn: false, open: Vec::new(), seen: 0 }
+        Self { adapter, actions, turn: false, open: Vec::new(), seen: 0, now: Instant::now() }
     }
 
     /// Follows what the adapter did since the last time.
@@ -144,7 +148,16 @@ impl Replay {
         self.seen = 0;
     }
 
+    /// The agent writes `bytes`, and there is time before it writes more.
     pub(crate) fn stdout(&mut self, bytes: &[u8]) {
+        self.feed(bytes);
+        self.now += Duration::from_secs(1);
+        self.adapter.tick(self.now, &mut self.actions);
+        self.follow();
+    }
+
+    /// The agent writes `bytes`, and no time passes.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) {
         self.adapter.stdout(bytes, &mut self.actions);
         self.follow();
     }

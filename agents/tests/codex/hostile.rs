@@ -1,5 +1,7 @@
 //! What an agent writes that it should not: lines without an end, ids without number.
 
+use std::time::Duration;
+
 use agents::Action;
 use ipc_protocol::Event;
 use serde_json::json;
@@ -7,7 +9,7 @@ use serde_json::json;
 use crate::{
     behaviour::{completed, in_turn, notification, ready},
     calls::endless,
-    recorded::{Replay, Step, kinds, writes},
+    recorded::{Replay, Step, event_bytes, kinds, writes},
 };
 
 /// Pieces of what the agent says.
@@ -84,6 +86,25 @@ fn what_a_dropped_line_asks_or_says_is_not_waited_for() {
         panic!("{actions:?}")
     };
     assert_eq!(*stop_reason, ipc_protocol::StopReason::EndTurn);
+}
+
+/// Each piece of a tool's output is not an event with all of the output before it.
+#[test]
+fn ten_thousand_pieces_of_output_cost_few_bytes() {
+    let mut replay = in_turn();
+    let item = json!({"type": "commandExecution", "id": "c", "command": "make", "status": "inProgress"});
+    replay.says(&notification("item/started", json!({ "item": item })));
+    replay.clear();
+    for piece in 0..10_000 {
+        let delta = format!("a line of a build, number {piece}\n");
+        let message = notification("item/commandExecution/outputDelta", json!({"itemId": "c", "delta": delta}));
+        replay.feed(format!("{message}\n").as_bytes());
+        replay.wait(Duration::from_micros(100));
+    }
+    assert!(event_bytes(&replay.actions) < 1024 * 1024, "{} bytes", event_bytes(&replay.actions));
+    replay.wait(Duration::from_millis(100));
+    let Some(Action::Event(Event::ToolUpdate(last))) = replay.actions.last() else { panic!("no update") };
+    assert!(last.output.as_ref().is_some_and(|output| output.ends_with("number 9999\n")), "the last has all");
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! Conversations that a real agent had with its adapter, replayed: what the host did (`do`), what the agent wrote (`out`,
 //! `err`), what files it had (`listed`), and what the adapter wrote then (`in`).
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use agents::{Action, Adapter, AdapterSetup, ListedFile, Make};
 use ipc_protocol::{
@@ -123,6 +126,8 @@ pub(crate) struct Replay {
     pub(crate) operations: u64,
     requests: u64,
     lists: usize,
+    /// What the adapter takes for the time.
+    now: Instant,
 }
 
 impl Replay {
@@ -130,7 +135,7 @@ impl Replay {
         let mut adapter = make(setup).expect("an adapter");
         let mut actions = Vec::new();
         adapter.start(&mut actions);
-        Self { adapter, actions, operations: 0, requests: 0, lists: 0 }
+        Self { adapter, actions, operations: 0, requests: 0, lists: 0, now: Instant::now() }
     }
 
     /// Forgets what was done so far.
@@ -138,8 +143,21 @@ impl Replay {
         self.actions.clear();
     }
 
+    /// The agent writes `bytes`, and there is time before it writes more.
     pub(crate) fn stdout(&mut self, bytes: &[u8]) {
+        self.feed(bytes);
+        self.wait(Duration::from_secs(1));
+    }
+
+    /// The agent writes `bytes`, and no time passes.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) {
         self.adapter.stdout(bytes, &mut self.actions);
+    }
+
+    /// Time passes.
+    pub(crate) fn wait(&mut self, time: Duration) {
+        self.now += time;
+        self.adapter.tick(self.now, &mut self.actions);
     }
 
     /// The agent writes `message` as a line.
@@ -207,7 +225,7 @@ pub(crate) fn split(make: Make, recording: &Recording, splits: &[Index]) -> (Vec
     let mut bytes = Vec::new();
     let mut splits = splits.iter().cycle();
     let mut flush = |bytes: &mut Vec<u8>, replay: &mut Replay| {
-        in_pieces(bytes, &mut splits, |piece| replay.stdout(piece));
+        in_pieces(bytes, &mut splits, |piece| replay.feed(piece));
         bytes.clear();
     };
     for record in &recording.records {
@@ -251,6 +269,11 @@ pub(crate) fn events(actions: &[Action]) -> Vec<Event> {
         _ => None,
     };
     actions.iter().filter_map(event).collect()
+}
+
+/// Bytes of the events as JSON.
+pub(crate) fn event_bytes(actions: &[Action]) -> usize {
+    events(actions).iter().map(|event| serde_json::to_string(event).expect("JSON").len()).sum()
 }
 
 /// The types of the events.

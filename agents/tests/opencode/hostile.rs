@@ -13,7 +13,7 @@ fn split(name: &str, records: &[Record], splits: &[Index]) -> Vec<Action> {
     let mut replay = Replay::of(name);
     let mut splits = splits.iter().cycle();
     replay.run(records, |replay, event| {
-        in_pieces(event, &mut splits, |piece| replay.sse(piece));
+        in_pieces(event, &mut splits, |piece| replay.feed(piece));
     });
     replay.finish()
 }

@@ -1,6 +1,8 @@
 //! Recorded conversations, replayed against the adapter: what the server sent as events and answered to requests, and what the
 //! driver of the recording asked for.
 
+use std::time::{Duration, Instant};
+
 use agents::{Action, Adapter, AdapterSetup, HttpEvent, HttpRequest, Patience, opencode};
 use ipc_protocol::{
     AgentSessionConfig, Endpoint, Event, Json, NativeResume, Operation, PermissionAnswer, ResolvedBy, WireError,
@@ -119,6 +121,7 @@ pub(crate) struct Replay {
     open: Vec<String>,
     operations: u64,
     seen: usize,
+    now: Instant,
 }
 
 impl Replay {
@@ -137,6 +140,7 @@ impl Replay {
             open: Vec::new(),
             operations: 0,
             seen: 0,
+            now: Instant::now(),
         };
         replay.follow();
         replay
@@ -205,7 +209,15 @@ impl Replay {
         self.follow();
     }
 
+    /// The server sends `bytes`, and there is time before it sends more.
     pub(crate) fn sse(&mut self, bytes: &[u8]) {
+        self.feed(bytes);
+        self.now += Duration::from_secs(1);
+        self.adapter.tick(self.now, &mut self.actions);
+    }
+
+    /// The server sends `bytes`, and no time passes.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) {
         if let Some(stream) = self.stream {
             self.adapter.http(stream, HttpEvent::Body(bytes), &mut self.actions);
             self.follow();

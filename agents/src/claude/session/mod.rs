@@ -6,24 +6,33 @@ mod start;
 use std::collections::BTreeMap;
 
 use ipc_protocol::{
-    AgentSessionConfig, Event, NativeResume, PermissionAnswer, Prompt, ResolvedBy, WireError, message::RequestId,
+    AgentSessionConfig, Event, NativeResume, Operation, PermissionAnswer, Prompt, ResolvedBy, WireError,
+    message::RequestId,
 };
 use serde_json::{Value, json};
 
 use self::operate::Compaction;
 use super::{
     messages::{self, Messages},
-    operations::{self, Pending, Purpose},
+    operations::{self, Pending, Purpose, Simple},
     outgoing,
     permissions::{Asked, Permissions},
+    stored,
     system::{self, System},
     turn::{Outcome, Turn},
     usage::{Meter, Taken},
     wire::{self, ControlCancel, ControlRequest, ControlResponse, Delta, Head, Interrupted, Lifecycle, Subtype},
 };
 use crate::{
-    Action, AdapterSetup,
-    jsonl::{self, MAX_ID, words},
+    Action, Adapter, AdapterSetup, ListedFile,
+    kit::{
+        answer::OpenAnswer,
+        bounds::{MAX_ID, words},
+        cut_turn_short,
+        json_lines::{AgentStreams, JsonLinesAgent},
+        pending::PendingRequests,
+        stderr_line,
+    },
 };
 
 /// Most prompts that steer a turn.
@@ -62,9 +71,9 @@ pub(in crate::claude) struct Session {
     messages: Messages,
     meter: Meter,
     compaction: Option<Compaction>,
-    /// File lists that operations wait for.
-    lists: Vec<(u64, RequestId)>,
-    asked_lists: u64,
+    /// Operations that wait for a list of files.
+    lists: PendingRequests<RequestId>,
+    streams: AgentStreams,
     /// Stem of the names of our messages; a number follows.
     name: String,
     said: u64,
@@ -108,8 +117,8 @@ impl Session {
             permissions: Permissions::default(),
             messages: Messages::default(),
             compaction: None,
-            lists: Vec::new(),
-            asked_lists: START_LIST,
+            lists: PendingRequests::default(),
+            streams: AgentStreams::default(),
             said: 0,
             cwd: None,
             by_itself: false,
@@ -118,10 +127,6 @@ impl Session {
             held: Vec::new(),
             lost: 0,
         })
-    }
-
-    pub(in crate::claude) fn unsupported(&self, operation: impl Into<String>) -> WireError {
-        WireError::Unsupported { agent: self.agent.clone(), operation: operation.into() }
     }
 
     fn refused(&self, reason: impl Into<String>) -> WireError {
@@ -135,71 +140,7 @@ impl Session {
         format!("{}{:012x}", stem.unwrap_or("00000000-0000-4000-8000-"), self.said)
     }
 
-    /// Takes a whole line, and counts what it says of the answer.
-    pub(in crate::claude) fn counted_line(&mut self, line: &[u8], out: &mut Vec<Action>) {
-        let before = out.len();
-        self.line(line, out);
-        self.messages.answer.count(&out[before..]);
-    }
-
-    /// Takes a whole line.
-    fn line(&mut self, line: &[u8], out: &mut Vec<Action>) {
-        if let State::Ready(_) = self.state
-            && let Some(event) = Delta::of(line)
-        {
-            out.extend(event.map(Action::Event));
-            return;
-        }
-        if line.trim_ascii().is_empty() {
-            return;
-        }
-        let before = out.len();
-        let understood = match serde_json::from_slice::<Head<'_>>(line) {
-            Ok(head) if !matches!(self.state, State::Over) => self.message(&head, line, out),
-            _ => false,
-        };
-        if matches!(self.state, State::Starting) {
-            // No event is emitted before the agent is ready.
-            let early = out.extract_if(before.., |action| matches!(action, Action::Event(_)));
-            self.held.extend(early);
-            self.lost += self.held.len().saturating_sub(MAX_HELD);
-            self.held.truncate(MAX_HELD);
-        }
-        if !understood {
-            jsonl::log(line, out);
-        }
-    }
-
-    /// Handles the beginning of a line that was dropped. Nothing may go on waiting for the contents of that line.
-    pub(in crate::claude) fn line_dropped(&mut self, beginning: &[u8], out: &mut Vec<Action>) {
-        jsonl::too_long(out);
-        let mut head = jsonl::head(beginning);
-        if head.get("type").is_none() && head.get("duration_api_ms").is_some() {
-            // Its type is behind the answer, of which it has the whole text. A failure is not that long.
-            (head["type"], head["subtype"]) = ("result".into(), "success".into());
-        }
-        let text = |at: &str| head.pointer(at).and_then(Value::as_str);
-        match text("/type") {
-            Some("control_request") => {
-                if let Some(id) = text("/request_id") {
-                    wire::refuse(id, "the request is longer than what is taken", out);
-                }
-            }
-            Some("control_response") => {
-                let error = "the answer is longer than what is taken";
-                let response =
-                    json!({ "subtype": "error", "request_id": head["response"]["request_id"], "error": error });
-                let line = json!({ "type": "control_response", "response": response });
-                self.line(line.to_string().as_bytes(), out);
-            }
-            // The beginning contains the fields about the turn's end.
-            Some("result") => self.line(head.to_string().as_bytes(), out),
-            // The line may have contained the end of a call.
-            _ => self.messages.end_all(out),
-        }
-    }
-
-    fn message(&mut self, head: &Head<'_>, line: &[u8], out: &mut Vec<Action>) -> bool {
+    fn typed_message(&mut self, head: &Head<'_>, line: &[u8], out: &mut Vec<Action>) -> bool {
         let parent = head.parent_tool_use_id.as_deref().filter(|id| id.len() <= MAX_ID);
         if let (Some(agent), Some(parent)) = (head.agent_id.as_deref(), parent) {
             self.messages.agent(agent, parent);
@@ -483,8 +424,66 @@ impl Session {
             self.dropped(&uuid, out);
         }
     }
+}
 
-    pub(in crate::claude) fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
+impl Adapter for Session {
+    fn agent(&self) -> &str {
+        &self.agent
+    }
+
+    fn start(&mut self, out: &mut Vec<Action>) {
+        if !matches!(self.state, State::New) {
+            return;
+        }
+        if !matches!(self.resume, Some(NativeResume { id: None, .. })) {
+            return self.initialize(out);
+        }
+        // Asked to continue the most recent conversation, the agent silently starts a new one if there is none.
+        match self.conversations() {
+            Some(directory) => {
+                self.state = State::Looking;
+                out.push(Action::List { id: START_LIST, directory, suffix: stored::SUFFIX });
+            }
+            None => self.fail_missing("where its conversations are is not known", out),
+        }
+    }
+
+    fn stdout(&mut self, bytes: &[u8], out: &mut Vec<Action>) {
+        self.read_messages(bytes, out);
+    }
+
+    fn stderr(&mut self, bytes: &[u8], out: &mut Vec<Action>) {
+        self.read_stderr(bytes, out);
+    }
+
+    fn listed(&mut self, id: u64, files: Vec<ListedFile>, out: &mut Vec<Action>) {
+        if id == START_LIST {
+            return self.looked(&files, out);
+        }
+        let Some(request) = self.lists.take(id) else { return };
+        let conversations = Value::Array(files.iter().filter_map(stored::describe).collect());
+        out.push(Action::Reply { request, reply: Ok((&conversations).into()) });
+    }
+
+    fn finish(&mut self, out: &mut Vec<Action>) {
+        self.read_rest(out);
+        self.close(out);
+        let waited_for = match std::mem::replace(&mut self.state, State::Over) {
+            State::Ready(Some(_)) => return cut_turn_short(out),
+            State::Looking => "it was asked anything",
+            State::Starting => "it answered initialize",
+            State::New | State::Ready(None) | State::Over => return,
+        };
+        let said = self.stderr.trim();
+        if self.resume.is_some() && said.contains("No conversation found") {
+            let said = said.to_owned();
+            return self.fail_missing(&said, out);
+        }
+        let said = if said.is_empty() { String::new() } else { format!(": {said}") };
+        out.push(Action::Fail(WireError::AgentDied { reason: format!("its output ended before {waited_for}{said}") }));
+    }
+
+    fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
         match &self.state {
             State::Ready(None) => {}
             State::Ready(Some(_)) => return Err(WireError::Busy),
@@ -496,7 +495,7 @@ impl Session {
         Ok(())
     }
 
-    pub(in crate::claude) fn steer(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn steer(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
         let uuid = self.uuid();
         match self.turn() {
             Some(turn) if turn.steers < MAX_STEERS => turn.steer(uuid.clone()),
@@ -511,7 +510,7 @@ impl Session {
     ///
     /// # Errors
     /// [`WireError::Busy`].
-    pub(in crate::claude) fn abort(&mut self, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn abort(&mut self, out: &mut Vec<Action>) -> Result<(), WireError> {
         let runs = match self.turn() {
             Some(turn) => {
                 turn.cancelled = true;
@@ -522,7 +521,7 @@ impl Session {
         if runs && !self.pending.interrupt(out) { Err(WireError::Busy) } else { Ok(()) }
     }
 
-    pub(in crate::claude) fn permission(
+    fn permission(
         &mut self,
         id: &str,
         answer: &PermissionAnswer,
@@ -530,6 +529,92 @@ impl Session {
         out: &mut Vec<Action>,
     ) -> Result<(), WireError> {
         self.permissions.answer(id, answer, by, out)
+    }
+
+    fn operate(&mut self, request: RequestId, operation: &Operation, out: &mut Vec<Action>) -> Result<(), WireError> {
+        if !matches!(self.state, State::Ready(_)) {
+            return Err(self.unsupported("be asked anything: its session is not ready, or over"));
+        }
+        if self.pending.full() {
+            return Err(self.refused("too many requests wait for its answer"));
+        }
+        match operations::simple(operation).map_err(|operation| self.unsupported(&operation))? {
+            Some(Simple::Change(message)) => self.pending.send(Purpose::Change(request), message, out),
+            Some(Simple::Ask(message)) => self.pending.send(Purpose::Ask(request), message, out),
+            Some(Simple::Native(message)) => self.pending.send(Purpose::Native(request), message, out),
+            None => match operation {
+                Operation::SetThinking { level } => self.set_thinking(request, level, out)?,
+                Operation::ListSessions => self.list(request, out)?,
+                _ => self.compact(request, out)?,
+            },
+        }
+        Ok(())
+    }
+}
+
+impl JsonLinesAgent for Session {
+    fn streams(&mut self) -> &mut AgentStreams {
+        &mut self.streams
+    }
+
+    fn open_answer(&mut self) -> &mut OpenAnswer {
+        &mut self.messages.answer
+    }
+
+    fn delta(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool {
+        if !matches!(self.state, State::Ready(_)) {
+            return false;
+        }
+        let Some(event) = Delta::of(line) else { return false };
+        out.extend(event.map(Action::Event));
+        true
+    }
+
+    fn message(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool {
+        let before = out.len();
+        let understood = match serde_json::from_slice::<Head<'_>>(line) {
+            Ok(head) if !matches!(self.state, State::Over) => self.typed_message(&head, line, out),
+            _ => false,
+        };
+        if matches!(self.state, State::Starting) {
+            // No event is emitted before the agent is ready.
+            let early = out.extract_if(before.., |action| matches!(action, Action::Event(_)));
+            self.held.extend(early);
+            self.lost += self.held.len().saturating_sub(MAX_HELD);
+            self.held.truncate(MAX_HELD);
+        }
+        understood
+    }
+
+    fn oversized(&mut self, mut head: Value, out: &mut Vec<Action>) {
+        if head.get("type").is_none() && head.get("duration_api_ms").is_some() {
+            // Its type is behind the answer, of which it has the whole text. A failure is not that long.
+            (head["type"], head["subtype"]) = ("result".into(), "success".into());
+        }
+        let text = |at: &str| head.pointer(at).and_then(Value::as_str);
+        match text("/type") {
+            Some("control_request") => {
+                if let Some(id) = text("/request_id") {
+                    wire::refuse(id, "the request is longer than what is taken", out);
+                }
+            }
+            Some("control_response") => {
+                let error = "the answer is longer than what is taken";
+                let response =
+                    json!({ "subtype": "error", "request_id": head["response"]["request_id"], "error": error });
+                let line = json!({ "type": "control_response", "response": response });
+                self.read_line(line.to_string().as_bytes(), out);
+            }
+            // The beginning contains the fields about the turn's end.
+            Some("result") => self.read_line(head.to_string().as_bytes(), out),
+            // The line may have contained the end of a call.
+            _ => self.messages.end_all(out),
+        }
+    }
+
+    fn stderr_line(&mut self, line: &[u8], out: &mut Vec<Action>) {
+        self.complained(line);
+        out.push(stderr_line(line));
     }
 }
 

@@ -1,18 +1,18 @@
 //! Operations of the session.
 
-use ipc_protocol::{Event, Operation, WireError, message::RequestId};
+use ipc_protocol::{Event, WireError, message::RequestId};
 use serde_json::{Value, json};
 
-use super::{START_LIST, Session, State};
+use super::Session;
 use crate::{
-    Action, ListedFile,
+    Action, Adapter as _,
     claude::{
-        operations::{self, Purpose, Simple},
+        operations::{self, Purpose},
         stored,
         turn::Outcome,
         wire,
     },
-    jsonl,
+    kit::bounds,
 };
 
 /// Most conversation lists that are waited for.
@@ -35,38 +35,13 @@ impl Compaction {
         let spoken = out.extract_if(from.., |action| matches!(action, Action::Event(Event::Text { .. })));
         for action in spoken {
             if let Action::Event(Event::Text { text }) = action {
-                self.words = jsonl::words(&(std::mem::take(&mut self.words) + &text));
+                self.words = bounds::words(&(std::mem::take(&mut self.words) + &text));
             }
         }
     }
 }
 
 impl Session {
-    pub(in crate::claude) fn operate(
-        &mut self,
-        request: RequestId,
-        operation: &Operation,
-        out: &mut Vec<Action>,
-    ) -> Result<(), WireError> {
-        if !matches!(self.state, State::Ready(_)) {
-            return Err(self.unsupported("be asked anything: its session is not ready, or over"));
-        }
-        if self.pending.full() {
-            return Err(self.refused("too many requests wait for its answer"));
-        }
-        match operations::simple(operation).map_err(|operation| self.unsupported(operation))? {
-            Some(Simple::Change(message)) => self.pending.send(Purpose::Change(request), message, out),
-            Some(Simple::Ask(message)) => self.pending.send(Purpose::Ask(request), message, out),
-            Some(Simple::Native(message)) => self.pending.send(Purpose::Native(request), message, out),
-            None => match operation {
-                Operation::SetThinking { level } => self.set_thinking(request, level, out)?,
-                Operation::ListSessions => self.list(request, out)?,
-                _ => self.compact(request, out)?,
-            },
-        }
-        Ok(())
-    }
-
     pub(super) fn set_thinking(
         &mut self,
         request: RequestId,
@@ -74,7 +49,7 @@ impl Session {
         out: &mut Vec<Action>,
     ) -> Result<(), WireError> {
         let requests =
-            operations::thinking(level, self.thinking_off).map_err(|operation| self.unsupported(operation))?;
+            operations::thinking(level, self.thinking_off).map_err(|operation| self.unsupported(&operation))?;
         self.thinking_off = level == "off";
         let last = requests.len().saturating_sub(1);
         for (at, message) in requests.into_iter().enumerate() {
@@ -107,20 +82,8 @@ impl Session {
         if self.lists.len() >= MAX_LISTS {
             return Err(self.refused("too many lists are waited for"));
         }
-        self.asked_lists += 1;
-        self.lists.push((self.asked_lists, request));
-        out.push(Action::List { id: self.asked_lists, directory, suffix: stored::SUFFIX });
+        out.push(Action::List { id: self.lists.add(request), directory, suffix: stored::SUFFIX });
         Ok(())
-    }
-
-    pub(in crate::claude) fn listed(&mut self, id: u64, files: &[ListedFile], out: &mut Vec<Action>) {
-        if id == START_LIST {
-            return self.looked(files, out);
-        }
-        let Some(at) = self.lists.iter().position(|(list, _)| *list == id) else { return };
-        let (_, request) = self.lists.remove(at);
-        let conversations = Value::Array(files.iter().filter_map(stored::describe).collect());
-        out.push(Action::Reply { request, reply: Ok((&conversations).into()) });
     }
 
     pub(super) fn compacted(&self, compaction: Compaction, outcome: &Outcome) -> Action {

@@ -1,9 +1,9 @@
 //! Start of the session up to the first prompt, and its end.
 
-use ipc_protocol::{Event, NativeResume, WireError};
+use ipc_protocol::{Event, WireError};
 use serde_json::json;
 
-use super::{START_LIST, Session, State};
+use super::{Session, State};
 use crate::{
     Action, ListedFile,
     claude::{
@@ -11,29 +11,13 @@ use crate::{
         outgoing, stored,
         turn::Outcome,
     },
+    kit::{missing_conversation, unanswered},
 };
 
 /// Most bytes of standard error that are kept as the reason of a failed start.
 const MAX_STDERR: usize = 4096;
 
 impl Session {
-    pub(in crate::claude) fn start(&mut self, out: &mut Vec<Action>) {
-        if !matches!(self.state, State::New) {
-            return;
-        }
-        if !matches!(self.resume, Some(NativeResume { id: None, .. })) {
-            return self.initialize(out);
-        }
-        // Asked to continue the most recent conversation, the agent silently starts a new one if there is none.
-        match self.conversations() {
-            Some(directory) => {
-                self.state = State::Looking;
-                out.push(Action::List { id: START_LIST, directory, suffix: stored::SUFFIX });
-            }
-            None => self.fail_missing("where its conversations are is not known", out),
-        }
-    }
-
     pub(super) fn initialize(&mut self, out: &mut Vec<Action>) {
         self.state = State::Starting;
         let mut request = json!({ "subtype": "initialize" });
@@ -76,9 +60,7 @@ impl Session {
     }
 
     pub(super) fn fail_missing(&mut self, reason: &str, out: &mut Vec<Action>) {
-        let id = self.resume.as_ref().and_then(|resume| resume.id.clone());
-        let id = id.unwrap_or_else(|| "the most recent".to_owned());
-        let error = WireError::NativeSessionMissing { agent: self.agent.clone(), id, reason: reason.to_owned() };
+        let error = missing_conversation(&self.agent, self.resume.as_ref(), reason);
         self.fail(error, out);
     }
 
@@ -120,7 +102,7 @@ impl Session {
     }
 
     /// Records a line of standard error.
-    pub(in crate::claude) fn complained(&mut self, line: &[u8]) {
+    pub(super) fn complained(&mut self, line: &[u8]) {
         if !matches!(self.state, State::Ready(_)) && self.stderr.len() < MAX_STDERR {
             let room = MAX_STDERR - self.stderr.len();
             self.stderr.push_str(&String::from_utf8_lossy(&line[..line.len().min(room)]));
@@ -137,31 +119,7 @@ impl Session {
             out.truncate(before);
         }
         self.pending.close_all(out);
-        let lists = std::mem::take(&mut self.lists).into_iter().map(|(_, request)| request);
-        let waiting = lists.chain(self.compaction.take().map(|compaction| compaction.request));
-        out.extend(waiting.map(|request| Action::Reply { request, reply: Err(operations::gone()) }));
-    }
-
-    /// Ends the session after the agent has ended.
-    pub(in crate::claude) fn finish(&mut self, out: &mut Vec<Action>) {
-        self.close(out);
-        let waited_for = match std::mem::replace(&mut self.state, State::Over) {
-            State::Ready(Some(_)) => {
-                let message = "the agent's output ended during the turn";
-                out.push(Action::Event(Event::error("agent-exited", message, false)));
-                out.push(Action::TurnEnded);
-                return;
-            }
-            State::Looking => "it was asked anything",
-            State::Starting => "it answered initialize",
-            State::New | State::Ready(None) | State::Over => return,
-        };
-        let said = self.stderr.trim();
-        if self.resume.is_some() && said.contains("No conversation found") {
-            let said = said.to_owned();
-            return self.fail_missing(&said, out);
-        }
-        let said = if said.is_empty() { String::new() } else { format!(": {said}") };
-        out.push(Action::Fail(WireError::AgentDied { reason: format!("its output ended before {waited_for}{said}") }));
+        let waiting = self.lists.drain().chain(self.compaction.take().map(|compaction| compaction.request));
+        out.extend(waiting.map(|request| Action::Reply { request, reply: Err(unanswered()) }));
     }
 }

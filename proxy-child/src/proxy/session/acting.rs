@@ -195,10 +195,18 @@ impl Session<'_> {
         }
     }
 
-    /// Returns the next deadline of a permission request or an operation.
+    /// Passes the time to the adapter, which emits what it held back.
+    pub(super) fn tick_adapter(&mut self, now: Instant, link: &mut Link) {
+        let Some(running) = self.running.as_mut().filter(|running| running.exited.is_none()) else { return };
+        let mut actions = Vec::new();
+        running.next_tick = running.adapter.tick(now, &mut actions);
+        self.act_and_report(actions, link);
+    }
+
+    /// Returns the next deadline of a permission request or an operation, or the time at which the adapter has something to emit.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let running = self.running.as_ref().filter(|running| running.exited.is_none())?;
-        running.permissions.next().into_iter().chain(running.operations.next()).min()
+        running.permissions.next().into_iter().chain(running.operations.next()).chain(running.next_tick).min()
     }
 
     /// Handles the deadlines that have passed.

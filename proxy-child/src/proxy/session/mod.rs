@@ -47,6 +47,8 @@ struct Running {
     /// Version, and those that this release was tried with.
     versions: KnownVersions,
     operations: Operations,
+    /// Time at which the adapter emits what it holds back.
+    next_tick: Option<Instant>,
     on_exit: OnAgentExit,
     /// Lists of files that are being made, with the adapter's ids. As many as the adapter has open operations.
     listings: VecDeque<(u64, FileListing)>,
@@ -329,6 +331,7 @@ impl<'a> Session<'a> {
         self.give_held(link);
         self.tell_process_events(link, HIGH_WATER);
         self.check_agent(link);
+        self.tick_adapter(now, link);
         self.check_deadlines(now, link);
     }
 }

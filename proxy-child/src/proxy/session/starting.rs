@@ -120,6 +120,7 @@ impl Session<'_> {
             versions: known,
             operations: Operations::default(),
             listings: VecDeque::new(),
+            next_tick: None,
             on_exit,
             starting: Some(request),
             exited: None,

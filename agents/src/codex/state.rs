@@ -1,0 +1,82 @@
+//! Phases of a conversation, its turn, and the purposes of our requests.
+
+use ipc_protocol::message::RequestId;
+use serde_json::Value;
+
+use super::usage::Tokens;
+
+/// Purpose of one of our requests.
+#[derive(Debug)]
+pub(super) enum Pending {
+    Initialize,
+    /// List that starts with the most recent conversation.
+    Newest,
+    /// Opening of the conversation.
+    Thread,
+    /// Mode and thinking, before the first prompt.
+    Settings,
+    TurnStart,
+    Steer,
+    Interrupt,
+    /// Interrupt of a sub-agent's turn, or the end of its processes: the answer is ignored.
+    Ignored,
+    /// End of the processes that an interrupted turn left.
+    Clean,
+    Operation(RequestId, Shape),
+}
+
+/// Phase of the conversation.
+#[derive(Debug)]
+pub(super) enum State {
+    New,
+    /// Until all requests are answered; with the thread once it is known.
+    Starting(Option<Thread>),
+    Ready(Thread),
+    /// The session has failed, or the agent has ended.
+    Over,
+}
+
+/// Open conversation.
+#[derive(Debug)]
+pub(super) struct Thread {
+    pub(super) id: String,
+    pub(super) model: String,
+    pub(super) effort: Value,
+    pub(super) tokens: Tokens,
+    pub(super) turn: Option<Turn>,
+    /// Operation that compacts the conversation, until the turn for it has ended.
+    pub(super) compaction: Option<RequestId>,
+}
+
+/// Turn in progress.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    /// Id of the turn, once the agent has sent it.
+    pub(super) id: Option<String>,
+    /// True if the turn is to be interrupted.
+    pub(super) aborting: bool,
+    /// True once the interrupt was sent.
+    pub(super) interrupt_sent: bool,
+    pub(super) held: Vec<Value>,
+    /// Failed attempts since the last progress.
+    pub(super) failed_attempts: u32,
+    /// True if the turn's error was emitted.
+    pub(super) error_said: bool,
+    /// True while the processes of the interrupted turn are being ended.
+    pub(super) ending: bool,
+}
+
+/// Conversion of the agent's answer to a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// `null`: the request succeeded.
+    Done,
+    /// The unchanged result.
+    Result,
+    /// The complete answer, even if it is an error.
+    Reply,
+    /// A list of conversations.
+    Sessions,
+    /// No reply yet: the end of the turn that compacts is the answer.
+    Compact,
+}
