@@ -2,40 +2,64 @@
 
 use agents::Action;
 use ipc_protocol::Event;
-use proptest::{collection::vec, prelude::*, sample::Index};
+use proptest::sample::Index;
 use serde_json::json;
 
-use crate::calls::{check, endless, garbage, in_pieces};
+use crate::calls::{endless, in_pieces};
 use crate::replay::{Record, Replay, TRANSCRIPTS, adapter, kinds, ready, records, update, writes};
+use crate::spoilt::{Played, Spoilable};
 
-/// Replays, with what the agent wrote between two of our own messages split at `splits`.
-fn split(records: &[Record], splits: &[Index]) -> Vec<Action> {
-    let mut replay = Replay::of(records);
-    let mut bytes = Vec::new();
-    let mut splits = splits.iter().cycle();
-    let mut flush = |bytes: &mut Vec<u8>, replay: &mut Replay| {
-        in_pieces(bytes, &mut splits, |piece| replay.feed(piece));
-        bytes.clear();
-    };
-    for record in records {
-        match record {
-            Record::Out(line) => bytes.extend_from_slice(line),
-            other => {
-                flush(&mut bytes, &mut replay);
-                replay.record(other);
+/// A recording.
+#[derive(Clone, Debug)]
+pub(crate) struct Recorded(Vec<Record>);
+
+impl Spoilable for Recorded {
+    type Record = Record;
+    const COUNT: usize = TRANSCRIPTS.len();
+
+    fn nth(index: usize) -> Self {
+        Self(records(TRANSCRIPTS[index].1))
+    }
+
+    fn records(&mut self) -> &mut Vec<Record> {
+        &mut self.0
+    }
+
+    fn output(record: &mut Record) -> Option<&mut Vec<u8>> {
+        if let Record::Out(line) = record { Some(line) } else { None }
+    }
+
+    fn written(bytes: Vec<u8>) -> Record {
+        Record::Out(bytes)
+    }
+
+    fn play(&self, splits: &[Index]) -> Played {
+        let mut replay = Replay::of(&self.0);
+        let mut bytes = Vec::new();
+        let mut splits = splits.iter().cycle();
+        let mut flush = |bytes: &mut Vec<u8>, replay: &mut Replay| {
+            in_pieces(bytes, &mut splits, |piece| replay.feed(piece));
+            bytes.clear();
+        };
+        for record in &self.0 {
+            match record {
+                Record::Out(line) => bytes.extend_from_slice(line),
+                other => {
+                    flush(&mut bytes, &mut replay);
+                    replay.record(other);
+                }
             }
         }
+        flush(&mut bytes, &mut replay);
+        (replay.finish(), 0)
     }
-    flush(&mut bytes, &mut replay);
-    replay.finish()
 }
 
-fn transcript() -> impl Strategy<Value = Vec<Record>> {
-    (0..TRANSCRIPTS.len()).prop_map(|index| records(TRANSCRIPTS[index].1))
-}
+/// Number of spoilt recordings that a property is tried with.
+pub(crate) const CASES: u32 = 256;
 
 /// Pieces of what the agent says.
-const PIECES: [&str; 22] = [
+pub(crate) const PIECES: [&str; 22] = [
     "\"jsonrpc\":\"2.0\"",
     "\"id\":",
     "\"id\":1,",
@@ -60,68 +84,11 @@ const PIECES: [&str; 22] = [
     "\"protocolVersion\":1",
 ];
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn splitting_changes_nothing(records in transcript(), splits in vec(any::<Index>(), 1..64)) {
-        prop_assert_eq!(split(&records, &splits), split(&records, &[]));
-    }
-
-    #[test]
-    fn any_prefix_ends_well(records in transcript(), lines in any::<Index>(), cut in any::<Index>()) {
-        let mut records = records;
-        records.truncate(lines.index(records.len()) + 1);
-        if let Some(Record::Out(line)) = records.last_mut() {
-            line.truncate(cut.index(line.len()));
-        }
-        check(&split(&records, &[]));
-    }
-
-    #[test]
-    fn a_line_of_garbage_adds_log_lines_only(
-        records in transcript(), at in any::<Index>(), text in "[^\\pC\\[\\]{}\"0-9-][^\\pC]{0,40}",
-    ) {
-        let plain = split(&records, &[]);
-        let mut dirty = records.clone();
-        dirty.insert(at.index(records.len()), Record::Out(format!("{text}\n").into_bytes()));
-        let noise = Action::Event(Event::Log { stream: "stdout".into(), text: format!("{text}\n") });
-        let actions: Vec<_> = split(&dirty, &[]).into_iter().filter(|action| *action != noise).collect();
-        prop_assert_eq!(actions, plain);
-    }
-
-    #[test]
-    fn garbage_anywhere_ends_well(
-        records in transcript(), garbage in vec((any::<Index>(), garbage(&PIECES)), 1..8), splits in vec(any::<Index>(), 1..8),
-    ) {
-        let mut records = records;
-        for (at, bytes) in garbage {
-            records.insert(at.index(records.len()), Record::Out(bytes));
-        }
-        let actions = split(&records, &splits);
-        check(&actions);
-        prop_assert_eq!(actions, split(&records, &[]));
-    }
-
-    #[test]
-    fn flipped_bytes_end_well(records in transcript(), flips in vec((any::<Index>(), any::<Index>(), any::<u8>()), 1..16)) {
-        let mut records = records;
-        for (record, byte, value) in flips {
-            let record = record.index(records.len());
-            if let Record::Out(line) = &mut records[record] {
-                let byte = byte.index(line.len());
-                line[byte] = value;
-            }
-        }
-        check(&split(&records, &[]));
-    }
-}
-
 /// A line that never ends costs one error, and what comes after it is understood.
 #[test]
 fn an_endless_line_is_dropped_with_a_word() {
-    let records = records(TRANSCRIPTS[0].1);
-    let plain = split(&records, &[]);
+    let recorded = Recorded::nth(0);
+    let plain = recorded.play(&[]).0;
     let mut replay = Replay::new(adapter());
     let chunk = vec![b'x'; 1024 * 1024];
     for _ in 0..20 {
@@ -135,7 +102,7 @@ fn an_endless_line_is_dropped_with_a_word() {
     );
     replay.actions.remove(1);
     replay.follow();
-    records.iter().for_each(|record| replay.record(record));
+    recorded.0.iter().for_each(|record| replay.record(record));
     assert_eq!(replay.finish(), plain);
 }
 

@@ -8,5 +8,7 @@ mod hostile;
 mod opening;
 mod operations;
 mod replay;
+#[path = "../common/spoilt.rs"]
+mod spoilt;
 mod transcripts;
 mod traps;

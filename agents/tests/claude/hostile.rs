@@ -2,31 +2,60 @@
 
 use agents::{Action, claude};
 use ipc_protocol::{Event, StopReason};
-use proptest::{collection::vec, prelude::*, sample::Index};
+use proptest::sample::Index;
 
-use crate::calls::{self, check_calls, endless, garbage, in_pieces};
+use crate::calls::{self, check_calls, endless, in_pieces};
 use crate::replay::{Record, Replay, TRANSCRIPTS, Transcript, config, events, setup, writes};
+use crate::spoilt::{Played, Spoilable};
 
-/// Replays, with what the agent wrote between two of our own messages split at `splits`.
-fn split(transcript: &Transcript, records: &[Record], splits: &[Index]) -> Vec<Action> {
-    let mut replay = Replay::of(transcript);
-    let mut bytes = Vec::new();
-    let mut splits = splits.iter().cycle();
-    let mut flush = |bytes: &mut Vec<u8>, replay: &mut Replay| {
-        in_pieces(bytes, &mut splits, |piece| replay.stdout(piece));
-        bytes.clear();
-    };
-    for record in records {
-        match record {
-            Record::Out(line) => bytes.extend_from_slice(&replay.line(line)),
-            other => {
-                flush(&mut bytes, &mut replay);
-                replay.record(other);
+/// A recording.
+#[derive(Clone, Debug)]
+pub(crate) struct Recorded(Transcript, Vec<Record>);
+
+impl Spoilable for Recorded {
+    type Record = Record;
+    const COUNT: usize = TRANSCRIPTS.len();
+
+    fn nth(index: usize) -> Self {
+        Self(TRANSCRIPTS[index], TRANSCRIPTS[index].records())
+    }
+
+    fn records(&mut self) -> &mut Vec<Record> {
+        &mut self.1
+    }
+
+    fn output(record: &mut Record) -> Option<&mut Vec<u8>> {
+        if let Record::Out(line) = record { Some(line) } else { None }
+    }
+
+    fn written(bytes: Vec<u8>) -> Record {
+        Record::Out(bytes)
+    }
+
+    fn play(&self, splits: &[Index]) -> Played {
+        let mut replay = Replay::of(&self.0);
+        let mut bytes = Vec::new();
+        let mut splits = splits.iter().cycle();
+        let mut flush = |bytes: &mut Vec<u8>, replay: &mut Replay| {
+            in_pieces(bytes, &mut splits, |piece| replay.stdout(piece));
+            bytes.clear();
+        };
+        for record in &self.1 {
+            match record {
+                Record::Out(line) => bytes.extend_from_slice(&replay.line(line)),
+                other => {
+                    flush(&mut bytes, &mut replay);
+                    replay.record(other);
+                }
             }
         }
+        flush(&mut bytes, &mut replay);
+        (replay.finish(), 0)
     }
-    flush(&mut bytes, &mut replay);
-    replay.finish()
+
+    fn check((actions, _): &Played) {
+        check(actions);
+    }
 }
 
 /// What must hold of any sequence of actions, whatever the agent wrote.
@@ -51,12 +80,11 @@ fn check(actions: &[Action]) {
     writes(actions);
 }
 
-fn transcript() -> impl Strategy<Value = (Transcript, Vec<Record>)> {
-    (0..TRANSCRIPTS.len()).prop_map(|index| (TRANSCRIPTS[index], TRANSCRIPTS[index].records()))
-}
+/// Number of spoilt recordings that a property is tried with.
+pub(crate) const CASES: u32 = 256;
 
 /// Pieces of what the agent says.
-const PIECES: [&str; 17] = [
+pub(crate) const PIECES: [&str; 17] = [
     "{\"type\":\"stream_event\",\"event\":{\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"t\"}}}\n",
     "{\"type\":\"result\",\"subtype\":\"success\"}\n",
     "{\"type\":\"result\",\"is_error\":true,\"user_message_uuids\":[\"00000000-0000-4000-8000-000000000001\"]}\n",
@@ -75,53 +103,6 @@ const PIECES: [&str; 17] = [
     "\"parent_tool_use_id\":\"p\"",
     "\"modelUsage\":{\"m\":{\"inputTokens\":18446744073709551615}}",
 ];
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn splitting_changes_nothing((transcript, records) in transcript(), splits in vec(any::<Index>(), 1..64)) {
-        prop_assert_eq!(split(&transcript, &records, &splits), split(&transcript, &records, &[]));
-    }
-
-    #[test]
-    fn any_prefix_ends_well((transcript, records) in transcript(), lines in any::<Index>(), cut in any::<Index>()) {
-        let mut records = records;
-        records.truncate(lines.index(records.len()) + 1);
-        if let Some(Record::Out(line)) = records.last_mut() {
-            line.truncate(cut.index(line.len()));
-        }
-        check(&split(&transcript, &records, &[]));
-    }
-
-    #[test]
-    fn a_line_of_garbage_adds_log_lines_only(
-        (transcript, records) in transcript(), at in any::<Index>(), text in "[^\\pC\\[\\]{}\"0-9-][^\\pC]{0,40}",
-    ) {
-        let plain = split(&transcript, &records, &[]);
-        let mut dirty = records.clone();
-        dirty.insert(at.index(records.len()), Record::Out(format!("{text}\n").into_bytes()));
-        let noise = Action::Event(Event::Log { stream: "stdout".into(), text: format!("{text}\n") });
-        let actions: Vec<_> =
-            split(&transcript, &dirty, &[]).into_iter().filter(|action| *action != noise).collect();
-        prop_assert_eq!(actions, plain);
-    }
-
-    #[test]
-    fn garbage_anywhere_ends_well(
-        (transcript, records) in transcript(),
-        garbage in vec((any::<Index>(), garbage(&PIECES)), 1..8),
-        splits in vec(any::<Index>(), 1..8),
-    ) {
-        let mut records = records;
-        for (at, bytes) in garbage {
-            records.insert(at.index(records.len()), Record::Out(bytes));
-        }
-        let actions = split(&transcript, &records, &splits);
-        check(&actions);
-        prop_assert_eq!(actions, split(&transcript, &records, &[]));
-    }
-}
 
 /// An adapter that is ready.
 fn ready() -> Replay {

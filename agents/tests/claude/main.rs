@@ -6,5 +6,7 @@ mod calls;
 mod hostile;
 mod provision;
 mod replay;
+#[path = "../common/spoilt.rs"]
+mod spoilt;
 mod transcripts;
 mod traps;

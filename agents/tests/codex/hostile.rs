@@ -6,11 +6,15 @@ use agents::Action;
 use ipc_protocol::Event;
 use serde_json::json;
 
+pub(crate) use crate::recorded::Recording as Recorded;
 use crate::{
     behaviour::{completed, in_turn, notification, ready},
     calls::endless,
     recorded::{Replay, Step, event_bytes, kinds, writes},
 };
+
+/// Number of spoilt recordings that a property is tried with.
+pub(crate) const CASES: u32 = 64;
 
 /// Pieces of what the agent says.
 pub(crate) const PIECES: [&str; 23] = [

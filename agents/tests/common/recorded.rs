@@ -13,7 +13,11 @@ use ipc_protocol::{
 use proptest::sample::Index;
 use serde_json::{Value, json};
 
-use crate::calls::in_pieces;
+use crate::{
+    MAKE, TRANSCRIPTS,
+    calls::in_pieces,
+    spoilt::{Played, Spoilable},
+};
 
 /// An answer of a user without a name.
 pub(crate) const USER: ResolvedBy = ResolvedBy::User { name: None };
@@ -219,35 +223,54 @@ pub(crate) fn replayed(make: Make, transcript: &str) -> Vec<Action> {
     replay.finish()
 }
 
-/// Replays with what the agent wrote between two other records split at `splits`.
-pub(crate) fn split(make: Make, recording: &Recording, splits: &[Index]) -> (Vec<Action>, u64) {
-    let mut replay = Replay::new(make, recording.setup.clone());
-    let mut bytes = Vec::new();
-    let mut splits = splits.iter().cycle();
-    let mut flush = |bytes: &mut Vec<u8>, replay: &mut Replay| {
-        in_pieces(bytes, &mut splits, |piece| replay.feed(piece));
-        bytes.clear();
-    };
-    for record in &recording.records {
-        match record {
-            Record::Out(line) => bytes.extend_from_slice(line),
-            Record::In(_) => {}
-            other => {
-                flush(&mut bytes, &mut replay);
-                // Refused where garbage came before.
-                let _ = replay.record(other);
+impl Spoilable for Recording {
+    type Record = Record;
+    const COUNT: usize = TRANSCRIPTS.len();
+
+    fn nth(index: usize) -> Self {
+        recording(TRANSCRIPTS[index].1)
+    }
+
+    fn records(&mut self) -> &mut Vec<Record> {
+        &mut self.records
+    }
+
+    fn output(record: &mut Record) -> Option<&mut Vec<u8>> {
+        if let Record::Out(line) = record { Some(line) } else { None }
+    }
+
+    fn written(bytes: Vec<u8>) -> Record {
+        Record::Out(bytes)
+    }
+
+    fn play(&self, splits: &[Index]) -> Played {
+        let mut replay = Replay::new(MAKE, self.setup.clone());
+        let mut bytes = Vec::new();
+        let mut splits = splits.iter().cycle();
+        let mut flush = |bytes: &mut Vec<u8>, replay: &mut Replay| {
+            in_pieces(bytes, &mut splits, |piece| replay.feed(piece));
+            bytes.clear();
+        };
+        for record in &self.records {
+            match record {
+                Record::Out(line) => bytes.extend_from_slice(line),
+                Record::In(_) => {}
+                other => {
+                    flush(&mut bytes, &mut replay);
+                    // Refused where garbage came before.
+                    let _ = replay.record(other);
+                }
             }
         }
+        flush(&mut bytes, &mut replay);
+        (replay.finish(), replay.operations)
     }
-    flush(&mut bytes, &mut replay);
-    (replay.finish(), replay.operations)
-}
 
-/// What must hold of any sequence of actions, whatever the agent wrote.
-pub(crate) fn check((actions, operations): &(Vec<Action>, u64)) {
-    crate::calls::check(actions);
-    let replies = actions.iter().filter(|action| matches!(action, Action::Reply { .. })).count();
-    assert_eq!(replies as u64, *operations, "each operation is answered");
+    fn check((actions, operations): &Played) {
+        crate::calls::check(actions);
+        let replies = actions.iter().filter(|action| matches!(action, Action::Reply { .. })).count();
+        assert_eq!(replies as u64, *operations, "each operation is answered");
+    }
 }
 
 /// What is written to the agent, parsed.

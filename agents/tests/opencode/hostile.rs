@@ -5,25 +5,79 @@ use ipc_protocol::Event;
 use proptest::{collection::vec, prelude::*, sample::Index};
 use serde_json::json;
 
-use crate::calls::{check, endless, garbage, in_pieces};
+use crate::calls::{check, endless, in_pieces};
 use crate::replay::{Record, Replay, TRANSCRIPTS, config, ready, records};
+use crate::spoilt::{Played, Spoilable};
 
-/// Replays, with what the server sent between two other things split at `splits`.
-fn split(name: &str, records: &[Record], splits: &[Index]) -> Vec<Action> {
-    let mut replay = Replay::of(name);
-    let mut splits = splits.iter().cycle();
-    replay.run(records, |replay, event| {
-        in_pieces(event, &mut splits, |piece| replay.feed(piece));
-    });
-    replay.finish()
+/// A recording, with its name.
+#[derive(Clone, Debug)]
+pub(crate) struct Recorded(&'static str, Vec<Record>);
+
+impl Spoilable for Recorded {
+    type Record = Record;
+    const COUNT: usize = TRANSCRIPTS.len();
+    // The server's own line is the first: before it there is no stream to put anything on.
+    const BEGIN: usize = 1;
+
+    fn nth(index: usize) -> Self {
+        Self(TRANSCRIPTS[index].0, records(TRANSCRIPTS[index].1))
+    }
+
+    fn records(&mut self) -> &mut Vec<Record> {
+        &mut self.1
+    }
+
+    fn output(record: &mut Record) -> Option<&mut Vec<u8>> {
+        if let Record::Sse(line) = record { Some(line) } else { None }
+    }
+
+    fn written(bytes: Vec<u8>) -> Record {
+        Record::Sse(bytes)
+    }
+
+    fn play(&self, splits: &[Index]) -> Played {
+        let mut replay = Replay::of(self.0);
+        let mut splits = splits.iter().cycle();
+        replay.run(&self.1, |replay, event| in_pieces(event, &mut splits, |piece| replay.feed(piece)));
+        (replay.finish(), 0)
+    }
+
+    fn flip(record: &mut Record, byte: Index, value: u8) {
+        match record {
+            Record::Sse(line) | Record::Stdout(line) => {
+                let byte = byte.index(line.len());
+                line[byte] = value;
+            }
+            Record::Out(status, body) => {
+                *status = status.wrapping_add(value.into());
+                body.truncate(byte.index(body.len() + 1).min(body.len()));
+                while !body.is_char_boundary(body.len()) {
+                    body.pop();
+                }
+            }
+            Record::In(..) => {}
+        }
+    }
+
+    fn garbage(bytes: Vec<u8>) -> Vec<u8> {
+        [b"data: ", &bytes[..], b"\n"].concat()
+    }
+
+    fn noise(text: &str) -> Option<(Vec<u8>, usize)> {
+        let is_plain = !text.trim().is_empty() && !text.starts_with("data") && !text.starts_with(':');
+        is_plain.then(|| (format!("{text}\ndata: {text}\n").into_bytes(), 2))
+    }
+
+    fn is_noise(action: &Action, text: &str) -> bool {
+        matches!(action, Action::Event(Event::Log { stream, text: log }) if stream == "events" && log.contains(text))
+    }
 }
 
-fn transcript() -> impl Strategy<Value = (&'static str, Vec<Record>)> {
-    (0..TRANSCRIPTS.len()).prop_map(|index| (TRANSCRIPTS[index].0, records(TRANSCRIPTS[index].1)))
-}
+/// Number of spoilt recordings that a property is tried with.
+pub(crate) const CASES: u32 = 128;
 
 /// Pieces of what the agent says.
-const PIECES: [&str; 24] = [
+pub(crate) const PIECES: [&str; 24] = [
     "data: ",
     "data:",
     "event: x",
@@ -50,84 +104,8 @@ const PIECES: [&str; 24] = [
     "\"state\":{\"status\":\"running\"}",
 ];
 
-/// A line of the stream that is nearly something.
-fn line_of_garbage() -> impl Strategy<Value = Vec<u8>> {
-    garbage(&PIECES).prop_map(|bytes| [b"data: ", &bytes[..], b"\n"].concat())
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn splitting_changes_nothing((name, records) in transcript(), splits in vec(any::<Index>(), 1..64)) {
-        prop_assert_eq!(split(name, &records, &splits), split(name, &records, &[]));
-    }
-
-    #[test]
-    fn any_prefix_ends_well((name, records) in transcript(), lines in any::<Index>(), cut in any::<Index>()) {
-        let mut records = records;
-        records.truncate(lines.index(records.len()) + 1);
-        if let Some(Record::Sse(line)) = records.last_mut() {
-            line.truncate(cut.index(line.len()));
-        }
-        check(&split(name, &records, &[]));
-    }
-
-    #[test]
-    fn a_line_of_garbage_adds_log_lines_only(
-        (name, records) in transcript(), at in any::<Index>(), text in "[^\\pC:\\[\\]{}\"0-9-][^\\pC]{0,40}",
-    ) {
-        prop_assume!(!text.trim().is_empty() && !text.starts_with("data"));
-        let plain = split(name, &records, &[]);
-        let mut dirty = records.clone();
-        // The server's own line is the first: before it there is no stream to put anything on.
-        dirty.insert(at.index(records.len() - 1) + 1, Record::Sse(format!("{text}\ndata: {text}\n").into_bytes()));
-        let is_noise = |action: &&Action| matches!(
-            action, Action::Event(Event::Log { stream, text: log }) if stream == "events" && log.contains(&text)
-        );
-        let dirty = split(name, &dirty, &[]);
-        prop_assert_eq!(dirty.iter().filter(is_noise).count(), 2);
-        let actions: Vec<_> = dirty.iter().filter(|action| !is_noise(action)).cloned().collect();
-        prop_assert_eq!(actions, plain);
-    }
-
-    #[test]
-    fn garbage_anywhere_ends_well(
-        (name, records) in transcript(), garbage in vec((any::<Index>(), line_of_garbage()), 1..8), splits in vec(any::<Index>(), 1..8),
-    ) {
-        let mut records = records;
-        for (at, bytes) in garbage {
-            records.insert(at.index(records.len()), Record::Sse(bytes));
-        }
-        let actions = split(name, &records, &splits);
-        check(&actions);
-        prop_assert_eq!(actions, split(name, &records, &[]));
-    }
-
-    #[test]
-    fn flipped_bytes_end_well(
-        (name, records) in transcript(), flips in vec((any::<Index>(), any::<Index>(), any::<u8>()), 1..16),
-    ) {
-        let mut records = records;
-        for (record, byte, value) in flips {
-            let record = record.index(records.len());
-            match &mut records[record] {
-                Record::Sse(line) | Record::Stdout(line) => {
-                    let byte = byte.index(line.len());
-                    line[byte] = value;
-                }
-                Record::Out(status, body) => {
-                    *status = status.wrapping_add(value.into());
-                    body.truncate(byte.index(body.len() + 1).min(body.len()));
-                    while !body.is_char_boundary(body.len()) {
-                        body.pop();
-                    }
-                }
-                Record::In(..) => {}
-            }
-        }
-        check(&split(name, &records, &[]));
-    }
+    #![proptest_config(ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_bytes_end_well(bytes in vec(any::<u8>(), 0..2000), answer in vec(any::<u8>(), 0..200)) {

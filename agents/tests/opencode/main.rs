@@ -7,5 +7,7 @@ mod opening;
 mod operations;
 mod provision;
 mod replay;
+#[path = "../common/spoilt.rs"]
+mod spoilt;
 mod transcripts;
 mod traps;

@@ -9,11 +9,18 @@ mod provision;
 mod recorded;
 #[path = "../common/spoilt.rs"]
 mod spoilt;
+#[path = "../common/transcripts.rs"]
 mod transcripts;
 mod traps;
 
 /// How the adapter is made.
 pub(crate) const MAKE: agents::Make = agents::pi::make;
+
+/// Whether each call is over when its turn is.
+pub(crate) const CALLS_END_WITH_TURN: bool = true;
+
+/// Where the reviewed snapshots are.
+pub(crate) const SNAPSHOTS: &str = "../pi/snapshots";
 
 /// The recordings, each of the real agent with a scripted model; `legacy` is an old one.
 pub(crate) const TRANSCRIPTS: [(&str, &str); 16] = [
