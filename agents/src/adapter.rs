@@ -14,8 +14,8 @@
 //!    requests: `permission::OpenRequests`. Cut what the agent says with `kit::bounds`.
 //! 3. Add `make` to [`Adapters::default`], and the row to `catalog/builtin.toml`. What the agent is started with is in `provision`.
 //! 4. Record conversations with the real agent as `tests/transcripts/NAME-*.jsonl` (`tests/common/recorded.rs` has their form), and
-//!    add `tests/NAME/main.rs` with the list of them, its `PIECES` and two `mod` lines: `common/spoilt.rs` then splits, cuts and
-//!    spoils them, and `common/transcripts.rs` compares each action with its reviewed snapshot.
+//!    make `tests/NAME/` after `tests/pi/`: `common/spoilt.rs` splits, cuts and spoils the recordings, and `common/transcripts.rs`
+//!    compares each action with its reviewed snapshot.
 //!
 //! The rules: an adapter does no I/O and reads no clock; nothing that it keeps grows with what the agent sends; each operation gets
 //! one reply, each call and each permission request one end; and nothing goes on waiting for an agent that has ended.

@@ -21,6 +21,35 @@ async fn manager() -> ProxyManager {
     builder().build().await.expect("built")
 }
 
+/// Output of a running tool comes in steps of all of it so far, and none is held back when its agent falls silent.
+#[tokio::test]
+async fn the_output_of_a_silent_tool_is_complete() {
+    const PIECES: usize = 200;
+    let manager = manager().await;
+    let session = manager.start_session(fake()).await.expect("started");
+    let mut events = session.subscribe();
+    let update = |update: serde_json::Value| {
+        let params = serde_json::json!({"sessionId": "fake-session", "update": update});
+        format!("raw {}", serde_json::json!({"jsonrpc": "2.0", "method": "session/update", "params": params}))
+    };
+    let begin =
+        serde_json::json!({"sessionUpdate": "tool_call", "toolCallId": "c", "title": "make", "status": "in_progress"});
+    let piece = serde_json::json!({"sessionUpdate": "tool_call_update", "toolCallId": "c",
+        "_meta": {"terminal_output_delta": {"data": "x"}}});
+    let script: Vec<_> = [update(begin)].into_iter().chain((0..PIECES).map(|_| update(piece.clone()))).collect();
+    session.prompt(script.join("\n") + "\nwait", PromptMode::Refuse).await.expect("prompted");
+    let mut updates = 0;
+    let complete = event(&mut events, "all of the output", |envelope| {
+        let Event::ToolUpdate(update) = &envelope.event else { return None };
+        updates += 1;
+        (update.output.as_ref()?.len() == PIECES).then_some(())
+    });
+    complete.await;
+    assert!(updates < PIECES / 2, "{updates} updates");
+    session.kill(KillOptions::NOW).await.expect("killed");
+    manager.shutdown().await;
+}
+
 #[tokio::test]
 async fn a_turn_from_prompt_to_complete() {
     let manager = manager().await;

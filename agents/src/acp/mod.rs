@@ -69,7 +69,7 @@ impl Adapter for Session {
 
     fn start(&mut self, out: &mut Vec<Action>) {
         if matches!(self.state, State::New) {
-            self.request("initialize", handshake::initialize(self.says_failures), Purpose::Initialize, out);
+            self.peer.request("initialize", Some(handshake::initialize(self.says_failures)), Purpose::Initialize, out);
             if self.opens_at_once {
                 self.ask_for(&Opening::New, out);
             }

@@ -96,7 +96,7 @@ impl Session {
     /// Requests the agent's conversations.
     fn find(&mut self, list: List, cursor: Option<String>, fork: bool, out: &mut Vec<Action>) {
         let params = List::request(self.cwd(), cursor);
-        self.request("session/list", params, Purpose::Find, out);
+        self.peer.request("session/list", Some(params), Purpose::Find, out);
         self.state = State::Finding { list, fork };
     }
 
@@ -132,7 +132,7 @@ impl Session {
         }
         self.history = opening.replays();
         self.cost = Cost::of(*opening == Opening::New);
-        self.request(opening.method(), params, Purpose::Open, out);
+        self.peer.request(opening.method(), Some(params), Purpose::Open, out);
     }
 
     pub(super) fn opened(
@@ -190,7 +190,7 @@ impl Session {
     ) {
         let mut params = params.clone();
         params.insert("sessionId".into(), session.into());
-        self.request(method, params, purpose, out);
+        self.peer.request(method, Some(params), purpose, out);
     }
 
     pub(super) fn configured(

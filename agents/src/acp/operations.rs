@@ -99,7 +99,7 @@ impl Session {
                 (method, params, Asked::Native)
             }
         };
-        self.request(&method, params, Purpose::Operation(operation, asked), out);
+        self.peer.request(&method, Some(params), Purpose::Operation(operation, asked), out);
         Ok(())
     }
 
@@ -146,7 +146,7 @@ impl Session {
                 Ok(Some(cursor)) => {
                     let params = List::request(self.cwd(), Some(cursor));
                     let purpose = Purpose::Operation(operation, Asked::List(list));
-                    return self.request("session/list", params, purpose, out);
+                    return self.peer.request("session/list", Some(params), purpose, out);
                 }
                 Ok(None) => Ok(list.reply(self.cwd())),
                 Err(reason) => Err(WireError::AgentProtocol { agent: self.agent.clone(), reason }),

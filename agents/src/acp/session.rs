@@ -22,8 +22,7 @@ use super::{
 use crate::{
     Action, Adapter as _, AdapterSetup,
     kit::{
-        answer::OpenAnswer,
-        json_lines::{AgentStreams, JsonLinesAgent},
+        json_lines::{AgentOutput, JsonLinesAgent},
         json_rpc::{RpcDropped, RpcIncoming, RpcMessage, RpcParams, RpcPeer},
         session_status, stderr_line,
         tool_calls::ended,
@@ -45,7 +44,7 @@ pub(super) struct Session {
     /// Configuration fields that the agent gets from a file or an argument.
     pub(super) provisioned: Vec<String>,
     pub(super) state: State,
-    streams: AgentStreams,
+    pub(super) output: AgentOutput,
     pub(super) peer: RpcPeer<Purpose>,
     /// System prompt that is not yet sent. Without a field in the agent's protocol it is put before the first prompt.
     pub(super) system_prompt: Option<String>,
@@ -63,7 +62,6 @@ pub(super) struct Session {
     /// Word that no other session has.
     pub(super) fresh_id: String,
     pub(super) looks: Vec<Look>,
-    answer: OpenAnswer,
     /// How it is logged in.
     pub(super) login: Option<String>,
     /// It says in `_meta` what fails, to who declares to understand it.
@@ -99,7 +97,7 @@ impl Session {
             compact_command: words(&protocol_config["compactCommand"]),
             provisioned: protocol_config["provisions"].as_array().into_iter().flatten().filter_map(words).collect(),
             state: State::New,
-            streams: AgentStreams::default(),
+            output: AgentOutput::default(),
             peer: RpcPeer::new(wire::RPC),
             system_prompt,
             resume,
@@ -112,7 +110,6 @@ impl Session {
             home: directories.remove("GEMINI_CLI_HOME").or_else(|| directories.remove("HOME")),
             fresh_id,
             looks: Vec::new(),
-            answer: OpenAnswer::default(),
             login: words(&protocol_config["login"]),
             says_failures: protocol_config["sessionFailures"] == true,
         }
@@ -122,20 +119,9 @@ impl Session {
         self.config.cwd.as_deref().unwrap_or("/")
     }
 
-    /// Sends a request.
-    pub(super) fn request(
-        &mut self,
-        method: &str,
-        params: impl serde::Serialize,
-        purpose: Purpose,
-        out: &mut Vec<Action>,
-    ) {
-        self.peer.request(method, Some(params), purpose, out);
-    }
-
     /// The agent makes its request to the model again.
     fn asks_again(&mut self, retry: Event, out: &mut Vec<Action>) {
-        out.extend(self.answer.void());
+        out.extend(self.output.answer.void());
         out.push(Action::Event(retry));
     }
 
@@ -233,7 +219,7 @@ impl Session {
             }
             SessionUpdate::UsageUpdate(update) => {
                 // The wrappers count at the beginning and at the end of an answer.
-                self.answer.settle();
+                self.output.answer.settle();
                 let is_news = self.cost.note(&update);
                 let in_turn = matches!(self.state, State::Ready { activity: Activity::Turn(_), .. });
                 let understood = updates::events(SessionUpdate::UsageUpdate(update), &mut self.calls, out);
@@ -315,8 +301,9 @@ impl Session {
         out: &mut Vec<Action>,
     ) {
         self.history = false;
-        self.answer.begin();
-        self.request("session/prompt", json!({ "sessionId": session, "prompt": blocks }), purpose, out);
+        self.output.answer.begin();
+        let params = json!({ "sessionId": session, "prompt": blocks });
+        self.peer.request("session/prompt", Some(params), purpose, out);
     }
 
     fn prompt_answered(&mut self, session: String, turn: Turn, answer: Answer<'_>, out: &mut Vec<Action>) {
@@ -376,12 +363,8 @@ impl Session {
 }
 
 impl JsonLinesAgent for Session {
-    fn streams(&mut self) -> &mut AgentStreams {
-        &mut self.streams
-    }
-
-    fn open_answer(&mut self) -> &mut OpenAnswer {
-        &mut self.answer
+    fn output(&mut self) -> &mut AgentOutput {
+        &mut self.output
     }
 
     fn delta(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool {

@@ -121,7 +121,7 @@ impl Adapter for Session {
         thread.tokens.begin();
         let params = json!({ "threadId": thread.id, "input": input });
         self.streamed.clear();
-        self.answer.begin();
+        self.output.answer.begin();
         self.request("turn/start", &params, Pending::TurnStart, out);
         Ok(())
     }

@@ -17,9 +17,8 @@ use super::{
 use crate::{
     Action, AdapterSetup,
     kit::{
-        answer::OpenAnswer,
         bounds::{MAX_ID, words},
-        json_lines::{AgentStreams, JsonLinesAgent},
+        json_lines::{AgentOutput, JsonLinesAgent},
         json_rpc::{RpcDropped, RpcIncoming, RpcMessage, RpcPeer},
         missing_conversation, session_status,
     },
@@ -35,7 +34,7 @@ pub(super) struct Session {
     protocol_config: Value,
     resume: Option<NativeResume>,
     pub(super) state: State,
-    streams: AgentStreams,
+    pub(super) output: AgentOutput,
     pub(super) peer: RpcPeer<Pending>,
     pub(super) approvals: Approvals,
     pub(super) calls: Calls,
@@ -43,7 +42,6 @@ pub(super) struct Session {
     /// Items whose text came in pieces. The text of any other item is emitted when the item is complete.
     pub(super) streamed: HashSet<Box<str>>,
     streaming: String,
-    pub(super) answer: OpenAnswer,
     /// How far the account's limits are used, as the agent said last.
     pub(super) rate_limits: Value,
 }
@@ -57,14 +55,13 @@ impl Session {
             protocol_config,
             resume,
             state: State::New,
-            streams: AgentStreams::default(),
+            output: AgentOutput::default(),
             peer: RpcPeer::new(wire::RPC),
             approvals: Approvals::default(),
             calls: Calls::default(),
             sub_agents: SubAgents::default(),
             streamed: HashSet::new(),
             streaming: String::new(),
-            answer: OpenAnswer::default(),
             rate_limits: Value::Null,
         }
     }
@@ -292,12 +289,8 @@ impl Session {
 }
 
 impl JsonLinesAgent for Session {
-    fn streams(&mut self) -> &mut AgentStreams {
-        &mut self.streams
-    }
-
-    fn open_answer(&mut self) -> &mut OpenAnswer {
-        &mut self.answer
+    fn output(&mut self) -> &mut AgentOutput {
+        &mut self.output
     }
 
     fn delta(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool {

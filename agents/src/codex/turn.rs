@@ -117,7 +117,7 @@ impl Session {
         let kind = item["type"].as_str().unwrap_or_default();
         if done {
             // An item that is done is part of the conversation, and is not asked for again.
-            self.answer.settle();
+            self.output.answer.settle();
         }
         match (kind, done) {
             ("agentMessage" | "plan" | "reasoning", true) => self.whole_text(item, kind == "reasoning", out),
@@ -189,7 +189,7 @@ impl Session {
         let told = error["message"].as_str().and_then(errors::attempt);
         turn.failed_attempts = told.unwrap_or(turn.failed_attempts.saturating_add(1));
         let attempt = Some(turn.failed_attempts);
-        out.extend(self.answer.void());
+        out.extend(self.output.answer.void());
         out.push(Action::Event(Event::retry(code, message, attempt, None)));
     }
 

@@ -26,11 +26,13 @@ pub(crate) trait JsonLinesAgent {
     /// Stream that lines belong to which are no messages, in their `log` events.
     const STREAM: &str = "stdout";
 
-    /// The splitters of the agent's output.
-    fn streams(&mut self) -> &mut AgentStreams;
+    /// The agent's output so far.
+    fn output(&mut self) -> &mut AgentOutput;
 
     /// The model's answer that is in progress, which counts the text of each line.
-    fn open_answer(&mut self) -> &mut OpenAnswer;
+    fn open_answer(&mut self) -> &mut OpenAnswer {
+        &mut self.output().answer
+    }
 
     /// Handles a line of the hot path: a piece of the model's text. Returns `false` for every other line.
     fn delta(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool;
@@ -54,7 +56,7 @@ pub(crate) trait JsonLinesAgent {
 
     /// Reads bytes of the agent's messages.
     fn read_messages(&mut self, bytes: &[u8], out: &mut Vec<Action>) {
-        let mut messages = std::mem::take(&mut self.streams().messages);
+        let mut messages = std::mem::take(&mut self.output().messages);
         messages.push(bytes, |line| match line {
             Line::Whole(line) => self.read_line(line, out),
             Line::TooLong(beginning) => {
@@ -63,21 +65,21 @@ pub(crate) trait JsonLinesAgent {
                 self.oversized(head(self.json_of(beginning)), out);
             }
         });
-        self.streams().messages = messages;
+        self.output().messages = messages;
     }
 
     /// Reads bytes of the agent's standard error.
     fn read_stderr(&mut self, bytes: &[u8], out: &mut Vec<Action>) {
-        let mut lines = std::mem::take(&mut self.streams().stderr);
+        let mut lines = std::mem::take(&mut self.output().stderr);
         lines.push(bytes, |line| self.stderr_line(line, out));
-        self.streams().stderr = lines;
+        self.output().stderr = lines;
     }
 
     /// Reads what is left when the agent has ended: last lines without their newlines.
     fn read_rest(&mut self, out: &mut Vec<Action>) {
-        let AgentStreams { messages, stderr } = std::mem::take(self.streams());
+        let messages = std::mem::take(&mut self.output().messages);
         messages.finish(|line| self.read_line(line, out));
-        let mut stderr = stderr;
+        let mut stderr = std::mem::take(&mut self.output().stderr);
         stderr.finish(|line| self.stderr_line(line, out));
     }
 
@@ -91,14 +93,15 @@ pub(crate) trait JsonLinesAgent {
     }
 }
 
-/// Splitters of an agent's output: its messages, and its standard error.
+/// Output of an agent: what is half received of its messages and its standard error, and the model's answer in progress.
 #[derive(Debug, Default)]
-pub(crate) struct AgentStreams {
+pub(crate) struct AgentOutput {
     messages: MessageLines,
     stderr: Lines,
+    pub(crate) answer: OpenAnswer,
 }
 
-impl AgentStreams {
+impl AgentOutput {
     /// Drops an incomplete message: the stream of messages begins anew.
     pub(crate) fn drop_incomplete(&mut self) {
         self.messages = MessageLines::default();

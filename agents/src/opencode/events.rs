@@ -17,7 +17,7 @@ use crate::{
     kit::{
         answer::OpenAnswer,
         bounds::{self, MAX_ID},
-        json_lines::{AgentStreams, JsonLinesAgent, hot},
+        json_lines::{AgentOutput, JsonLinesAgent, hot},
         session_status,
     },
 };
@@ -32,8 +32,8 @@ const UNTITLED: &str = "New session";
 impl JsonLinesAgent for Server {
     const STREAM: &str = "events";
 
-    fn streams(&mut self) -> &mut AgentStreams {
-        &mut self.streams
+    fn output(&mut self) -> &mut AgentOutput {
+        &mut self.output
     }
 
     fn open_answer(&mut self) -> &mut OpenAnswer {

@@ -87,7 +87,7 @@ impl Adapter for Server {
             HttpEvent::Body(bytes) => self.read_messages(bytes, out),
             HttpEvent::End | HttpEvent::Failed(_) => {
                 // The contents of an incomplete line are queried again.
-                self.streams.drop_incomplete();
+                self.output.drop_incomplete();
                 let why = if let HttpEvent::Failed(why) = event { why } else { "the server ended it" };
                 self.stream_cut(why, out);
             }
@@ -100,7 +100,7 @@ impl Adapter for Server {
 
     fn finish(&mut self, out: &mut Vec<Action>) {
         std::mem::take(&mut self.stdout).finish(|line| self.stdout_line(line, out));
-        self.streams.drop_incomplete();
+        self.output.drop_incomplete();
         self.read_rest(out);
         let reason = match self.phase {
             Phase::New | Phase::Ready | Phase::Over => None,

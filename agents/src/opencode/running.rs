@@ -12,7 +12,7 @@ use super::{
     settings::Settings,
     turn::{Next, Turn},
 };
-use crate::{Action, AdapterSetup, HttpEvent, Lines, kit::json_lines::AgentStreams, uri::encode};
+use crate::{Action, AdapterSetup, HttpEvent, Lines, kit::json_lines::AgentOutput, uri::encode};
 
 /// Most reconnects of the event stream in a row without an event from the server.
 const MAX_RECONNECTS: u32 = 5;
@@ -56,7 +56,7 @@ pub(super) struct Server {
     /// Standard output, which has the server's address.
     pub(super) stdout: Lines,
     /// The event stream, and standard error.
-    pub(super) streams: AgentStreams,
+    pub(super) output: AgentOutput,
     stream: u64,
     /// Times that the event stream was opened since the server last confirmed it.
     attempts: u32,
@@ -90,7 +90,7 @@ impl Server {
             checked_thinking: false,
             calls: Calls::default(),
             stdout: Lines::default(),
-            streams: AgentStreams::default(),
+            output: AgentOutput::default(),
             stream: 0,
             attempts: 0,
             session: String::new(),

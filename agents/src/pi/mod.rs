@@ -117,7 +117,7 @@ impl Adapter for Session {
             State::Ready(_) => return Err(WireError::Busy),
             _ => return Err(self.unsupported("take a prompt: its session is not ready, or over")),
         }
-        self.answer.begin();
+        self.output.answer.begin();
         self.command("prompt", session::message(prompt), Purpose::Prompt, out);
         Ok(())
     }

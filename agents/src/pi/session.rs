@@ -14,9 +14,8 @@ use super::{
 use crate::{
     Action, Adapter as _, AdapterSetup,
     kit::{
-        answer::OpenAnswer,
         bounds::{MAX_ID, words},
-        json_lines::{AgentStreams, JsonLinesAgent},
+        json_lines::{AgentOutput, JsonLinesAgent},
         missing_conversation,
         pending::PendingRequests,
         session_status, stderr_line,
@@ -30,7 +29,7 @@ pub(super) struct Session {
     pub(super) resume: Option<NativeResume>,
     pub(super) directories: BTreeMap<String, String>,
     pub(super) state: State,
-    streams: AgentStreams,
+    pub(super) output: AgentOutput,
     pub(super) turns: u64,
     pub(super) pending: PendingRequests<Pending>,
     pub(super) dialogs: Dialogs,
@@ -47,7 +46,6 @@ pub(super) struct Session {
     pub(super) context_window: Option<u64>,
     /// True once pieces of the current text block have arrived.
     streamed: bool,
-    pub(super) answer: OpenAnswer,
     /// The last thing the agent said that was no message: why it does not start.
     pub(super) words: String,
 }
@@ -61,7 +59,7 @@ impl Session {
             resume,
             directories,
             state: State::New,
-            streams: AgentStreams::default(),
+            output: AgentOutput::default(),
             turns: 0,
             pending: PendingRequests::default(),
             dialogs: Dialogs::default(),
@@ -73,7 +71,6 @@ impl Session {
             provider: None,
             context_window: None,
             streamed: false,
-            answer: OpenAnswer::default(),
             words: String::new(),
         }
     }
@@ -207,7 +204,7 @@ impl Session {
         let text = |key: &str| message[key].as_str().unwrap_or_default();
         let (id, name) = (text("toolCallId"), text("toolName"));
         match event {
-            "message_start" if message["message"]["role"] == "assistant" => self.answer.begin(),
+            "message_start" if message["message"]["role"] == "assistant" => self.output.answer.begin(),
             "message_update" => self.updated(&message["assistantMessageEvent"], out),
             "message_end" => self.message_ended(&message["message"], out),
             "tool_execution_start" => self.calls.started(id, name, &message["args"], out),
@@ -252,12 +249,8 @@ impl Session {
 }
 
 impl JsonLinesAgent for Session {
-    fn streams(&mut self) -> &mut AgentStreams {
-        &mut self.streams
-    }
-
-    fn open_answer(&mut self) -> &mut OpenAnswer {
-        &mut self.answer
+    fn output(&mut self) -> &mut AgentOutput {
+        &mut self.output
     }
 
     fn delta(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool {

@@ -86,7 +86,7 @@ impl Session {
                 let delay_ms = message["delayMs"].as_u64();
                 let (code, message, _) = describe(message["errorMessage"].as_str());
                 if event == "auto_retry_start" {
-                    out.extend(self.answer.void());
+                    out.extend(self.output.answer.void());
                 }
                 out.push(Action::Event(Event::retry(code, message, attempt, delay_ms)));
             }

@@ -1,5 +1,7 @@
 //! The ACP adapter, from outside.
 
+#[path = "../common/actions.rs"]
+mod actions;
 mod behaviour;
 #[path = "../common/calls.rs"]
 mod calls;
@@ -7,6 +9,8 @@ mod fake_agent;
 mod hostile;
 mod opening;
 mod operations;
+#[path = "../common/rendered.rs"]
+mod rendered;
 mod replay;
 #[path = "../common/spoilt.rs"]
 mod spoilt;

@@ -6,11 +6,11 @@ use std::{
 };
 
 use agents::{Action, Adapter, AdapterSetup, acp};
-use ipc_protocol::{AgentSessionConfig, Event, NativeResume, PermissionAnswer, ResolvedBy};
+use ipc_protocol::{AgentSessionConfig, Event, NativeResume, PermissionAnswer};
 use serde_json::{Value, json};
 
-/// An answer of a user without a name.
-pub(crate) const USER: ResolvedBy = ResolvedBy::User { name: None };
+pub(crate) use crate::actions::{USER, events, kinds, writes};
+use crate::rendered::rendered;
 
 /// The recordings: every agent, with its plain turns, its permission requests, its cancelled and steered turns, what it says
 /// when the model fails, and conversations that are gone on with.
@@ -205,40 +205,19 @@ impl Replay {
     }
 }
 
-/// What is written to the agent, parsed.
-pub(crate) fn writes(actions: &[Action]) -> Vec<Value> {
+/// One line an action.
+pub(crate) fn render(actions: &[Action]) -> String {
     let write = |action: &Action| match action {
         Action::Write(line) => {
-            assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1, "one line a message");
-            Some(serde_json::from_slice(line).expect("JSON"))
+            let message: Value = serde_json::from_slice(line).expect("JSON");
+            Some(match message["method"].as_str() {
+                Some(method) => format!("> {method} {}", message["id"]),
+                None => format!("> {} {}{}", message["id"], message["result"], message["error"]),
+            })
         }
         _ => None,
     };
-    actions.iter().filter_map(write).collect()
-}
-
-/// One line an action.
-pub(crate) fn render(actions: &[Action]) -> String {
-    let line = |action: &Action| match action {
-        Action::Write(line) => {
-            let message: Value = serde_json::from_slice(line).expect("JSON");
-            match message["method"].as_str() {
-                Some(method) => format!("> {method} {}", message["id"]),
-                None => format!("> {} {}{}", message["id"], message["result"], message["error"]),
-            }
-        }
-        Action::Event(event) => {
-            let value = serde_json::to_value(event).expect("JSON");
-            let (kind, payload) = value.as_object().and_then(|map| map.iter().next()).expect("one key");
-            format!("{kind} {payload}")
-        }
-        other => format!("{other:?}"),
-    };
-    let cut = |line: String| match line.char_indices().nth(200) {
-        Some((at, _)) => format!("{}…\n", &line[..at]),
-        None => line + "\n",
-    };
-    actions.iter().map(line).map(cut).collect()
+    rendered(actions, 200, write)
 }
 
 /// A message as the agent writes it.
@@ -259,20 +238,4 @@ pub(crate) fn ready() -> Replay {
 
 pub(crate) fn update(update: &Value) -> Vec<u8> {
     line(&json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "s", "update": update}}))
-}
-
-pub(crate) fn events(actions: &[Action]) -> Vec<Event> {
-    let event = |action: &Action| match action {
-        Action::Event(event) => Some(event.clone()),
-        _ => None,
-    };
-    actions.iter().filter_map(event).collect()
-}
-
-pub(crate) fn kinds(actions: &[Action]) -> Vec<String> {
-    let kind = |event: &Event| {
-        let value = serde_json::to_value(event).expect("JSON");
-        value.as_object().and_then(|map| map.keys().next().cloned()).expect("a type")
-    };
-    events(actions).iter().map(kind).collect()
 }

@@ -5,6 +5,8 @@ mod behaviour;
 mod calls;
 mod hostile;
 mod provision;
+#[path = "../common/rendered.rs"]
+mod rendered;
 mod replay;
 #[path = "../common/spoilt.rs"]
 mod spoilt;

@@ -12,6 +12,8 @@ use ipc_protocol::{
 };
 use serde_json::{Value, json};
 
+use crate::rendered::rendered;
+
 /// An answer of a user without a name.
 pub(crate) const USER: ResolvedBy = ResolvedBy::User { name: None };
 
@@ -377,23 +379,11 @@ pub(crate) fn events(actions: &[Action]) -> Vec<&Event> {
     events
 }
 
-/// One line an action. A run of text is one line.
+/// One line an action.
 pub(crate) fn render(actions: &[Action]) -> String {
-    let mut out: Vec<String> = Vec::new();
-    for action in actions {
-        let line = match action {
-            Action::Write(line) => format!("> {}", String::from_utf8_lossy(line).trim_end()),
-            Action::Event(event) => {
-                let value = serde_json::to_value(event).expect("JSON");
-                let (kind, payload) = value.as_object().and_then(|map| map.iter().next()).expect("one key");
-                format!("{kind} {payload}")
-            }
-            other => format!("{other:?}"),
-        };
-        out.push(match line.char_indices().nth(260) {
-            Some((at, _)) => format!("{}…\n", &line[..at]),
-            None => line + "\n",
-        });
-    }
-    out.concat()
+    let write = |action: &Action| match action {
+        Action::Write(line) => Some(format!("> {}", String::from_utf8_lossy(line).trim_end())),
+        _ => None,
+    };
+    rendered(actions, 260, write)
 }

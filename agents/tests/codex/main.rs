@@ -1,5 +1,7 @@
 //! The Codex adapter, from outside.
 
+#[path = "../common/actions.rs"]
+mod actions;
 mod behaviour;
 #[path = "../common/calls.rs"]
 mod calls;
@@ -7,6 +9,8 @@ mod hostile;
 mod provision;
 #[path = "../common/recorded.rs"]
 mod recorded;
+#[path = "../common/rendered.rs"]
+mod rendered;
 #[path = "../common/spoilt.rs"]
 mod spoilt;
 #[path = "../common/transcripts.rs"]

@@ -7,20 +7,17 @@ use std::{
 };
 
 use agents::{Action, Adapter, AdapterSetup, ListedFile, Make};
-use ipc_protocol::{
-    AgentSessionConfig, Event, NativeResume, Operation, PermissionAnswer, Prompt, ResolvedBy, WireError,
-};
+use ipc_protocol::{AgentSessionConfig, Event, NativeResume, Operation, PermissionAnswer, Prompt, WireError};
 use proptest::sample::Index;
 use serde_json::{Value, json};
 
+pub(crate) use crate::actions::{USER, events, kinds, writes};
 use crate::{
     MAKE, TRANSCRIPTS,
     calls::in_pieces,
+    rendered::rendered,
     spoilt::{Played, Spoilable},
 };
-
-/// An answer of a user without a name.
-pub(crate) const USER: ResolvedBy = ResolvedBy::User { name: None };
 
 /// What the host does.
 #[derive(Clone, Debug)]
@@ -273,39 +270,9 @@ impl Spoilable for Recording {
     }
 }
 
-/// What is written to the agent, parsed.
-pub(crate) fn writes(actions: &[Action]) -> Vec<Value> {
-    let write = |action: &Action| match action {
-        Action::Write(line) => {
-            assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1, "one line a message");
-            Some(serde_json::from_slice(line).expect("JSON"))
-        }
-        _ => None,
-    };
-    actions.iter().filter_map(write).collect()
-}
-
-/// What is told to the host.
-pub(crate) fn events(actions: &[Action]) -> Vec<Event> {
-    let event = |action: &Action| match action {
-        Action::Event(event) => Some(event.clone()),
-        _ => None,
-    };
-    actions.iter().filter_map(event).collect()
-}
-
 /// Bytes of the events as JSON.
 pub(crate) fn event_bytes(actions: &[Action]) -> usize {
     events(actions).iter().map(|event| serde_json::to_string(event).expect("JSON").len()).sum()
-}
-
-/// The types of the events.
-pub(crate) fn kinds(actions: &[Action]) -> Vec<String> {
-    let kind = |event: &Event| {
-        let value = serde_json::to_value(event).expect("JSON");
-        value.as_object().and_then(|map| map.keys().next().cloned()).expect("a type")
-    };
-    events(actions).iter().map(kind).collect()
 }
 
 /// What was answered to operations.
@@ -319,24 +286,15 @@ pub(crate) fn replies(actions: &[Action]) -> Vec<Result<Value, WireError>> {
 
 /// One line an action. Pieces of text that follow each other are one.
 pub(crate) fn render(actions: &[Action]) -> String {
-    let line = |action: &Action| match action {
+    let write = |action: &Action| match action {
         Action::Write(line) => {
             let text = String::from_utf8_lossy(line);
             let version = concat!("\"version\":\"", env!("CARGO_PKG_VERSION"), "\"");
-            format!("> {}", text.trim_end().replace(version, "\"version\":\"…\""))
+            Some(format!("> {}", text.trim_end().replace(version, "\"version\":\"…\"")))
         }
-        Action::Event(event) => {
-            let value = serde_json::to_value(event).expect("JSON");
-            let (kind, payload) = value.as_object().and_then(|map| map.iter().next()).expect("one key");
-            format!("{kind} {payload}")
-        }
-        other => format!("{other:?}"),
+        _ => None,
     };
-    let cut = |line: String| match line.char_indices().nth(400) {
-        Some((at, _)) => format!("{}…\n", &line[..at]),
-        None => line + "\n",
-    };
-    joined(actions).iter().map(line).map(cut).collect()
+    rendered(&joined(actions), 400, write)
 }
 
 fn joined(actions: &[Action]) -> Vec<Action> {

@@ -6,6 +6,8 @@ mod hostile;
 mod opening;
 mod operations;
 mod provision;
+#[path = "../common/rendered.rs"]
+mod rendered;
 mod replay;
 #[path = "../common/spoilt.rs"]
 mod spoilt;

@@ -9,6 +9,8 @@ use ipc_protocol::{
 };
 use serde_json::Value;
 
+use crate::rendered::rendered;
+
 /// The recordings: ours, made with requests as the adapter makes them, and the samples of another driver.
 pub(crate) const TRANSCRIPTS: [(&str, &str); 17] = [
     ("basic", include_str!("transcripts/basic.jsonl")),
@@ -383,22 +385,13 @@ pub(crate) fn requests(actions: &[Action]) -> Vec<(&'static str, String, Value)>
 
 /// One line an action.
 pub(crate) fn render(actions: &[Action]) -> String {
-    let line = |action: &Action| match action {
+    let own = |action: &Action| match action {
         Action::Http(HttpRequest { method, path, body, patience, .. }) => {
             let body = body.as_ref().map(|body| String::from_utf8_lossy(body).into_owned()).unwrap_or_default();
             let patience = if *patience == Patience::Short { String::new() } else { format!(" ({patience:?})") };
-            format!("> {method} {}{patience} {body}", without_query(path))
+            Some(format!("> {method} {}{patience} {body}", without_query(path)).trim_end().to_owned())
         }
-        Action::Event(event) => {
-            let value = serde_json::to_value(event).expect("JSON");
-            let (kind, payload) = value.as_object().and_then(|map| map.iter().next()).expect("one key");
-            format!("{kind} {payload}")
-        }
-        other => format!("{other:?}"),
+        _ => None,
     };
-    let cut = |line: String| match line.char_indices().nth(240) {
-        Some((at, _)) => format!("{}…\n", &line[..at]),
-        None => line.trim_end().to_owned() + "\n",
-    };
-    actions.iter().map(line).map(cut).collect()
+    rendered(actions, 240, own)
 }

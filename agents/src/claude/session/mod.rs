@@ -29,7 +29,7 @@ use crate::{
         answer::OpenAnswer,
         bounds::{MAX_ID, words},
         cut_turn_short,
-        json_lines::{AgentStreams, JsonLinesAgent},
+        json_lines::{AgentOutput, JsonLinesAgent},
         pending::PendingRequests,
         stderr_line,
     },
@@ -73,7 +73,7 @@ pub(in crate::claude) struct Session {
     compaction: Option<Compaction>,
     /// Operations that wait for a list of files.
     lists: PendingRequests<RequestId>,
-    streams: AgentStreams,
+    output: AgentOutput,
     /// Stem of the names of our messages; a number follows.
     name: String,
     said: u64,
@@ -118,7 +118,7 @@ impl Session {
             messages: Messages::default(),
             compaction: None,
             lists: PendingRequests::default(),
-            streams: AgentStreams::default(),
+            output: AgentOutput::default(),
             said: 0,
             cwd: None,
             by_itself: false,
@@ -553,8 +553,8 @@ impl Adapter for Session {
 }
 
 impl JsonLinesAgent for Session {
-    fn streams(&mut self) -> &mut AgentStreams {
-        &mut self.streams
+    fn output(&mut self) -> &mut AgentOutput {
+        &mut self.output
     }
 
     fn open_answer(&mut self) -> &mut OpenAnswer {
