@@ -9,7 +9,7 @@ use axum::{
 };
 use hyper::body::Frame;
 use proxy_manager::{
-    Chunk, Envelope, Event, Prompt, ProxyManager, SessionHandle, StreamHandler, StreamInfo, StreamOptions,
+    Chunk, Envelope, Event, Gap, Prompt, ProxyManager, SessionHandle, StreamHandler, StreamInfo, StreamOptions,
     Subscription, TurnStep, TurnStream,
 };
 use serde_json::{Value, json};
@@ -45,7 +45,7 @@ pub(super) fn events(mut subscription: Subscription, until: Option<u64>, from: u
                 break;
             }
             if let Some(until) = until {
-                batch.retain(|envelope| envelope.offset <= until);
+                clip(&mut batch, until);
             }
             // Events after `until` were dropped above; they only end the loop.
             seen = batch.last().map_or(u64::MAX, |envelope| envelope.offset);
@@ -56,6 +56,23 @@ pub(super) fn events(mut subscription: Subscription, until: Option<u64>, from: u
         }
     });
     response
+}
+
+/// Removes what is after `until` from a batch. A gap that reaches beyond it is cut there.
+fn clip(batch: &mut Vec<Arc<Envelope>>, until: u64) {
+    batch.retain_mut(|envelope| {
+        if envelope.offset <= until {
+            return true;
+        }
+        // The offset of a gap is that of its last event.
+        let Event::SessionGap(Gap { from, .. }) = envelope.event else { return false };
+        *envelope = Arc::new(Envelope {
+            offset: until,
+            event: Event::SessionGap(Gap { from, to: until }),
+            ..envelope.as_ref().clone()
+        });
+        from <= until
+    });
 }
 
 /// Streams the events of all sessions after position `from`, to the last one that exists. After an error a problem
@@ -196,5 +213,28 @@ impl hyper::body::Body for Chunks {
         cx: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         self.0.poll_recv(cx).map(|chunk| chunk.map(|bytes| Ok(Frame::data(bytes))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn envelope(offset: u64, event: Event) -> Arc<Envelope> {
+        let session = Arc::new("s-1".parse().expect("a valid id"));
+        Arc::new(Envelope { offset, created_at: std::time::UNIX_EPOCH, session, turn: None, event })
+    }
+
+    #[test]
+    fn a_gap_that_ends_past_the_last_offset_asked_for_is_cut_there() {
+        let gap = |from, to| envelope(to, Event::SessionGap(Gap { from, to }));
+        let idle = |offset| envelope(offset, Event::SessionStatus { status: "idle".into(), detail: String::new() });
+        let clipped = |mut batch: Vec<_>, until| {
+            clip(&mut batch, until);
+            batch
+        };
+        assert_eq!(clipped(vec![idle(1), gap(2, 9)], 5), [idle(1), gap(2, 5)]);
+        assert_eq!(clipped(vec![gap(1, 4), idle(5), idle(6)], 5), [gap(1, 4), idle(5)]);
+        assert!(clipped(vec![gap(6, 9)], 5).is_empty());
     }
 }
