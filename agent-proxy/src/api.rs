@@ -1,7 +1,8 @@
 //! Bodies of the daemon's requests and answers, besides the library's own types.
 
-use std::{fmt::Write as _, path::PathBuf};
+use std::path::PathBuf;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use proxy_manager::{
     AbortPolicy, EndReason, Event, Json, PermissionAnswer, ProcessId, Prompt, PromptMode, PromptPart, Receipt,
     ResumeOptions, SessionId, Snapshot,
@@ -300,18 +301,12 @@ impl std::fmt::Display for StateView {
     }
 }
 
+/// Characters to escape in a segment. A dot too: a segment of dots alone means another path.
+const RESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'~');
+
 /// Escapes `text` as one segment of a URL's path.
 pub(crate) fn path_segment(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'~') || (byte == b'.' && text.len() > 2) {
-            escaped.push(char::from(byte));
-        } else {
-            // Writing to a String cannot fail.
-            let _ = write!(escaped, "%{byte:02X}");
-        }
-    }
-    escaped
+    utf8_percent_encode(text, &RESERVED).to_string()
 }
 
 #[cfg(test)]

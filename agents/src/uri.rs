@@ -1,22 +1,21 @@
 //! Encoding of URIs.
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// All characters but the unreserved ones of RFC 3986.
+const RESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+/// Characters to escape in a whole path.
+const IN_PATH: AsciiSet = RESERVED.remove(b'/');
+
 /// Encodes `text` as a segment of a path, or as a value of a query.
 pub(crate) fn encode(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => encoded.push(char::from(byte)),
-            _ => encoded.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    encoded
+    utf8_percent_encode(text, &RESERVED).to_string()
 }
 
 /// Returns the URI of a file, whose path may be relative to `cwd`.
 pub(crate) fn file(path: &str, cwd: &str) -> String {
     let whole = if path.starts_with('/') { path.to_owned() } else { format!("{}/{path}", cwd.trim_end_matches('/')) };
-    let segments: Vec<String> = whole.split('/').map(encode).collect();
-    format!("file://{}", segments.join("/"))
+    format!("file://{}", utf8_percent_encode(&whole, &IN_PATH))
 }
 
 #[cfg(test)]
