@@ -53,7 +53,7 @@ impl ProxyManager {
         }
         let abandoned = EndIfDropped(Some((session.session(), EndReason::Killed)));
         let answered = session.stream_with(prompt, handler, options).await;
-        let killed = session.session().kill(KillOptions::default(), EndReason::Killed).await;
+        let killed = session.kill(KillOptions::default()).await;
         abandoned.disarm();
         if let Err(Error::Survivors(receipt)) = killed {
             return Err(Error::Survivors(receipt));

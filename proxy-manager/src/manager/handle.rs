@@ -242,12 +242,11 @@ impl SessionHandle {
     /// [`Error::UnknownSession`] if it was resumed after this handle was obtained, and has been forgotten. Else see
     /// [`SessionHandle`].
     pub async fn kill_scope(&self, scope: KillScope, options: KillOptions) -> Result<Receipt> {
-        let reason = EndReason::Killed;
-        match scope {
+        if scope == KillScope::Session {
             // The session's end waits behind nothing, and needs no proxy.
-            KillScope::Session => self.session.kill(options, reason).await,
-            _ => self.session.request_receipt(ProxyCommand::Kill { scope, options, reason }).await,
+            return self.session.kill(options).await;
         }
+        self.session.request_receipt(ProxyCommand::Kill { scope, options, reason: EndReason::Killed }).await
     }
 
     /// Lists every process of the session, running and finished. Empty when the session has ended.

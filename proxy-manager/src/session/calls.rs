@@ -269,8 +269,8 @@ impl Session {
     /// Ends the session's current incarnation, whichever one this handle is of, and returns the receipt. For an ended
     /// session, returns the receipt of its end. A session that is suspended, or is about to be, is over afterwards; its
     /// receipt is that of the suspension.
-    pub(crate) async fn kill(&self, options: KillOptions, reason: EndReason) -> Result<Receipt> {
-        let (begun, longest) = (Instant::now(), self.longest_kill(options));
+    pub(crate) async fn kill(&self, options: KillOptions) -> Result<Receipt> {
+        let (begun, longest, reason) = (Instant::now(), self.longest_kill(options), EndReason::Killed);
         let left = || longest.saturating_sub(begun.elapsed());
         // The stream is read for the receipt only: half of the time is left for the kill.
         self.find_what_was_ended(longest / 2).await;

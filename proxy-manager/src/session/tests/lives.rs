@@ -50,8 +50,7 @@ async fn a_kill_of_an_older_life_ends_the_one_there_is() {
     let event = Event::SessionStatus { status: "told".into(), detail: String::new() };
     let offset = soon(before.append(event)).await.expect("appended");
     assert_eq!(offset, session.info().last_offset);
-    let (killed, reason) =
-        tokio::join!(soon(before.kill(KillOptions::NOW, EndReason::Killed)), end(proxy, fork_server, session.id()));
+    let (killed, reason) = tokio::join!(soon(before.kill(KillOptions::NOW)), end(proxy, fork_server, session.id()));
     assert_eq!(reason, EndReason::Killed);
     assert!(killed.expect("a receipt").is_empty() && is_ended(&session));
     assert_eq!(ends(&session).await, 1);
@@ -61,7 +60,7 @@ async fn a_kill_of_an_older_life_ends_the_one_there_is() {
 async fn a_kill_waits_for_a_resume_that_gives_up_for_it() {
     let session = suspended().await;
     let resuming = session.lives().alone().await;
-    let mut kill = Box::pin(session.kill(KillOptions::NOW, EndReason::Killed));
+    let mut kill = Box::pin(session.kill(KillOptions::NOW));
     tokio::select! {
         biased;
         killed = &mut kill => panic!("it is being resumed: {killed:?}"),
@@ -84,7 +83,7 @@ async fn a_kill_is_given_up_when_its_bound_has_passed() {
     session.show(|view| view.state = SessionState::Suspended { reason: EndReason::Suspended, receipt: None });
     let _resuming = session.lives().alone().await;
     let begun = tokio::time::Instant::now();
-    let killed = session.kill(KillOptions::NOW, EndReason::Killed).await;
+    let killed = session.kill(KillOptions::NOW).await;
     assert!(matches!(killed, Err(Error::Deadline { .. })), "{killed:?}");
     let (took, longest) = (begun.elapsed(), session.longest_kill(KillOptions::NOW));
     assert!(took <= longest + Duration::from_millis(10), "{took:?} of {longest:?}");
@@ -94,8 +93,7 @@ async fn a_kill_is_given_up_when_its_bound_has_passed() {
 async fn what_is_being_suspended_is_over_after_a_kill() {
     let (session, proxy, fork_server) = kept(None).await;
     session.demand_end(KillOptions::NOW, EndReason::Suspended);
-    let (killed, _) =
-        tokio::join!(soon(session.kill(KillOptions::NOW, EndReason::Killed)), end(proxy, fork_server, session.id()));
+    let (killed, _) = tokio::join!(soon(session.kill(KillOptions::NOW)), end(proxy, fork_server, session.id()));
     killed.expect("a receipt");
     assert!(is_ended(&session));
     assert_eq!(ends(&session).await, 1);
