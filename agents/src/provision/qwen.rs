@@ -70,6 +70,10 @@ fn provision(
     if let Some(model) = provision.model.take() {
         provision.argv.extend(["--model".to_owned(), model]);
     }
+    if !config.mcp_servers.is_empty() {
+        // Otherwise the first prompts go without the tools of servers that are still starting.
+        provision.env.0.insert("QWEN_CODE_LEGACY_MCP_BLOCKING".to_owned(), "1".to_owned());
+    }
     let Some(home) = request.home else {
         let wanted =
             [(request.model.is_some(), "a model configuration"), (!config.tools.is_empty(), "the list of its tools")];
@@ -106,8 +110,8 @@ fn settings(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Value, P
         settings["permissions"]["deny"] = EXTRA_TOOLS.into_iter().filter(is_denied).collect();
     }
     if !config.mcp_servers.is_empty() {
-        // Share of the context window up to which their tools are offered at once, and not on request alone.
-        settings["tools"]["toolSearch"]["threshold"] = json!(10);
+        // The model would have to search for their tools.
+        settings["tools"]["toolSearch"]["enabled"] = json!(false);
     }
     if let Some(model) = request.model {
         access(spec, request, model, &mut settings)?;

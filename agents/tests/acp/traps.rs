@@ -107,6 +107,55 @@ fn trap_gemini_counts_tokens_in_meta() {
 }
 
 /// It does not hear a cancellation while it waits for an answer.
+/// Qwen Code starts a call before its input is complete. The permission request has the input; nothing else may.
+#[test]
+fn trap_qwen_begins_a_call_without_its_input() {
+    let mut replay = in_turn("qwen-code", json!({}));
+    let meta = json!({"toolName": "run_shell_command", "phase": "preparing"});
+    replay.stdout(&update(&json!({
+        "sessionUpdate": "tool_call", "toolCallId": "c", "status": "pending", "title": "Shell", "kind": "execute",
+        "rawInput": {}, "_meta": meta,
+    })));
+    let input = json!({"command": "touch a"});
+    let call = json!({"toolCallId": "c", "title": "touch a", "kind": "execute", "rawInput": input});
+    replay.stdout(&ask(7, &call));
+    replay.stdout(&ask(8, &call));
+    let told = events(&replay.actions);
+    let inputs = told.iter().filter_map(|event| match event {
+        Event::ToolUpdate(update) => update.input.clone(),
+        _ => None,
+    });
+    assert_eq!(inputs.map(|input| input.value()).collect::<Vec<_>>(), [input], "once");
+    assert!(matches!(&told[0], Event::ToolStart(start) if start.name == "run_shell_command"), "{told:?}");
+    assert_eq!(requests(&replay.actions)[0].command.as_deref(), Some("touch a"));
+}
+
+/// Qwen Code sends no sum: the usage of each call of the model comes with an empty text.
+#[test]
+fn trap_qwen_counts_tokens_in_empty_texts() {
+    let mut replay = in_turn("qwen-code", json!({}));
+    for (input, output) in [(100, 5), (200, 7)] {
+        let usage = json!({"inputTokens": input, "outputTokens": output, "cachedReadTokens": 10});
+        replay.stdout(&update(&json!({
+            "sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": ""}, "_meta": {"usage": usage},
+        })));
+    }
+    replay.stdout(&line(&json!({"jsonrpc": "2.0", "id": 3, "result": {"stopReason": "end_turn"}})));
+    let told = events(&replay.actions);
+    assert!(!told.iter().any(|event| matches!(event, Event::Text { .. })), "{told:?}");
+    let usage = told.iter().find_map(|event| match event {
+        Event::Complete { usage, .. } => usage.as_deref().copied(),
+        _ => None,
+    });
+    let sum = Usage {
+        input_tokens: Some(300),
+        output_tokens: Some(12),
+        cache_read_tokens: Some(20),
+        ..Usage::default()
+    };
+    assert_eq!(usage, Some(sum));
+}
+
 #[test]
 fn trap_gemini_hangs_with_a_permission_open_when_it_is_cancelled() {
     let mut replay = in_turn("gemini-cli", json!({}));

@@ -408,6 +408,7 @@ fn a_conversation_is_gone_on_with_by_the_agent_s_own_program() {
         ("opencode", Some("opencode|--session|id 1")),
         ("pi", Some("pi|--session|id 1")),
         ("gemini", Some("gemini|--resume|id 1")),
+        ("qwen", Some("qwen|--resume|id 1")),
         ("opencode-acp", Some("opencode|--session|id 1")),
         ("claude-agent-acp", Some("claude|--resume|id 1")),
         ("codex-acp", Some("codex|resume|id 1")),
