@@ -97,7 +97,7 @@ pub enum Home {
 }
 
 /// Connection to an MCP server. `Debug` shows neither arguments nor values.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, derive_more::Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum McpTransport {
     /// Program that the agent starts and that speaks on its standard input and output.
@@ -105,6 +105,7 @@ pub enum McpTransport {
         /// Program to start.
         command: String,
         /// Arguments of the program.
+        #[debug("{} arguments", args.len())]
         args: Vec<String>,
         /// Environment of the program.
         env: EnvVars,
@@ -112,23 +113,11 @@ pub enum McpTransport {
     /// Server that is already running.
     Http {
         /// Address of the server.
+        #[debug("{:?}", without_credentials(url))]
         url: String,
         /// Headers of each request; values are hidden in `Debug`.
         headers: EnvVars,
     },
-}
-
-impl fmt::Debug for McpTransport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Stdio { command, env, .. } => {
-                f.debug_struct("Stdio").field("command", command).field("env", env).finish_non_exhaustive()
-            }
-            Self::Http { url, headers } => {
-                f.debug_struct("Http").field("url", &without_login(url)).field("headers", headers).finish()
-            }
-        }
-    }
 }
 
 /// MCP server that the agent may use.
@@ -141,7 +130,8 @@ pub struct McpServer {
     pub transport: McpTransport,
 }
 
-/// Configuration of a session. Only `agent` is required; in JSON every other field may be left out.
+/// Configuration of a session. Only `agent` is required; in JSON every other field may be left out. `Debug` shows
+/// neither arguments, values of variables nor the system prompt.
 ///
 /// ```
 /// use ipc_protocol::AgentSessionConfig;
@@ -152,7 +142,7 @@ pub struct McpServer {
 /// };
 /// assert_eq!(config.agent, "command");
 /// ```
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, derive_more::Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AgentSessionConfig {
     /// Name of the session; a fresh UUIDv7 by default.
@@ -162,6 +152,7 @@ pub struct AgentSessionConfig {
     pub agent: String,
     /// Program and arguments, for agents whose row leaves them open (`command`, `acp`); else added to the row's.
     #[serde(default)]
+    #[debug("{:?}", command.first())]
     pub command: Vec<String>,
     /// Label: purpose of the agent (`execution`, `plan`, …).
     #[serde(default)]
@@ -180,6 +171,7 @@ pub struct AgentSessionConfig {
     pub model: Option<String>,
     /// System prompt. An agent whose protocol has none gets it before the first prompt.
     #[serde(default)]
+    #[debug("{:?} bytes", system_prompt.as_ref().map(String::len))]
     pub system_prompt: Option<String>,
     /// Environment of the agent, on top of the manager's base and the catalog row's.
     #[serde(default)]
@@ -236,6 +228,7 @@ pub struct AgentSessionConfig {
     pub home: Option<Home>,
     /// Address of a running server to connect to, for an agent that has one; the agent is not started then.
     #[serde(default)]
+    #[debug("{:?}", endpoint.as_deref().map(without_credentials))]
     pub endpoint: Option<String>,
     /// True to emit each line of the agent's own as an event too; `null` for yes if the agent has turns.
     #[serde(default)]
@@ -271,6 +264,10 @@ pub struct AgentSessionConfig {
     /// Action for a turn that meets the account's usage limit.
     #[serde(default)]
     pub on_usage_limit: OnUsageLimit,
+    /// Names of values that are no secrets, as in [`AgentSessionConfig::secrets`]: records keep them, and a resume in a
+    /// later manager needs them not again.
+    #[serde(default)]
+    pub not_secret: BTreeSet<String>,
 }
 
 impl AgentSessionConfig {
@@ -315,118 +312,76 @@ impl AgentSessionConfig {
             agent_sandbox: None,
             explicit: BTreeSet::new(),
             on_usage_limit: OnUsageLimit::default(),
+            not_secret: BTreeSet::new(),
         }
     }
 }
 
 impl AgentSessionConfig {
-    /// Returns a copy without possible secrets: environment variables whose names suggest a key, a password or a
-    /// token, all headers of MCP servers, and the login in the address of a server.
+    /// Returns a copy without its secrets, as [`AgentSessionConfig::secrets`] names them.
     #[must_use]
     pub fn without_secrets(&self) -> Self {
         let mut config = self.clone();
-        forget_secrets(&mut config.env);
-        for server in &mut config.mcp_servers {
-            match &mut server.transport {
-                McpTransport::Stdio { env, .. } => forget_secrets(env),
-                McpTransport::Http { url, headers } => {
-                    *url = without_login(url);
-                    headers.0.clear();
-                }
-            }
-        }
-        config.endpoint = config.endpoint.as_deref().map(without_login);
+        config.remove_secrets();
         config
     }
 
-    /// Names the secrets that [`AgentSessionConfig::without_secrets`] leaves out: a variable's own name,
-    /// `mcpServers.NAME.KEY` for a variable or header of an MCP server, `mcpServers.NAME.url` and `endpoint` for
-    /// the login in an address.
+    /// Names the values that no record keeps: all that may be secrets, and are not in
+    /// [`AgentSessionConfig::not_secret`]. A variable has its own name; of an MCP server there are
+    /// `mcpServers.NAME.args`, `mcpServers.NAME.KEY` for a variable or header, and `mcpServers.NAME.url` for the login,
+    /// query and fragment of its address; `endpoint` stands for these of that address.
     pub fn secrets(&self) -> Vec<String> {
-        let kept = self.without_secrets();
-        let left_out = |all: &EnvVars, kept: &EnvVars| -> Vec<String> {
-            all.0.keys().filter(|name| !kept.0.contains_key(*name)).cloned().collect()
+        self.clone().remove_secrets()
+    }
+
+    /// Removes the secrets, and returns their names.
+    fn remove_secrets(&mut self) -> Vec<String> {
+        let mut names = Vec::new();
+        let mut is_secret = |name: String| {
+            let is_secret = !self.not_secret.contains(&name);
+            names.extend(is_secret.then_some(name));
+            is_secret
         };
-        let mut secrets = left_out(&self.env, &kept.env);
-        for (server, kept) in self.mcp_servers.iter().zip(&kept.mcp_servers) {
-            let names = match (&server.transport, &kept.transport) {
-                (McpTransport::Stdio { env, .. }, McpTransport::Stdio { env: kept, .. }) => left_out(env, kept),
-                (McpTransport::Http { url, headers }, McpTransport::Http { url: bare, headers: kept }) => {
-                    let login = (url != bare).then(|| "url".to_owned());
-                    left_out(headers, kept).into_iter().chain(login).collect()
+        self.env.0.retain(|name, _| !is_secret(name.clone()));
+        for McpServer { name: server, transport } in &mut self.mcp_servers {
+            let part = |part: &str| format!("mcpServers.{server}.{part}");
+            match transport {
+                McpTransport::Stdio { args, env, .. } => {
+                    if !args.is_empty() && is_secret(part("args")) {
+                        args.clear();
+                    }
+                    env.0.retain(|name, _| !is_secret(part(name)));
                 }
-                _ => Vec::new(),
-            };
-            secrets.extend(names.into_iter().map(|name| format!("mcpServers.{}.{name}", server.name)));
+                McpTransport::Http { url, headers } => {
+                    headers.0.retain(|name, _| !is_secret(part(name)));
+                    remove_credentials(url, || is_secret(part("url")));
+                }
+            }
         }
-        secrets.extend((self.endpoint != kept.endpoint).then(|| "endpoint".to_owned()));
-        secrets
+        if let Some(endpoint) = &mut self.endpoint {
+            remove_credentials(endpoint, || is_secret("endpoint".to_owned()));
+        }
+        names
     }
 }
 
-/// Parts of a variable's name that suggest a secret.
-const SECRET: [&str; 7] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "AUTH"];
-
-fn forget_secrets(env: &mut EnvVars) {
-    env.0.retain(|name, _| {
-        let name = name.to_ascii_uppercase();
-        !SECRET.iter().any(|word| name.contains(word))
-    });
-}
-
-impl fmt::Debug for AgentSessionConfig {
-    /// Hides possible secrets: environment values, arguments and the system prompt.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AgentSessionConfig")
-            .field("session_id", &self.session_id)
-            .field("agent", &self.agent)
-            .field("program", &self.command.first())
-            .field("agent_type", &self.agent_type)
-            .field("user_id", &self.user_id)
-            .field("workspace_id", &self.workspace_id)
-            .field("cwd", &self.cwd)
-            .field("model", &self.model)
-            .field("system_prompt_bytes", &self.system_prompt.as_ref().map(String::len))
-            .field("env", &self.env)
-            .field("tools", &self.tools)
-            .field("mcp_servers", &self.mcp_servers)
-            .field("permission_mode", &self.permission_mode)
-            .field("max_turns", &self.max_turns)
-            .field("max_prompts", &self.max_prompts)
-            .field("limits", &self.limits)
-            .field("on_agent_exit", &self.on_agent_exit)
-            .field("on_host_death", &self.on_host_death)
-            .field("permissions", &self.permissions)
-            .field("profile", &self.profile)
-            .field("model_config", &self.model_config)
-            .field("mode", &self.mode)
-            .field("thinking", &self.thinking)
-            .field("resume", &self.resume)
-            .field("ephemeral", &self.ephemeral)
-            .field("home", &self.home)
-            .field("endpoint", &self.endpoint.as_deref().map(without_login))
-            .field("verbatim", &self.verbatim)
-            .field("timeouts", &self.timeouts)
-            .field("runtime_context", &self.runtime_context)
-            .field("depth", &self.depth)
-            .field("lifecycle", &self.lifecycle)
-            .field("containment", &self.containment)
-            .field("hardening", &self.hardening)
-            .field("budget", &self.budget)
-            .field("agent_sandbox", &self.agent_sandbox)
-            .field("explicit", &self.explicit)
-            .field("on_usage_limit", &self.on_usage_limit)
-            .finish()
+/// Removes the credentials of an address, if it has some and they are secret.
+fn remove_credentials(url: &mut String, is_secret: impl FnOnce() -> bool) {
+    let without = without_credentials(url);
+    if without != *url && is_secret() {
+        *url = without;
     }
 }
 
-/// Removes the login, up to the `@`, from an address.
-fn without_login(url: &str) -> String {
-    match (url.split_once("://"), url.rsplit_once('@')) {
-        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
-        (None, Some((_, host))) => host.to_owned(),
-        (_, None) => url.to_owned(),
-    }
+/// Returns an address without login, query and fragment. Returns its scheme alone if the host cannot be told from a
+/// password.
+fn without_credentials(url: &str) -> String {
+    let (scheme, rest) = url.find("://").map_or(("", url), |at| url.split_at(at + 3));
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let port = host.rsplit_once(':').filter(|_| !host.ends_with(']')).map_or("", |(_, port)| port);
+    if port.bytes().all(|b| b.is_ascii_digit()) { format!("{scheme}{host}{path}") } else { scheme.to_owned() }
 }
 
 #[cfg(test)]
@@ -462,11 +417,86 @@ mod tests {
         let text = format!("{config:?}");
         assert!(!text.contains("hunter2"), "{text}");
         assert!(text.contains("API_KEY") && text.contains("Authorization"), "{text}");
-        let names =
-            ["API_KEY", "mcpServers.n.SERVER_KEY", "mcpServers.m.Authorization", "mcpServers.m.url", "endpoint"];
+        let names = [
+            "API_KEY",
+            "mcpServers.n.args",
+            "mcpServers.n.SERVER_KEY",
+            "mcpServers.m.Authorization",
+            "mcpServers.m.url",
+            "endpoint",
+        ];
         assert_eq!(config.secrets(), names);
         let kept = config.without_secrets();
         assert!(kept.secrets().is_empty() && !format!("{:?}", kept.endpoint).contains("hunter2"));
+    }
+
+    fn http_server(url: &str) -> AgentSessionConfig {
+        let transport = McpTransport::Http { url: url.into(), headers: EnvVars::default() };
+        let mcp_servers = vec![McpServer { name: "m".into(), transport }];
+        AgentSessionConfig { mcp_servers, endpoint: Some(url.into()), ..AgentSessionConfig::new("acp") }
+    }
+
+    #[test]
+    fn an_address_is_recorded_without_login_and_query() {
+        for (url, recorded) in [
+            ("https://host/@owner/mcp", None),
+            ("https://host:8080/a/@b/c@d", None),
+            ("http://127.0.0.1:4096", None),
+            ("http://[::1]:4096/x", None),
+            ("127.0.0.1:4096/@x", None),
+            ("https://user:hunter2@host/@owner/mcp", Some("https://host/@owner/mcp")),
+            ("https://user:p@hunter2@host:1/", Some("https://host:1/")),
+            ("user:hunter2@host:1", Some("host:1")),
+            ("https://host/mcp?key=hunter2", Some("https://host/mcp")),
+            ("https://host/mcp#hunter2", Some("https://host/mcp")),
+            ("https://hunter2@host?next=a@b/c", Some("https://host")),
+            // No URL has an authority like that: the end of the password is not told from the beginning of the path.
+            ("https://user:hunter2/x@host/mcp", Some("https://")),
+            ("https://user:hunter2?x@host/mcp", Some("https://")),
+        ] {
+            let config = http_server(url);
+            let expected = if recorded.is_some() { vec!["mcpServers.m.url", "endpoint"] } else { vec![] };
+            assert_eq!(config.secrets(), expected, "{url}");
+            let without = config.without_secrets();
+            assert_eq!(without.endpoint.as_deref(), Some(recorded.unwrap_or(url)));
+            assert!(
+                without.secrets().is_empty() && !format!("{config:?}{without:?}").contains("hunter2"),
+                "{without:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn no_value_of_a_variable_is_recorded_unless_it_is_marked() {
+        let names =
+            ["DATABASE_URL", "DB_PASS", "GIT_AUTHOR_NAME", "MYSQL_PWD", "OPENAI_API_KEY", "TOKENIZERS_PARALLELISM"];
+        let env: EnvVars = names.into_iter().map(|name| (name, "hunter2")).collect();
+        let config = AgentSessionConfig { env, ..AgentSessionConfig::new("acp") };
+        assert_eq!(config.secrets(), names);
+        assert_eq!(config.without_secrets().env, EnvVars::default());
+        let not_secret = ["GIT_AUTHOR_NAME", "TOKENIZERS_PARALLELISM", "ABSENT"].map(str::to_owned).into();
+        let marked = AgentSessionConfig { not_secret, ..config };
+        assert_eq!(marked.secrets(), ["DATABASE_URL", "DB_PASS", "MYSQL_PWD", "OPENAI_API_KEY"]);
+        let kept: Vec<_> = marked.without_secrets().env.0.into_keys().collect();
+        assert_eq!(kept, ["GIT_AUTHOR_NAME", "TOKENIZERS_PARALLELISM"]);
+    }
+
+    #[test]
+    fn parts_of_mcp_servers_are_recorded_only_where_marked() {
+        let transport = McpTransport::Stdio {
+            command: "server".into(),
+            args: vec!["--key".into(), "hunter2".into()],
+            env: [("MODE", "hunter2")].into_iter().collect(),
+        };
+        let stdio = McpServer { name: "s".into(), transport };
+        let mut config = http_server("https://hunter2@host/mcp?key=hunter2");
+        config.mcp_servers.push(stdio);
+        let names = ["mcpServers.m.url", "mcpServers.s.args", "mcpServers.s.MODE", "endpoint"];
+        assert_eq!(config.secrets(), names);
+        let recorded = serde_json::to_string(&config.without_secrets()).expect("JSON");
+        assert!(!recorded.contains("hunter2"), "{recorded}");
+        config.not_secret = names.map(str::to_owned).into();
+        assert_eq!((config.secrets(), config.without_secrets()), (vec![], config.clone()));
     }
 
     #[test]

@@ -47,7 +47,8 @@ pub enum Error {
     /// The session was started with secrets, which no record keeps, and the resume did not give them again.
     #[error(
         "session {session} was started with {}, which is kept nowhere: resume it with the same again (variables by `env`, MCP \
-         servers by `mcpServers`, an address by `endpoint`; a model configuration needs its key), empty to do without",
+         servers by `mcpServers`, an address by `endpoint`; a model configuration needs its key), empty to do without; \
+         what a start names in `notSecret` is kept",
         names.join(", ")
     )]
     SecretsMissing {

@@ -25,9 +25,9 @@ pub(crate) struct SuspendArgs {
     agent-proxy resume s-1 --env API_KEY     # of an earlier daemon: what it was started with and no record keeps\n  \
     agent-proxy suspend s-1 --json > s-1.json    # and where another daemon sees the same files:\n  \
     agent-proxy resume --snapshot s-1.json\n\n\
-    Variables whose names sound like a key's, a password's or a token's are in no record, nor are the headers of MCP\n\
-    servers and the login in an address. Where a session of an earlier daemon had some, a resume without them is\n\
-    refused, and says which. `--env NAME=` does without one.\n")]
+    No record keeps the values of variables, the arguments and headers of MCP servers, and the login and query of an\n\
+    address, unless `start --not-secret NAME` named them. Where a session of an earlier daemon had some, a resume\n\
+    without them is refused, and says which. `--env NAME=` does without one.\n")]
 pub(crate) struct ResumeArgs {
     /// The session's id
     #[arg(required_unless_present = "snapshot", conflicts_with = "snapshot")]
@@ -58,6 +58,9 @@ pub(crate) struct GivenAgain {
     /// Environment variable of the agent; K alone takes the caller's value. Repeatable
     #[arg(long = "env", value_name = "K=V")]
     pub(crate) env: Vec<String>,
+    /// What of the session is no secret from now on, as in `start --not-secret`. Repeatable
+    #[arg(long = "not-secret", value_name = "NAME")]
+    pub(crate) not_secret: Vec<String>,
     /// MCP servers, each in the place of the one of its name: a JSON file with `mcpServers`
     #[arg(long, value_name = "FILE")]
     pub(crate) mcp: Option<PathBuf>,

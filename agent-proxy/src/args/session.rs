@@ -27,6 +27,10 @@ pub(crate) struct AgentArgs {
     /// Environment variable of the agent; K alone takes the caller's value. Repeatable
     #[arg(long = "env", value_name = "K=V")]
     pub(crate) env: Vec<String>,
+    /// Part of --env, --mcp or --endpoint that is no secret: a variable's name, mcpServers.NAME.args, …. Records keep it, so that a
+    /// later daemon resumes the session without being given it again. Repeatable
+    #[arg(long = "not-secret", value_name = "NAME")]
+    pub(crate) not_secret: Vec<String>,
     /// Settings that a profile can have too.
     #[command(flatten)]
     pub(crate) choice: ChoiceArgs,

@@ -28,6 +28,7 @@ pub(super) fn session(agent: Option<&str>, args: AgentArgs) -> Result<AgentSessi
         command: args.argv,
         cwd: Some(environment::cwd(args.cwd.as_deref())?),
         env: environment::parse(&args.env)?,
+        not_secret: args.not_secret.into_iter().collect(),
         tools: args.surroundings.tools,
         mcp_servers: args.surroundings.mcp.as_deref().map(mcp::read).transpose()?.unwrap_or_default(),
         home: args.surroundings.home.map(Into::into),

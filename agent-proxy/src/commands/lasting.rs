@@ -72,9 +72,10 @@ pub(super) async fn take_back(client: &Client, args: TakeBackArgs, as_json: bool
     gone_on(&session, as_json)
 }
 
-fn options(GivenAgain { env, mcp, endpoint }: GivenAgain) -> Result<ResumeOptions, Problem> {
+fn options(GivenAgain { env, not_secret, mcp, endpoint }: GivenAgain) -> Result<ResumeOptions, Problem> {
     let mcp_servers = mcp.as_deref().map(mcp::read).transpose()?.unwrap_or_default();
-    Ok(ResumeOptions { env: environment::parse(&env)?, mcp_servers, endpoint })
+    let not_secret = not_secret.into_iter().collect();
+    Ok(ResumeOptions { env: environment::parse(&env)?, mcp_servers, endpoint, not_secret })
 }
 
 fn snapshot(path: &Path) -> Result<Snapshot, Problem> {

@@ -216,10 +216,10 @@ impl ProxyManager {
         let (mut session, inlets, log) = Session::new(id.clone(), card.labels.clone(), *deadlines, streams);
         session.started_at(before.as_ref().map_or(card.started_at(), |(record, _)| record.created_at));
         before.iter().for_each(|(record, count)| session.took_before(record, count));
-        let config = before.map(|(record, _)| Arc::new(record.config));
-        let lifecycle = config.as_ref().map(|config| config.lifecycle.clone()).unwrap_or_default();
-        let budget = config.as_ref().map(|config| config.budget).unwrap_or_default();
-        config.into_iter().for_each(|config| session.keep_config(config));
+        let config = before.map(|(record, _)| record.own_config());
+        let lifecycle = config.as_ref().map(|(config, _)| config.lifecycle.clone()).unwrap_or_default();
+        let budget = config.as_ref().map(|(config, _)| config.budget).unwrap_or_default();
+        config.into_iter().for_each(|(config, absent)| session.keep_config(config, absent));
         let claim = Claim { user: card.labels.user_id.clone(), agent: card.labels.agent.clone() };
         let slot = self.inner.admission.take(claim);
         let agent = card.labels.agent.clone();

@@ -200,8 +200,9 @@ impl ProxyManager {
         self.ends_if_ending(&id).await;
         match self.inner.directory.get(&id) {
             Ok(session) if session.is_suspended() => {
-                let AgentSessionConfig { env, mcp_servers, endpoint, .. } = config.clone();
-                self.resume(&id, "key", false, ResumeOptions { env, mcp_servers, endpoint }).await.map(Some)
+                let AgentSessionConfig { env, mcp_servers, endpoint, not_secret, .. } = config.clone();
+                let options = ResumeOptions { env, mcp_servers, endpoint, not_secret };
+                self.resume(&id, "key", false, options).await.map(Some)
             }
             Ok(session) if session.ended().is_none() => Ok(Some(SessionHandle::new(session))),
             _ => {

@@ -16,7 +16,7 @@ use crate::{
     launch::{Aftermath, Launch},
     manager::SessionHandle,
     records::Records,
-    roster::check_names,
+    roster::{MODEL_KEY, check_names},
     session::{Fork, Session, Task, sockets},
     state::{Header, Journal},
     supervision::Claim,
@@ -82,8 +82,9 @@ impl ProxyManager {
             true => Arc::new(AgentSessionConfig { agent: launch.labels.agent.clone(), ..given.as_ref().clone() }),
             false => given,
         };
-        if before.is_some() {
-            self.require_secrets(launch.id(), &given, launch.labels.has_model_key)?;
+        if before.as_ref().is_some_and(|before| before.session.labels().has_model_key) && !launch.labels.has_model_key {
+            let names = vec![MODEL_KEY.to_owned()];
+            return Err(Error::SecretsMissing { session: launch.id().clone(), names });
         }
         let claim = Claim { user: launch.labels.user_id.clone(), agent: launch.labels.agent.clone() };
         launch.slot = Some(admission.admit(claim).await?);
@@ -106,7 +107,7 @@ impl ProxyManager {
                 (session, inlets, log)
             }
         };
-        session.keep_config(given);
+        session.keep_config(given, Vec::new());
         let host = fork_server.host();
         let (task, ready) = Task::new(session.clone(), inlets, log, launch, ours, host, aftermath.clone())?;
         let placed = if goes_on { directory.replace(&session) } else { directory.insert(&session) };

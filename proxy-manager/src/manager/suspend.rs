@@ -1,6 +1,6 @@
 //! Sessions that end their processes and keep their conversation: suspended, resumed, restarted, handed over.
 
-use std::{fmt, future::Future, path::Path, sync::Arc};
+use std::{collections::BTreeSet, future::Future, path::Path, sync::Arc};
 
 use ipc_protocol::{
     AgentSessionConfig, EndReason, EnvVars, Event, KillOptions, McpServer, OnMissing, Receipt, Resume, ResumeFrom,
@@ -62,7 +62,7 @@ impl Snapshot {
 
 /// Secrets for a resume, in addition to the session's configuration: no record keeps secrets, so a session that an
 /// earlier manager started needs them again. Retained while the manager lives. `Debug` shows no values.
-#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, derive_more::Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ResumeOptions {
     /// Environment variables; each replaces the one with its name.
@@ -70,26 +70,31 @@ pub struct ResumeOptions {
     /// MCP servers; each replaces the one with its name.
     pub mcp_servers: Vec<McpServer>,
     /// Address of the running server; replaces the one before.
+    #[debug("{}", endpoint.is_some())]
     pub endpoint: Option<String>,
-}
-
-impl fmt::Debug for ResumeOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { env, mcp_servers, endpoint } = self;
-        let mut shown = f.debug_struct("ResumeOptions");
-        shown.field("env", env).field("mcp_servers", mcp_servers);
-        // The address may have a login.
-        shown.field("has_endpoint", &endpoint.is_some()).finish()
-    }
+    /// Names of values that are no secrets from now on, as in [`AgentSessionConfig::not_secret`].
+    pub not_secret: BTreeSet<String>,
 }
 
 impl ResumeOptions {
+    /// Returns true if they have the secret of this name. A part that a server or address lacks is done without.
+    fn has(&self, secret: &str) -> bool {
+        let is_of = |server: &McpServer| {
+            let part = secret.strip_prefix("mcpServers.").and_then(|part| part.strip_prefix(&server.name));
+            part.is_some_and(|part| part.starts_with('.'))
+        };
+        self.env.0.contains_key(secret)
+            || self.mcp_servers.iter().any(is_of)
+            || (secret == "endpoint" && self.endpoint.is_some())
+    }
+
     fn onto(self, given: &Arc<AgentSessionConfig>) -> Arc<AgentSessionConfig> {
         if self == Self::default() {
             return given.clone();
         }
         let mut config = given.as_ref().clone();
         config.env.0.extend(self.env.0);
+        config.not_secret.extend(self.not_secret);
         for server in self.mcp_servers {
             match config.mcp_servers.iter_mut().find(|known| known.name == server.name) {
                 Some(known) => *known = server,
@@ -363,9 +368,11 @@ impl ProxyManager {
         }
         before.settled().await?;
         let info = before.info();
+        let names: Vec<_> = before.absent_secrets().iter().filter(|name| !options.has(name)).cloned().collect();
+        if !names.is_empty() {
+            return Err(Error::SecretsMissing { session: id.clone(), names });
+        }
         let given = options.onto(before.config().ok_or_else(|| no_conversation(&before))?);
-        // The presence of a key is known only with the model configuration.
-        self.require_secrets(id, &given, true)?;
         let labels = before.labels();
         // Settings changed since the start override the given ones.
         let changed = |now: Option<String>, then: &Option<String>, given: &Option<String>| {
@@ -395,21 +402,6 @@ impl ProxyManager {
             }),
             begun = begun => begun,
         }
-    }
-
-    /// Checks that a session started with secrets is not resumed without them.
-    ///
-    /// # Errors
-    /// [`Error::SecretsMissing`].
-    pub(super) fn require_secrets(
-        &self,
-        id: &SessionId,
-        config: &AgentSessionConfig,
-        has_model_key: bool,
-    ) -> Result<()> {
-        let record = self.inner.streams.roster.get(id);
-        let names = record.map_or_else(Vec::new, |record| record.missing_secrets(config, has_model_key));
-        if names.is_empty() { Ok(()) } else { Err(Error::SecretsMissing { session: id.clone(), names }) }
     }
 
     /// Runs a session's incarnation, and restarts the session if it crashed and its configuration asks for that.

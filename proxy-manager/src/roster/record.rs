@@ -121,9 +121,8 @@ impl SessionRecord {
         kept.resume = None;
         let lifecycle = before.map(|before| before.config.lifecycle.clone());
         kept.lifecycle = lifecycle.unwrap_or(kept.lifecycle);
-        // A session that was brought back lacks its own secrets until it is resumed.
-        let mut secrets: BTreeSet<String> = before.iter().flat_map(|before| before.secrets.clone()).collect();
-        secrets.extend(config.secrets());
+        let mut secrets: BTreeSet<String> = config.secrets().into_iter().collect();
+        secrets.extend(session.absent_secrets().iter().cloned());
         secrets.extend(session.labels().has_model_key.then(|| MODEL_KEY.to_owned()));
         Some(Self {
             session_id: info.session_id,
@@ -247,11 +246,10 @@ impl SessionRecord {
         }
     }
 
-    /// Secrets of the session that a start with `config` would lack, given a model configuration with or without a key.
-    pub(crate) fn missing_secrets(&self, config: &AgentSessionConfig, has_model_key: bool) -> Vec<String> {
-        let given = config.secrets();
-        let lacks = |name: &&String| if *name == MODEL_KEY { !has_model_key } else { !given.contains(name) };
-        self.secrets.iter().filter(lacks).cloned().collect()
+    /// Returns the configuration, and the names of the secrets that it lacks. The model's key is in none.
+    pub(crate) fn own_config(&self) -> (Arc<AgentSessionConfig>, Vec<String>) {
+        let absent = self.secrets.iter().filter(|name| *name != MODEL_KEY).cloned().collect();
+        (Arc::new(self.config.clone()), absent)
     }
 
     /// Returns true if its conversation can be resumed.

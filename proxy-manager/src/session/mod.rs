@@ -143,8 +143,8 @@ pub(crate) struct Session {
     roster: Arc<Roster>,
     /// Place in the manager's table.
     place: TablePlace,
-    /// Configuration as the caller gave it.
-    config: OnceLock<Arc<AgentSessionConfig>>,
+    /// Configuration as the caller gave it, and the names of the secrets that it lacks since it is from a record.
+    config: OnceLock<(Arc<AgentSessionConfig>, Vec<String>)>,
     /// True if this is not the first incarnation.
     has_been: bool,
     /// True if the session is in the state in which an earlier manager left it.
@@ -242,7 +242,8 @@ impl Session {
         log.leave_open();
         let (mut session, _) = Self::with_history(id, Labels::of(record), deadlines, history, streams.roster.clone());
         (session.started_at, session.has_been, session.is_restored) = (record.created_at, true, true);
-        session.keep_config(Arc::new(record.config.clone()));
+        let (config, absent) = record.own_config();
+        session.keep_config(config, absent);
         session.took_before(record, count);
         session.show(|view| {
             (view.turns, view.ready, view.settled) = (record.turns, true, true);
@@ -353,7 +354,12 @@ impl Session {
 
     /// Configuration at the start; `None` in tests.
     pub(crate) fn config(&self) -> Option<&Arc<AgentSessionConfig>> {
-        self.config.get()
+        self.config.get().map(|(config, _)| config)
+    }
+
+    /// Names of the secrets that a resume has to be given again.
+    pub(crate) fn absent_secrets(&self) -> &[String] {
+        self.config.get().map_or(&[], |(_, absent)| absent)
     }
 
     /// Records that the session was added to `table`.
@@ -371,10 +377,10 @@ impl Session {
         self.config().is_some_and(|config| config.lifecycle.resume_on_prompt)
     }
 
-    /// Retains the configuration of the start.
-    pub(crate) fn keep_config(&self, config: Arc<AgentSessionConfig>) {
+    /// Retains the configuration of the start, and the names of the secrets that it lacks.
+    pub(crate) fn keep_config(&self, config: Arc<AgentSessionConfig>, absent: Vec<String>) {
         // Set once.
-        let _ = self.config.set(config);
+        let _ = self.config.set((config, absent));
     }
 
     /// Queue of the actions appended to its stream.

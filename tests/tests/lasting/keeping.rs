@@ -8,9 +8,9 @@ use std::{
 
 use agent_proxy_tests::sessions::{self, event, soon};
 use proxy_manager::{
-    AgentSessionConfig, AgentSpec, Budget, EndReason, Error, Event, KillOptions, Lifecycle, Limits, ModelConfig,
-    PermissionMode, Profile, Profiles, PromptMode, ProxyManager, Restart, ResumeOptions, SessionFilter, SessionHandle,
-    SessionRecord, SessionStatus, Timeouts,
+    AgentSessionConfig, AgentSpec, Budget, EndReason, Error, Event, KillOptions, Lifecycle, Limits, McpServer,
+    McpTransport, ModelConfig, PermissionMode, Profile, Profiles, PromptMode, ProxyManager, Restart, ResumeOptions,
+    SessionFilter, SessionHandle, SessionRecord, SessionStatus, Timeouts,
 };
 use serde_json::{Value, json};
 
@@ -112,6 +112,7 @@ async fn secrets_are_given_again_to_a_later_manager_or_it_says_which_are_missing
     let config = AgentSessionConfig {
         cwd: Some("/".into()),
         env: env(&[("API_KEY", "hunter2"), ("COLOUR", "red"), ("OTHER_TOKEN", "x")]),
+        not_secret: ["COLOUR".to_owned()].into(),
         lifecycle: key("chat"),
         ..AgentSessionConfig::new("kept")
     };
@@ -150,6 +151,48 @@ async fn secrets_are_given_again_to_a_later_manager_or_it_says_which_are_missing
     let again = place.manager.start_session(config).await.expect("resumed");
     assert_eq!(again.id(), id);
     assert_eq!(place.env(&session).await, "hunter2 red");
+    place.manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn an_mcp_server_is_given_again_unless_nothing_of_it_is_secret() {
+    let mut place = Place::new().await;
+    let server = |args: &[&str], url: &str| {
+        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        let stdio = McpTransport::Stdio { command: "/bin/true".into(), args, env: Default::default() };
+        let http = McpTransport::Http { url: url.into(), headers: Default::default() };
+        let named = |(name, transport)| McpServer { name: String::from(name), transport };
+        [("s", stdio), ("h", http)].map(named).to_vec()
+    };
+    let config =
+        |mcp_servers| AgentSessionConfig { cwd: Some("/".into()), mcp_servers, ..AgentSessionConfig::new("kept") };
+    let secret = config(server(&["--key", "hunter2"], "https://127.0.0.1:1/@owner/mcp?key=hunter2"));
+    let names = ["mcpServers.h.url", "mcpServers.s.args"];
+    let marked = AgentSessionConfig { not_secret: names.map(str::to_owned).into(), ..secret.clone() };
+    let plain = config(server(&[], "https://127.0.0.1:1/@owner/mcp"));
+    let [secret, marked, plain] = [
+        place.manager.start_session(secret).await.expect("started"),
+        place
+            .manager
+            .start_session(AgentSessionConfig { session_id: "marked".parse().expect("an id"), ..marked })
+            .await
+            .expect("started"),
+        place.manager.start_session(plain).await.expect("started"),
+    ];
+    place.again().await;
+    for session in [&marked, &plain] {
+        place.manager.resume_session(session.id()).await.expect("resumed with what is recorded");
+    }
+    let refused = place.manager.resume_session(secret.id()).await.expect_err("a part is missing");
+    assert!(matches!(&refused, Error::SecretsMissing { names: missing, .. } if *missing == names), "{refused}");
+    // One of them does without.
+    let mcp_servers = server(&[], "https://127.0.0.1:1/mcp?key=hunter3");
+    let options = ResumeOptions { mcp_servers, ..ResumeOptions::default() };
+    place.manager.resume_session_with(secret.id(), options).await.expect("resumed");
+    let record = place.manager.record(secret.id()).expect("kept");
+    assert!(record.secrets == names[..1] && !serde_json::to_string(&record).expect("JSON").contains("hunter"));
+    place.manager.suspend_session(secret.id(), KillOptions::NOW).await.expect("suspended");
+    place.manager.resume_session(secret.id()).await.expect("this manager has them");
     place.manager.shutdown().await;
 }
 
@@ -391,6 +434,7 @@ async fn a_later_manager_reads_what_an_earlier_one_has_written_down_field_by_fie
         model: Some("fake-2".into()),
         system_prompt: Some("be brief".into()),
         env: [("COLOUR", "red"), ("API_KEY", "hunter2")].into_iter().collect(),
+        not_secret: ["COLOUR".to_owned()].into(),
         permission_mode: PermissionMode::Allow,
         max_turns: Some(50),
         max_prompts: Some(60),

@@ -143,7 +143,7 @@ pub(crate) fn config() -> impl Strategy<Value = Box<AgentSessionConfig>> {
     let policies = (permission_mode(), bounds, limits(), ends, containment, hardening, permission_policy());
     let names = (of(text()), of(text()), of(text()), of(text()), of(text()));
     let conversation = (of(resume()), any::<bool>(), of(one_of(&[Home::Shared, Home::Own])), of(any::<bool>()));
-    let explicit = btree_set(one_of(&Setting::ALL), 0..4);
+    let explicit = (btree_set(one_of(&Setting::ALL), 0..4), btree_set(text(), 0..3));
     let limited = one_of(&[OnUsageLimit::Fail, OnUsageLimit::Wait]);
     let sandbox = of(one_of(&[AgentSandbox::ReadOnly, AgentSandbox::WorkspaceWrite, AgentSandbox::None]));
     let nesting = (timeouts(), any::<bool>(), any::<u32>(), explicit, lifecycle(), budget(), limited, sandbox);
@@ -156,8 +156,16 @@ pub(crate) fn config() -> impl Strategy<Value = Box<AgentSessionConfig>> {
             let (on_agent_exit, on_host_death) = ends;
             let (profile, model_config, mode, thinking, endpoint) = names;
             let (resume, ephemeral, home, verbatim) = conversation;
-            let (timeouts, runtime_context, depth, explicit, lifecycle, budget, on_usage_limit, agent_sandbox) =
-                nesting;
+            let (
+                timeouts,
+                runtime_context,
+                depth,
+                (explicit, not_secret),
+                lifecycle,
+                budget,
+                on_usage_limit,
+                agent_sandbox,
+            ) = nesting;
             Box::new(AgentSessionConfig {
                 session_id,
                 agent,
@@ -197,6 +205,7 @@ pub(crate) fn config() -> impl Strategy<Value = Box<AgentSessionConfig>> {
                 agent_sandbox,
                 explicit,
                 on_usage_limit,
+                not_secret,
             })
         },
     )
