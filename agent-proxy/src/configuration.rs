@@ -9,6 +9,7 @@ use agents::{
     Catalog, ConfigDir, ConfigError, ModelConfig, PROTOCOLS, Profiles, StoredModel,
     discovery::{self, Places},
 };
+use ipc_protocol::ErrorChain;
 use proxy_manager::{AgentSessionConfig, Builder};
 
 use crate::{problem::Problem, stamps::Stamps};
@@ -152,7 +153,7 @@ impl From<ConfigError> for Problem {
             ConfigError::Read { .. } | ConfigError::Write { .. } => "system",
             _ => "invalid-config",
         };
-        Self::new(kind, error.to_string())
+        Self::new(kind, ErrorChain(&error).to_string())
     }
 }
 

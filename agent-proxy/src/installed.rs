@@ -11,6 +11,7 @@ use agents::{
     AgentSpec, Catalog, KnownVersions,
     discovery::{self, Found, Version},
 };
+use ipc_protocol::ErrorChain;
 use proxy_manager::{AgentSessionConfig, Child, EnvVars, Event, KillOptions, ProxyManager, Timeouts};
 use serde::Serialize;
 use tokio::task::JoinSet;
@@ -220,7 +221,7 @@ async fn printed_version(manager: &ProxyManager, command: Vec<String>) -> Option
     // Use the output received before a timeout.
     let _ = tokio::time::timeout(PATIENCE, read).await;
     if let Err(error) = session.kill(KillOptions::NOW).await {
-        tracing::warn!("failed to end a version query session: {error}");
+        tracing::warn!(error = %ErrorChain(&error), "failed to end a version query session");
     }
     Version::parse(&text)
 }

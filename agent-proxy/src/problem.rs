@@ -1,5 +1,6 @@
 //! Errors as problem objects (RFC 9457): the daemon's error answers, and the output of `--json` on stderr.
 
+use ipc_protocol::ErrorChain;
 use proxy_manager::{Error, LogError, Receipt};
 use serde::{Deserialize, Serialize};
 
@@ -166,7 +167,7 @@ impl From<Error> for Problem {
             Error::System { .. } => "system",
             _ => "failed",
         };
-        let mut problem = Self::new(kind, error.to_string());
+        let mut problem = Self::new(kind, ErrorChain(&error).to_string());
         if let Error::Survivors(receipt) = error {
             problem.receipt = Some(receipt);
         }

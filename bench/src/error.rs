@@ -11,7 +11,7 @@ pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The system refused something.
-    #[error("{operation} failed: {source}")]
+    #[error("{operation} failed")]
     System {
         /// Operation that was tried, and its target.
         operation: String,
@@ -20,10 +20,10 @@ pub(crate) enum Error {
         source: io::Error,
     },
     /// The manager refused something.
-    #[error("{0}")]
+    #[error(transparent)]
     Manager(#[from] proxy_manager::Error),
     /// The bytes are no message.
-    #[error("{0}")]
+    #[error(transparent)]
     Codec(#[from] CodecError),
     /// An event was lost, or came out of order.
     #[error("text {expected} is lost: {came:?} came instead, so the rate is invalid")]

@@ -139,7 +139,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     run(&args, token).unwrap_or_else(|error| {
         // Ignore a closed standard error: there is nowhere else to report.
-        let _ = writeln!(io::stderr(), "compare: {error}");
+        let _ = writeln!(io::stderr(), "compare: {}", ipc_protocol::ErrorChain(&error));
         ExitCode::FAILURE
     })
 }

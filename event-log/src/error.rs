@@ -1,36 +1,8 @@
 //! Errors of a log.
 
-use std::{error::Error as StdError, fmt, path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
-use ipc_protocol::{Gap, SessionId};
-
-/// Underlying error. Shared, since one failed commit is reported to many callers.
-#[derive(Clone)]
-pub struct Cause(Arc<dyn StdError + Send + Sync>);
-
-impl Cause {
-    pub(crate) fn new(error: impl StdError + Send + Sync + 'static) -> Self {
-        Self(Arc::new(error))
-    }
-}
-
-impl fmt::Debug for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
-    }
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
-
-impl StdError for Cause {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.0.source()
-    }
-}
+use ipc_protocol::{ErrorCause, Gap, SessionId};
 
 /// Failure of a request to the log. Nothing is half done then.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -43,7 +15,7 @@ pub enum LogError {
         path: PathBuf,
         /// Error that SQLite returned.
         #[source]
-        cause: Cause,
+        cause: ErrorCause,
     },
     /// The file, or its directory, cannot be written.
     #[error("write to the event log {}: it is read-only; make the file and its directory writable", path.display())]
@@ -52,7 +24,7 @@ pub enum LogError {
         path: PathBuf,
         /// Error that SQLite or the system returned.
         #[source]
-        cause: Cause,
+        cause: ErrorCause,
     },
     /// The file is damaged, or is no log.
     #[error("use the event log {}: {detail}", path.display())]
@@ -158,7 +130,7 @@ pub enum LogError {
         path: PathBuf,
     },
     /// The system or SQLite refused the operation for another reason.
-    #[error("{operation} {}: {cause}", path.display())]
+    #[error("{operation} {}", path.display())]
     Io {
         /// Path of the log, or of the file beside it.
         path: PathBuf,
@@ -166,7 +138,7 @@ pub enum LogError {
         operation: &'static str,
         /// Error that SQLite or the system returned.
         #[source]
-        cause: Cause,
+        cause: ErrorCause,
     },
 }
 

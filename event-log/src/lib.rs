@@ -28,6 +28,7 @@
 mod error;
 mod line;
 mod memory;
+mod ring;
 mod sqlite;
 mod store;
 mod transfer;
@@ -45,7 +46,8 @@ use std::{
 use ipc_protocol::{Envelope, SessionId};
 
 pub use self::{
-    error::{Cause, LogError},
+    error::LogError,
+    ring::EventRing,
     sqlite::inspect::{Damage, Inspection, RecordCheck, check, salvage},
     types::{
         Batch, Beat, Done, Exported, Full, Head, Imported, Limit, Lines, MemoryLimits, Metrics, Options, Page,

@@ -9,7 +9,7 @@ use std::{
 use ipc_protocol::{Envelope, Event, SessionId};
 
 use crate::{
-    Batch, Beat, Done, Full, Head, Limit, Lines, LogError, MemoryLimits, Metrics, Page, Retention,
+    Batch, Beat, Done, EventRing, Full, Head, Limit, Lines, LogError, MemoryLimits, Metrics, Page, Retention,
     store::{Change, Store, Target},
 };
 
@@ -33,11 +33,10 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Stream {
-    events: VecDeque<Arc<Envelope>>,
+    events: EventRing,
     /// Positions of `events`, in the same order.
     positions: VecDeque<u64>,
     last: u64,
-    bytes: usize,
     source: u64,
     closed: bool,
     cursors: HashMap<String, u64>,
@@ -45,8 +44,8 @@ struct Stream {
 
 impl Stream {
     fn head(&self) -> Head {
-        let first = self.events.front().map_or(self.last + 1, |event| event.offset);
-        Head { first, last: self.last, closed: self.closed, source: self.source, bytes: self.bytes as u64 }
+        let first = self.events.first().map_or(self.last + 1, |event| event.offset);
+        Head { first, last: self.last, closed: self.closed, source: self.source, bytes: self.events.bytes() as u64 }
     }
 
     fn append(
@@ -74,43 +73,39 @@ impl Stream {
             }
             expected = envelope.offset + 1;
         }
-        let before = self.bytes;
+        let before = self.events.bytes();
         for envelope in batch.events {
             self.last = envelope.offset;
-            self.bytes += envelope.event.weight();
-            self.events.push_back(envelope);
+            self.events.push(envelope);
             *position += 1;
             self.positions.push_back(*position);
         }
-        let added = self.bytes - before;
+        let added = self.events.bytes() - before;
         self.source = self.source.max(batch.source);
         if let Some((consumer, offset)) = batch.cursor {
             self.cursors.insert(consumer, offset);
         }
-        while self.events.len() > 1 && (self.events.len() > limits.events || self.bytes > limits.bytes) {
-            self.drop_oldest();
+        while self.events.evict(limits.events, limits.bytes).is_some() {
+            self.positions.pop_front();
         }
         Ok(added as u64)
     }
 
     fn drop_oldest(&mut self) {
         self.positions.pop_front();
-        if let Some(oldest) = self.events.pop_front() {
-            self.bytes -= oldest.event.weight();
-        }
+        self.events.pop();
     }
 
     /// Returns the events at positions greater than `from`.
     fn beyond(&self, from: u64) -> impl Iterator<Item = (u64, &Arc<Envelope>)> {
         let begin = self.positions.partition_point(|position| *position <= from);
-        self.positions.range(begin..).copied().zip(self.events.range(begin..))
+        self.positions.range(begin..).copied().zip(self.events.range(begin))
     }
 
     /// Returns the events after `from`, up to the limit.
     fn after(&self, from: u64, limit: Limit) -> impl Iterator<Item = &Arc<Envelope>> {
-        let begin = self.events.partition_point(|event| event.offset <= from);
         let mut bytes = 0;
-        self.events.range(begin..).take(limit.events.max(1)).take_while(move |event| {
+        self.events.since(from.saturating_add(1)).take(limit.events.max(1)).take_while(move |event| {
             let more = bytes == 0 || bytes < limit.bytes;
             bytes += event.event.weight();
             more
@@ -120,10 +115,10 @@ impl Stream {
     fn retain(&mut self, retention: Retention, now: SystemTime) -> u64 {
         let oldest = retention.max_age.and_then(|age| now.checked_sub(age));
         let mut removed = 0;
-        while let Some(event) = self.events.front() {
+        while let Some(event) = self.events.first() {
             let too_old = oldest.is_some_and(|oldest| event.created_at < oldest);
             let too_many = retention.max_events_per_session.is_some_and(|max| self.events.len() as u64 > max);
-            let too_large = retention.max_bytes_per_session.is_some_and(|max| self.bytes as u64 > max);
+            let too_large = retention.max_bytes_per_session.is_some_and(|max| self.events.bytes() as u64 > max);
             if !(too_old || self.events.len() > 1 && (too_many || too_large)) {
                 break;
             }
@@ -232,7 +227,7 @@ impl Store for Memory {
             written.map_err(|error| LogError::Io {
                 path: "(memory)".into(),
                 operation: "encode an event of",
-                cause: crate::error::Cause::new(error),
+                cause: ipc_protocol::ErrorCause::new(error),
             })?;
             lines.bytes.push(b'\n');
             lines.events += 1;
@@ -287,16 +282,16 @@ impl Store for Memory {
         let mut removed: u64 = state.streams.values_mut().map(|stream| stream.retain(retention, now)).sum();
         if retention.max_events_total.is_some() || retention.max_bytes_total.is_some() {
             let mut events: u64 = state.streams.values().map(|stream| stream.events.len() as u64).sum();
-            let mut bytes: u64 = state.streams.values().map(|stream| stream.bytes as u64).sum();
+            let mut bytes: u64 = state.streams.values().map(|stream| stream.events.bytes() as u64).sum();
             while retention.max_events_total.is_some_and(|max| events > max)
                 || retention.max_bytes_total.is_some_and(|max| bytes > max)
             {
                 let with_events = state.streams.values_mut().filter(|stream| !stream.events.is_empty());
-                let oldest = with_events.min_by_key(|stream| stream.events.front().map(|event| event.created_at));
+                let oldest = with_events.min_by_key(|stream| stream.events.first().map(|event| event.created_at));
                 let Some(oldest) = oldest else { break };
-                let before = oldest.bytes;
+                let before = oldest.events.bytes();
                 oldest.drop_oldest();
-                bytes -= (before - oldest.bytes) as u64;
+                bytes -= (before - oldest.events.bytes()) as u64;
                 events -= 1;
                 removed += 1;
             }

@@ -6,12 +6,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use ipc_protocol::{Envelope, Event, Gap, SessionId};
+use ipc_protocol::{Envelope, ErrorCause, Event, Gap, SessionId};
 
 use crate::{
-    Batch, Done, Exported, Full, Imported, Limit, LogError,
-    error::Cause,
-    line,
+    Batch, Done, Exported, Full, Imported, Limit, LogError, line,
     store::{Change, Store, Target},
 };
 
@@ -56,7 +54,7 @@ fn gap_line(session: &SessionId, lost: Gap) -> String {
 }
 
 fn io_error(operation: &'static str, error: io::Error) -> LogError {
-    LogError::Io { path: "(the exported stream)".into(), operation, cause: Cause::new(error) }
+    LogError::Io { path: "(the exported stream)".into(), operation, cause: ErrorCause::new(error) }
 }
 
 /// Import in progress; invisible until it is complete.

@@ -50,7 +50,7 @@ pub enum CodecError {
     #[error("{0} bytes left over after a message")]
     Trailing(usize),
     /// The bytes are not a message of the expected type.
-    #[error("undecodable message of {len} bytes: {source}")]
+    #[error("undecodable message of {len} bytes")]
     Decode {
         /// Number of bytes.
         len: usize,
@@ -59,7 +59,7 @@ pub enum CodecError {
         source: Box<bincode::error::DecodeError>,
     },
     /// The message cannot be encoded, for example because a path is not UTF-8.
-    #[error("unencodable message: {0}")]
+    #[error("unencodable message")]
     Encode(#[source] Box<bincode::error::EncodeError>),
 }
 

@@ -1,8 +1,63 @@
-//! Errors that cross the wire.
+//! Errors that cross the wire, and the text of an error with all its causes.
+
+use std::{error::Error, fmt, io, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use crate::Receipt;
+use crate::{Receipt, errno::is_out_of_descriptors};
+
+/// Text of an error and of its sources, outermost first: `starting the agent failed: Permission denied`.
+///
+/// For the places where an error leaves the program: a log line, an event, a problem object, the wire. Everywhere else errors
+/// keep their source, and their own text does not repeat it.
+#[derive(Clone, Copy, Debug)]
+pub struct ErrorChain<'a>(pub &'a (dyn Error + 'static));
+
+impl fmt::Display for ErrorChain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut last = self.0.to_string();
+        f.write_str(&last)?;
+        let mut next = self.0.source();
+        while let Some(error) = next {
+            let text = error.to_string();
+            // Errors of other crates often repeat their source.
+            if !last.ends_with(&text) {
+                write!(f, ": {text}")?;
+            }
+            (last, next) = (text, error.source());
+        }
+        Ok(())
+    }
+}
+
+/// Underlying error, to keep as a source. Shared, since one failure is reported to many callers.
+#[derive(Clone)]
+pub struct ErrorCause(Arc<dyn Error + Send + Sync>);
+
+impl ErrorCause {
+    /// Takes an error; or a text, where the error itself is in another process.
+    pub fn new(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self(error.into().into())
+    }
+}
+
+impl fmt::Debug for ErrorCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for ErrorCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl Error for ErrorCause {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}
 
 /// Failure of a request to a proxy or the fork server.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,4 +195,50 @@ pub enum WireError {
         /// Error of the system.
         reason: String,
     },
+}
+
+impl WireError {
+    /// Converts the failure of `operation`, a system call's.
+    pub fn system(operation: &str, error: &io::Error) -> Self {
+        if is_out_of_descriptors(error) {
+            return Self::FdsExhausted { operation: operation.to_owned() };
+        }
+        Self::System { operation: operation.to_owned(), reason: ErrorChain(error).to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Layer {
+        text: &'static str,
+        #[source]
+        source: Option<Box<Layer>>,
+    }
+
+    fn layers(texts: &[&'static str]) -> Option<Box<Layer>> {
+        let (text, rest) = texts.split_first()?;
+        Some(Box::new(Layer { text, source: layers(rest) }))
+    }
+
+    #[test]
+    fn a_chain_names_each_cause_once() {
+        let chain = |texts: &[&'static str]| ErrorChain(&*layers(texts).expect("an error")).to_string();
+        assert_eq!(chain(&["starting failed"]), "starting failed");
+        assert_eq!(chain(&["starting failed", "no file", "disk"]), "starting failed: no file: disk");
+        assert_eq!(chain(&["starting failed: no file", "no file", "disk"]), "starting failed: no file: disk");
+    }
+
+    #[test]
+    fn errors_of_the_system_are_classified() {
+        for (errno, is_full) in [(Errno::MFILE, true), (Errno::NFILE, true), (Errno::NOENT, false)] {
+            let error = WireError::system("testing", &errno.into());
+            assert_eq!(matches!(error, WireError::FdsExhausted { .. }), is_full, "{error}");
+        }
+    }
 }

@@ -9,6 +9,7 @@ mod budget;
 pub mod codec;
 mod config;
 mod containment;
+pub mod errno;
 mod error;
 mod event;
 mod id;
@@ -30,7 +31,7 @@ mod verbatim;
 pub use budget::{Budget, BudgetAction, BudgetExceeded, BudgetKind, InvalidUsd, Usd};
 pub use config::{AgentSessionConfig, EnvVars, Home, HostDeath, McpServer, McpTransport, OnAgentExit, OnUsageLimit};
 pub use containment::{AbortPolicy, Containment, Enclosure, Hardening, MARKER, Measures, Observer, UnknownContainment};
-pub use error::WireError;
+pub use error::{ErrorCause, ErrorChain, WireError};
 pub use event::{
     EndReason, Envelope, EnvelopeError, Event, Gap, MAX_TURNS_REACHED, NOT_KEPT, PermissionAnswer, PermissionOption,
     PermissionOptionKind, PermissionRequest, PlanEntry, ResolvedBy, SERVER_LISTENS, SHAPES, Shape, StopReason, ToolEnd,

@@ -111,7 +111,7 @@ impl OrderedWork {
             queue.is_running = false;
             // Nothing waited before it.
             queue.jobs.clear();
-            Error::system(operation, &error)
+            Error::system(operation, error)
         })
     }
 
@@ -153,7 +153,7 @@ pub(crate) fn begun<T: Send + 'static>(
 
 /// Error for work that ended without a result.
 pub(crate) fn panicked(operation: &str) -> Error {
-    Error::system(operation, &io::Error::other("its thread panicked"))
+    Error::system(operation, io::Error::other("its thread panicked"))
 }
 
 fn start<T: Send + 'static>(
@@ -170,7 +170,7 @@ fn start<T: Send + 'static>(
         // The caller may have stopped waiting.
         let _ = done.send(result);
     };
-    POOL.run(Box::new(run)).map_err(|error| Error::system(operation, &error))?;
+    POOL.run(Box::new(run)).map_err(|error| Error::system(operation, error))?;
     Ok(result)
 }
 
@@ -280,7 +280,7 @@ mod tests {
     async fn work_that_panics_is_an_error_and_leaves_its_place() {
         static LANE: BlockingLane = BlockingLane::new(1);
         let error = LANE.run("reading", || -> () { panic!("of a test") }).await.expect_err("it panicked");
-        assert!(error.to_string().contains("its thread panicked"), "{error}");
+        assert!(error.chain().contains("its thread panicked"), "{error:?}");
         assert_eq!(timeout(PATIENCE, LANE.run("reading", || 7)).await.expect("in time").expect("done"), 7);
     }
 

@@ -5,7 +5,10 @@ use std::{fmt, io, path::PathBuf, time::Duration};
 use agents::conversations::{ConversationError, DamagedConversation};
 
 use crate::answer::Answer;
-use ipc_protocol::{BudgetExceeded, Containment, InvalidId, Pid, Receipt, SessionId, WireError};
+use ipc_protocol::{
+    BudgetExceeded, Containment, ErrorCause, ErrorChain, InvalidId, Pid, Receipt, SessionId, WireError,
+    errno::is_out_of_descriptors,
+};
 
 /// Result of a manager's calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -314,10 +317,10 @@ pub enum Error {
         theirs: u32,
     },
     /// The other side, or the agent, violated its protocol.
-    #[error("protocol error: {reason}")]
+    #[error("protocol error")]
     Protocol {
-        /// Description of the violation.
-        reason: String,
+        /// Violation.
+        source: ErrorCause,
     },
     /// Something outlived the kill.
     #[error("{}", match .0.doubt() {
@@ -332,12 +335,12 @@ pub enum Error {
     #[error(transparent)]
     Log(#[from] event_log::LogError),
     /// An unexpected failure of a system call.
-    #[error("{operation} failed: {reason}")]
+    #[error("{operation} failed")]
     System {
         /// Operation that was tried.
         operation: String,
-        /// Reason given by the system.
-        reason: String,
+        /// Error of the system.
+        source: ErrorCause,
     },
 }
 
@@ -365,11 +368,22 @@ fn known_as(known: &[String]) -> String {
 
 impl Error {
     /// Converts the error of a system call.
-    pub(crate) fn system(operation: &str, error: &io::Error) -> Self {
-        match error.raw_os_error() {
-            Some(23 | 24) => Self::FdsExhausted { operation: operation.to_owned() },
-            _ => Self::System { operation: operation.to_owned(), reason: error.to_string() },
+    pub(crate) fn system(operation: impl Into<String>, error: io::Error) -> Self {
+        let operation = operation.into();
+        if is_out_of_descriptors(&error) {
+            return Self::FdsExhausted { operation };
         }
+        Self::System { operation, source: ErrorCause::new(error) }
+    }
+
+    /// Creates the error for a violation of a protocol.
+    pub(crate) fn protocol(violation: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Protocol { source: ErrorCause::new(violation) }
+    }
+
+    /// Text of the error and of its causes.
+    pub(crate) fn chain(&self) -> String {
+        ErrorChain(self).to_string()
     }
 
     /// Converts an error that a proxy or the fork server answered about `session`.
@@ -393,13 +407,12 @@ impl Error {
             WireError::Survivors(receipt) => Self::Survivors(receipt),
             WireError::NativeSessionMissing { agent, id, reason } => Self::NativeSessionMissing { agent, id, reason },
             WireError::AgentRefused { agent, reason } => Self::AgentRefused { agent, reason },
-            WireError::AgentProtocol { .. } | WireError::Protocol { .. } => {
-                Self::Protocol { reason: error.to_string() }
-            }
+            WireError::Protocol { reason } => Self::protocol(reason),
+            WireError::AgentProtocol { .. } => Self::protocol(error),
             WireError::Spawn { .. } => {
-                Self::System { operation: "starting the agent".into(), reason: error.to_string() }
+                Self::System { operation: "starting the agent".into(), source: ErrorCause::new(error) }
             }
-            WireError::System { operation, reason } => Self::System { operation, reason },
+            WireError::System { operation, reason } => Self::System { operation, source: ErrorCause::new(reason) },
         }
     }
 }

@@ -120,7 +120,7 @@ impl ForkServer {
     pub(crate) async fn start(child: &Child, deadlines: &Deadlines, groups: Option<Arc<Groups>>) -> Result<Arc<Self>> {
         let program = child.program();
         let unusable = |reason: String| Error::ChildUnusable { child: program.display().to_string(), reason };
-        let system = |operation: &'static str| move |error: io::Error| Error::system(operation, &error);
+        let system = |operation: &'static str| move |error: io::Error| Error::system(operation, error);
         let (ours, theirs) = packet::packet_pair().map_err(system("making the fork server's socket"))?;
         let host = registry::identify(std::process::id())
             .and_then(PidFd::open)
@@ -204,7 +204,7 @@ impl ForkServer {
         death: impl Future<Output = Option<ExitStatus>> + Send + 'static,
     ) -> Result<(Arc<Self>, oneshot::Receiver<FirstWord>)> {
         let socket = watch(socket, Interest::READABLE | Interest::WRITABLE)
-            .map_err(|error| Error::system("watching the fork server's socket", &error))?;
+            .map_err(|error| Error::system("watching the fork server's socket", error))?;
         let id = process.as_ref().map_or(ProcessId { pid: 0, start_time: 0 }, PidFd::id);
         // A session's group that it was moved to is not to be killed with it.
         registry::add_supervisor(id);
@@ -225,7 +225,7 @@ impl ForkServer {
         wire: Wire,
         deadlines: &Deadlines,
     ) -> Result<Arc<Self>> {
-        let system = |error: io::Error| Error::system("taking over a fork server", &error);
+        let system = |error: io::Error| Error::system("taking over a fork server", error);
         let process = PidFd::open(process).map_err(system)?;
         let watched = process.try_clone().map_err(system)?;
         let death = async move {
@@ -247,8 +247,7 @@ impl ForkServer {
 
     /// A message to it.
     pub(crate) fn order(&self, message: &ToForkServer, fd: Option<OwnedFd>) -> Result<Order> {
-        let packets =
-            self.wire.encode_packets(message).map_err(|error| Error::Protocol { reason: error.to_string() })?;
+        let packets = self.wire.encode_packets(message).map_err(Error::protocol)?;
         let mut packets = packets.into_iter();
         Ok(Order { packet: packets.next(), packets, fd })
     }
@@ -342,7 +341,7 @@ impl ForkServer {
     /// [`Error::ForkServerDied`]; [`Error::Deadline`]; [`Error::System`] where it can start no process for it.
     pub(crate) async fn probe(&self) -> Result<Probed> {
         const WHAT: &str = "trying what the machine offers";
-        let failed = |error: io::Error| Error::system(WHAT, &error);
+        let failed = |error: io::Error| Error::system(WHAT, error);
         let (ours, theirs) = packet::stream_pair().map_err(failed)?;
         let mut answer = UnixStream::from_std(StdUnixStream::from(ours)).map_err(failed)?;
         self.wake();
@@ -361,7 +360,7 @@ impl ForkServer {
                 }
                 inbox.filled(len);
                 let message = inbox.next_message::<Probed>();
-                if let Some(probed) = message.map_err(|error| Error::Protocol { reason: error.to_string() })? {
+                if let Some(probed) = message.map_err(Error::protocol)? {
                     return Ok(probed);
                 }
             }

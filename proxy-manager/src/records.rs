@@ -65,7 +65,7 @@ impl Records {
             prune(&path)?;
             Ok(directory)
         });
-        let directory = opened.map_err(|error| Error::system(&format!("opening {}", path.display()), &error))?;
+        let directory = opened.map_err(|error| Error::system(format!("opening {}", path.display()), error))?;
         Ok(Self(Some((path, directory))))
     }
 
@@ -105,7 +105,7 @@ impl Records {
     /// [`Error::System`].
     pub(crate) fn homes(&self) -> Result<Vec<Recorded>> {
         let Some((path, _)) = &self.0 else { return Ok(Vec::new()) };
-        let failed = |error: io::Error| Error::system(&format!("reading {}", path.display()), &error);
+        let failed = |error: io::Error| Error::system(format!("reading {}", path.display()), error);
         let mut homes = Vec::new();
         for entry in fs::read_dir(path).map_err(failed)? {
             let file = entry.map_err(failed)?.file_name();
@@ -128,9 +128,7 @@ impl Records {
         match rustix::fs::unlinkat(directory, name(session), AtFlags::empty()) {
             Ok(()) => Ok(true),
             Err(Errno::NOENT) => Ok(false),
-            Err(error) => {
-                Err(Error::system(&format!("removing {}", path.join(name(session)).display()), &error.into()))
-            }
+            Err(error) => Err(Error::system(format!("removing {}", path.join(name(session)).display()), error.into())),
         }
     }
 }

@@ -34,7 +34,7 @@ impl Takeover {
             drop(queue);
             let takeover = self.clone();
             if let Err(error) = begun("sweeping the sessions of a dead fork server", move || takeover.run()) {
-                tracing::error!(%error, "sessions of a dead fork server are not swept");
+                tracing::error!(error = %error.chain(), "sessions of a dead fork server are not swept");
                 let mut queue = self.queue();
                 queue.waiting.clear();
                 queue.is_running = false;

@@ -9,7 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 
 /// How long anything may take.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -152,7 +155,7 @@ fn a_web_server() {
     );
 
     // The other session ends with the server, which says so.
-    kill_process(Pid::from_child(&server.child), Signal::TERM).expect("signalled");
+    kill(Pid::from_raw(server.child.id().cast_signed()), Signal::SIGTERM).expect("signalled");
     let (status, said) = server.end();
     assert!(status.success(), "{status}: {said}");
     assert!(said.contains("shut-down: ") && said.contains("0 survivors (proof"), "{said}");

@@ -14,13 +14,16 @@ use std::{
 
 use ipc_protocol::{ExitStatus, Pid, Signal};
 use nix::{
-    poll::{PollFd, PollFlags, poll},
+    errno::Errno,
     sys::socket::{MsgFlags, MultiHeaders, NetlinkAddr, recvmmsg},
 };
-use rustix::net::{
-    AddressFamily, SendFlags, SocketFlags, SocketType, bind,
-    netlink::{self, SocketAddrNetlink},
-    sendto, socket_with, sockopt,
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    net::{
+        AddressFamily, SendFlags, SocketFlags, SocketType, bind,
+        netlink::{self, SocketAddrNetlink},
+        sendto, socket_with, sockopt,
+    },
 };
 use socket2::{SockFilter, SockRef};
 
@@ -303,9 +306,9 @@ impl Connector {
                     }
                 }
             }
-            Err(nix::errno::Errno::EAGAIN) => return Ok(Drained::All),
-            Err(nix::errno::Errno::ENOBUFS) => return Ok(Drained::Overrun),
-            Err(nix::errno::Errno::EINTR) => return Ok(Drained::More),
+            Err(Errno::EAGAIN) => return Ok(Drained::All),
+            Err(Errno::ENOBUFS) => return Ok(Drained::Overrun),
+            Err(Errno::EINTR) => return Ok(Drained::More),
             Err(error) => return Err(error.into()),
         }
         Ok(if count < BATCH { Drained::All } else { Drained::More })
@@ -402,10 +405,10 @@ fn unavailable(why: String) -> Unavailable {
 }
 
 fn wait_readable(fd: &impl AsFd, deadline: Instant) -> bool {
-    let left = deadline.saturating_duration_since(Instant::now()).as_millis();
-    let left = u16::try_from(left).unwrap_or(u16::MAX);
-    let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
-    matches!(poll(&mut fds, left), Ok(1..) | Err(nix::errno::Errno::EINTR)) && left > 0
+    let left = deadline.saturating_duration_since(Instant::now());
+    let timeout = Timespec::try_from(left).unwrap_or_default();
+    let polled = poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout));
+    matches!(polled, Ok(1..) | Err(rustix::io::Errno::INTR)) && !left.is_zero()
 }
 
 /// Reaps the self-test's child, which has ended or is about to.

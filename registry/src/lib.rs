@@ -1,15 +1,32 @@
 //! Spawn, track, list, signal and reap the processes of a session, and prove them gone.
 //!
 //! The one crate with `unsafe` code, all of it in `sys`.
+//!
+//! # One way to the kernel
+//!
+//! Each kind of call has one way, in all crates:
+//!
+//! | kind of call | way |
+//! |---|---|
+//! | what the standard library has | `std` |
+//! | signals (`kill`, masks, signalfd), `prctl`, ids of users and processes; of sockets what rustix lacks: many packets in one call, the peer's credentials and pidfd | `nix` |
+//! | whatever is done with a descriptor (files, directories, pipes, sockets, pidfds, mounts, terminals, `poll`), clocks, resource limits | `rustix` |
+//! | sockets with a name in the file system | `interprocess`, named and locked by [`local_socket`] |
+//! | a filter on a socket | `socket2` |
+//! | what runs between clone and exec, and what none of these has | `libc`, in `sys` alone; constants anywhere |
+//!
+//! An errno is classified by [`ipc_protocol::errno`], a file or directory locked by [`file_lock`].
 
 mod ancestry;
 mod cgroup;
 mod connector;
 mod descriptors;
+pub mod file_lock;
 mod hold;
 mod kill;
 mod landlock;
 mod lineage;
+pub mod local_socket;
 mod marker_pass;
 mod namespace;
 mod oom;

@@ -15,7 +15,7 @@ use ipc_protocol::{Pid, ProcessId};
 
 use crate::{
     proc, procfs,
-    table::{forks_since_boot, look_for_marker_of, newest_pid},
+    table::{look_for_marker_of, newest_pid, pids_are_unique_since},
 };
 
 /// Pids tried one by one at most; beyond that the list of all processes is read.
@@ -131,18 +131,14 @@ fn span<'a>(queries: impl Iterator<Item = &'a MarkerQuery> + Clone) -> Option<(P
     if !queries.clone().all(|query| is_near(query.proxy.pid)) {
         return None;
     }
-    // Pids begin anew behind the greatest. They cannot have come round: each fork takes the next pid that no process has. A
-    // fork that failed late is not counted but has taken one; twice the count makes room for those.
     let forks = queries.map(|query| query.forks).min().flatten()?;
-    let most: u64 = procfs::read_text("sys/kernel/pid_max").ok()?.trim().parse().ok()?;
-    let taken = forks_since_boot()?.saturating_sub(forks).saturating_mul(2).saturating_add(proc::tasks()?);
-    (taken < most / 2).then_some((oldest, newest))
+    pids_are_unique_since(forks).then_some((oldest, newest))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Input, PidFd, Spawn};
+    use crate::{Input, PidFd, Spawn, forks_since_boot};
 
     const SLICE: Duration = Duration::from_millis(5);
 

@@ -9,7 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ipc_protocol::{Pid, ProcessId, Signal};
+use ipc_protocol::{Pid, ProcessId, Signal, errno::errno};
+use rustix::io::Errno;
 
 use crate::{
     MountView, PidFd, Unavailable,
@@ -55,11 +56,11 @@ impl Namespace {
         mounts: Option<MountPlan>,
         exit_signal: i32,
     ) -> Result<Self, Unavailable> {
-        let needs_user = !rustix::process::geteuid().is_root();
+        let needs_user = !nix::unistd::geteuid().is_root();
         let own = |error| refused(Step::Clone, &error, needs_user);
         let (ours, theirs) = UnixStream::pair().map_err(own)?;
         let maps = needs_user.then(|| {
-            let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+            let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
             IdMaps { user: format!("{uid} {uid} 1").into_bytes(), group: format!("{gid} {gid} 1").into_bytes() }
         });
         let mut names = if needs_user { vec!["user", "pid", "mnt"] } else { vec!["pid", "mnt"] };
@@ -151,19 +152,19 @@ fn destroy(child: &OwnedFd) {
 }
 
 fn refused(step: Step, error: &io::Error, with_user: bool) -> Unavailable {
-    let advice = match (step, error.raw_os_error()) {
-        (Step::MountProc, Some(libc::EPERM)) => {
+    let advice = match (step, errno(error)) {
+        (Step::MountProc, Some(Errno::PERM)) => {
             "a container masks parts of /proc: run it with these unmasked (Docker: --security-opt systempaths=unconfined), \
              or choose another containment"
         }
-        (Step::Clone, Some(libc::ENOSPC | libc::EUSERS)) => {
+        (Step::Clone, Some(Errno::NOSPC | Errno::USERS)) => {
             "raise the limits in /proc/sys/user (max_user_namespaces, max_pid_namespaces, max_mnt_namespaces)"
         }
-        (_, Some(libc::EPERM | libc::EACCES)) if with_user => {
+        (_, Some(Errno::PERM | Errno::ACCESS)) if with_user => {
             "let ordinary users make user namespaces (sysctl kernel.unprivileged_userns_clone=1, \
              kernel.apparmor_restrict_unprivileged_userns=0; in a container, its seccomp filter), or run as root"
         }
-        (_, Some(libc::EPERM | libc::EACCES)) => "it needs CAP_SYS_ADMIN: in a container, --cap-add SYS_ADMIN",
+        (_, Some(Errno::PERM | Errno::ACCESS)) => "it needs CAP_SYS_ADMIN: in a container, --cap-add SYS_ADMIN",
         _ => "choose another containment",
     };
     let what = if with_user { "a user, PID and mount namespace" } else { "a PID and mount namespace" };
@@ -176,7 +177,7 @@ fn refused(step: Step, error: &io::Error, with_user: bool) -> Unavailable {
 /// # Errors
 /// Why not.
 pub fn strict_is_available() -> Result<(), Unavailable> {
-    let with_user = !rustix::process::geteuid().is_root();
+    let with_user = !nix::unistd::geteuid().is_root();
     let namespace = Namespace::create_with(None, None, 0)?;
     let init = namespace.init.try_clone();
     let entered = sys::rehearsal()

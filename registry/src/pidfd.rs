@@ -90,6 +90,12 @@ impl AsFd for PidFd {
     }
 }
 
+impl From<PidFd> for OwnedFd {
+    fn from(process: PidFd) -> Self {
+        process.fd
+    }
+}
+
 impl std::os::fd::AsRawFd for PidFd {
     fn as_raw_fd(&self) -> i32 {
         self.fd.as_raw_fd()

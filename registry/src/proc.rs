@@ -8,7 +8,10 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use ipc_protocol::{ExitStatus, Pid, ProcessId, ProcessInfo};
+use ipc_protocol::{
+    ExitStatus, Pid, ProcessId, ProcessInfo,
+    errno::{is_process_gone, is_shortage},
+};
 
 use crate::{procfs, stat::Stat};
 
@@ -23,7 +26,7 @@ const LOOKS: usize = 4;
 fn looked_at<T>(pid: Pid, look: impl Fn() -> io::Result<T>) -> io::Result<T> {
     for _ in 0..LOOKS {
         match look() {
-            Err(error) if is_gone(&error) => {
+            Err(error) if is_process_gone(&error) => {
                 if !procfs::is_found_by_signals(pid) {
                     return Err(gone(pid));
                 }
@@ -33,11 +36,6 @@ fn looked_at<T>(pid: Pid, look: impl Fn() -> io::Result<T>) -> io::Result<T> {
         std::thread::yield_now();
     }
     Err(io::Error::other(format!("process {pid} is there, but /proc does not show it")))
-}
-
-/// Returns whether an error of `/proc` says that the process is gone.
-fn is_gone(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }
 
 /// Reads `/proc/PID/stat`.
@@ -79,11 +77,6 @@ pub(crate) fn is_leader(pid: Pid) -> io::Result<bool> {
 pub(crate) fn tasks() -> Option<u64> {
     let load = procfs::read_text("loadavg").ok()?;
     load.split_ascii_whitespace().nth(3)?.split('/').nth(1)?.parse().ok()
-}
-
-/// Returns whether an error is about this process, which is out of something, and not about the one it looked at.
-pub(crate) fn is_shortage(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
 }
 
 /// Reads the identity of the process that has `pid` now.
@@ -195,7 +188,7 @@ pub(crate) fn children(pid: Pid, out: &mut Vec<Pid>) -> io::Result<()> {
     };
     for task in tasks {
         let list = match procfs::read_text(&format!("{pid}/task/{task}/children")) {
-            Err(error) if is_gone(&error) => continue,
+            Err(error) if is_process_gone(&error) => continue,
             list => list?,
         };
         out.extend(list.split_ascii_whitespace().filter_map(|word| word.parse::<Pid>().ok()));

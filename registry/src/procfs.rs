@@ -16,7 +16,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use ipc_protocol::Pid;
+use ipc_protocol::{Pid, errno::is_shortage};
+use nix::{sys::signal::kill, unistd::Pid as NixPid};
 use rustix::{
     fs::{AtFlags, CWD, Mode, OFlags, Stat},
     io::Errno,
@@ -62,15 +63,12 @@ pub(crate) fn install(fd: Option<OwnedFd>) {
 }
 
 fn open_root() -> io::Result<OwnedFd> {
-    match fresh().or_else(|error| if is_shortage(error) { Err(error) } else { cloned() }) {
+    let fresh = fresh().map_err(io::Error::from);
+    match fresh.or_else(|error| if is_shortage(&error) { Err(error) } else { Ok(cloned()?) }) {
         Ok(root) => Ok(root),
-        Err(error) if is_shortage(error) => Err(error.into()),
+        Err(error) if is_shortage(&error) => Err(error),
         Err(_) => Ok(rustix::fs::open("/proc", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?),
     }
-}
-
-fn is_shortage(error: Errno) -> bool {
-    matches!(error, Errno::MFILE | Errno::NFILE | Errno::NOMEM)
 }
 
 /// A procfs of this PID namespace, mounted nowhere.
@@ -151,6 +149,7 @@ pub fn numbers_in_proc(path: &str, most: usize) -> io::Result<Vec<Pid>> {
 
 /// Returns whether a process that `/proc` does not show is there all the same: something may be mounted over its directory.
 pub(crate) fn is_found_by_signals(pid: Pid) -> bool {
-    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
+    // 0 and less are groups of processes.
+    let pid = i32::try_from(pid).ok().filter(|pid| *pid > 0);
+    pid.is_some_and(|pid| kill(NixPid::from_raw(pid), None) != Err(nix::errno::Errno::ESRCH))
 }

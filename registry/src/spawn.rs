@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use ipc_protocol::{ProcessId, WireError};
+use ipc_protocol::{ErrorChain, ProcessId, WireError, errno::is_out_of_descriptors};
 use rustix::{
     fs::{Mode, OFlags},
     pipe::PipeFlags,
@@ -145,10 +145,15 @@ impl Spawn {
 /// process is left then, except the init of [`Spawn::namespace`].
 pub fn spawn(spawn: Spawn) -> Result<Spawned, SpawnError> {
     let program = spawn.program.to_string_lossy().into_owned();
-    let failed =
-        |step: &str, reason: String| WireError::Spawn { program: program.clone(), step: step.to_owned(), reason };
-    let io_failed = |error: io::Error| fds_or(&error, "starting a program", failed("pipe", error.to_string()));
-    let cstring = |text: OsString| CString::new(text.into_vec()).map_err(|e| failed("argv", e.to_string()));
+    let failed = |step: &str, error: &io::Error| match is_out_of_descriptors(error) {
+        true => WireError::FdsExhausted { operation: "starting a program".to_owned() },
+        false => {
+            let (program, reason) = (program.clone(), ErrorChain(error).to_string());
+            WireError::Spawn { program, step: step.to_owned(), reason }
+        }
+    };
+    let io_failed = |error: io::Error| failed("pipe", &error);
+    let cstring = |text: OsString| CString::new(text.into_vec()).map_err(|error| failed("argv", &error.into()));
 
     let path = spawn.env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone());
     let candidates = candidates(&spawn.program, path.as_deref());
@@ -230,16 +235,16 @@ pub fn spawn(spawn: Spawn) -> Result<Spawned, SpawnError> {
         sys::clone_exec(exec).map_err(|(step, error)| match (step, error.kind()) {
             (Step::Cwd, _) => WireError::CwdMissing {
                 cwd: spawn.cwd.unwrap_or_default().display().to_string(),
-                reason: error.to_string(),
+                reason: ErrorChain(&error).to_string(),
             },
             (Step::Exec, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) if program.contains('/') => {
                 not_found("the file system (for a script, its interpreter too)".to_owned())
             }
             (Step::Exec, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => not_found(searched_path()),
-            (step, _) => fds_or(&error, "starting a program", failed(step.name(), error.to_string())),
+            (step, _) => failed(step.name(), &error),
         })?;
     // Its status is ours alone to collect, so even if it is dead by now /proc still has it.
-    let id = identify(pid).map_err(|error| failed("identify", error.to_string()))?;
+    let id = identify(pid).map_err(|error| failed("identify", &error))?;
     if let Some(value) = spawn.oom_score_adj {
         // Here and not in the child, which may not write its own: it is not dumpable before its exec.
         oom::raise_below(value);
@@ -263,12 +268,4 @@ fn is_executable(file: &PathBuf) -> bool {
 /// Creates a pipe: read and write end.
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?)
-}
-
-/// Returns the error for a full table of descriptors, or else `other`.
-fn fds_or(error: &io::Error, operation: &str, other: WireError) -> WireError {
-    match error.raw_os_error() {
-        Some(libc::EMFILE | libc::ENFILE) => WireError::FdsExhausted { operation: operation.to_owned() },
-        _ => other,
-    }
 }

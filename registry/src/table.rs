@@ -2,13 +2,9 @@
 
 use std::io::{self, Read};
 
-use ipc_protocol::{MARKER, Pid, ProcessId};
+use ipc_protocol::{MARKER, Pid, ProcessId, errno::is_shortage};
 
-use crate::{
-    proc::{self, is_shortage},
-    procfs,
-    stat::Stat,
-};
+use crate::{proc, procfs, stat::Stat};
 
 /// Snapshot of one process from `/proc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,13 +99,16 @@ pub fn forks_since_boot() -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("processes ")?.trim().parse().ok())
 }
 
-/// Returns whether no pid that was in use when `forks` had been forked since the boot can be another process's by now. The kernel gives out
-/// pids in order, and begins anew after the greatest: a pid cannot come again before about as many forks as there are pids. Half as
-/// many leave room for pids that are in use and passed over.
+/// Returns true if no pid that was in use when `forks` had been forked since the boot can be another process's by now. The
+/// kernel gives out pids in order, passes over those in use, and begins anew after the greatest. A fork that fails late takes a
+/// pid and is not counted: twice the count makes room for those, and half of the pids for what else is not counted.
 pub fn pids_are_unique_since(forks: u64) -> bool {
-    let greatest = procfs::read_text("sys/kernel/pid_max").ok().and_then(|text| text.trim().parse::<u64>().ok());
-    let forked = forks_since_boot().and_then(|now| now.checked_sub(forks));
-    matches!((forked, greatest), (Some(forked), Some(greatest)) if forked < greatest / 2)
+    let taken = || {
+        let forked = forks_since_boot()?.checked_sub(forks)?;
+        Some(forked.saturating_mul(2).saturating_add(proc::tasks()?))
+    };
+    let greatest = || procfs::read_text("sys/kernel/pid_max").ok()?.trim().parse::<u64>().ok();
+    matches!((taken(), greatest()), (Some(taken), Some(greatest)) if taken < greatest / 2)
 }
 
 /// Looks at the live process that has `pid` now, and the marker in its environment.

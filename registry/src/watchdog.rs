@@ -7,6 +7,7 @@ use std::{
 };
 
 use ipc_protocol::{ExitStatus, LimitAction, LimitExceeded, LimitForm, LimitInForce, LimitKind, Limits, ProcessId};
+use nix::sys::signal::Signal;
 
 use crate::usage::{LargeFile, ProcessUsage, Usage, Wanted};
 
@@ -570,7 +571,7 @@ impl Watched {
 /// it; the process is dead already.
 pub fn file_size_exceeded(limits: &Limits, process: ProcessId, exit: ExitStatus) -> Option<LimitExceeded> {
     let value = limits.file_size_bytes?;
-    (exit == ExitStatus::Signal(libc::SIGXFSZ)).then_some(LimitExceeded {
+    (exit == ExitStatus::Signal(Signal::SIGXFSZ as i32)).then_some(LimitExceeded {
         limit: LimitKind::FileSize,
         value,
         measured: value,

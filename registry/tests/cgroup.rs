@@ -80,7 +80,7 @@ fn me() -> ProcessId {
 }
 
 fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
+    nix::unistd::geteuid().is_root()
 }
 
 /// A directory for one test, with nothing else in it, below the place that a manager would choose.

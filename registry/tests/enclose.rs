@@ -290,7 +290,7 @@ fn a_namespace_is_closed() {
     // The init, the shell, and ls; perhaps wc.
     assert!(["3", "4"].contains(&line().as_str()));
     assert_eq!(line(), "ap init");
-    assert_eq!(line(), rustix::process::geteuid().as_raw().to_string());
+    assert_eq!(line(), nix::unistd::geteuid().as_raw().to_string());
     // What it takes to enter a user namespace is gone with the exec.
     assert_eq!(line(), format!("CapEff:\t{:016x}", capabilities()));
     assert_eq!(line(), "/usr");
@@ -448,7 +448,7 @@ fn probes_leave_nothing_in_a_process_with_threads() {
 
 fn not_to_be_dumpable_hides_a_process() {
     let mut registry = new_registry();
-    if rustix::process::geteuid().is_root() {
+    if nix::unistd::geteuid().is_root() {
         println!("NOT RUN: root sees processes that are not dumpable");
         return;
     }
@@ -533,7 +533,7 @@ fn what_is_older_than_a_session_is_moved_out() {
     let mut registry = new_registry();
     let own = registry::identify(std::process::id()).expect("alive");
     // Not below this process, and started before it.
-    let bystander = rustix::process::getppid().expect("a parent").as_raw_nonzero().get().unsigned_abs();
+    let bystander = nix::unistd::getppid().as_raw().unsigned_abs();
     let groups = |pid: u32| fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("readable");
     let before = [bystander, own.pid].map(groups);
     let held = registry::Group::open(&group.0).expect("it is there");
@@ -557,7 +557,7 @@ fn what_may_not_be_signalled_is_named() {
     const NOBODY: u32 = 65534;
     /// The call promises no more than 3 s beyond its grace.
     const LONGEST: Duration = Duration::from_secs(3);
-    if !rustix::process::geteuid().is_root() {
+    if !nix::unistd::geteuid().is_root() {
         return println!("NOT RUN: it takes root to make a setuid program");
     }
     let program = PathBuf::from(format!("/var/tmp/agent-proxy-setpriv-{}", std::process::id()));

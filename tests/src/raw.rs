@@ -13,8 +13,8 @@ use ipc_protocol::{
     message::{AgentCommand, FromForkServer, FromProxy, Hello, ProxyCommand, ToForkServer, ToProxy, VERSION},
     packet::{packet_pair, recv_packet, send_packet, stream_pair},
 };
-use nix::poll::{PollFd, PollFlags, poll};
 use registry::{Output, PidFd, Spawn};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::system::DEADLINE;
 
@@ -22,11 +22,11 @@ use crate::system::DEADLINE;
 fn wait_readable(fd: impl AsFd, what: &str) {
     let deadline = Instant::now() + DEADLINE;
     loop {
-        let left = deadline.saturating_duration_since(Instant::now()).as_millis().min(60_000) as u16;
-        match poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], left) {
+        let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now())).expect("in range");
+        match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&left)) {
             Ok(0) => panic!("nothing within {DEADLINE:?}: {what}"),
             Ok(_) => return,
-            Err(nix::errno::Errno::EINTR) => {}
+            Err(rustix::io::Errno::INTR) => {}
             Err(error) => panic!("poll: {error}"),
         }
     }

@@ -134,7 +134,7 @@ fn main() -> ExitCode {
 }
 
 fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
+    nix::unistd::geteuid().is_root()
 }
 
 #[expect(clippy::disallowed_methods, reason = "the registry under test shall not start its own test")]

@@ -644,7 +644,7 @@ async fn no_other_user_becomes_its_host() {
     host.kill();
     let only_ours = |path: &Path, mode: u32| {
         let metadata = std::fs::metadata(path).expect("it is there");
-        let us = rustix::process::geteuid().as_raw();
+        let us = nix::unistd::geteuid().as_raw();
         assert_eq!((metadata.uid(), metadata.mode() & 0o7777), (us, mode), "{}", path.display());
     };
     only_ours(&state.detached(), 0o700);
@@ -653,7 +653,7 @@ async fn no_other_user_becomes_its_host() {
     let sockets: Vec<_> = sockets.iter().filter(|path| path.extension().is_some_and(|end| end == "sock")).collect();
     let [socket] = sockets[..] else { panic!("{sockets:?}") };
     only_ours(socket, 0o600);
-    if rustix::process::geteuid().is_root() {
+    if nix::unistd::geteuid().is_root() {
         // Where others can run it. It is given up with the test's directory.
         let claimer = state.path().join("claimer");
         std::fs::copy(env!("CARGO_BIN_EXE_claimer"), &claimer).expect("copied");

@@ -491,7 +491,7 @@ async fn a_command_that_does_not_read_is_told_no_more_than_is_kept_for_it_and_li
         }
         assert!(told < 20);
     };
-    assert!(matches!(&error, Error::System { reason, .. } if reason.contains("has not read")), "{error}");
+    assert!(matches!(&error, Error::System { source, .. } if source.to_string().contains("has not read")), "{error}");
     let agent = session.info().agent_process.expect("it lives");
     session.native(Json::from(&serde_json::json!({ "closeInput": true }))).await.expect("closed");
     registry::PidFd::open(agent).expect("alive").signal(Signal::Cont).expect("signalled");

@@ -83,7 +83,7 @@ struct Counts {
 #[expect(clippy::disallowed_methods, reason = "the code under test shall not start its own test")]
 fn pass_inside(args: &[String]) -> bool {
     let mut unshare = vec!["--pid", "--fork", "--mount-proc", "--kill-child"];
-    if !rustix::process::geteuid().is_root() {
+    if !nix::unistd::geteuid().is_root() {
         unshare.extend(["--user", "--map-current-user"]);
     }
     let probe = Command::new("unshare").args(&unshare).arg("true").output();

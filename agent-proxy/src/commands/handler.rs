@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use ipc_protocol::ErrorChain;
 use proxy_manager::{
     AgentSessionConfig, Answer, Chunk, EndReason, Error, Event, ExitStatus, KillOptions, PromptMode, ProxyManager,
     SessionHandle, SessionState, StreamHandler, StreamInfo, Subscription,
@@ -84,7 +85,7 @@ impl Handler {
         match why_not(line, &error) {
             Unheard::Left => *has_left = true,
             Unheard::Later => {}
-            Unheard::Missed => *missed = Some(error.to_string()),
+            Unheard::Missed => *missed = Some(ErrorChain(&error).to_string()),
         }
     }
 
@@ -154,12 +155,15 @@ async fn pass_on(mut events: Subscription) {
 
 #[cfg(test)]
 mod tests {
+    use ipc_protocol::ErrorCause;
+
     use super::*;
 
     #[test]
     fn only_a_chunk_that_comes_again_is_left_out_for_who_reads_slowly() {
         let session: proxy_manager::SessionId = "s-1".parse().expect("an id");
-        let full = Error::System { operation: "writing to the agent".into(), reason: "it has not read".into() };
+        let full =
+            Error::System { operation: "writing to the agent".into(), source: ErrorCause::new("it has not read") };
         let gone = Error::AgentDied { session: session.clone(), reason: "it left".into() };
         let too_long = Error::Unsupported { agent: "command".into(), operation: "a prompt of that length".into() };
         let chunk = |is_final| call("chunk", json!({ "text": "x", "isFinal": is_final }));

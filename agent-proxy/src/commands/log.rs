@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use ipc_protocol::ErrorChain;
 use proxy_manager::{Inspection, LogError, SessionRecord, check_log, salvage_log};
 
 use crate::{
@@ -36,7 +37,7 @@ fn file(path: &Path) -> PathBuf {
 fn failed(path: &Path, error: &LogError) -> Problem {
     match error {
         LogError::Missing { .. } => Problem::new("unknown-log", format!("there is no event log at {}", path.display())),
-        error => Problem::new("log", error.to_string()),
+        error => Problem::new("log", ErrorChain(error).to_string()),
     }
 }
 

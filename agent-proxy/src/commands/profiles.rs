@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use agents::{Profile, ProfileError, Save};
+use ipc_protocol::ErrorChain;
 use serde_json::{Value, json};
 
 use crate::{
@@ -137,7 +138,7 @@ impl From<ProfileError> for Problem {
             ProfileError::Unknown { .. } => "unknown-profile",
             ProfileError::OtherAgent { .. } => "usage",
         };
-        Self::new(kind, error.to_string())
+        Self::new(kind, ErrorChain(&error).to_string())
     }
 }
 

@@ -4,6 +4,7 @@ mod chat;
 
 use std::{path::Path, sync::Arc};
 
+use ipc_protocol::ErrorChain;
 use proxy_manager::{
     AbortPolicy, BudgetAction, Child, EndReason, Envelope, Error, Event, ExitStatus, KillOptions, Prompt, PromptMode,
     ProxyManager, Receipt, Restart, SessionHandle, SessionState, Subscription, TimeoutAction, Turn, TurnEnd,
@@ -184,7 +185,7 @@ impl Foreground {
                         continue;
                     };
                     if let Err(error) = self.session.respond_permission(&id, answer).await {
-                        term::note(format_args!("! {error}"));
+                        term::note(format_args!("! {}", ErrorChain(&error)));
                     }
                 }
             }
@@ -227,7 +228,8 @@ impl Foreground {
         match aborted {
             Ok(_) => term::note("aborting the turn; Ctrl-C again kills the session"),
             Err(error) => {
-                term::note(format_args!("the turn cannot be aborted: {error}; Ctrl-C again kills the session"))
+                let why = ErrorChain(&error);
+                term::note(format_args!("the turn cannot be aborted: {why}; Ctrl-C again kills the session"))
             }
         }
     }

@@ -5,20 +5,12 @@
 //! server, so the ancestors of that process decide. A process that is gone, or whose ancestors cannot be read, is
 //! refused too.
 
-use std::{
-    fmt, io,
-    os::fd::{AsFd, OwnedFd},
-    sync::Arc,
-    time::Duration,
-};
+use std::{fmt, io, sync::Arc, time::Duration};
 
-use interprocess::local_socket::{tokio::Stream, traits::StreamCommon as _};
-use nix::{
-    errno::Errno,
-    sys::socket::{getsockopt, sockopt},
-};
-use proxy_manager::{Pid, ProcessId};
-use registry::Descriptors;
+use interprocess::local_socket::tokio::Stream;
+use proxy_manager::ProcessId;
+use registry::{Descriptors, local_socket::SocketPeer};
+use rustix::net::Shutdown;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     sync::Semaphore,
@@ -60,15 +52,11 @@ impl Guard {
 
     /// Returns the connection if its client is admitted; else answers with the reason, and closes it.
     pub(super) fn admit(&self, stream: Stream) -> Option<Stream> {
-        let judged = peer(&stream).and_then(|peer| {
-            if registry::is_below(peer.pid, &(self.fork_servers)())? {
-                return Err(format!("your process {} belongs to one of this daemon's own sessions", peer.pid));
-            }
-            // The pid cannot have been recycled while the process existed.
-            peer.is_still_there()
-        });
+        let Stream::UdSocket(socket) = &stream;
+        let judged =
+            SocketPeer::of(socket).and_then(|peer| peer.outside(&(self.fork_servers)(), "this daemon's own sessions"));
         let why = match judged {
-            Ok(()) => return Some(stream),
+            Ok(_) => return Some(stream),
             Err(why) => why,
         };
         let problem = match registry::descriptors() {
@@ -106,37 +94,6 @@ pub(super) fn refuse(refusals: &Arc<Semaphore>, stream: Stream, problem: Problem
     }
 }
 
-/// Process at the other end of a connection.
-struct Peer {
-    pid: Pid,
-    /// Pidfd of the process, if the kernel provides it (Linux 6.5).
-    process: Option<OwnedFd>,
-}
-
-impl Peer {
-    fn is_still_there(&self) -> Result<(), String> {
-        match self.process.as_ref().map(|process| registry::pid_of_pidfd(process.as_fd())) {
-            None => Ok(()),
-            Some(Ok(pid)) if pid == self.pid => Ok(()),
-            Some(_) => Err(format!("your process {} is gone", self.pid)),
-        }
-    }
-}
-
-fn peer(stream: &Stream) -> Result<Peer, String> {
-    let pid = stream.peer_creds().map(|peer| peer.pid().and_then(|pid| Pid::try_from(pid).ok()));
-    // Pid 0 is a process of another PID namespace.
-    let pid = pid.ok().flatten().filter(|pid| *pid != 0);
-    let pid = pid.ok_or_else(|| "the kernel does not say which process you are".to_owned())?;
-    let Stream::UdSocket(socket) = stream;
-    match getsockopt(socket, sockopt::PeerPidfd) {
-        Ok(process) => Ok(Peer { pid, process: Some(process) }),
-        // Older kernels.
-        Err(Errno::ENOPROTOOPT) => Ok(Peer { pid, process: None }),
-        Err(error) => Err(format!("your process {pid} is gone, or cannot be seen ({error})")),
-    }
-}
-
 /// Answers whatever is asked with the problem.
 async fn tell(mut stream: Stream, problem: &Problem) -> io::Result<()> {
     let mut head = Vec::new();
@@ -155,7 +112,7 @@ async fn tell(mut stream: Stream, problem: &Problem) -> io::Result<()> {
     );
     stream.write_all(answer.as_bytes()).await?;
     let Stream::UdSocket(socket) = &stream;
-    rustix::net::shutdown(socket, rustix::net::Shutdown::Write)?;
+    rustix::net::shutdown(socket, Shutdown::Write)?;
     // A close with unread data would be a reset, which can overtake the answer.
     while stream.read(&mut [0; 4096]).await? > 0 {}
     Ok(())
@@ -216,17 +173,5 @@ mod tests {
         let mut cut_off = refusing.connect().await;
         assert_eq!(cut_off.read(&mut [0; 1]).await.expect("its end"), 0);
         assert_eq!(refusing.guard.told.available_permits(), 0, "the others may still ask");
-    }
-
-    #[tokio::test]
-    async fn a_client_that_is_gone_is_nobody() {
-        let refusing = Refusing::new("gone");
-        let name = refusing.path.as_path().to_fs_name::<GenericFilePath>().expect("a name");
-        let (_client, server) = tokio::join!(Stream::connect(name), refusing.listener.accept());
-        let mut peer = peer(&server.expect("accepted")).expect("this process");
-        assert_eq!((peer.pid, peer.is_still_there()), (std::process::id(), Ok(())));
-        // Simulates that the pid was recycled meanwhile.
-        peer.pid += 1;
-        assert_eq!(peer.is_still_there().is_err(), peer.process.is_some());
     }
 }

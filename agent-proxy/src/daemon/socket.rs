@@ -4,22 +4,17 @@
 //! the daemon lives, so the holder of the lock may remove a socket that a killed daemon left behind.
 
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions, Permissions},
+    fs::{self, DirBuilder, Permissions},
     io,
-    os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt},
-    path::{Path, PathBuf},
+    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
+    path::Path,
 };
 
-use interprocess::{
-    ConnectWaitMode,
-    local_socket::{
-        ConnectOptions, GenericFilePath, ListenerOptions, ToFsName,
-        tokio::{Listener, Stream},
-        traits::tokio::Listener as _,
-    },
-    os::unix::local_socket::ListenerOptionsExt,
+use interprocess::local_socket::{
+    tokio::{Listener, Stream},
+    traits::tokio::Listener as _,
 };
-use nix::fcntl::{Flock, FlockArg};
+use registry::local_socket::{SocketName, SocketNameError};
 
 use super::peers::Guard;
 use crate::{problem::Problem, socket_path::SocketPath, term};
@@ -39,43 +34,36 @@ impl Bound {
     }
 }
 
-/// Names in the file system. Dropping it removes them; the socket's goes first, while the lock is still held.
-#[derive(Debug)]
-pub(crate) struct Names {
-    socket: PathBuf,
-    lock_path: PathBuf,
-    _lock: Flock<File>,
-}
-
-impl Drop for Names {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.socket);
-        let _ = fs::remove_file(&self.lock_path);
-    }
-}
-
-/// Binds the socket. Keep the names until the daemon ends.
+/// Binds the socket. Keep its name until the daemon ends.
 ///
 /// # Errors
 /// `daemon-running` when another daemon has the name; `unusable-socket` when the path cannot be used safely.
-pub(crate) fn bind(socket: &SocketPath) -> Result<(Bound, Names), Problem> {
+pub(crate) fn bind(socket: &SocketPath) -> Result<(Bound, SocketName), Problem> {
     if let Some(why) = socket.unusable() {
         return Err(Problem::new("unusable-socket", why));
     }
     prepare_directory(socket)?;
-    let path = &socket.path;
-    let (lock_path, lock) = take_lock(path)?;
-    remove_stale(path)?;
-    let name = path.as_path().to_fs_name::<GenericFilePath>().map_err(|e| unusable(path, "name", &e))?;
-    let listener = ListenerOptions::new()
-        .name(name)
-        // Set before the name appears, so that others can never connect.
-        .mode(0o600)
-        // interprocess would unlink the name without our lock.
-        .reclaim_name(false)
-        .create_tokio()
-        .map_err(|e| unusable(path, "bind", &e))?;
-    Ok((Bound { listener, guard: None }, Names { socket: path.clone(), lock_path, _lock: lock }))
+    let mut lock = socket.path.as_os_str().to_owned();
+    lock.push(".lock");
+    let name = SocketName::take(socket.path.clone(), lock.into())?;
+    let listener = name.listen(|options| options.create_tokio())?;
+    Ok((Bound { listener, guard: None }, name))
+}
+
+impl From<SocketNameError> for Problem {
+    fn from(error: SocketNameError) -> Self {
+        match error {
+            SocketNameError::InUse(path) => Self::new(
+                "daemon-running",
+                format!("a daemon is running on {}: use it, stop it, or give --socket another path", path.display()),
+            ),
+            SocketNameError::NotSocket(path) => Self::new(
+                "unusable-socket",
+                format!("{} is there and is no socket: remove it, or give --socket another path", path.display()),
+            ),
+            SocketNameError::System { verb, path, source } => unusable(&path, verb, &source),
+        }
+    }
 }
 
 impl axum::serve::Listener for Bound {
@@ -169,72 +157,10 @@ fn check_directory(found: &fs::Metadata, uid: u32, default_place: bool) -> Acces
     }
 }
 
-/// Takes the lock beside the socket.
-fn take_lock(socket: &Path) -> Result<(PathBuf, Flock<File>), Problem> {
-    let mut name = socket.as_os_str().to_owned();
-    name.push(".lock");
-    let path = PathBuf::from(name);
-    // A daemon that ends unlinks its lock file: the locked file may be that one, and no longer the visible one.
-    for _ in 0..100 {
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(nix::fcntl::OFlag::O_NOFOLLOW.bits())
-            .open(&path)
-            .map_err(|error| unusable(&path, "open", &error))?;
-        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
-            nix::errno::Errno::EWOULDBLOCK => running(socket),
-            errno => unusable(&path, "lock", &errno.into()),
-        })?;
-        let ours = lock.metadata().map_err(|error| unusable(&path, "look at", &error))?;
-        match fs::symlink_metadata(&path) {
-            Ok(seen) if (seen.dev(), seen.ino()) == (ours.dev(), ours.ino()) => return Ok((path, lock)),
-            _ => {}
-        }
-    }
-    Err(running(socket))
-}
-
-fn running(socket: &Path) -> Problem {
-    Problem::new(
-        "daemon-running",
-        format!("a daemon is running on {}: use it, stop it, or give --socket another path", socket.display()),
-    )
-}
-
-/// Removes the socket of a killed daemon. Call it with the lock held.
-fn remove_stale(path: &Path) -> Result<(), Problem> {
-    let found = match fs::symlink_metadata(path) {
-        Ok(found) => found,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(unusable(path, "look at", &error)),
-    };
-    if !found.file_type().is_socket() {
-        return Err(Problem::new(
-            "unusable-socket",
-            format!("{} is there and is no socket: remove it, or give --socket another path", path.display()),
-        ));
-    }
-    // A program that ignores our lock may listen there. Only a refused connection proves that nobody does.
-    match probe(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            tracing::info!(path = %path.display(), "removing the stale socket of a killed daemon");
-            fs::remove_file(path).map_err(|error| unusable(path, "remove the stale socket", &error))
-        }
-        Ok(()) | Err(_) => Err(running(path)),
-    }
-}
-
-fn probe(path: &Path) -> io::Result<()> {
-    let name = path.to_fs_name::<GenericFilePath>()?;
-    // Unbounded waiting would hang on a listener with a full backlog.
-    ConnectOptions::new().name(name).wait_mode(ConnectWaitMode::Deferred).connect_sync().map(drop)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     struct Directory(PathBuf);

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ipc_protocol::ErrorChain;
 use proxy_manager::{
     AgentSessionConfig, Capabilities, Child, Containment, Error, Event, Hardening, KillOptions, LimitForm, LimitKind,
     Limits, Measures, Observer, ProxyManager, Receipt, Unavailable,
@@ -24,7 +25,7 @@ pub(super) async fn examine(child: Child) -> Vec<Check> {
     let begin = Instant::now();
     let manager = match ProxyManager::builder(child).base_env(environment::base()).build().await {
         Ok(manager) => manager,
-        Err(error) => return vec![broken(&error.to_string())],
+        Err(error) => return vec![broken(&ErrorChain(&error).to_string())],
     };
     let built = begin.elapsed();
     let capabilities = manager.capabilities().await;
@@ -37,7 +38,7 @@ pub(super) async fn examine(child: Child) -> Vec<Check> {
             checks.extend(observers(&baseline).await);
             checks.extend(controllers(&capabilities));
         }
-        Err(error) => checks.push(broken(&error.to_string())),
+        Err(error) => checks.push(broken(&ErrorChain(&error).to_string())),
     }
     checks.extend(limits(&manager).await);
     checks.extend(hardening(&manager).await);
@@ -116,7 +117,7 @@ fn test_session(built: Duration, tried: &Result<Tried, Error>) -> Check {
         Ok(tried) => {
             Check::ok(BASELINE, format!("fork server {}, {}", render::duration(built), tried.figures())).needed()
         }
-        Err(error) => broken(&error.to_string()),
+        Err(error) => broken(&ErrorChain(error).to_string()),
     }
 }
 
@@ -128,7 +129,7 @@ async fn layers(manager: &ProxyManager, found: &Capabilities, baseline: &Result<
     };
     let baseline = match baseline {
         Ok(_) => Check::ok("layer baseline", format!("process group, subreaper, proof, guard; {default}")),
-        Err(error) => Check::missing("layer baseline", error.to_string(), "see the test session"),
+        Err(error) => Check::missing("layer baseline", ErrorChain(error).to_string(), "see the test session"),
     };
     let cgroup = match &found.cgroup {
         Ok(path) => layer(manager, "layer cgroup", Containment::Cgroup, &path.display().to_string()).await,
@@ -161,7 +162,7 @@ async fn layer(manager: &ProxyManager, name: &'static str, containment: Containm
             let held = render::receipt::layers(&tried.receipt.layers);
             Check::missing(name, format!("asked for, and its receipt names only {held}"), "report this: it is a defect")
         }
-        Err(error) => Check::missing(name, error.to_string(), "run `agent-proxy -vv doctor` for details"),
+        Err(error) => Check::missing(name, ErrorChain(&error).to_string(), "run `agent-proxy -vv doctor` for details"),
     }
 }
 
@@ -226,7 +227,7 @@ async fn limits(manager: &ProxyManager) -> Vec<Check> {
         let name = limit_name(kind);
         let tried = match &tried {
             Ok(tried) => tried,
-            Err(error) => return Check::missing(name, error.to_string(), "start sessions without it"),
+            Err(error) => return Check::missing(name, ErrorChain(error).to_string(), "start sessions without it"),
         };
         match tried.measures.limits.iter().find(|limit| limit.limit == kind) {
             Some(limit) => Check::ok(name, enforced(kind, limit.form, tried.measures.observer)),
@@ -238,7 +239,7 @@ async fn limits(manager: &ProxyManager) -> Vec<Check> {
         Ok(Some(false)) => Check::ok("core dumps", "off: rlimit, unless a session asks for them"),
         Ok(Some(true)) => Check::missing("core dumps", "to be off, and not", "report this: it is a defect"),
         Ok(None) => Check::note("core dumps", "not known".to_owned(), None),
-        Err(error) => Check::missing("core dumps", error.to_string(), "see the test session"),
+        Err(error) => Check::missing("core dumps", ErrorChain(error).to_string(), "see the test session"),
     });
     checks
 }
@@ -279,7 +280,7 @@ async fn hardening(manager: &ProxyManager) -> Vec<Check> {
             Check::ok("undumpable proxy", "processes of your user can neither trace it nor read its memory")
         }
         Ok(_) => Check::missing("undumpable proxy", "asked for, and not in force", "report this: it is a defect"),
-        Err(error) => Check::missing("undumpable proxy", error.to_string(), "see the test session"),
+        Err(error) => Check::missing("undumpable proxy", ErrorChain(error).to_string(), "see the test session"),
     };
     let by_default = plain.as_ref().is_ok_and(|tried| tried.measures.landlock);
     let landlock = match &locked {
@@ -293,7 +294,11 @@ async fn hardening(manager: &ProxyManager) -> Vec<Check> {
         Ok(_) => Check::missing("landlock scope", "asked for, and not in force", "report this: it is a defect"),
         Err(error) => match registry::landlock_scope_is_available() {
             Err(why) => unavailable("landlock scope", &why),
-            Ok(()) => Check::missing("landlock scope", error.to_string(), "run `agent-proxy -vv doctor` for details"),
+            Ok(()) => Check::missing(
+                "landlock scope",
+                ErrorChain(error).to_string(),
+                "run `agent-proxy -vv doctor` for details",
+            ),
         },
     };
     let word = |tried: &Result<Tried, Error>| match tried.as_ref().ok().and_then(|tried| tried.no_new_privs) {

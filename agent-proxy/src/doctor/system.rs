@@ -8,12 +8,10 @@ use agents::{
     provision::{default_sandbox, settings_file},
 };
 use ipc_protocol::EnvVars;
-use nix::{
-    sys::{
-        prctl,
-        resource::{Resource, getrlimit},
-    },
-    unistd::{AccessFlags, access},
+use nix::sys::prctl;
+use rustix::{
+    fs::Access,
+    process::{Resource, getrlimit},
 };
 
 use super::Check;
@@ -96,16 +94,10 @@ fn children() -> Check {
 
 fn descriptors() -> Check {
     const NAME: &str = "open files";
-    match getrlimit(Resource::RLIMIT_NOFILE) {
-        Ok((soft, hard)) => {
-            let found = format!("limit {soft} (hard {hard}), about {} sessions", soft / FDS_PER_SESSION);
-            if soft < 256 {
-                return Check::missing(NAME, found, "raise it with `ulimit -n 4096`");
-            }
-            Check::ok(NAME, found)
-        }
-        Err(error) => Check::note(NAME, format!("getrlimit: {error}"), None),
-    }
+    let limit = getrlimit(Resource::Nofile);
+    let (soft, hard) = (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX));
+    let found = format!("limit {soft} (hard {hard}), about {} sessions", soft / FDS_PER_SESSION);
+    if soft < 256 { Check::missing(NAME, found, "raise it with `ulimit -n 4096`") } else { Check::ok(NAME, found) }
 }
 
 fn pids() -> Check {
@@ -144,7 +136,7 @@ fn socket_directory(socket: &SocketPath) -> Check {
     };
     let mode = found.mode() & 0o7777;
     let owned = found.uid() == nix::unistd::geteuid().as_raw();
-    let writable = access(directory, AccessFlags::W_OK | AccessFlags::X_OK).is_ok();
+    let writable = rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK).is_ok();
     let text = format!("{shown} (mode {mode:04o})");
     match (found.is_dir() && owned && writable, mode & 0o077) {
         (true, 0) => Check::ok(NAME, text),

@@ -82,8 +82,7 @@ fn status(error: &v1::Error) -> Option<u16> {
 /// Returns the agent's own word for the error.
 fn word(error: &v1::Error) -> Option<String> {
     let data = error.data.as_ref()?;
-    let word =
-        ["errorKind", "codex_error_info", "errorName"].into_iter().find_map(|field| data.get(field)?.as_str())?;
+    let word = WORDS.into_iter().find_map(|field| data.get(field)?.as_str())?;
     (!matches!(word, "unknown" | "other") && word.len() <= 100).then(|| word.to_owned())
 }
 

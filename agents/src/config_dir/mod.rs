@@ -24,7 +24,7 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// A file cannot be read.
-    #[error("reading {} failed: {source}", path.display())]
+    #[error("reading {} failed", path.display())]
     Read {
         /// File or directory.
         path: PathBuf,
@@ -32,7 +32,7 @@ pub enum ConfigError {
         source: io::Error,
     },
     /// A file cannot be written.
-    #[error("writing {} failed: {source}", path.display())]
+    #[error("writing {} failed", path.display())]
     Write {
         /// File or directory.
         path: PathBuf,

@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-use ipc_protocol::{Envelope, SessionId};
+use ipc_protocol::{Envelope, ErrorCause, SessionId};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, params};
 
 use self::{
@@ -36,9 +36,7 @@ use self::{
     writer::Writer,
 };
 use crate::{
-    Batch, Beat, Done, Full, Head, Limit, Lines, LogError, Metrics, Options, Page, Retention,
-    error::Cause,
-    line,
+    Batch, Beat, Done, Full, Head, Limit, Lines, LogError, Metrics, Options, Page, Retention, line,
     store::{Change, Store, Target},
 };
 
@@ -279,12 +277,12 @@ fn system(path: &Path, operation: &'static str, error: io::Error) -> LogError {
     match error.kind() {
         io::ErrorKind::NotFound => LogError::Missing { path },
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            LogError::DiskFull { path, cause: Cause::new(error) }
+            LogError::DiskFull { path, cause: ErrorCause::new(error) }
         }
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            LogError::ReadOnly { path, cause: Cause::new(error) }
+            LogError::ReadOnly { path, cause: ErrorCause::new(error) }
         }
-        _ => LogError::Io { path, operation, cause: Cause::new(error) },
+        _ => LogError::Io { path, operation, cause: ErrorCause::new(error) },
     }
 }
 
@@ -300,17 +298,17 @@ fn classify(path: &Path, operation: &'static str, error: rusqlite::Error) -> Log
     );
     match error.sqlite_error_code() {
         _ if is_nonsense => damaged(path, &error),
-        Some(ErrorCode::DiskFull) => LogError::DiskFull { path, cause: Cause::new(error) },
+        Some(ErrorCode::DiskFull) => LogError::DiskFull { path, cause: ErrorCause::new(error) },
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
-            LogError::ReadOnly { path, cause: Cause::new(error) }
+            LogError::ReadOnly { path, cause: ErrorCause::new(error) }
         }
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => damaged(path, &error),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => LogError::Locked { path, by: None },
         // The file has become read-only while open. SQLite does not pass on the system's error.
         Some(ErrorCode::SystemIoFailure) if refuses_writes(&path) => {
-            LogError::ReadOnly { path, cause: Cause::new(error) }
+            LogError::ReadOnly { path, cause: ErrorCause::new(error) }
         }
-        _ => LogError::Io { path, operation, cause: Cause::new(error) },
+        _ => LogError::Io { path, operation, cause: ErrorCause::new(error) },
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use ipc_protocol::{
-    EndReason, ExitStatus, Pid, Receipt, SessionId, WireError,
+    EndReason, ErrorChain, ExitStatus, Pid, Receipt, SessionId, WireError,
     codec::encode_packets,
     message::{Detach, DetachedSession, FromForkServer, Handover, Hello, VERSION},
     packet::send_packet,
@@ -23,9 +23,9 @@ impl ForkServer<'_> {
     /// Opens the socket through which a new host finds the sessions that outlive this host.
     pub(super) fn open_door(&mut self, detach: Option<&Detach>) -> Result<(), WireError> {
         let Some(detach) = detach.filter(|_| self.door.is_none()) else { return Ok(()) };
-        let door = Door::open(Path::new(&detach.directory), self.own.id()).map_err(|error| WireError::System {
-            operation: format!("listening in {} for a host that takes over", detach.directory),
-            reason: error.to_string(),
+        let door = Door::open(Path::new(&detach.directory), self.own.id()).map_err(|error| {
+            let operation = format!("listening in {} for a host that takes over", detach.directory);
+            WireError::System { operation, reason: ErrorChain(&error).to_string() }
         })?;
         self.door = Some(door);
         Ok(())

@@ -6,34 +6,22 @@
 //! ```
 
 use std::{
-    fs::{File, OpenOptions},
     io,
-    os::{
-        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-        unix::fs::{FileTypeExt as _, OpenOptionsExt as _},
-    },
-    path::{Path, PathBuf},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
     time::{Duration, Instant},
 };
 
-use interprocess::{
-    local_socket::{
-        GenericFilePath, Listener, ListenerNonblockingMode, ListenerOptions, Stream, ToFsName,
-        traits::{Listener as _, Stream as _},
-    },
-    os::unix::local_socket::ListenerOptionsExt as _,
+use interprocess::local_socket::{
+    Listener, ListenerNonblockingMode, Stream,
+    traits::{Listener as _, Stream as _},
 };
 use ipc_protocol::{
-    Pid, ProcessId,
+    ProcessId,
     packet::{recv_bytes, send_packet},
     reattach::{Claim, MAX_LINE, Verdict, Wire},
 };
-use nix::{
-    errno::Errno,
-    sys::socket::{getsockopt, sockopt},
-};
-use registry::PidFd;
-use rustix::fs::FlockOperation;
+use registry::local_socket::{SocketName, SocketNameError, SocketPeer};
 
 /// Time in which a client has to send its request.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -44,9 +32,8 @@ const MAX_CALLERS: usize = 32;
 #[derive(Debug)]
 pub(super) struct Door {
     listener: Listener,
-    socket: PathBuf,
-    lock_path: PathBuf,
-    _lock: File,
+    /// Removes the files at the end.
+    _name: SocketName,
     own: ProcessId,
     callers: Vec<Caller>,
 }
@@ -76,28 +63,12 @@ impl Door {
     /// Opens the socket of the fork server `own` in `directory`.
     ///
     /// # Errors
-    /// The error of the system.
-    pub(super) fn open(directory: &Path, own: ProcessId) -> io::Result<Self> {
-        let name = format!("{}.{}", own.pid, own.start_time);
-        let lock_path = directory.join(format!("{name}.lock"));
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let lock = options.open(&lock_path)?;
-        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-        let socket = directory.join(format!("{name}.sock"));
-        remove_stale(&socket)?;
-        // A socket's path has at most 107 bytes, but the directory may have any length.
-        let short = File::open(directory)?;
-        let path = PathBuf::from(format!("/proc/self/fd/{}/{name}.sock", short.as_raw_fd()));
-        let listener = ListenerOptions::new()
-            .name(path.as_path().to_fs_name::<GenericFilePath>()?)
-            // The mode is set before the name appears: at no moment can other users connect.
-            .mode(0o600)
-            // By then that path would mean something else.
-            .reclaim_name(false)
-            .nonblocking(ListenerNonblockingMode::Both)
-            .create_sync()?;
-        Ok(Self { listener, socket, lock_path, _lock: lock, own, callers: Vec::new() })
+    /// [`SocketNameError`].
+    pub(super) fn open(directory: &Path, own: ProcessId) -> Result<Self, SocketNameError> {
+        let file = |ending: &str| directory.join(format!("{}.{}.{ending}", own.pid, own.start_time));
+        let name = SocketName::take(file("sock"), file("lock"))?;
+        let listener = name.listen(|options| options.nonblocking(ListenerNonblockingMode::Both).create_sync())?;
+        Ok(Self { listener, _name: name, own, callers: Vec::new() })
     }
 
     /// Returns the descriptors to poll for reading. New clients are not polled for while there is no room.
@@ -117,7 +88,7 @@ impl Door {
         // Refused clients count too: a session's processes can reconnect as fast as they are refused.
         for _ in self.callers.len()..MAX_CALLERS {
             let Ok(stream) = self.listener.accept() else { break };
-            match peer(&stream, self.own) {
+            match admit(&stream, self.own) {
                 Ok(process) if stream.set_nonblocking(true).is_ok() => {
                     let until = Instant::now() + PATIENCE;
                     self.callers.push(Caller { stream, process, line: Vec::new(), control: None, until });
@@ -144,13 +115,6 @@ impl Door {
             }
         }
         chosen
-    }
-}
-
-impl Drop for Door {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.socket);
-        let _ = std::fs::remove_file(&self.lock_path);
     }
 }
 
@@ -210,47 +174,12 @@ fn fd(stream: &Stream) -> BorrowedFd<'_> {
     stream.as_fd()
 }
 
-/// Removes the socket that a dead process left; the caller holds the lock.
-fn remove_stale(socket: &Path) -> io::Result<()> {
-    match std::fs::symlink_metadata(socket) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
-        Ok(found) if !found.file_type().is_socket() => return Err(io::ErrorKind::AlreadyExists.into()),
-        Ok(_) => {}
-    }
-    match std::os::unix::net::UnixStream::connect(socket) {
-        Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
-        Err(_) => std::fs::remove_file(socket),
-    }
-}
-
 /// Returns a pidfd of the client if it is permitted, else the reason.
-fn peer(stream: &Stream, own: ProcessId) -> Result<OwnedFd, String> {
+fn admit(stream: &Stream, own: ProcessId) -> Result<OwnedFd, String> {
     let Stream::UdSocket(socket) = stream;
-    let peer = getsockopt(socket, sockopt::PeerCredentials);
-    let peer = peer.map_err(|error| format!("the kernel does not say who you are ({error})"))?;
-    may_come_in(peer.uid(), rustix::process::geteuid().as_raw())?;
-    // The kernel reports 0 for a process of another PID namespace.
-    let pid = Pid::try_from(peer.pid()).ok().filter(|pid| *pid != 0);
-    let pid = pid.ok_or_else(|| "the kernel does not say which process you are".to_owned())?;
-    let gone = |error: io::Error| format!("your process {pid} is gone, or cannot be seen ({error})");
-    let process = match getsockopt(socket, sockopt::PeerPidfd) {
-        Ok(process) => process,
-        // Kernels before 6.5 lack the option.
-        Err(Errno::ENOPROTOOPT) => {
-            let process = registry::identify(pid).and_then(PidFd::open).map_err(gone)?;
-            process.as_fd().try_clone_to_owned().map_err(gone)?
-        }
-        Err(error) => return Err(gone(error.into())),
-    };
-    if registry::is_below(pid, &[own])? {
-        return Err(format!("your process {pid} belongs to one of these sessions itself"));
-    }
-    // The pidfd still names this pid, so the number belonged to no other process in between.
-    match registry::pid_of_pidfd(process.as_fd()) {
-        Ok(now) if now == pid => Ok(process),
-        _ => Err(format!("your process {pid} is gone")),
-    }
+    let peer = SocketPeer::of(socket)?;
+    may_come_in(peer.user, nix::unistd::geteuid().as_raw())?;
+    peer.outside(&[own], "these sessions itself")
 }
 
 /// Checks that the client's user owns the sessions; the error is the reason.
@@ -260,8 +189,6 @@ fn may_come_in(user: u32, ours: u32) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
 
     /// Makes a door of `own` with this many waiting clients.
@@ -269,7 +196,7 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("agent-proxy-door-{}-{}", own.pid, own.start_time));
         std::fs::create_dir(&directory).expect("made");
         let door = Door::open(&directory, own).expect("opened");
-        let knock = |_| std::os::unix::net::UnixStream::connect(&door.socket).expect("connected");
+        let knock = |_| std::os::unix::net::UnixStream::connect(door._name.path()).expect("connected");
         let callers = (0..times).map(knock).collect();
         // The names are not needed any more.
         std::fs::remove_dir_all(&directory).expect("removed");
@@ -302,20 +229,6 @@ mod tests {
         drop(callers.remove(0));
         assert!(door.turn(None).is_none());
         assert_eq!(door.fds().count(), MAX_CALLERS, "and the listener, with one less");
-    }
-
-    #[test]
-    fn nobody_else_can_reach_the_socket() {
-        let directory = std::env::temp_dir().join(format!("agent-proxy-door-modes-{}", std::process::id()));
-        std::fs::create_dir(&directory).expect("made");
-        let door = Door::open(&directory, ProcessId { pid: 50, start_time: 5 }).expect("opened");
-        for path in [&door.socket, &door.lock_path] {
-            let mode = std::fs::metadata(path).expect("it is there").permissions().mode();
-            assert_eq!(mode & 0o7777, 0o600, "{}", path.display());
-        }
-        drop(door);
-        // Dropping the door removes its files.
-        std::fs::remove_dir(&directory).expect("it is empty");
     }
 
     /// The test with a user of another number is in tests/tests/detach.rs, as far as such a user exists.

@@ -29,14 +29,12 @@ use ipc_protocol::{
     packet::{packet_pair, send_packet},
     reattach::Wire,
 };
-use nix::{
-    poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::{
-        signal::{SigSet, Signal as NixSignal},
-        signalfd::{SfdFlags, SignalFd},
-    },
+use nix::sys::{
+    signal::{SigSet, Signal as NixSignal},
+    signalfd::{SfdFlags, SignalFd},
 };
 use registry::{Children, Descriptors, Hold, Input, Output, PidFd, ProcessRegistry, Reaped, Spawn, Title};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::{
     control::Control, door::Door, given_up::GivenUp, guard::Guard, marker_looks::MarkerLooks, newcomers::Newcomers,
@@ -377,7 +375,7 @@ impl<'a> ForkServer<'a> {
     /// Gives a proxy its session; says when, on the observer's clock. Nothing of the session happened before, and the proxy
     /// was there by then.
     fn hand_over(&mut self, message: &Handover, socket: &OwnedFd) -> Result<(Spare, u64), WireError> {
-        let packets = encode_packets(message).map_err(|error| failed(&std::io::Error::other(error)))?;
+        let packets = encode_packets(message).map_err(|error| not_forked(&std::io::Error::other(error)))?;
         // A session's name and a path are short: there is one packet.
         let packet = packets.first().map(Vec::as_slice).unwrap_or_default();
         let hand_over = |spare: &Spare| {
@@ -395,7 +393,7 @@ impl<'a> ForkServer<'a> {
             Ok(since) => Ok((spare, since)),
             Err(error) => {
                 self.retire(spare);
-                Err(failed(&error))
+                Err(not_forked(&error))
             }
         }
     }
@@ -433,16 +431,16 @@ impl<'a> ForkServer<'a> {
         // The proxy has those of this process.
         self.own_limits.restore();
         let forks = self.marker_looks.forks();
-        let (handover, theirs) = packet_pair().map_err(|error| failed(&error))?;
-        let own = self.own.as_fd().try_clone_to_owned().map_err(|error| failed(&error))?;
+        let (handover, theirs) = packet_pair().map_err(|error| not_forked(&error))?;
+        let own = self.own.as_fd().try_clone_to_owned().map_err(|error| not_forked(&error))?;
         let fds = vec![theirs, own];
         if registry::is_single_threaded() {
             let pid = registry::fork_child(fds, |fds| proxy::main(self.title, fds, self.adapters));
-            let pid = pid.map_err(|error| failed(&error))?;
+            let pid = pid.map_err(|error| not_forked(&error))?;
             let process = PidFd::of_child(pid).map_err(|error| {
                 // It ends by itself, its end of the handover being closed.
                 self.leaving.push(pid);
-                failed(&error)
+                not_forked(&error)
             })?;
             return Ok(Spare { process, handover, forks });
         }
@@ -466,7 +464,7 @@ impl<'a> ForkServer<'a> {
         self.guards.iter_mut().for_each(Guard::forked_another);
         let fds = vec![socket];
         let pid = if registry::is_single_threaded() {
-            registry::fork_child(fds, probe).map_err(|error| failed(&error))?
+            registry::fork_child(fds, probe).map_err(|error| not_forked(&error))?
         } else {
             let argv = padded_argv("agent-proxy", &[PROBE_ARG]);
             let program = Spawn { argv, stderr: Output::Inherit, fds, ..Spawn::new("/proc/self/exe") };
@@ -628,15 +626,12 @@ impl<'a> ForkServer<'a> {
 
 /// Returns whether a pidfd says that its process is dead.
 fn is_readable(pidfd: &impl AsFd) -> bool {
-    let mut fds = [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)];
-    matches!(poll(&mut fds, PollTimeout::ZERO), Ok(ready) if ready > 0)
+    let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
+    matches!(poll(&mut fds, Some(&Timespec::default())), Ok(ready) if ready > 0)
 }
 
-fn failed(error: &std::io::Error) -> WireError {
-    match error.raw_os_error() {
-        Some(23 | 24) => WireError::FdsExhausted { operation: "forking a proxy".into() },
-        _ => WireError::System { operation: "forking a proxy".into(), reason: error.to_string() },
-    }
+fn not_forked(error: &std::io::Error) -> WireError {
+    WireError::system("forking a proxy", error)
 }
 
 #[cfg(test)]

@@ -1,14 +1,10 @@
 //! Wait of the fork server: all descriptors in one place, for one thread.
 
-use std::{
-    os::fd::AsFd,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use nix::{
-    errno::Errno,
-    poll::{PollFd, PollFlags, ppoll},
-    sys::time::TimeSpec,
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
 };
 
 use super::{Door, ForkServer, Guard};
@@ -49,23 +45,25 @@ impl ForkServer<'_> {
         if self.spare.is_none() && self.control.is_some() && !self.is_adopted {
             next = Some(next.map_or(self.spare_due, |next| next.min(self.spare_due)));
         }
-        let timeout = next.map(|next| TimeSpec::from_duration(next.saturating_duration_since(Instant::now())));
-        let mut fds = vec![PollFd::new(self.sigchld.as_fd(), PollFlags::POLLIN)];
+        let left = next.map(|next| next.saturating_duration_since(Instant::now()));
+        // Beyond the clock's range there is no next step.
+        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+        let mut fds = vec![PollFd::new(&self.sigchld, PollFlags::IN)];
         if let Some(control) = &self.control {
-            let write = if control.unsent() > 0 { PollFlags::POLLOUT } else { PollFlags::empty() };
-            fds.push(PollFd::new(control.as_fd(), PollFlags::POLLIN | write));
-            fds.push(PollFd::new(self.host.as_fd(), PollFlags::POLLIN));
+            let write = if control.unsent() > 0 { PollFlags::OUT } else { PollFlags::empty() };
+            fds.push(PollFd::from_borrowed_fd(control.as_fd(), PollFlags::IN | write));
+            fds.push(PollFd::new(&self.host, PollFlags::IN));
         }
         let doors = fds.len();
-        fds.extend(self.door.iter().flat_map(Door::fds).map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        fds.extend(self.door.iter().flat_map(Door::fds).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let events = fds.len();
-        fds.extend(self.observer.as_fd().map(|events| PollFd::new(events, PollFlags::POLLIN)));
-        let polled = match ppoll(&mut fds, timeout, None) {
+        fds.extend(self.observer.as_fd().map(|events| PollFd::from_borrowed_fd(events, PollFlags::IN)));
+        let polled = match poll(&mut fds, timeout.as_ref()) {
             // More than the limit on open files, which somebody has lowered.
-            Err(Errno::EINVAL) if self.own_limits.restore() => ppoll(&mut fds, timeout, None),
+            Err(Errno::INVAL) if self.own_limits.restore() => poll(&mut fds, timeout.as_ref()),
             polled => polled,
         };
-        let is_ready = |fds: &[PollFd<'_>]| fds.iter().any(|fd| fd.any().unwrap_or(true));
+        let is_ready = |fds: &[PollFd<'_>]| fds.iter().any(|fd| !fd.revents().is_empty());
         match polled {
             Ok(_) => Ok(Ready {
                 signals: is_ready(&fds[..1]),
@@ -74,7 +72,7 @@ impl ForkServer<'_> {
                 door: is_ready(&fds[doors..events]),
                 events: is_ready(&fds[events..]),
             }),
-            Err(Errno::EINTR) => Ok(Ready::default()),
+            Err(Errno::INTR) => Ok(Ready::default()),
             Err(error) => Err(error.into()),
         }
     }

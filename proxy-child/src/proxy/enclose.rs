@@ -22,7 +22,8 @@ pub(crate) fn enclose(
     let layers = hold.layers();
     registry.hold(hold);
     made?;
-    registry::set_dumpable(!config.hardening.undumpable).map_err(|error| failed("becoming undumpable", &error))?;
+    registry::set_dumpable(!config.hardening.undumpable)
+        .map_err(|error| WireError::system("becoming undumpable", &error))?;
     program.landlock = landlock(config)?;
     let landlock = program.landlock.is_some();
     program.oom_score_adj = Some(registry::agent_oom_score_adj());
@@ -44,23 +45,27 @@ fn make(
     (cgroup, private): (Option<&str>, &[String]),
 ) -> Result<(), WireError> {
     if let Some(path) = cgroup {
-        let group = Group::create(path.as_ref()).map_err(|error| failed("making the session's cgroup", &error))?;
+        let group =
+            Group::create(path.as_ref()).map_err(|error| WireError::system("making the session's cgroup", &error))?;
         let fd = group.as_fd().try_clone_to_owned();
         hold.group = Some(group);
-        program.group = Some(fd.map_err(|error| failed("opening the session's cgroup", &error))?);
+        program.group = Some(fd.map_err(|error| WireError::system("opening the session's cgroup", &error))?);
     }
     if hold.strict {
-        let view = MountView::plan(hold.group.as_ref()).map_err(|error| failed("looking for cgroups", &error))?;
+        let view =
+            MountView::plan(hold.group.as_ref()).map_err(|error| WireError::system("looking for cgroups", &error))?;
         let view = view.with_private(private);
         let namespace = Namespace::create_with_view(hold.group.as_ref().map(Group::as_fd), view).map_err(|why| {
             WireError::Unsupported { agent: config.agent.clone(), operation: format!("be contained strictly: {why}") }
         })?;
         let init = namespace.init().try_clone();
         program.namespace = Some(namespace);
-        hold.init = Some(init.map_err(|error| failed("keeping the init of the session's namespaces", &error))?);
-    } else if hold.group.is_some() && rustix::process::geteuid().is_root() {
+        hold.init =
+            Some(init.map_err(|error| WireError::system("keeping the init of the session's namespaces", &error))?);
+    } else if hold.group.is_some() && nix::unistd::geteuid().is_root() {
         // Others cannot mount, and what they may write to of cgroups is their own.
-        let view = MountView::plan(hold.group.as_ref()).map_err(|error| failed("looking for cgroups", &error))?;
+        let view =
+            MountView::plan(hold.group.as_ref()).map_err(|error| WireError::system("looking for cgroups", &error))?;
         program.view = Some(view);
     }
     Ok(())
@@ -70,15 +75,11 @@ fn make(
 fn landlock(config: &AgentSessionConfig) -> Result<Option<LandlockScope>, WireError> {
     match config.hardening.landlock {
         Some(false) => Ok(None),
-        None if !rustix::process::geteuid().is_root() => Ok(None),
+        None if !nix::unistd::geteuid().is_root() => Ok(None),
         None => Ok(LandlockScope::create().ok()),
         Some(true) => LandlockScope::create().map(Some).map_err(|why| WireError::Unsupported {
             agent: config.agent.clone(),
             operation: format!("be held back by landlock: {why}"),
         }),
     }
-}
-
-fn failed(operation: &str, error: &std::io::Error) -> WireError {
-    WireError::System { operation: operation.into(), reason: error.to_string() }
 }

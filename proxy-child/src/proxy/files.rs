@@ -111,6 +111,8 @@ fn head(path: &Path) -> Option<Vec<u8>> {
 mod tests {
     use std::time::Duration;
 
+    use rustix::fs::{FileType, Mode};
+
     use super::*;
 
     fn list(directory: &str) -> Vec<ListedFile> {
@@ -207,7 +209,7 @@ mod tests {
         let directory = Directory::new("links");
         std::os::unix::fs::symlink("/proc/self/environ", directory.0.join("link.jsonl")).expect("a link");
         let pipe = directory.0.join("pipe.jsonl");
-        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).expect("a pipe");
         assert_eq!(directory.list(), []);
         assert_eq!((head(&pipe), head(&directory.0.join("link.jsonl"))), (None, None));
     }

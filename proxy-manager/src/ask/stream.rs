@@ -190,7 +190,7 @@ async fn follow<H: StreamHandler>(
             let why = |call| format!("the agent ran {call:?} without asking, which is denied");
             end.error.clone().or_else(|| bypassed.map(why))
         }
-        Err(error) => Some(error.to_string()),
+        Err(error) => Some(error.chain()),
     };
     if failed.is_none() {
         audience.tell("on_chunk", handler.on_chunk(&chunk(&reply, true))).await;

@@ -16,8 +16,9 @@ use std::{
 };
 
 use ipc_protocol::{ProcessId, SessionId};
+use registry::file_lock;
 use rustix::{
-    fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstat, mkdir, openat, renameat, unlinkat},
+    fs::{AtFlags, Mode, OFlags, fstat, mkdir, openat, renameat, unlinkat},
     io::Errno,
 };
 use serde::{Deserialize, Serialize};
@@ -58,7 +59,7 @@ impl Claims {
     /// Opens the claims of this user's managers that see each other's processes: they share one directory, whatever
     /// their environment. A thread removes the files of dead managers meanwhile.
     pub(crate) fn new(host: ProcessId, fork_server: ProcessId) -> Option<Self> {
-        let uid = rustix::process::geteuid().as_raw();
+        let uid = nix::unistd::geteuid().as_raw();
         let namespace = fs::read_link("/proc/self/ns/pid");
         let namespace = namespace.inspect_err(|error| tracing::warn!(%error, "failed to read the PID namespace"));
         let number: String = namespace.ok()?.to_str()?.chars().filter(char::is_ascii_digit).collect();
@@ -161,14 +162,14 @@ impl Claims {
 fn locked(directory: &Path) -> io::Result<OwnedFd> {
     let opened = files::open(directory)?;
     let found = fstat(&opened)?;
-    if found.st_uid != rustix::process::geteuid().as_raw() || found.st_mode & 0o077 != 0 {
+    if found.st_uid != nix::unistd::geteuid().as_raw() || found.st_mode & 0o077 != 0 {
         return Err(io::Error::new(ErrorKind::PermissionDenied, format!("{directory:?} is not this user's alone")));
     }
     for _ in 0..TRIES {
-        match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => thread::yield_now(),
-            locked => return locked.map(|()| opened).map_err(Into::into),
+        if file_lock::try_lock(&opened)? {
+            return Ok(opened);
         }
+        thread::yield_now();
     }
     Err(io::Error::new(ErrorKind::WouldBlock, format!("somebody has {directory:?} locked")))
 }

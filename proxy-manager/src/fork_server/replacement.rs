@@ -78,7 +78,10 @@ impl ForkServers {
             None => format!("the fork server {id} died, and another one is being started"),
             Some(error) => {
                 let failures = current.failures;
-                format!("the fork server {id} died, and another one could not be started {failures} times: {error}")
+                format!(
+                    "the fork server {id} died, and another one could not be started {failures} times: {}",
+                    error.chain()
+                )
             }
         })
     }
@@ -113,7 +116,7 @@ impl ForkServers {
                 match ForkServer::start(&self.child, &self.deadlines, groups).await {
                     Ok(server) => break server,
                     Err(error) => {
-                        tracing::error!(%error, "another fork server cannot be started: it is tried again in {pause:?}");
+                        tracing::error!(error = %error.chain(), "another fork server cannot be started: it is tried again in {pause:?}");
                         self.current.send_modify(|current| {
                             (current.failures, current.error) = (current.failures + 1, Some(error));
                         });

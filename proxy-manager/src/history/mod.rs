@@ -17,8 +17,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use event_log::{Full, Limit, LogError};
-use ipc_protocol::{Envelope, Event, Gap, Receipt, SessionId, Shape};
+use event_log::{EventRing, Full, Limit, LogError};
+use ipc_protocol::{Envelope, ErrorChain, Event, Gap, Receipt, SessionId, Shape};
 use tokio::sync::{Notify, watch};
 
 use crate::roster::Roster;
@@ -126,8 +126,7 @@ struct Trouble {
 
 #[derive(Default)]
 struct Ring {
-    events: VecDeque<Arc<Envelope>>,
-    bytes: usize,
+    events: EventRing,
     /// Offset of the first event retained, or of the next one if none is.
     first: u64,
     closed: bool,
@@ -288,9 +287,7 @@ impl History {
             *next = ring.first;
             limit -= 1;
         }
-        // Offsets in the ring are contiguous.
-        let skip = usize::try_from(next.saturating_sub(ring.first)).unwrap_or(usize::MAX).min(ring.events.len());
-        out.extend(ring.events.range(skip..).take(limit).cloned());
+        out.extend(ring.events.since(*next).take(limit).cloned());
         let taken = out.len() - before;
         match out.last() {
             Some(last) if taken > 0 => {
@@ -331,7 +328,7 @@ impl History {
 
     /// Replaces the events that only the log has by a gap.
     fn lost(&self, next: u64, error: &LogError) -> Page {
-        tracing::error!(session = %self.session, %error, "failed to read the event log");
+        tracing::error!(session = %self.session, error = %ErrorChain(error), "failed to read the event log");
         self.in_ring(next)
     }
 
@@ -366,13 +363,8 @@ impl History {
             {
                 ring.first = first.offset;
             }
-            ring.bytes += events.iter().map(|event| event.event.weight()).sum::<usize>();
-            ring.events.extend(events);
-            while ring.events.len() > 1
-                && (ring.events.len() > self.limits.events || ring.bytes > self.limits.bytes)
-                && let Some(oldest) = ring.events.pop_front()
-            {
-                ring.bytes -= oldest.event.weight();
+            events.into_iter().for_each(|event| ring.events.push(event));
+            while let Some(oldest) = ring.events.evict(self.limits.events, self.limits.bytes) {
                 ring.first = oldest.offset + 1;
                 evicted.push(oldest);
             }

@@ -167,7 +167,7 @@ impl Subscription {
                         }
                         Err(error) => {
                             if self.failures == 0 {
-                                tracing::warn!(%error, "failed to read the event log: trying again");
+                                tracing::warn!(error = %error.chain(), "failed to read the event log: trying again");
                             }
                             self.failures += 1;
                             sleep(PAUSE).await;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use event_log::{Batch, Done, EventLog, Full, LogError, Together};
-use ipc_protocol::{Envelope, Event, Gap};
+use ipc_protocol::{Envelope, ErrorChain, Event, Gap};
 
 use super::{History, LogFailure, log::InUse};
 use crate::blocking::begun;
@@ -135,7 +135,7 @@ impl Writer {
     /// Takes the log's error, once per failure, and adds an event about it to the batch.
     pub(crate) fn push_failure(&mut self) -> Option<LogError> {
         let error = self.history.trouble().error.take()?;
-        self.push(0, Event::SessionDegraded { reason: error.to_string() });
+        self.push(0, Event::SessionDegraded { reason: ErrorChain(&error).to_string() });
         Some(error)
     }
 
@@ -398,6 +398,7 @@ fn close(log: &EventLog, history: Arc<History>) {
         &session,
         Box::new(move |result| {
             if let Err(error) = result {
+                let error = ErrorChain(&error);
                 tracing::warn!(session = %history.session, %error, "failed to close a session's events in the log");
             }
             history.close();

@@ -34,7 +34,7 @@ impl Folder {
     /// # Errors
     /// [`Error::System`](crate::Error::System); nothing is left on the disk then.
     pub(crate) fn make(path: &Path, programs: &[ProvisionFile]) -> Result<Self> {
-        let wrong = |error: io::Error| system("making the folder", path, &error);
+        let wrong = |error: io::Error| system("making the folder", path, error);
         files::remove(path).map_err(wrong)?;
         DirBuilder::new().mode(0o700).create(path).map_err(wrong)?;
         let folder = Self { path: path.to_owned(), stays: false };

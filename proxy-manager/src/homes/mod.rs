@@ -152,7 +152,7 @@ impl Homes {
                     return Ok(directory.path().to_owned());
                 }
                 let directory = Temporary::make(parent)
-                    .map_err(|error| system("making a directory for homes in", parent, &error))?;
+                    .map_err(|error| system("making a directory for homes in", parent, error))?;
                 Ok(made.insert(directory).path().to_owned())
             }
         }
@@ -170,7 +170,7 @@ impl Homes {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 Err(Error::DuplicateSession { session: session.clone() })
             }
-            Err(error) => Err(system("making the home", &path, &error)),
+            Err(error) => Err(system("making the home", &path, error)),
         }
     }
 
@@ -182,9 +182,9 @@ impl Homes {
         let mut users = self.users();
         if users.going.contains(home) {
             let error = io::Error::new(io::ErrorKind::NotFound, "it is being removed");
-            return Err(system("going on in the home", home, &error));
+            return Err(system("going on in the home", home, error));
         }
-        home.symlink_metadata().map_err(|error| system("going on in the home", home, &error))?;
+        home.symlink_metadata().map_err(|error| system("going on in the home", home, error))?;
         let number = users.add(home, session);
         users.used.entry(home.to_owned()).or_default().holds.insert(number);
         let (path, session) = (home.to_owned(), session.clone());
@@ -242,7 +242,7 @@ impl Homes {
         users.going.remove(home);
         removed.map_err(|error| {
             users.add(home, session);
-            system("removing the home", home, &error)
+            system("removing the home", home, error)
         })
     }
 
@@ -369,10 +369,10 @@ fn write(home: &Path, files: &[ProvisionFile]) -> Result<()> {
     if files.is_empty() {
         return Ok(());
     }
-    let root = files::open(home).map_err(|error| system("opening the home", home, &error))?;
+    let root = files::open(home).map_err(|error| system("opening the home", home, error))?;
     for file in files {
         files::write(&root, &file.path, file.contents.expose().as_bytes())
-            .map_err(|error| system("writing", &home.join(&file.path), &error))?;
+            .map_err(|error| system("writing", &home.join(&file.path), error))?;
     }
     Ok(())
 }
@@ -382,8 +382,8 @@ fn within(directory: &Path, home: &Path) -> Option<PathBuf> {
     Some(directory.join(home.file_name()?))
 }
 
-fn system(doing: &str, path: &Path, error: &io::Error) -> Error {
-    Error::system(&format!("{doing} {}", path.display()), error)
+fn system(doing: &str, path: &Path, error: io::Error) -> Error {
+    Error::system(format!("{doing} {}", path.display()), error)
 }
 
 #[cfg(test)]

@@ -4,19 +4,14 @@
 use std::{
     fs,
     io::{self, ErrorKind},
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::fs::MetadataExt,
-    },
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     thread,
 };
 
 use agents::conversations::BACKUP_PREFIX;
-use rustix::{
-    fs::{FlockOperation, flock, fstat},
-    io::Errno,
-};
+use registry::file_lock;
+use rustix::fs::fstat;
 
 use super::files;
 
@@ -43,12 +38,15 @@ impl Temporary {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 opened => opened?,
             };
-            // Other failures to lock it are ignored: nobody else can lock it either.
-            if flock(&opened, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
-                continue;
-            }
-            if is_at(&opened, &path) {
-                return Ok(Self { path, _lock: opened });
+            match file_lock::try_lock(&opened) {
+                Ok(true) if file_lock::is_at(&opened, &path) => return Ok(Self { path, _lock: opened }),
+                // A sweeper has it, or has removed it.
+                Ok(_) => {}
+                Err(error) => {
+                    // The first error is the one to report.
+                    let _ = fs::remove_dir(&path);
+                    return Err(error);
+                }
             }
         }
         Err(io::Error::other("each was removed by somebody at once"))
@@ -95,15 +93,10 @@ fn sweep(parent: &Path) {
 /// Removes a directory, unless it is another user's or its manager lives.
 fn remove_left(path: &Path) -> io::Result<bool> {
     let opened = files::open(path)?;
-    if fstat(&opened)?.st_uid != rustix::process::geteuid().as_raw() {
+    if fstat(&opened)?.st_uid != nix::unistd::geteuid().as_raw() {
         return Ok(false);
     }
-    match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => return Ok(false),
-        Err(error) => return Err(error.into()),
-    }
-    if !is_at(&opened, path) {
+    if !file_lock::try_lock(&opened)? || !file_lock::is_at(&opened, path) {
         return Ok(false);
     }
     for entry in fs::read_dir(path)? {
@@ -114,12 +107,6 @@ fn remove_left(path: &Path) -> io::Result<bool> {
     }
     files::remove(path)?;
     Ok(true)
-}
-
-/// Returns true if `path` names this directory.
-fn is_at(directory: impl AsFd, path: &Path) -> bool {
-    let (Ok(ours), Ok(there)) = (fstat(directory), fs::symlink_metadata(path)) else { return false };
-    (ours.st_dev, ours.st_ino) == (there.dev(), there.ino())
 }
 
 #[cfg(test)]
@@ -173,7 +160,7 @@ mod tests {
             });
             let made: Vec<_> = (0..100).map(|_| Temporary::make(scratch.path()).expect("made")).collect();
             done.store(true, std::sync::atomic::Ordering::Relaxed);
-            assert!(made.iter().all(|made| is_at(&made._lock, made.path())));
+            assert!(made.iter().all(|made| file_lock::is_at(&made._lock, made.path())));
         });
     }
 }

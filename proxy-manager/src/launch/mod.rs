@@ -273,7 +273,7 @@ impl Draft<'_> {
             Ok(attempt) => Ok(Tries { attempt, fallback: anew(String::new())? }),
             Err(error @ (Error::NativeSessionMissing { .. } | Error::Unsupported { .. })) => {
                 // An agent that cannot do the fallback either fails here.
-                match anew(error.to_string())? {
+                match anew(error.chain())? {
                     Some(attempt) => Ok(Tries { attempt: *attempt, fallback: None }),
                     None => Err(error),
                 }

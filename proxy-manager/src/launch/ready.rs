@@ -58,7 +58,7 @@ impl Launch {
         let Some(Err(damaged)) = self.resumed.as_ref().map(ResumedConversation::check_lines) else { return Ok(self) };
         let error = Error::from(damaged);
         let Some(anew) = self.fallback.take() else { return Err(error) };
-        self.attempt = Attempt { anew: Some(error.to_string()), ..*anew };
+        self.attempt = Attempt { anew: Some(error.chain()), ..*anew };
         self.conversation.begins_anew();
         Ok(self)
     }
@@ -107,7 +107,7 @@ impl Aftermath {
         let tenancy = home.and_then(|home| match homes.share(home, session) {
             Ok(tenancy) => Some(tenancy),
             Err(error) => {
-                tracing::warn!(%session, %error, "failed to find a session's home");
+                tracing::warn!(%session, error = %error.chain(), "failed to find a session's home");
                 None
             }
         });
@@ -194,7 +194,7 @@ impl Aftermath {
     async fn clear_up(self: &Arc<Self>, work: impl FnOnce(&Self) + Send + 'static) {
         let this = self.clone();
         if let Err(error) = blocking("clearing up after a start", move || work(&this)).await {
-            tracing::warn!(%error, "failed to clean up after a start");
+            tracing::warn!(error = %error.chain(), "failed to clean up after a start");
         }
     }
 

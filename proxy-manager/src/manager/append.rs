@@ -185,14 +185,13 @@ impl ProxyManager {
             Ok(()) => {
                 session.queue().settle(offset);
                 match action {
-                    Ok(action) => self
-                        .act(id, Accepted::new(&kind, offset, None), action)
-                        .await
-                        .map_err(|error| error.to_string()),
+                    Ok(action) => {
+                        self.act(id, Accepted::new(&kind, offset, None), action).await.map_err(|error| error.chain())
+                    }
                     Err(why) => Err(why),
                 }
             }
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(error.chain()),
         };
         let is_told = match done {
             Ok(()) => true,
@@ -280,7 +279,7 @@ impl ProxyManager {
                 // Its turn may fail.
                 tokio::spawn(async move {
                     if let Err(error) = turn.wait().await {
-                        session.tell_failed(accepted.name, error.to_string()).await;
+                        session.tell_failed(accepted.name, error.chain()).await;
                     }
                 });
                 Ok(())
@@ -316,7 +315,7 @@ impl ProxyManager {
             let mut undone = match find_undone(&manager, &id, last).await {
                 Ok(undone) => undone,
                 Err(error) => {
-                    tracing::warn!(session = %id, %error, "actions may be missed");
+                    tracing::warn!(session = %id, error = %error.chain(), "actions may be missed");
                     Undone::default()
                 }
             };
@@ -384,7 +383,7 @@ pub(super) async fn act_on_missed(manager: &Weak<Inner>, id: &SessionId, mut und
     if manager.open().is_ok()
         && let Err(error) = manager.claim(id, last).await
     {
-        tracing::warn!(session = %id, %error, "what was looked for is looked for again");
+        tracing::warn!(session = %id, error = %error.chain(), "what was looked for is looked for again");
     }
 }
 

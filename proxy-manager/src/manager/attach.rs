@@ -7,7 +7,7 @@ use std::{
 };
 
 use ipc_protocol::{
-    AgentSessionConfig, HostDeath, ProcessId, SessionId,
+    AgentSessionConfig, ErrorChain, HostDeath, ProcessId, SessionId,
     message::{Detach, DetachedSession},
 };
 use tokio::{sync::oneshot, time::timeout};
@@ -117,7 +117,7 @@ impl ProxyManager {
             let server = match ForkServer::adopt(process, host, control, wire, &self.inner.deadlines) {
                 Ok(server) => server,
                 Err(error) => {
-                    tracing::warn!(fork_server = %process, %error, "failed to adopt detached sessions");
+                    tracing::warn!(fork_server = %process, error = %error.chain(), "failed to adopt detached sessions");
                     continue;
                 }
             };
@@ -134,7 +134,7 @@ impl ProxyManager {
                     Some(log) => {
                         let last = log.head(&id).map_or(0, |head| head.last);
                         find_undone_in(log, &id, last).await.unwrap_or_else(|error| {
-                            tracing::warn!(session = %id, %error, "actions may be missed");
+                            tracing::warn!(session = %id, error = %error.chain(), "actions may be missed");
                             Undone::default()
                         })
                     }
@@ -142,7 +142,9 @@ impl ProxyManager {
                 };
                 match self.take_over(&server, detached, journal, before, undone).await {
                     Ok(session) => coming.push(self.welcome(session).await),
-                    Err(error) => tracing::warn!(session = %id, %error, "failed to adopt a detached session"),
+                    Err(error) => {
+                        tracing::warn!(session = %id, error = %error.chain(), "failed to adopt a detached session")
+                    }
                 }
             }
             self.inner.adopted.lock().unwrap_or_else(PoisonError::into_inner).push(server);
@@ -169,7 +171,7 @@ impl ProxyManager {
             match ready.await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
-                    return tracing::warn!(session = %session.id(), %error, "detached session ended before its adoption");
+                    return tracing::warn!(session = %session.id(), error = %error.chain(), "detached session ended before its adoption");
                 }
                 Err(_) => return tracing::warn!(session = %session.id(), "detached session ended before its adoption"),
             }
@@ -298,7 +300,7 @@ impl Inner {
                 match envelope {
                     Ok(envelope) => count.note(&envelope),
                     Err(error) => {
-                        tracing::warn!(session = %id, %error, "failed to count the last events of a session");
+                        tracing::warn!(session = %id, error = %ErrorChain(&error), "failed to count the last events of a session");
                         break;
                     }
                 }
@@ -306,7 +308,7 @@ impl Inner {
             count
         };
         blocking("counting what a session did", counting).await.unwrap_or_else(|error| {
-            tracing::warn!(session = %record.session_id, %error, "failed to count the last events of a session");
+            tracing::warn!(session = %record.session_id, error = %error.chain(), "failed to count the last events of a session");
             Count::going_on(record)
         })
     }

@@ -24,7 +24,7 @@ use std::{
 use agents::{Catalog, ModelConfig, Profiles};
 use event_log::{EventLog, Limit, Options};
 use ipc_protocol::{
-    AbortPolicy, EndReason, Envelope, KillOptions, ProcessId, ProcessInfo, Prompt, Proof, Receipt, SHAPES, SessionId,
+    AbortPolicy, EndReason, Envelope, ErrorChain, KillOptions, ProcessId, ProcessInfo, Prompt, Proof, Receipt, SHAPES, SessionId,
 };
 
 pub use drain::DrainProgress;
@@ -111,7 +111,7 @@ impl Builder {
     /// [`Error::StateDirInUse`] if the state directory is another manager's, [`Error::InvalidConfig`] if it is not safe to use;
     /// [`Error::FdsExhausted`], [`Error::System`]. No process is left then.
     pub async fn build(self) -> Result<ProxyManager> {
-        let cwd = std::env::current_dir().map_err(|error| Error::system("reading the working directory", &error))?;
+        let cwd = std::env::current_dir().map_err(|error| Error::system("reading the working directory", error))?;
         let cwd = cwd.into_os_string().into_string().map_err(|cwd| Error::InvalidConfig {
             field: "cwd",
             reason: format!("the host's working directory {cwd:?} is not UTF-8: change to another one first"),
@@ -358,7 +358,7 @@ impl ProxyManager {
                 Ok(receipt) => receipt,
                 Err(Error::Survivors(receipt)) => *receipt,
                 Err(error) => {
-                    tracing::warn!(session = %session.id(), %error, "failed to get a session's receipt");
+                    tracing::warn!(session = %session.id(), error = %error.chain(), "failed to get a session's receipt");
                     session.let_go();
                     Receipt::begin(session.id().clone(), ipc_protocol::KillCause::Shutdown)
                 }
@@ -367,7 +367,7 @@ impl ProxyManager {
         for session in &alive {
             // Its records are then written: the next manager may be built at once.
             if let Err(error) = session.settled().await {
-                tracing::warn!(session = %session.id(), %error, "timed out waiting for the records of a session's end");
+                tracing::warn!(session = %session.id(), error = %error.chain(), "timed out waiting for the records of a session's end");
             }
         }
         self.inner.leases.settled().await;
@@ -397,8 +397,8 @@ impl ProxyManager {
         let Some(log) = self.inner.streams.log.get() else { return };
         match blocking("writing the event log", move || log.flush(LAST_COMMIT)).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::error!(%error, "failed to flush the event log"),
-            Err(error) => tracing::error!(%error, "failed to wait for the event log"),
+            Ok(Err(error)) => tracing::error!(error = %ErrorChain(&error), "failed to flush the event log"),
+            Err(error) => tracing::error!(error = %error.chain(), "failed to wait for the event log"),
         }
     }
 
@@ -414,8 +414,10 @@ impl ProxyManager {
         };
         match blocking("finishing the event log", finish).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::error!(%error, "failed to flush the last events to the event log"),
-            Err(error) => tracing::error!(%error, "failed to close the event log"),
+            Ok(Err(error)) => {
+                tracing::error!(error = %ErrorChain(&error), "failed to flush the last events to the event log");
+            }
+            Err(error) => tracing::error!(error = %error.chain(), "failed to close the event log"),
         }
     }
 
@@ -508,7 +510,7 @@ impl Prepared {
     /// Probes the machine, takes the state directory, and ends what dead managers left. Blocks.
     fn new(builder: &Builder) -> Result<Self> {
         let host =
-            registry::identify(std::process::id()).map_err(|error| Error::system("looking at this process", &error))?;
+            registry::identify(std::process::id()).map_err(|error| Error::system("looking at this process", error))?;
         let state = builder.state_dir.as_deref().map(|path| StateDir::open(path, host)).transpose()?;
         let log = state
             .as_ref()

@@ -26,7 +26,7 @@ pub(super) fn keep(inner: &Arc<Inner>, retention: Retention) {
 
 fn tell(result: Result<(), LogError>) {
     if let Err(error) = result {
-        tracing::warn!(%error, "failed to apply the retention policy");
+        tracing::warn!(error = %ipc_protocol::ErrorChain(&error), "failed to apply the retention policy");
     }
 }
 

@@ -287,7 +287,7 @@ impl Inner {
                 };
             });
             if rests && let Err(error) = self.directory.insert(&session) {
-                tracing::warn!(session = %record.session_id, %error, "failed to restore a suspended session");
+                tracing::warn!(session = %record.session_id, error = %error.chain(), "failed to restore a suspended session");
             }
             if was_live {
                 session.note();
@@ -306,7 +306,7 @@ impl Inner {
         match find_undone_in(log, session, last).await {
             Ok(undone) => undone.into_failures(&format!("session {session} has ended: {reason}")),
             Err(error) => {
-                tracing::warn!(%session, %error, "actions may be missed");
+                tracing::warn!(%session, error = %error.chain(), "actions may be missed");
                 Vec::new()
             }
         }

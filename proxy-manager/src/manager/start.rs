@@ -145,7 +145,7 @@ impl ProxyManager {
                 }
                 aftermath.failed(&session.outcome()).await;
                 if !goes_on && let Err(error) = self.remove_record(session.id()).await {
-                    tracing::warn!(session = %session.id(), %error, "failed to remove the record of a failed start");
+                    tracing::warn!(session = %session.id(), error = %error.chain(), "failed to remove the record of a failed start");
                 }
                 Err(error)
             }

@@ -445,7 +445,7 @@ fn restart(manager: ProxyManager, crashed: Arc<Session>) -> std::pin::Pin<Box<dy
                 | Error::ShutDown,
             ) => {}
             Err(error) => {
-                tracing::warn!(session = %crashed.id(), %error, "failed to restart a crashed session");
+                tracing::warn!(session = %crashed.id(), error = %error.chain(), "failed to restart a crashed session");
             }
         }
     })
@@ -455,7 +455,7 @@ fn restart(manager: ProxyManager, crashed: Arc<Session>) -> std::pin::Pin<Box<dy
 /// manager made is refused. Blocks.
 fn check_home(home: &Path) -> Result<()> {
     let shown = home.display();
-    home.symlink_metadata().map_err(|error| Error::system(&format!("going on in the home {shown}"), &error))?;
+    home.symlink_metadata().map_err(|error| Error::system(format!("going on in the home {shown}"), error))?;
     if state::is_home(home) {
         return Ok(());
     }

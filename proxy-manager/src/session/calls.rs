@@ -71,7 +71,7 @@ impl Session {
     /// Tells of what was accepted and is not done, unless the next manager does it.
     pub(crate) async fn tell_unplaced(&self, offset: u64, name: String, error: &Error) {
         if !matches!(error, Error::ShutDown | Error::Draining) && self.queue.is_outstanding(offset) {
-            self.tell_failed(name, error.to_string()).await;
+            self.tell_failed(name, error.chain()).await;
             self.queue.settle(offset);
         }
     }
@@ -81,7 +81,7 @@ impl Session {
         let names = self.give_up_prompts(error);
         self.write_at_rest(|log| {
             for action in names {
-                log.push(0, Event::ActionFailed { action, error: error.to_string() });
+                log.push(0, Event::ActionFailed { action, error: error.chain() });
             }
         });
     }
@@ -166,7 +166,7 @@ impl Session {
             },
         };
         if let Err(error) = told {
-            tracing::warn!(session = %self.id, %error, "failed to emit the failure of an action");
+            tracing::warn!(session = %self.id, error = %error.chain(), "failed to emit the failure of an action");
             return false;
         }
         true
@@ -392,7 +392,7 @@ impl Session {
         let mut log = self.history().reopen();
         let error = Error::Ended { session: self.id().clone(), reason: reason.to_string() };
         for action in self.give_up_prompts(&error) {
-            log.push(0, Event::ActionFailed { action, error: error.to_string() });
+            log.push(0, Event::ActionFailed { action, error: error.chain() });
         }
         log.push(0, Event::SessionEnded { reason: reason.clone(), receipt: receipt.clone() });
         self.show(|view| {

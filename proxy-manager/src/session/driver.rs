@@ -10,7 +10,7 @@ use std::{
 use agents::conversations::ResumedConversation;
 use event_log::LogError;
 use ipc_protocol::{
-    Enclosure, ProcessId, Receipt,
+    Enclosure, ErrorChain, ProcessId, Receipt,
     codec::{Inbox, Outbox},
     message::ToForkServer,
     reattach::{Heard, Wire},
@@ -232,7 +232,7 @@ impl SessionDriver {
                 Ok(Some(Heard::Known(message))) => self.core.message(message, now),
                 Ok(Some(Heard::Unknown(text))) => self.core.unknown(&text),
                 Ok(None) => break,
-                Err(error) => self.core.broken(error.to_string(), now),
+                Err(error) => self.core.broken(ErrorChain(&error).to_string(), now),
             }
             self.carry_out(now);
             messages += 1;
@@ -251,9 +251,9 @@ impl SessionDriver {
     /// Retries events for which the event log had no room, and reports its failure.
     pub(crate) fn look_at_log(&mut self) {
         if let Some(error) = self.log.push_failure() {
-            tracing::error!(%error, "failed to append events to the log");
+            tracing::error!(error = %ErrorChain(&error), "failed to append events to the log");
             let ends = self.log.ends_on_failure();
-            self.feed(|core, now| core.log_failed(&error.to_string(), ends, now));
+            self.feed(|core, now| core.log_failed(&ErrorChain(&error).to_string(), ends, now));
         } else if self.log.is_held() {
             self.log.commit();
         }
@@ -295,7 +295,7 @@ impl SessionDriver {
         let error = self.core.take_retry()?;
         self.carry_out(Instant::now());
         let mut attempt = self.fallback.take()?;
-        attempt.anew = Some(error.to_string());
+        attempt.anew = Some(error.chain());
         Some(attempt)
     }
 

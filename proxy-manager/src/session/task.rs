@@ -223,9 +223,9 @@ async fn remove_group(path: Option<String>) {
 /// # Errors
 /// [`Error::System`].
 pub(crate) fn sockets() -> Result<(UnixStream, OwnedFd)> {
-    let (ours, theirs) = packet::stream_pair().map_err(|error| Error::system("making a proxy's socket", &error))?;
+    let (ours, theirs) = packet::stream_pair().map_err(|error| Error::system("making a proxy's socket", error))?;
     let ours = UnixStream::from_std(StdUnixStream::from(ours))
-        .map_err(|error| Error::system("watching a proxy's socket", &error))?;
+        .map_err(|error| Error::system("watching a proxy's socket", error))?;
     Ok((ours, theirs))
 }
 

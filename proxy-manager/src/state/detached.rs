@@ -7,15 +7,14 @@
 //! ```
 
 use std::{
-    fs::{self, File},
-    io,
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    fs, io,
+    os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
     thread::sleep,
     time::{Duration, Instant},
 };
 
-use interprocess::local_socket::{GenericFilePath, Stream, ToFsName, traits::Stream as _};
+use interprocess::local_socket::Stream;
 use ipc_protocol::{
     EndReason, ProcessId, Receipt, SessionId, Signal,
     codec::Assembler,
@@ -23,11 +22,11 @@ use ipc_protocol::{
     packet::{packet_pair, recv_bytes, recv_packet, send_packet},
     reattach::{Claim, Heard, MAX_LINE, Verdict, Wire},
 };
-use registry::PidFd;
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    fs::FlockOperation,
+use registry::{
+    PidFd,
+    local_socket::{self, SocketName},
 };
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Deserialize;
 
 use super::{Recovered, Recovery};
@@ -63,7 +62,10 @@ pub(crate) fn find(directory: &Path, host: ProcessId) -> Search {
         match claim(directory, &name, process, host) {
             Ok(Some(found)) => search.found.push(found),
             Ok(None) => {
-                if let Err(error) = remove_stale(directory, &name) {
+                // Taking the name proves the death; giving it back removes its files.
+                let socket = directory.join(&name);
+                let lock = socket.with_extension("lock");
+                if let Err(error) = SocketName::take(socket, lock).map(drop) {
                     tracing::warn!(name, %error, "failed to remove the socket of a dead fork server");
                 }
             }
@@ -108,7 +110,7 @@ fn claim(directory: &Path, name: &str, process: ProcessId, host: ProcessId) -> R
         if let Ok(server) = PidFd::open(process) {
             let _ = server.signal(Signal::Cont);
         }
-        let Ok(stream) = connect(directory, name) else { return Ok(None) };
+        let Ok(stream) = local_socket::connect(&directory.join(name)) else { return Ok(None) };
         let (ours, theirs) = packet_pair().map_err(|error| error.to_string())?;
         let answer = ask(&stream, theirs, host).and_then(|verdict| match verdict {
             Verdict::Owner { process, described, .. } => {
@@ -146,13 +148,6 @@ enum Answer {
 fn is_hung_up(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
-}
-
-fn connect(directory: &Path, name: &str) -> io::Result<Stream> {
-    // A socket's path is limited to 107 bytes, whatever the directory's length.
-    let directory = File::open(directory)?;
-    let path = PathBuf::from(format!("/proc/self/fd/{}/{name}", directory.as_raw_fd()));
-    Stream::connect(path.as_path().to_fs_name::<GenericFilePath>()?)
 }
 
 /// Sends the adopt request with one end of the future connection, and receives the answer.
@@ -209,21 +204,6 @@ fn await_readable(fd: impl AsFd, until: Instant) -> io::Result<()> {
             Ok(_) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
-    }
-}
-
-/// Removes the socket of a dead fork server; its free lock proves the death.
-fn remove_stale(directory: &Path, name: &str) -> io::Result<()> {
-    let lock_path = directory.join(name).with_extension("lock");
-    match File::open(&lock_path) {
-        Ok(lock) => rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
-    }
-    fs::remove_file(directory.join(name))?;
-    match fs::remove_file(lock_path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
     }
 }
 

@@ -8,11 +8,8 @@ use std::{
 };
 
 use ipc_protocol::Pid;
-use registry::Group;
-use rustix::{
-    fs::{FlockOperation, Mode, OFlags},
-    io::Errno,
-};
+use registry::{Group, file_lock};
+use rustix::fs::{Mode, OFlags};
 
 /// Locks of dead managers' directories, each of which has the groups of several sessions.
 #[derive(Debug, Default)]
@@ -26,14 +23,11 @@ impl Locks {
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = File::from(rustix::fs::open(manager, flags, Mode::empty())?);
-        match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {
-                self.0.insert(manager.to_owned(), directory);
-                Ok(true)
-            }
-            Err(Errno::WOULDBLOCK) => Ok(false),
-            Err(error) => Err(error.into()),
+        let is_locked = file_lock::try_lock(&directory)?;
+        if is_locked {
+            self.0.insert(manager.to_owned(), directory);
         }
+        Ok(is_locked)
     }
 }
 
@@ -41,9 +35,7 @@ impl Drop for Locks {
     /// Unlocks explicitly: forked children share the descriptors until they exec, so closing them would not release the
     /// locks.
     fn drop(&mut self) {
-        for directory in self.0.values() {
-            let _ = rustix::fs::flock(directory, FlockOperation::Unlock);
-        }
+        self.0.values().for_each(file_lock::unlock);
     }
 }
 

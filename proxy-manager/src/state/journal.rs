@@ -76,7 +76,7 @@ impl Surroundings {
 
 /// Returns whether this process adopts what its descendants leave: it is a subreaper, or the first of its PID namespace.
 pub(super) fn adopts_orphans() -> bool {
-    std::process::id() == 1 || rustix::process::child_subreaper().is_ok_and(|adopts| adopts.is_some())
+    std::process::id() == 1 || nix::sys::prctl::get_child_subreaper().unwrap_or(false)
 }
 
 /// The cgroup (version 2) of a process.

@@ -29,8 +29,9 @@ use std::{
 };
 
 use ipc_protocol::{ProcessId, SessionId};
+use registry::file_lock;
 use rustix::{
-    fs::{Access, AtFlags, FlockOperation, Mode, OFlags},
+    fs::{Access, AtFlags, Mode, OFlags},
     io::Errno,
 };
 
@@ -69,11 +70,11 @@ impl StateDir {
     /// [`Error::InvalidConfig`] if it is another user's, or others may write to it; [`Error::StateDirInUse`];
     /// [`Error::System`].
     pub(crate) fn open(path: &Path, owner: ProcessId) -> Result<Self> {
-        let path = std::path::absolute(path).map_err(|error| system("finding", path, &error))?;
+        let path = std::path::absolute(path).map_err(|error| system("finding", path, error))?;
         let dir = own_directory(&path)?;
         let sessions = own_directory(&path.join("sessions"))?;
         lock(&dir, &path, owner)?;
-        let place = Place::here().map_err(|error| Error::system("reading the boot's id", &error))?;
+        let place = Place::here().map_err(|error| Error::system("reading the boot's id", error))?;
         Ok(Self { dir, path, sessions: Arc::new(Sessions { dir: sessions }), place })
     }
 }
@@ -97,7 +98,7 @@ impl Drop for StateDir {
     /// Unlocks explicitly: forked children share the descriptor until they exec, so closing it would not release the
     /// lock.
     fn drop(&mut self) {
-        let _ = rustix::fs::flock(&self.dir, FlockOperation::Unlock);
+        file_lock::unlock(&self.dir);
     }
 }
 
@@ -109,7 +110,7 @@ pub(crate) fn is_home(home: &Path) -> bool {
     let homes = home.parent().filter(|_| home.is_absolute() && is_named_so);
     let Some(homes) = homes.and_then(|homes| homes.canonicalize().ok()) else { return false };
     let Some(state) = homes.parent() else { return false };
-    let us = rustix::process::geteuid().as_raw();
+    let us = nix::unistd::geteuid().as_raw();
     // Rejects symbolic links, too.
     let is_ours = |path: &Path, not: u32| {
         let found = path.symlink_metadata();
@@ -121,14 +122,14 @@ pub(crate) fn is_home(home: &Path) -> bool {
         && state.join("lock").symlink_metadata().is_ok_and(|lock| lock.is_file())
 }
 
-fn system(doing: &str, path: &Path, error: &io::Error) -> Error {
+fn system(doing: &str, path: &Path, error: io::Error) -> Error {
     let operation = format!("{doing} the state directory {path:?}");
     match error.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            let reason = format!("{error}; make it writable for this user, or name another directory");
-            Error::System { operation, reason }
+            let advice = format!("{error}; make it writable for this user, or name another directory");
+            Error::system(operation, io::Error::new(error.kind(), advice))
         }
-        _ => Error::system(&operation, error),
+        _ => Error::system(operation, error),
     }
 }
 
@@ -139,14 +140,14 @@ fn refused(reason: String) -> Error {
 /// Creates a directory that only this user can use, or opens one and checks that nobody else can write there.
 fn own_directory(path: &Path) -> Result<OwnedFd> {
     let made = DirBuilder::new().mode(0o700).recursive(true).create(path);
-    made.map_err(|error| system("making", path, &error))?;
+    made.map_err(|error| system("making", path, error))?;
     let open = || {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = File::from(rustix::fs::open(path, flags, Mode::empty())?);
         Ok((dir.metadata()?, dir))
     };
-    let (metadata, dir) = open().map_err(|error| system("opening", path, &error))?;
-    let us = rustix::process::geteuid().as_raw();
+    let (metadata, dir) = open().map_err(|error| system("opening", path, error))?;
+    let us = nix::unistd::geteuid().as_raw();
     if metadata.uid() != us {
         let owner = metadata.uid();
         return Err(refused(format!("{path:?} is user {owner}'s and this is user {us}: name a directory of your own")));
@@ -159,25 +160,21 @@ fn own_directory(path: &Path) -> Result<OwnedFd> {
     }
     // Checked first: lock and log are files that may be writable in a directory where no file can be created.
     let writable = rustix::fs::accessat(&dir, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS);
-    writable.map_err(|error| system("writing to", path, &error.into()))?;
+    writable.map_err(|error| system("writing to", path, error.into()))?;
     Ok(dir.into())
 }
 
 fn lock(dir: &OwnedFd, path: &Path, owner: ProcessId) -> Result<()> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let opened = rustix::fs::openat(dir, "lock", flags, Mode::from_raw_mode(0o600));
-    let mut file = File::from(opened.map_err(|error| system("locking", path, &error.into()))?);
-    match rustix::fs::flock(dir, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => {
-            let mut text = String::new();
-            // The owner's name is for people only: the owner may have just begun to write it.
-            let _ = (&mut file).take(64).read_to_string(&mut text);
-            let owner =
-                text.split_once('@').map_or_else(|| "another process".to_owned(), |(pid, _)| format!("process {pid}"));
-            return Err(Error::StateDirInUse { directory: path.to_owned(), owner });
-        }
-        Err(error) => return Err(system("locking", path, &error.into())),
+    let mut file = File::from(opened.map_err(|error| system("locking", path, error.into()))?);
+    if !file_lock::try_lock(dir).map_err(|error| system("locking", path, error))? {
+        let mut text = String::new();
+        // The owner's name is for people only: the owner may have just begun to write it.
+        let _ = (&mut file).take(64).read_to_string(&mut text);
+        let owner =
+            text.split_once('@').map_or_else(|| "another process".to_owned(), |(pid, _)| format!("process {pid}"));
+        return Err(Error::StateDirInUse { directory: path.to_owned(), owner });
     }
     // The lock is as good without the name.
     if let Err(error) = file.set_len(0).and_then(|()| file.write_all(format!("{owner}\n").as_bytes())) {

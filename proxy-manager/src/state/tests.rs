@@ -74,7 +74,7 @@ fn what_others_can_write_to_is_refused() {
 #[test]
 fn anothers_directory_is_refused() {
     let scratch = Scratch::new();
-    let theirs = if rustix::process::geteuid().is_root() {
+    let theirs = if nix::unistd::geteuid().is_root() {
         chown(&scratch.0, Some(65534), None).expect("root may");
         scratch.0.clone()
     } else {
@@ -148,7 +148,7 @@ fn what_only_looks_like_a_home_is_none() {
     fs::set_permissions(&open, Permissions::from_mode(0o750)).expect("changed");
     let others = made(homes.join("s-others"));
     // Only root can give it away.
-    let another = rustix::process::geteuid().as_raw() ^ 1;
+    let another = nix::unistd::geteuid().as_raw() ^ 1;
     let is_given_away = chown(&others, Some(another), None).is_ok();
     assert_eq!(is_home(&others), !is_given_away);
     for wrong in [

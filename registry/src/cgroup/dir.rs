@@ -14,6 +14,7 @@ use std::{
     path::Path,
 };
 
+use ipc_protocol::errno::{errno, is_group_gone};
 use rustix::{
     fs::{Mode, OFlags, ResolveFlags},
     io::Errno,
@@ -27,11 +28,6 @@ pub(super) struct Dir {
     fd: OwnedFd,
     /// True if a manager made it, or it is below one that was made.
     is_ours: bool,
-}
-
-/// Returns whether an error says that the group is not there (any more).
-pub(super) fn is_gone(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV))
 }
 
 /// The error, with what was tried.
@@ -122,7 +118,7 @@ impl Dir {
     /// Returns whether a process lives in it or below. A group that is gone has none.
     pub(super) fn is_populated(&self) -> io::Result<bool> {
         match self.value("cgroup.events", "populated") {
-            Err(error) if is_gone(&error) => Ok(false),
+            Err(error) if is_group_gone(&error) => Ok(false),
             value => Ok(value? != Some(0)),
         }
     }
@@ -151,7 +147,7 @@ impl Dir {
     /// are those whose leader died in another group.
     pub(super) fn processes(&self, out: &mut Vec<u32>) -> io::Result<()> {
         match self.numbers("cgroup.procs", out) {
-            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => self.processes_of_threads(out),
+            Err(error) if errno(&error) == Some(Errno::OPNOTSUPP) => self.processes_of_threads(out),
             listed => listed,
         }
     }
@@ -171,7 +167,7 @@ impl Dir {
     /// The numbers in one of its files, a line each.
     fn numbers(&self, file: &str, out: &mut Vec<u32>) -> io::Result<()> {
         let text = match self.read(file) {
-            Err(error) if is_gone(&error) => return Ok(()),
+            Err(error) if is_group_gone(&error) => return Ok(()),
             text => text?,
         };
         out.extend(text.lines().filter_map(|line| line.parse::<u32>().ok()).filter(|number| *number != 0));
@@ -199,7 +195,7 @@ impl Dir {
                         here = child;
                     }
                     // Gone, or something is mounted over it.
-                    Err(error) if is_gone(&error) || error.raw_os_error() == Some(libc::EXDEV) => leave(&here, &name),
+                    Err(error) if is_group_gone(&error) || errno(&error) == Some(Errno::XDEV) => leave(&here, &name),
                     Err(error) => return Err(error),
                 }
                 continue;

@@ -6,11 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use ipc_protocol::{LimitAction, LimitKind, Pid};
+use ipc_protocol::{LimitAction, LimitKind, Pid, errno::is_group_gone};
 
 use super::{
     GroupUsage,
-    dir::{Dir, context, is_gone},
+    dir::{Dir, context},
     limits,
 };
 
@@ -118,14 +118,17 @@ impl Group {
     /// The system's. A group that is gone is no error.
     pub fn kill(&self) -> io::Result<()> {
         let killed = match self.dir.write("cgroup.kill", "1") {
-            Err(error) if is_gone(&error) && self.dir.read("cgroup.events").is_err_and(|error| is_gone(&error)) => {
+            Err(error)
+                if is_group_gone(&error)
+                    && self.dir.read("cgroup.events").is_err_and(|error| is_group_gone(&error)) =>
+            {
                 return Ok(());
             }
             killed => killed,
         };
         // A frozen process dies of SIGKILL; one that escaped cgroup.kill shall be able to.
         let thawed = self.each_populated(|dir| match dir.write("cgroup.freeze", "0") {
-            Err(error) if is_gone(&error) => Ok(()),
+            Err(error) if is_group_gone(&error) => Ok(()),
             written => written,
         });
         killed.map_err(|error| self.failed("killing the", &error))?;
@@ -147,7 +150,7 @@ impl Group {
     pub fn remove(&self) -> io::Result<()> {
         let below = self.dir.remove_below();
         match fs::remove_dir(&self.path) {
-            Err(error) if is_gone(&error) => Ok(()),
+            Err(error) if is_group_gone(&error) => Ok(()),
             // What is below is why, if there is anything.
             Err(error) => Err(self.failed("removing the", &below.err().unwrap_or(error))),
             Ok(()) => Ok(()),

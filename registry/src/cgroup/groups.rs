@@ -10,7 +10,6 @@ use std::{
 };
 
 use ipc_protocol::{ProcessId, SessionId};
-use rustix::fs::FlockOperation;
 
 use super::{
     Controllers, Group,
@@ -18,7 +17,7 @@ use super::{
     place::{Place, View},
     stale::{self, Swept},
 };
-use crate::Unavailable;
+use crate::{Unavailable, file_lock};
 
 /// The cgroup that the sessions of one manager are in. It is the manager's for as long as the lock on it is held: by this
 /// process, or by any that has a duplicate of [`Groups::lock`].
@@ -152,14 +151,14 @@ impl Groups {
 impl Drop for Groups {
     /// Removes the directory if it is empty.
     fn drop(&mut self) {
-        if is_still(&self.path, &self.dir) {
+        if file_lock::is_at(&self.dir, &self.path) {
             let _ = fs::remove_dir(&self.path);
         }
     }
 }
 
 fn advice() -> String {
-    if rustix::process::geteuid().is_root() {
+    if nix::unistd::geteuid().is_root() {
         "mount cgroup version 2 writable (mount -t cgroup2 none DIR; in a container: a private cgroup namespace and a \
          writable /sys/fs/cgroup), or name a directory of one that is"
     } else {
@@ -178,7 +177,7 @@ fn offered(directory: &Path) -> Controllers {
 fn check_moves(common: Option<&Path>, own: &Path) -> Result<(), String> {
     let Some(common) = common else {
         // It takes rights on a directory that we cannot see; root has them all.
-        if rustix::process::geteuid().is_root() {
+        if nix::unistd::geteuid().is_root() {
             return Ok(());
         }
         return Err(format!(
@@ -226,19 +225,8 @@ pub(super) fn lock(path: &Path) -> io::Result<Option<Dir>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         dir => dir?,
     };
-    match rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive) {
-        Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
-        locked => locked?,
-    }
     // Whoever had the lock before may have removed it.
-    Ok(is_still(path, &dir).then_some(dir))
-}
-
-/// Returns whether `path` is the directory that is open.
-fn is_still(path: &Path, dir: &Dir) -> bool {
-    let at_path = rustix::fs::lstat(path).map(|stat| (stat.st_dev, stat.st_ino));
-    let open = rustix::fs::fstat(dir).map(|stat| (stat.st_dev, stat.st_ino));
-    matches!((at_path, open), (Ok(at_path), Ok(open)) if at_path == open)
+    Ok((file_lock::try_lock(&dir)? && file_lock::is_at(&dir, path)).then_some(dir))
 }
 
 /// Hands the controllers that a group has to those in it.

@@ -2,9 +2,9 @@
 
 use std::io;
 
-use ipc_protocol::{LimitAction, LimitKind};
+use ipc_protocol::{LimitAction, LimitKind, errno::is_group_gone};
 
-use super::dir::{Dir, is_gone};
+use super::dir::Dir;
 
 /// Usage of all members of a group together. `None` where its controller is not there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub(super) fn set(dir: &Dir, kind: LimitKind, value: u64, action: LimitAction) -
 /// False when there is no such file.
 fn write(dir: &Dir, file: &str, text: &str) -> io::Result<bool> {
     match dir.write(file, text) {
-        Err(error) if is_gone(&error) => Ok(false),
+        Err(error) if is_group_gone(&error) => Ok(false),
         written => written.map(|()| true),
     }
 }

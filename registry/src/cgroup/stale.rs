@@ -7,12 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ipc_protocol::{Pid, ProcessId, Signal};
+use ipc_protocol::{Pid, ProcessId, Signal, errno::is_group_gone};
 use rustix::event::{PollFd, PollFlags};
 
 use super::{
     Group,
-    dir::is_gone,
     groups::{is_manager_name, lock},
 };
 use crate::{PidFd, proc};
@@ -131,7 +130,7 @@ fn sweep_members(group: &Group, pids: &mut Vec<Pid>, mut note: impl FnMut(Proces
 
 fn wait_for_change(group: &Group) -> io::Result<()> {
     let events = match group.dir().watch("cgroup.events") {
-        Err(error) if is_gone(&error) => return Ok(()),
+        Err(error) if is_group_gone(&error) => return Ok(()),
         events => events?,
     };
     // A change after this reading wakes the poll.

@@ -8,7 +8,8 @@ use std::{
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
-use ipc_protocol::{Pid, ProcessId};
+use ipc_protocol::{Pid, ProcessId, errno::errno};
+use rustix::io::Errno;
 
 use super::{
     Group,
@@ -72,7 +73,7 @@ pub(crate) fn move_home(pid: Pid) -> io::Result<()> {
     let home = home().ok_or_else(|| io::Error::other("the group of this process is not to be seen"))?;
     let procs = home.directory.join("cgroup.procs");
     match fs::write(&procs, pid.to_string()) {
-        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+        Err(error) if errno(&error) == Some(Errno::SRCH) => Ok(()),
         Err(error) => Err(context(&error, format_args!("moving process {pid} back by {}", procs.display()))),
         Ok(()) => {
             tracing::warn!(pid, "moved a supervisor out of a session's cgroup");

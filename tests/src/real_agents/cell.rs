@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ipc_protocol::ErrorChain;
 use proxy_manager::Error;
 
 use super::{Agent, CELL, Stage, scenarios::Scenario, stage::Programs};
@@ -31,7 +32,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
             Error::Unsupported { .. } => Self::Unsupported(error.to_string()),
-            error => Self::Wrong(error.to_string()),
+            error => Self::Wrong(ErrorChain(&error).to_string()),
         }
     }
 }

@@ -494,7 +494,7 @@ fn is_the_machines_root() -> bool {
         let mut fields = mount.split(' ').skip(2);
         fields.next() == Some("cgroup2") && fields.next().is_some_and(|options| options.split(',').any(|o| o == "rw"))
     });
-    rustix::process::geteuid().is_root() && is_anybody && has_groups
+    nix::unistd::geteuid().is_root() && is_anybody && has_groups
 }
 
 /// A host of one session of the member in a process of its own, of which these are killed.

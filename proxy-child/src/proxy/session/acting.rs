@@ -97,13 +97,10 @@ impl Session<'_> {
                 Action::Write(bytes) => {
                     let written = running.agent.as_mut().map(|agent| agent.write(&bytes));
                     if let Err(error) = written.unwrap_or_else(|| Err(std::io::ErrorKind::BrokenPipe.into())) {
-                        let reason = error.to_string();
                         result = Err(match error.kind() {
                             // The agent lives, and reads too slowly.
-                            std::io::ErrorKind::WouldBlock => {
-                                WireError::System { operation: "writing to the agent".into(), reason }
-                            }
-                            _ => WireError::AgentDied { reason },
+                            std::io::ErrorKind::WouldBlock => WireError::system("writing to the agent", &error),
+                            _ => WireError::AgentDied { reason: error.to_string() },
                         });
                     }
                 }

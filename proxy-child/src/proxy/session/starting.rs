@@ -106,10 +106,10 @@ impl Session<'_> {
         let spawned = if connects { None } else { Some(self.registry.spawn(program)?) };
         sees_own_cgroups_only(&mut self.measures, spawned.as_ref());
         self.limiter = Limiter::new(limits, in_force, spawned.as_ref().map_or(self.proxy, Spawned::id));
-        let agent = spawned.map(Agent::new).transpose().map_err(|error| WireError::System {
-            operation: "taking the agent's pipes".into(),
-            reason: error.to_string(),
-        })?;
+        let agent = spawned
+            .map(Agent::new)
+            .transpose()
+            .map_err(|error| WireError::system("taking the agent's pipes", &error))?;
         self.running = Some(Running {
             adapter,
             agent,

@@ -29,7 +29,7 @@ impl Retry {
 impl Core {
     /// Handles a start that failed with `error`. `has_fallback`: the agent can be started without the conversation.
     pub(crate) fn start_failed(&mut self, error: Error, has_fallback: bool, now: Instant) {
-        let reason = EndReason::Failed(error.to_string());
+        let reason = EndReason::Failed(error.chain());
         // An agent that cannot resume any conversation is treated like one that lost this one.
         let is_missing = matches!(error, Error::NativeSessionMissing { .. } | Error::Unsupported { .. });
         if !is_missing || !has_fallback || self.closing.is_some() {
@@ -68,7 +68,7 @@ impl Core {
             return None;
         }
         let error = self.retry.missing.take()?;
-        tracing::info!(%error, "agent failed to resume: starting a new conversation");
+        tracing::info!(error = %error.chain(), "agent failed to resume: starting a new conversation");
         // These requests were for the proxy that is gone.
         self.fail_pending(&error);
         Some(error)
@@ -93,7 +93,7 @@ impl Core {
 
     /// Ends the session, since the second attempt failed.
     pub(crate) fn cannot_begin_again(&mut self, error: Error, now: Instant) {
-        let reason = EndReason::Failed(error.to_string());
+        let reason = EndReason::Failed(error.chain());
         self.stop(error, now);
         self.finish(End { reason, receipt: None }, false, now);
     }

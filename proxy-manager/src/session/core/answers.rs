@@ -94,7 +94,7 @@ impl Core {
     fn mismatch(&mut self, waiting: Option<Waiting>, now: Instant) {
         if let Some(waiting) = waiting {
             let reason = "an answer is not of the kind that was asked for".to_owned();
-            self.fail(waiting, Error::Protocol { reason: reason.clone() });
+            self.fail(waiting, Error::protocol(reason.clone()));
             self.broken(reason, now);
         }
     }
@@ -149,7 +149,7 @@ impl Core {
         let Phase::Starting { started, .. } = &mut self.phase else { return };
         let Some((event, turns)) = started.take() else { return };
         if let Err(error) = leased.and_then(|()| self.fits(turns)) {
-            let reason = EndReason::Failed(error.to_string());
+            let reason = EndReason::Failed(error.chain());
             self.stop(error, now);
             return self.end(FAILURE, reason, now);
         }
@@ -219,8 +219,8 @@ impl Core {
     pub(crate) fn leased_by_agent(&mut self, id: String, leased: Result<()>, now: Instant) {
         if let Err(error) = leased {
             let action = "going over to another conversation".to_owned();
-            self.push(0, Event::ActionFailed { action, error: error.to_string() });
-            let reason = EndReason::Failed(error.to_string());
+            self.push(0, Event::ActionFailed { action, error: error.chain() });
+            let reason = EndReason::Failed(error.chain());
             self.stop(error, now);
             return self.end(FAILURE, reason, now);
         }
@@ -373,7 +373,7 @@ impl Core {
         };
         match &busy.accepted {
             Some(accepted) => self.fail_accepted(turn, accepted, error),
-            None => self.push(turn, Event::ActionFailed { action: "prompt".to_owned(), error: error.to_string() }),
+            None => self.push(turn, Event::ActionFailed { action: "prompt".to_owned(), error: error.chain() }),
         }
         self.idle(turn, now);
         self.fail_tickets(busy.tickets, error);

@@ -97,8 +97,7 @@ impl Core {
         core.timers.set(TimerKind::Start, now.checked_add(PATIENCE));
         core.pending.begin_after(last_request);
         let hello = ToProxy::Hello(Hello { version: VERSION, process: host });
-        wire.push_control(&mut core.outbox, &hello)
-            .map_err(|error| crate::error::Error::Protocol { reason: error.to_string() })?;
+        wire.push_control(&mut core.outbox, &hello).map_err(crate::error::Error::protocol)?;
         Ok((core, is_ready))
     }
 

@@ -55,7 +55,7 @@ impl Core {
         }
         while let Some(Queued { accepted, .. }) = self.queue.pop() {
             self.queue.settle(accepted.offset);
-            self.push(0, Event::ActionFailed { action: accepted.name, error: error.to_string() });
+            self.push(0, Event::ActionFailed { action: accepted.name, error: error.chain() });
             self.commit_log();
         }
     }

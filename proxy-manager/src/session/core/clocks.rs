@@ -142,7 +142,7 @@ impl Core {
     /// Handles an agent that cannot abort a turn that must end.
     pub(super) fn abort_failed(&mut self, why: EndReason, error: &Error, now: Instant) {
         let action = format!("aborting the turn ({why})");
-        self.push(0, Event::ActionFailed { action, error: error.to_string() });
+        self.push(0, Event::ActionFailed { action, error: error.chain() });
         if self.overdue.is_some() {
             self.end(KillOptions::default(), why, now);
         }

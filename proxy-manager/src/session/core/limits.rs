@@ -166,7 +166,7 @@ mod tests {
         let on_limit = LimitAction::KillProcess;
         let limits = Limits { file_size_bytes: Some(100), on_limit, ..Limits::default() };
         let (mut overseer, mut timers, now) = (Overseer::new(limits, WEDGED), SessionTimers::default(), Instant::now());
-        let stopped = ExitStatus::Signal(rustix::process::Signal::XFSZ.as_raw());
+        let stopped = ExitStatus::Signal(nix::sys::signal::Signal::SIGXFSZ as i32);
         let passed = overseer.judge_exit(process, stopped, &mut timers, now).expect("it is told of");
         assert!(!overseer.take(&passed, &mut timers, now), "the proxy says it too late");
         let seen = LimitExceeded { process: Some(other), ..passed };

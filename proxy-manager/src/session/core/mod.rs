@@ -557,12 +557,12 @@ impl Core {
     /// What the proxy says is no longer to be trusted.
     pub(crate) fn broken(&mut self, reason: String, now: Instant) {
         tracing::warn!(reason, "the proxy broke the protocol");
-        self.force(Error::Protocol { reason: format!("the session's proxy broke the protocol: {reason}") }, now);
+        self.force(Error::protocol(format!("the session's proxy broke the protocol: {reason}")), now);
     }
 
     /// Ends the session without the proxy.
     fn force(&mut self, error: Error, now: Instant) {
-        let reason = EndReason::Failed(error.to_string());
+        let reason = EndReason::Failed(error.chain());
         self.stop(error, now);
         self.force_for(FAILURE, reason, now);
     }
@@ -583,7 +583,7 @@ impl Core {
             }
             Word::Forked(Err(error)) => {
                 let error = Error::from_wire(&self.id, error);
-                let reason = EndReason::Failed(error.to_string());
+                let reason = EndReason::Failed(error.chain());
                 self.stop(error, now);
                 // Nothing was started.
                 self.finish(End { reason, receipt: None }, true, now);
@@ -849,7 +849,7 @@ impl Core {
                 let error = self.error_of(&reason);
                 self.fail_tickets(self.queue.take_tickets(), &error);
                 for action in self.queue.give_up() {
-                    self.push(0, Event::ActionFailed { action, error: error.to_string() });
+                    self.push(0, Event::ActionFailed { action, error: error.chain() });
                 }
                 self.push(0, Event::SessionEnded { reason: told, receipt: shown });
                 (SessionState::Ended { reason, receipt }, None)

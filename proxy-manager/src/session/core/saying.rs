@@ -217,7 +217,7 @@ impl Core {
 
     /// A prompt that was accepted and begun is told as failed.
     pub(super) fn fail_accepted(&mut self, turn: u64, accepted: &Accepted, error: &Error) {
-        self.push(turn, Event::ActionFailed { action: accepted.name.clone(), error: error.to_string() });
+        self.push(turn, Event::ActionFailed { action: accepted.name.clone(), error: error.chain() });
         self.move_cursor(ENDED, accepted.offset);
         self.commit_log();
     }
