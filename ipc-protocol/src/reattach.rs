@@ -103,6 +103,16 @@ pub enum Wire {
     Described,
 }
 
+/// Message as the codec encodes it for a [`Wire`].
+#[derive(Serialize)]
+#[serde(untagged)]
+enum WireBody<'a, T> {
+    /// The message itself.
+    Itself(&'a T),
+    /// Its JSON form.
+    Text(String),
+}
+
 /// Message that was read.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Heard<T> {
@@ -123,9 +133,14 @@ impl Wire {
         self == Self::Described
     }
 
-    fn text(message: &impl Serialize) -> Result<String, CodecError> {
-        let error = |error: serde_json::Error| bincode::error::EncodeError::OtherString(error.to_string());
-        serde_json::to_string(message).map_err(|why| CodecError::Encode(Box::new(error(why))))
+    fn body<T: Serialize>(self, message: &T) -> Result<WireBody<'_, T>, CodecError> {
+        let failed = |error: serde_json::Error| bincode::error::EncodeError::OtherString(error.to_string());
+        match self {
+            Self::Plain => Ok(WireBody::Itself(message)),
+            Self::Described => serde_json::to_string(message)
+                .map(WireBody::Text)
+                .map_err(|error| CodecError::Encode(Box::new(failed(error)))),
+        }
     }
 
     fn heard<T: DeserializeOwned>(text: String) -> Heard<T> {
@@ -137,10 +152,7 @@ impl Wire {
     /// # Errors
     /// Same as [`encode`].
     pub fn encode<T: Serialize>(self, message: &T, out: &mut Vec<u8>) -> Result<(), CodecError> {
-        match self {
-            Self::Plain => encode(message, out),
-            Self::Described => encode(&Self::text(message)?, out),
-        }
+        encode(&self.body(message)?, out)
     }
 
     /// Encodes a message like [`encode_packets`].
@@ -148,10 +160,7 @@ impl Wire {
     /// # Errors
     /// Same as [`encode`].
     pub fn encode_packets<T: Serialize>(self, message: &T) -> Result<Vec<Vec<u8>>, CodecError> {
-        match self {
-            Self::Plain => encode_packets(message),
-            Self::Described => encode_packets(&Self::text(message)?),
-        }
+        encode_packets(&self.body(message)?)
     }
 
     /// Queues a message like [`Outbox::push`].
@@ -159,10 +168,7 @@ impl Wire {
     /// # Errors
     /// Same as [`encode`].
     pub fn push<T: Serialize>(self, outbox: &mut Outbox, message: &T) -> Result<(), CodecError> {
-        match self {
-            Self::Plain => outbox.push(message),
-            Self::Described => outbox.push(&Self::text(message)?),
-        }
+        outbox.push(&self.body(message)?)
     }
 
     /// Queues a message like [`Outbox::push_control`].
@@ -170,10 +176,7 @@ impl Wire {
     /// # Errors
     /// Same as [`encode`].
     pub fn push_control<T: Serialize>(self, outbox: &mut Outbox, message: &T) -> Result<(), CodecError> {
-        match self {
-            Self::Plain => outbox.push_control(message),
-            Self::Described => outbox.push_control(&Self::text(message)?),
-        }
+        outbox.push_control(&self.body(message)?)
     }
 
     /// Reads a message like [`Inbox::next_message`].

@@ -100,7 +100,7 @@ impl OrderedWork {
     pub(crate) fn push(self: &Arc<Self>, operation: &str, job: impl FnOnce() + Send + 'static) -> Result<()> {
         let mut queue = self.queue();
         if queue.jobs.len() >= MOST_ORDERED {
-            return Err(Error::system(operation, &io::Error::other(format!("{MOST_ORDERED} jobs wait already"))));
+            return Err(Error::system(operation, io::Error::other(format!("{MOST_ORDERED} jobs wait already"))));
         }
         queue.jobs.push_back(Box::new(job));
         if std::mem::replace(&mut queue.is_running, true) {

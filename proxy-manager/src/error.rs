@@ -446,6 +446,6 @@ impl From<DamagedConversation> for Error {
 
 impl From<ConversationError> for Error {
     fn from(ConversationError { operation, source }: ConversationError) -> Self {
-        Self::system(&operation, &source)
+        Self::system(operation, source)
     }
 }

@@ -20,7 +20,7 @@ use std::{
 };
 
 use ipc_protocol::{
-    Event, ExitStatus, ProcessId, ProcessInfo, Receipt, SessionId, Signal, WireError,
+    ErrorChain, Event, ExitStatus, ProcessId, ProcessInfo, Receipt, SessionId, Signal, WireError,
     codec::{Assembler, Inbox},
     message::{FromForkServer, Hello, Probed, ToForkServer, VERSION},
     packet,
@@ -456,9 +456,9 @@ impl ForkServer {
                 Ok(Some(Heard::Known(message))) => message,
                 Err(error) => {
                     if let Some(hello) = hello.take() {
-                        let _ = hello.send(Err(format!("it said something else than hello: {error}")));
+                        let _ = hello.send(Err(format!("it said something else than hello: {}", ErrorChain(&error))));
                     }
-                    return error.to_string();
+                    return ErrorChain(&error).to_string();
                 }
             };
             self.dispatch(message, hello).await;

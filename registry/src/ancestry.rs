@@ -16,7 +16,7 @@ const MAX_DEPTH: usize = 1000;
 ///
 /// # Errors
 /// The reason why that is unknown, for the user who runs `pid`.
-pub fn is_below(pid: Pid, tops: &[ProcessId]) -> Result<bool, String> {
+pub(crate) fn is_below(pid: Pid, tops: &[ProcessId]) -> Result<bool, String> {
     walk(pid, tops, |pid| table::look(pid)?.ok_or_else(|| io::ErrorKind::NotFound.into()))
 }
 

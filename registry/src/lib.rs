@@ -44,7 +44,6 @@ mod unavailable;
 mod usage;
 mod watchdog;
 
-pub use ancestry::is_below;
 pub use cgroup::{
     Controllers, Group, GroupUsage, Groups, MountView, Swept, add_supervisor, free_supervisor, remember_own_group,
     remove_supervisor, thaw_v1,

@@ -25,7 +25,7 @@ use nix::{
 };
 use rustix::fs::OFlags;
 
-use crate::{PidFd, file_lock, is_below, proc};
+use crate::{PidFd, ancestry::is_below, file_lock, proc};
 
 /// Longest path of a socket on Linux, in bytes: `sun_path` less its terminating zero.
 pub const MAX_SOCKET_PATH: usize = 107;

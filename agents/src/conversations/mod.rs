@@ -51,7 +51,7 @@ pub struct DamagedConversation {
 
 /// Failure to save or to move an agent's files.
 #[derive(Debug, thiserror::Error)]
-#[error("{operation}: {source}")]
+#[error("{operation} failed")]
 pub struct ConversationError {
     /// Operation, and the path.
     pub operation: String,

@@ -23,7 +23,7 @@ use std::{
 
 use agents::Adapters;
 use ipc_protocol::{
-    Enclosure, ExitStatus, Json, KillCause, KillOptions, Limits, Pid, SessionId, Signal, WireError,
+    Enclosure, ErrorChain, ExitStatus, Json, KillCause, KillOptions, Limits, Pid, SessionId, Signal, WireError,
     codec::encode_packets,
     message::{Detach, FromForkServer, Handover, Hello, ToForkServer, VERSION},
     packet::{packet_pair, send_packet},
@@ -134,8 +134,8 @@ pub(crate) fn main(adapters: &Adapters, held: usize) -> u8 {
         Ok(()) => 0,
         Err(error) => {
             // Standard error is the host's; nobody else is there to be told.
-            let _ =
-                std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("agent-proxy fork server: {error}\n"));
+            let text = format_args!("agent-proxy fork server: {}\n", ErrorChain(&error));
+            let _ = std::io::Write::write_fmt(&mut std::io::stderr(), text);
             1
         }
     }

@@ -23,7 +23,7 @@ use hyper::{
     header::{self, HeaderValue},
 };
 use hyper_util::rt::TokioIo;
-use ipc_protocol::Endpoint;
+use ipc_protocol::{Endpoint, ErrorChain};
 use tokio::{
     net::TcpStream,
     sync::{Semaphore, mpsc},
@@ -266,7 +266,7 @@ impl Exchange {
         let (mut sender, connection) = self.in_time(connect(target, until)).await?;
         self.connected.fetch_add(1, Ordering::Relaxed);
         let _counted = Counted(&self.connected);
-        let answer = async { sender.send_request(request).await.map_err(|error| describe(&error)) };
+        let answer = async { sender.send_request(request).await.map_err(|error| ErrorChain(&error).to_string()) };
         let exchange = async {
             if patience == Patience::Stream {
                 let answer = self.in_time(answer).await?;
@@ -291,7 +291,7 @@ impl Exchange {
 
     async fn stream(&self, mut body: Incoming) -> Result<(), String> {
         while let Some(frame) = body.frame().await {
-            if let Ok(bytes) = frame.map_err(|error| describe(&error))?.into_data() {
+            if let Ok(bytes) = frame.map_err(|error| ErrorChain(&error).to_string())?.into_data() {
                 self.tell(Outcome::Body(bytes)).await;
             }
         }
@@ -321,14 +321,14 @@ async fn connect(
     // The requests are small and wait for their answers.
     let _ = tcp.set_nodelay(true);
     let handshake = http1::Builder::new().max_buf_size(CHUNK).handshake(TokioIo::new(tcp)).await;
-    handshake.map_err(|error| describe(&error))
+    handshake.map_err(|error| ErrorChain(&error).to_string())
 }
 
 /// Collects all of `body`.
 async fn whole(mut body: Incoming) -> Result<Bytes, String> {
     let mut all = Vec::new();
     while let Some(frame) = body.frame().await {
-        let Ok(bytes) = frame.map_err(|error| describe(&error))?.into_data() else { continue };
+        let Ok(bytes) = frame.map_err(|error| ErrorChain(&error).to_string())?.into_data() else { continue };
         if all.len() + bytes.len() > MAX_BODY {
             return Err(format!("its answer is longer than {MAX_BODY} bytes"));
         }
@@ -387,17 +387,6 @@ fn message(target: &Target, request: HttpRequest) -> Result<Request<Full<Bytes>>
     }
     let body = Full::new(Bytes::from(request.body.unwrap_or_default()));
     builder.body(body).map_err(|error| format!("{} {:?} cannot be asked: {error}", request.method, request.path))
-}
-
-/// Describes an error of hyper with its sources, in one line.
-fn describe(error: &hyper::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(inner) = source {
-        text = format!("{text}: {inner}");
-        source = inner.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ use std::{
 
 use agents::Adapters;
 use ipc_protocol::{
-    EndReason, KillOptions, ProcessId, SessionId,
+    EndReason, ErrorChain, KillOptions, ProcessId, SessionId,
     codec::Assembler,
     message::{Detach, Handover},
     packet::recv_packet,
@@ -104,7 +104,8 @@ pub(crate) fn main(title: Title, fds: Vec<OwnedFd>, adapters: &Adapters) -> u8 {
         Ok(true) => 0,
         Ok(false) => 3,
         Err(error) => {
-            let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("agent-proxy session: {error}\n"));
+            let text = format_args!("agent-proxy session: {}\n", ErrorChain(&error));
+            let _ = std::io::Write::write_fmt(&mut std::io::stderr(), text);
             1
         }
     }
