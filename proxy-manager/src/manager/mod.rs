@@ -24,7 +24,8 @@ use std::{
 use agents::{Catalog, ModelConfig, Profiles};
 use event_log::{EventLog, Limit, Options};
 use ipc_protocol::{
-    AbortPolicy, EndReason, Envelope, ErrorChain, KillOptions, ProcessId, ProcessInfo, Prompt, Proof, Receipt, SHAPES, SessionId,
+    AbortPolicy, EndReason, Envelope, ErrorChain, KillOptions, ProcessId, ProcessInfo, Prompt, Proof, Receipt, SHAPES,
+    SessionId,
 };
 
 pub use drain::DrainProgress;
