@@ -416,7 +416,7 @@ mod tests {
         fs::write(directory.join("0"), "two").expect("written");
         recover_backups(&case.place, |_| false);
         let refused = case.save_as("s-2", None).expect_err("it would be lost");
-        assert!(refused.source.to_string().contains("backup-s-2"), "{refused}");
+        assert!(refused.to_string().contains("backup-s-2"), "{refused}");
         assert_eq!(fs::read_to_string(directory.join("0")).expect("there"), "two");
     }
 

@@ -147,12 +147,8 @@ fn trap_qwen_counts_tokens_in_empty_texts() {
         Event::Complete { usage, .. } => usage.as_deref().copied(),
         _ => None,
     });
-    let sum = Usage {
-        input_tokens: Some(300),
-        output_tokens: Some(12),
-        cache_read_tokens: Some(20),
-        ..Usage::default()
-    };
+    let sum =
+        Usage { input_tokens: Some(300), output_tokens: Some(12), cache_read_tokens: Some(20), ..Usage::default() };
     assert_eq!(usage, Some(sum));
 }
 

@@ -1,7 +1,7 @@
 //! The thinnest child binary: a fork server when a manager starts it, else nothing. It has one adapter more.
 
 use agents::{Action, Adapter, AdapterSetup, Adapters, ListedFile};
-use ipc_protocol::{Event, Operation, PermissionAnswer, Prompt, ResolvedBy, WireError, message::RequestId};
+use ipc_protocol::{Event, Prompt, WireError};
 
 fn main() {
     proxy_child::run_if_child_with(&Adapters::default().with("lister", make));
@@ -23,11 +23,11 @@ impl Lister {
     }
 }
 
-fn unsupported() -> WireError {
-    WireError::Unsupported { agent: "lister".into(), operation: "do anything else".into() }
-}
-
 impl Adapter for Lister {
+    fn agent(&self) -> &str {
+        "lister"
+    }
+
     fn start(&mut self, out: &mut Vec<Action>) {
         out.push(Action::Ready { native_session_id: None });
         self.list(out);
@@ -45,28 +45,6 @@ impl Adapter for Lister {
     }
 
     fn prompt(&mut self, _: &Prompt, _: &mut Vec<Action>) -> Result<(), WireError> {
-        Err(unsupported())
-    }
-
-    fn steer(&mut self, _: &Prompt, _: &mut Vec<Action>) -> Result<(), WireError> {
-        Err(unsupported())
-    }
-
-    fn abort(&mut self, _: &mut Vec<Action>) -> Result<(), WireError> {
-        Ok(())
-    }
-
-    fn permission(
-        &mut self,
-        id: &str,
-        _: &PermissionAnswer,
-        _: ResolvedBy,
-        _: &mut Vec<Action>,
-    ) -> Result<(), WireError> {
-        Err(WireError::UnknownPermission { id: id.to_owned() })
-    }
-
-    fn operate(&mut self, _: RequestId, _: &Operation, _: &mut Vec<Action>) -> Result<(), WireError> {
-        Err(unsupported())
+        Err(self.unsupported("take a prompt"))
     }
 }
