@@ -77,10 +77,10 @@ impl ReplyCount {
 
     fn note(&mut self, event: &Event) {
         match event {
-            Event::Text { text } | Event::Thinking { text } if !text.is_empty() => {
-                if self.begun == 0 || self.has_result {
-                    self.begin();
-                }
+            Event::Text { text } | Event::Thinking { text }
+                if !text.is_empty() && (self.begun == 0 || self.has_result) =>
+            {
+                self.begin();
             }
             Event::ToolStart(call) if call.parent.is_none() => {
                 // With reports a call belongs to the reply that was reported, or is about to be.
