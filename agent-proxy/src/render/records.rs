@@ -56,7 +56,7 @@ mod tests {
                 "agent": "pi", "cwd": "/x",
                 "lifecycle": { "title": "Two\u{1b}[1m words", "tags": ["red", "blue"] },
             },
-            "secrets": [], "nativeSessionId": "n", "home": null, "hostExecutionId": "h", "proxy": null,
+            "secrets": [], "nativeSessionId": "n", "resumable": true, "home": null, "hostExecutionId": "h", "proxy": null,
             "agentProcess": null, "createdAt": "2026-01-02T03:04:05.678Z", "updatedAt": "2026-01-02T03:04:06.789Z",
             "turns": 2, "lastOffset": 7,
         }))

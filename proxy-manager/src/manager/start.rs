@@ -61,7 +61,8 @@ impl ProxyManager {
         }
         // Reserved before anything is created: a refused start must not touch another session's files.
         let _reserved = self.inner.directory.reserve(&config.session_id)?;
-        self.begin(config, None).await
+        // Boxed: callers join several starts, and unoptimized code copies a future whenever it is moved.
+        Box::pin(self.begin(config, None)).await
     }
 
     /// Starts like [`ProxyManager::start_session`], for a reserved id. `before` is the suspended session to resume, if

@@ -137,8 +137,8 @@ impl Task {
             if let Err(error) = self.drive(fork).await {
                 tracing::error!(%error, "the session's task failed");
             }
-            remove_group(cgroup).await;
             session.note();
+            remove_group(cgroup).await;
             session.leave_table();
             // Callers that wait for the start may clean up too, but they may also be gone.
             aftermath.ended(session.outcome()).await;
