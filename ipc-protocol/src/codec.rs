@@ -344,6 +344,11 @@ impl Outbox {
         self.len() == 0
     }
 
+    /// Returns true if control waits. [`Outbox::chunk`] is then of control, or the rest of a frame that is half-written.
+    pub fn has_control(&self) -> bool {
+        !self.control.rest().is_empty()
+    }
+
     /// Returns the bytes to write next; empty if nothing waits.
     pub fn chunk(&mut self) -> &[u8] {
         self.chunk_is_control = false;

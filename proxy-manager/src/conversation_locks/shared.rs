@@ -240,12 +240,24 @@ fn sweep(directory: &Path) {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::{
+        os::unix::fs::{PermissionsExt, symlink},
+        sync::mpsc,
+    };
 
     use super::*;
 
     /// Alive as long as the test is, and nobody.
     const NOBODY: ProcessId = ProcessId { pid: 1, start_time: u64::MAX };
+
+    impl Claims {
+        /// Has what is handed over hang until the result is dropped. This is of all tests: not for long.
+        pub(crate) fn hang() -> mpsc::Sender<()> {
+            let (release, released) = mpsc::channel();
+            LATER.push("hanging", move || _ = released.recv()).expect("handed over");
+            release
+        }
+    }
 
     fn me() -> ProcessId {
         registry::identify(std::process::id()).expect("alive")

@@ -40,6 +40,38 @@ pub(crate) enum Is {
     Its,
 }
 
+/// Request for the lease of a conversation that another session may have open.
+#[derive(Debug)]
+pub(crate) struct LeaseRequest {
+    leases: Arc<Leases>,
+    conversation: conversation_locks::Conversation,
+    session: SessionId,
+    agent: String,
+    by_force: bool,
+    keeper: Option<Keeper>,
+}
+
+/// Lease that was taken.
+#[derive(Debug)]
+pub(crate) struct NewLease {
+    lease: Lease,
+    /// True if it is tied to the life of its keeper.
+    is_kept: bool,
+}
+
+impl LeaseRequest {
+    /// Takes the lease. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::NativeSessionBusy`](crate::Error::NativeSessionBusy).
+    pub(crate) fn take(self) -> Result<NewLease> {
+        let mut lease = self.leases.resume(self.conversation, &self.session, &self.agent, self.by_force)?;
+        // Here already: a session that goes on without this host keeps it, even if nobody waits for this any more.
+        self.keeper.into_iter().for_each(|keeper| lease.is_kept_by(keeper));
+        Ok(NewLease { lease, is_kept: self.keeper.is_some() })
+    }
+}
+
 impl Conversation {
     /// Creates a conversation whose id is not known yet.
     pub(crate) fn new(
@@ -63,28 +95,49 @@ impl Conversation {
         (&self.family, self.store.as_deref())
     }
 
-    /// Sets the agent's own id of the conversation, and takes its lease.
+    /// Sets the agent's own id of the conversation, and takes its lease. Blocks.
     ///
     /// # Errors
     /// [`Error::NativeSessionBusy`](crate::Error::NativeSessionBusy) if it existed before, and another session has it
     /// open.
     pub(crate) fn is_now(&mut self, id: &str) -> Result<()> {
+        if let Some(request) = self.request_lease(id) {
+            self.leased(request.take()?);
+        }
+        Ok(())
+    }
+
+    /// Sets the agent's own id of the conversation, and takes its lease where nobody else is to be asked. Otherwise
+    /// returns the request for it.
+    pub(crate) fn request_lease(&mut self, id: &str) -> Option<LeaseRequest> {
         if self.lease.as_ref().is_some_and(|lease| lease.id() == id) {
-            return Ok(());
+            return None;
         }
         let (family, store) = (self.family.clone(), self.store.clone());
         let conversation =
             conversation_locks::Conversation { family, store, is_shared: self.is_shared, id: id.to_owned() };
-        let mut lease = match self.is {
-            Is::New => self.leases.begin(conversation, &self.session),
-            Is::Old | Is::Its => self.leases.resume(conversation, &self.session, &self.agent, self.is == Is::Its)?,
-        };
-        self.keeper.into_iter().for_each(|keeper| lease.is_kept_by(keeper));
+        if self.is == Is::New {
+            let lease = self.leases.begin(conversation, &self.session);
+            self.leased(NewLease { lease, is_kept: false });
+            return None;
+        }
+        Some(LeaseRequest {
+            leases: self.leases.clone(),
+            conversation,
+            session: self.session.clone(),
+            agent: self.agent.clone(),
+            by_force: self.is == Is::Its,
+            keeper: self.keeper,
+        })
+    }
+
+    /// Goes over to the conversation whose lease was taken.
+    pub(crate) fn leased(&mut self, NewLease { mut lease, is_kept }: NewLease) {
+        self.keeper.filter(|_| !is_kept).into_iter().for_each(|keeper| lease.is_kept_by(keeper));
         self.close();
         self.lease = Some(lease);
         // The first new conversation is nobody else's, so it is free. A later one may be another session's.
         self.is = Is::Old;
-        Ok(())
     }
 
     /// Ties the conversation to the life of `keeper`, since the agent is ready.

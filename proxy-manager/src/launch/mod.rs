@@ -30,7 +30,7 @@ use ipc_protocol::{
 };
 
 pub(crate) use card::Card;
-pub(crate) use conversation::{Conversation, Is};
+pub(crate) use conversation::{Conversation, Is, NewLease};
 pub(crate) use kit::Kit;
 pub(crate) use labels::Labels;
 pub(crate) use ready::{Aftermath, LaunchOutcome};

@@ -1,10 +1,22 @@
 //! Driver of a session's core. It holds what the core must not touch (event log, journal, lease, slot, clock), gives the core
 //! its inputs, and carries out the effects that come out, in their order.
+//!
+//! Nothing here blocks. Two effects need the disk; threads do that work, and its result is an input:
+//! * **The journal.** No process shall run unrecorded: while the journal is behind, the order to fork is held back, and so
+//!   is all that keeps its order on the way to the proxy (start, prompts, steering, operations). The urgent lane (kills,
+//!   aborts, pings, answers) goes out at all times, and so do timers: these start nothing. A session that is to end before
+//!   its order to fork was sent is forked all the same, for its receipt; its proxy never gets the start. A write that
+//!   hangs for five seconds counts as failed: the stream reports that, and the session goes on.
+//! * **The lease of a conversation** that another session may have. Messages of the proxy are left unread meanwhile, since
+//!   they follow the switch; once the session is ending they are read all the same.
 
 use std::{
     collections::{BTreeSet, VecDeque},
+    future::pending,
+    io,
+    pin::Pin,
     sync::{Arc, OnceLock},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use agents::conversations::ResumedConversation;
@@ -15,7 +27,10 @@ use ipc_protocol::{
     message::ToForkServer,
     reattach::{Heard, Wire},
 };
-use tokio::{sync::oneshot, time::Instant};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout},
+};
 
 use super::{
     Accepted, Session, SessionCommand,
@@ -25,12 +40,13 @@ use super::{
     },
 };
 use crate::{
+    blocking::blocking,
     conversation_locks::Keeper,
     error::{Error, Result},
     fork_server::Word,
     history::{Held, RETRY, Writer},
-    launch::{Attempt, Conversation, Launch},
-    state::{Journal, Record},
+    launch::{Attempt, Conversation, Launch, NewLease},
+    state::{Journal, JournalResult, Record},
     supervision::Slot,
 };
 
@@ -60,6 +76,24 @@ pub(crate) struct Adoption {
 /// Receiver of a start's result.
 type Ready = oneshot::Receiver<Result<()>>;
 
+/// Longest wait for the journal of a session that is over.
+const JOURNAL_END: Duration = Duration::from_secs(2);
+
+/// Lease that a thread takes.
+struct PendingLease {
+    id: String,
+    purpose: LeasePurpose,
+    lease: Pin<Box<dyn Future<Output = Result<NewLease>> + Send>>,
+}
+
+/// Result of work that a thread did for the driver.
+pub(crate) enum ThreadResult {
+    /// The journal was written, or not.
+    Journal(Option<io::Error>),
+    /// The lease was taken, or not.
+    Lease(Result<NewLease>),
+}
+
 /// Core of a session, with what its effects are carried out on.
 pub(crate) struct SessionDriver {
     core: Core,
@@ -73,7 +107,18 @@ pub(crate) struct SessionDriver {
     written: Option<Arc<OnceLock<std::result::Result<(), LogError>>>>,
     /// Journal of its processes, if there is one.
     journal: Option<Journal>,
+    /// Last write to the journal, or its removal, once it is released.
+    journal_end: Option<JournalResult>,
+    /// True until the order to fork is free to be sent.
+    holds_fork: bool,
+    /// True if the proxy was requested unrecorded, in order to be ended: nothing is to be started in it.
+    is_withheld: bool,
     conversation: Conversation,
+    pending_lease: Option<PendingLease>,
+    /// Leases to take after that one.
+    next_leases: VecDeque<(String, LeasePurpose)>,
+    /// True if messages that were read wait for the lease.
+    has_unread: bool,
     /// Place among the sessions, until the session is over.
     slot: Option<Slot>,
     /// Attempt for when the agent cannot resume the conversation.
@@ -104,7 +149,7 @@ impl SessionDriver {
         match Core::new(setup, start_of(attempt), Instant::now()) {
             Ok((core, ready)) => {
                 let mut driver = Self::new(core, session, log, conversation, journal, slot);
-                (driver.fallback, driver.resumed) = (fallback, resumed);
+                (driver.fallback, driver.resumed, driver.holds_fork) = (fallback, resumed, true);
                 driver.carry_out(Instant::now());
                 Ok((driver, ready))
             }
@@ -157,7 +202,13 @@ impl SessionDriver {
             answers: Vec::new(),
             written: None,
             journal,
+            journal_end: None,
+            holds_fork: false,
+            is_withheld: false,
             conversation,
+            pending_lease: None,
+            next_leases: VecDeque::new(),
+            has_unread: false,
             slot,
             fallback: None,
             resumed: None,
@@ -179,6 +230,29 @@ impl SessionDriver {
     /// Bytes for the proxy.
     pub(crate) fn outbox(&mut self) -> &mut Outbox {
         self.core.outbox()
+    }
+
+    /// Returns true if bytes are to be written to the proxy now.
+    pub(crate) fn has_output(&mut self) -> bool {
+        let is_held = self.is_withheld || self.is_unrecorded();
+        let outbox = self.core.outbox();
+        if is_held { outbox.has_control() } else { !outbox.is_empty() }
+    }
+
+    fn is_unrecorded(&self) -> bool {
+        self.journal.as_ref().is_some_and(Journal::is_behind)
+    }
+
+    /// Returns true if orders for the fork server are to be sent now.
+    pub(crate) fn sends_orders(&mut self) -> bool {
+        if self.holds_fork && self.is_unrecorded() {
+            if !self.core.is_ending() {
+                return false;
+            }
+            self.is_withheld = true;
+        }
+        self.holds_fork = false;
+        true
     }
 
     /// Takes the next order for the fork server.
@@ -227,7 +301,12 @@ impl SessionDriver {
     pub(crate) fn receive(&mut self, inbox: &mut Inbox) -> usize {
         let now = self.observe();
         let mut messages = 0;
+        self.has_unread = false;
         while self.core.listens() {
+            if self.waits_for_lease() {
+                self.has_unread = true;
+                break;
+            }
             match self.core.next_message(inbox) {
                 Ok(Some(Heard::Known(message))) => self.core.message(message, now),
                 Ok(Some(Heard::Unknown(text))) => self.core.unknown(&text),
@@ -241,9 +320,18 @@ impl SessionDriver {
         messages
     }
 
+    /// Returns true while the proxy's messages are left unread for a lease.
+    pub(crate) fn waits_for_lease(&self) -> bool {
+        self.pending_lease.is_some() && !self.core.is_ending()
+    }
+
+    /// Returns true if messages that were read before are to be received now.
+    pub(crate) fn has_unread(&self) -> bool {
+        self.has_unread && !self.waits_for_lease()
+    }
+
     /// Commits the batched events, unless that is delayed.
     pub(crate) fn commit(&mut self) {
-        self.write_journal();
         self.feed(Core::commit);
         self.acknowledge();
     }
@@ -271,11 +359,62 @@ impl SessionDriver {
         self.feed(|_, _| {});
     }
 
-    /// Writes the changed processes to the journal. Called before the proxy receives anything: no process shall run
-    /// unrecorded.
+    /// Has the changed processes written to the journal. Called before anything is sent.
     pub(crate) fn write_journal(&mut self) {
-        if let Some(error) = self.journal.as_mut().and_then(Journal::commit) {
-            self.core.journal_failed(&error.to_string());
+        if let Some(error) = self.journal.as_mut().and_then(Journal::start_write) {
+            self.thread_result(ThreadResult::Journal(Some(error)));
+        }
+    }
+
+    /// Waits for the result of work that a thread does.
+    pub(crate) async fn next_thread_result(&mut self) -> ThreadResult {
+        let (journal, lease) = (&mut self.journal, &mut self.pending_lease);
+        let written = async {
+            match journal {
+                Some(journal) => journal.written().await,
+                None => pending().await,
+            }
+        };
+        let leased = async {
+            match lease {
+                Some(pending) => pending.lease.as_mut().await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            error = written => ThreadResult::Journal(error),
+            lease = leased => ThreadResult::Lease(lease),
+        }
+    }
+
+    /// Gives the core the result of work that a thread did.
+    pub(crate) fn thread_result(&mut self, result: ThreadResult) {
+        match result {
+            ThreadResult::Journal(None) => {}
+            ThreadResult::Journal(Some(error)) => {
+                self.feed(|core, _| core.journal_failed(&ErrorChain(&error).to_string()));
+            }
+            ThreadResult::Lease(lease) => {
+                let Some(PendingLease { id, purpose, .. }) = self.pending_lease.take() else { return };
+                let leased = lease.map(|lease| self.conversation.leased(lease));
+                let now = self.observe();
+                self.leased(id, purpose, leased, now);
+                while self.pending_lease.is_none()
+                    && let Some((id, purpose)) = self.next_leases.pop_front()
+                {
+                    self.take_lease(id, purpose, now);
+                }
+                self.carry_out(now);
+            }
+        }
+    }
+
+    /// Waits until the journal of a session that is over is written or removed, or for [`JOURNAL_END`].
+    pub(crate) async fn journal_ended(&mut self) {
+        if let Some(end) = self.journal_end.take()
+            && timeout(JOURNAL_END, end).await.is_err()
+        {
+            tracing::warn!(session = %self.session.id(), "timed out waiting for the journal: the next manager may find it");
         }
     }
 
@@ -305,12 +444,8 @@ impl SessionDriver {
     /// [`Error::InvalidConfig`] if the configuration is too long to be sent.
     pub(crate) fn begin_again(&mut self, attempt: Attempt) -> Result<()> {
         self.orders.clear();
-        if let Some(journal) = self.journal.take() {
-            let fresh = journal.renewed();
-            // Nothing is left of the processes it recorded.
-            journal.remove();
-            self.journal = Some(fresh);
-        }
+        self.journal.iter_mut().for_each(Journal::begin_again);
+        (self.holds_fork, self.is_withheld) = (true, false);
         let now = self.observe();
         self.core.begin_again(start_of(attempt), now)?;
         self.carry_out(now);
@@ -358,7 +493,6 @@ impl SessionDriver {
             SessionEffect::LeaveOpen => self.log.leave_open(),
             SessionEffect::NoteProxy(process) => {
                 self.journal.iter_mut().for_each(|journal| journal.proxy(process));
-                self.write_journal();
             }
             SessionEffect::NoteAgent(process) => {
                 self.journal.iter_mut().for_each(|journal| journal.spawned(process));
@@ -371,18 +505,10 @@ impl SessionDriver {
             SessionEffect::Close => self.session.closes(),
             SessionEffect::Reply(reply) => reply(),
             SessionEffect::ReplyDurably(reply) => self.answers.push(reply),
-            SessionEffect::Lease { id, purpose } => {
-                let leased = self.conversation.is_now(&id);
-                match (purpose, leased) {
-                    (LeasePurpose::Start, leased) => self.core.leased_at_start(leased, now),
-                    (LeasePurpose::Switch, leased) => self.core.leased_by_agent(id, leased, now),
-                    // The session has the conversation regardless.
-                    (LeasePurpose::Adoption, Err(error)) => {
-                        tracing::warn!(%error, "failed to lease a conversation: it is open twice");
-                    }
-                    (LeasePurpose::Adoption, Ok(())) => {}
-                }
+            SessionEffect::Lease { id, purpose } if self.pending_lease.is_some() => {
+                self.next_leases.push_back((id, purpose));
             }
+            SessionEffect::Lease { id, purpose } => self.take_lease(id, purpose, now),
             SessionEffect::KeepLease { proxy, outlives } => self.conversation.is_kept_by(Keeper { proxy, outlives }),
             SessionEffect::DropLease => self.conversation.begins_anew(),
             SessionEffect::Diagnose(error) => {
@@ -394,6 +520,30 @@ impl SessionDriver {
             SessionEffect::Sweep => self.sweep = self.journal.as_ref().map(Journal::record),
             SessionEffect::KeepCrashes(crashes) => *self.session.crashes() = crashes,
             SessionEffect::Release { is_left, is_clean } => self.release(is_left, is_clean),
+        }
+    }
+
+    /// Takes the lease of a conversation: at once where nobody else is to be asked, else in a thread.
+    fn take_lease(&mut self, id: String, purpose: LeasePurpose, now: Instant) {
+        match self.conversation.request_lease(&id) {
+            None => self.leased(id, purpose, Ok(()), now),
+            Some(request) => {
+                let taken = blocking("leasing a conversation", move || request.take());
+                let lease = Box::pin(async { taken.await? });
+                self.pending_lease = Some(PendingLease { id, purpose, lease });
+            }
+        }
+    }
+
+    fn leased(&mut self, id: String, purpose: LeasePurpose, leased: Result<()>, now: Instant) {
+        match (purpose, leased) {
+            (LeasePurpose::Start, leased) => self.core.leased_at_start(leased, now),
+            (LeasePurpose::Switch, leased) => self.core.leased_by_agent(id, leased, now),
+            // The session has the conversation regardless.
+            (LeasePurpose::Adoption, Err(error)) => {
+                tracing::warn!(%error, "failed to lease a conversation: it is open twice");
+            }
+            (LeasePurpose::Adoption, Ok(())) => {}
         }
     }
 
@@ -423,11 +573,11 @@ impl SessionDriver {
             self.conversation.close();
         }
         self.slot = None;
-        match self.journal.take() {
+        self.journal_end = match self.journal.take() {
             Some(journal) if is_clean => journal.remove(),
-            Some(mut journal) => _ = journal.commit(),
-            None => {}
-        }
+            Some(journal) => journal.close(),
+            None => None,
+        };
     }
 
     /// Records the end of the sweep. `None` where it could not be done.

@@ -175,17 +175,20 @@ impl Task {
                 Ok((attempt, ours, theirs)) => {
                     (stream, socket) = (ours, theirs);
                     if let Err(error) = driver.begin_again(*attempt) {
-                        driver.feed(|core, now| core.cannot_begin_again(error, now));
-                        return Ok(());
+                        return cannot_begin_again(&mut driver, error).await;
                     }
                 }
-                Err(error) => {
-                    driver.feed(|core, now| core.cannot_begin_again(error, now));
-                    return Ok(());
-                }
+                Err(error) => return cannot_begin_again(&mut driver, error).await,
             }
         }
     }
+}
+
+/// Ends a session whose second attempt cannot begin.
+async fn cannot_begin_again(driver: &mut SessionDriver, error: Error) -> Result<()> {
+    driver.feed(|core, now| core.cannot_begin_again(error, now));
+    driver.journal_ended().await;
+    Ok(())
 }
 
 /// Prepares a second attempt, with both ends of a socket for its proxy.
@@ -248,24 +251,32 @@ async fn attend(
     let history = session.history();
     let mut view = session.watch();
     let mut sweep = None;
-    driver.write_journal();
-    send_orders(server, &mut order, driver)?;
-    flush(&writer, driver);
-    // Sent after the order: the proxy starts while the disk is written.
-    session.note();
+    let mut is_noted = false;
     loop {
-        send_orders(server, &mut order, driver)?;
+        if driver.has_unread() {
+            driver.receive(&mut inbox);
+        }
+        driver.write_journal();
+        let sends_orders = driver.sends_orders();
+        if sends_orders {
+            send_orders(server, &mut order, driver)?;
+        }
         flush(&writer, driver);
         if driver.core().is_over() || driver.core().is_to_be_started_again() {
+            driver.journal_ended().await;
             return Ok(());
+        }
+        if sends_orders && !std::mem::replace(&mut is_noted, true) {
+            // Sent after the order: the proxy starts while the disk is written.
+            session.note();
         }
         if let Some(record) = driver.take_sweep() {
             sweep = Some(server.sweep(record));
         }
         let due = driver.next();
         // Backpressure: bytes left unread delay the proxy, and the proxy delays the agent.
-        let listens = driver.core().listens() && !driver.is_behind();
-        let writes = !driver.outbox().is_empty();
+        let listens = driver.core().listens() && !driver.is_behind() && !driver.waits_for_lease();
+        let writes = driver.has_output();
         let takes_prompts = driver.outbox().len() < BACKLOG && !driver.is_behind() && !driver.core().has_unsent();
         let mut large = false;
         tokio::select! {
@@ -276,7 +287,8 @@ async fn attend(
             }
             Some(command) = urgent.recv() => driver.command(command),
             () = sleep_until(due.unwrap_or_else(|| Instant::now() + FAR)), if due.is_some() => driver.feed(Core::tick),
-            () = server.writable(), if order.is_some() => {}
+            result = driver.next_thread_result() => driver.thread_result(result),
+            () = server.writable(), if sends_orders && order.is_some() => {}
             Ok(()) = writer.writable(), if writes => {}
             read = reader.read(inbox.spare()), if listens => large = take(read, &mut inbox, driver),
             () = history.changed() => {}
@@ -358,8 +370,8 @@ fn take(read: io::Result<usize>, inbox: &mut Inbox, driver: &mut SessionDriver) 
 
 /// Writes to the proxy as much as fits without waiting.
 fn flush(writer: &WriteHalf<'_>, driver: &mut SessionDriver) {
-    let outbox = driver.outbox();
-    while !outbox.is_empty() {
+    while driver.has_output() {
+        let outbox = driver.outbox();
         match writer.try_write(outbox.chunk()) {
             Ok(written) => outbox.advance(written),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,

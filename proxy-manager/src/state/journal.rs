@@ -2,20 +2,26 @@
 //!
 //! Each batch is one `write`, never synced: written data survives the death of every process, and after a reboot there
 //! is nothing to end.
+//!
+//! A disk can hang all the same, so a thread writes: one for all journals of a state directory, in the order in which the
+//! writes were handed over. A journal has one write under way; what changes meanwhile is the next batch. A write that is
+//! not done in [`LATE`] counts as failed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
+    future::pending,
     io::{self, Write},
     sync::{Arc, Mutex, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
 
-use ipc_protocol::{Event, Pid, ProcessId};
+use ipc_protocol::{ErrorChain, Event, Pid, ProcessId};
 use rustix::{
     fs::{AtFlags, Mode, OFlags},
     io::Errno,
 };
+use tokio::{sync::oneshot, time::timeout_at};
 
 use super::{
     Sessions,
@@ -26,6 +32,8 @@ use super::{
 const LONG: usize = 1 << 20;
 /// Pause before retrying after a failure.
 const RETRY: Duration = Duration::from_secs(5);
+/// Time after which a write that is still under way counts as failed.
+const LATE: Duration = Duration::from_secs(5);
 /// Number of live processes above which they are checked: an end can be missed.
 const MANY: usize = 8192;
 
@@ -85,14 +93,33 @@ pub(super) fn cgroup_of(process: &str) -> Option<String> {
     text.lines().find_map(|line| line.strip_prefix("0::").map(str::to_owned))
 }
 
-/// The one writer of a journal.
+/// The file of a journal. Only jobs of its directory touch it.
 #[derive(Debug)]
-pub(crate) struct Journal {
-    /// File of the journal; `None` without a state directory: then it is for this manager alone.
-    sessions: Option<Arc<Sessions>>,
-    header: Header,
+struct JournalFile {
+    sessions: Arc<Sessions>,
     /// `None` before the first write.
     name: Option<String>,
+    file: Option<File>,
+}
+
+/// Result of a write, or of a removal.
+pub(crate) type JournalResult = oneshot::Receiver<io::Result<()>>;
+
+/// Write that is under way.
+#[derive(Debug)]
+struct JournalWrite {
+    result: JournalResult,
+    /// Instant from which it counts as failed.
+    due: tokio::time::Instant,
+    is_late: bool,
+}
+
+/// Journal of a session: the processes that are known, and their file.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    /// `None` without a state directory: then the journal is for this manager alone.
+    file: Option<(Arc<Sessions>, Arc<Mutex<JournalFile>>)>,
+    header: Header,
     proxy: Option<ProcessId>,
     living: BTreeSet<ProcessId>,
     /// The POSIX sessions that they are in, or were.
@@ -100,8 +127,10 @@ pub(crate) struct Journal {
     surroundings: Arc<Surroundings>,
     /// Number of them at which they are checked.
     many: usize,
-    file: Option<File>,
+    write: Option<JournalWrite>,
     batch: String,
+    /// True if the file has all but the batch once the write under way is done. Else it is rewritten.
+    is_whole: bool,
     written: usize,
     /// Set while the file on disk is incomplete: the instant to rewrite it.
     broken: Option<Instant>,
@@ -112,17 +141,25 @@ pub(crate) struct Journal {
 impl Journal {
     /// The journal of a session that is about to start. Nothing is written yet.
     pub(crate) fn new(sessions: Option<Arc<Sessions>>, header: Header) -> Self {
+        Self::of_file(sessions, None, header)
+    }
+
+    fn of_file(sessions: Option<Arc<Sessions>>, name: Option<String>, header: Header) -> Self {
+        let file = sessions.map(|sessions| {
+            let file = JournalFile { sessions: sessions.clone(), name, file: None };
+            (sessions, Arc::new(Mutex::new(file)))
+        });
         Self {
-            sessions,
+            file,
             header,
-            name: None,
             proxy: None,
             living: BTreeSet::new(),
             posix: BTreeMap::new(),
             surroundings: Surroundings::here(),
             many: MANY,
-            file: None,
+            write: None,
             batch: String::new(),
+            is_whole: false,
             written: 0,
             broken: None,
             told: false,
@@ -132,7 +169,8 @@ impl Journal {
     /// Continues the journal that an earlier host of the session left under this name.
     pub(crate) fn taken_over(sessions: Arc<Sessions>, name: String, record: Record, host: ProcessId) -> Self {
         let Record { header, proxy, living, posix, .. } = record;
-        Self { name: Some(name), proxy, living, posix, ..Self::new(Some(sessions), Header { host, ..header }) }
+        let header = Header { host, ..header };
+        Self { proxy, living, posix, ..Self::of_file(Some(sessions), Some(name), header) }
     }
 
     /// Returns the record of the session, as it would be read back.
@@ -154,9 +192,12 @@ impl Journal {
         &self.living
     }
 
-    /// Creates a new journal of the same session, which is about to start once more.
-    pub(crate) fn renewed(&self) -> Self {
-        Self::new(self.sessions.clone(), self.header.clone())
+    /// Begins anew for the same session, which starts once more: nothing is left of the processes before. The file is
+    /// replaced with the next write.
+    pub(crate) fn begin_again(&mut self) {
+        (self.proxy, self.is_whole) = (None, false);
+        self.living.clear();
+        self.posix.clear();
     }
 
     /// Records the session's proxy.
@@ -214,41 +255,127 @@ impl Journal {
         }
     }
 
-    /// Writes the recorded changes. A failure is returned once, and retried later.
-    pub(crate) fn commit(&mut self) -> Option<io::Error> {
-        if self.sessions.is_none() {
+    /// Returns true while changes are not in the file, and that is not reported as a failure.
+    pub(crate) fn is_behind(&self) -> bool {
+        let has_changes = !self.is_whole || !self.batch.is_empty();
+        self.file.is_some() && self.broken.is_none() && (self.write.is_some() || has_changes)
+    }
+
+    /// Hands the recorded changes over to be written, if no write is under way. A failure is returned once, and retried
+    /// later.
+    pub(crate) fn start_write(&mut self) -> Option<io::Error> {
+        if self.file.is_none() || self.broken.is_some_and(|retry| retry > Instant::now()) {
+            // A rewrite has them all.
             self.batch.clear();
             return None;
         }
-        let result = match (&mut self.file, self.broken) {
-            (_, Some(retry)) if retry > Instant::now() => return None,
-            (Some(_), None) if self.batch.is_empty() => return None,
-            (Some(_), None) if self.written > LONG.max(64 * (self.living.len() + self.posix.len())) => self.rewrite(),
-            (Some(file), None) => file.write_all(self.batch.as_bytes()),
-            _ => self.rewrite(),
+        if self.write.is_none() {
+            return self.hand_over();
+        }
+        if self.batch.len() > LONG {
+            self.batch.clear();
+            self.is_whole = false;
+        }
+        None
+    }
+
+    /// Waits for the write that is under way, and returns a failure that is to be reported.
+    pub(crate) async fn written(&mut self) -> Option<io::Error> {
+        let Some(write) = &mut self.write else { return pending().await };
+        let result = if write.is_late {
+            (&mut write.result).await
+        } else {
+            let Ok(result) = timeout_at(write.due, &mut write.result).await else {
+                write.is_late = true;
+                let error = format!("it is not written after {} s: the disk hangs", LATE.as_secs());
+                return self.fail(io::Error::new(io::ErrorKind::TimedOut, error));
+            };
+            result
         };
-        match result {
+        let was_late = self.write.take().is_some_and(|write| write.is_late);
+        match result.unwrap_or_else(|_| Err(io::Error::other("the thread that writes it panicked"))) {
+            // Changes since then were dropped: it is rewritten when that is due.
+            Ok(()) if was_late => None,
             Ok(()) => {
-                self.written += self.batch.len();
-                self.batch.clear();
                 if self.broken.take().is_some() {
                     tracing::info!(session = %self.header.session, "rewrote the session's journal after a failure");
                 }
                 None
             }
-            Err(error) => {
-                // Lost changes are in `living`, which the next attempt writes in full.
-                self.batch.clear();
-                self.broken = Some(Instant::now() + RETRY);
-                tracing::warn!(session = %self.header.session, %error, "failed to write the session's journal");
-                (!std::mem::replace(&mut self.told, true)).then_some(error)
-            }
+            Err(error) => self.fail(error),
         }
     }
 
-    /// Writes the full state to another file, which replaces this one.
-    fn rewrite(&mut self) -> io::Result<()> {
-        let Some(sessions) = &self.sessions else { return Ok(()) };
+    /// Removes the journal, since nothing is left of the session.
+    pub(crate) fn remove(self) -> Option<JournalResult> {
+        let session = self.header.session.clone();
+        self.job("removing the journal", move |file| {
+            file.remove().inspect_err(|error| {
+                // The next manager finds the journal, and that nothing is left.
+                tracing::warn!(%session, %error, "failed to remove the journal");
+            })
+        })?
+        .ok()
+    }
+
+    /// Writes the last changes, and leaves the journal to the next manager.
+    pub(crate) fn close(mut self) -> Option<JournalResult> {
+        // Failures were logged.
+        let _ = self.hand_over();
+        self.write.map(|write| write.result)
+    }
+
+    fn hand_over(&mut self) -> Option<io::Error> {
+        if self.is_whole && self.batch.is_empty() {
+            return None;
+        }
+        let is_long = self.written > LONG.max(64 * (self.living.len() + self.posix.len()));
+        let header = (!self.is_whole || is_long).then(|| self.header.clone());
+        let text = if header.is_some() { self.whole() } else { std::mem::take(&mut self.batch) };
+        self.batch.clear();
+        self.written = text.len() + if header.is_some() { 0 } else { self.written };
+        self.is_whole = true;
+        let handed_over = self.job("writing the journal", move |file| match header {
+            Some(header) => file.replace(&header, &text),
+            None => file.append(&text),
+        })?;
+        match handed_over {
+            Ok(result) => {
+                let due = tokio::time::Instant::now() + LATE;
+                self.write = Some(JournalWrite { result, due, is_late: false });
+                None
+            }
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// Hands work with the file over, which is done after that before it. `None` without a file.
+    fn job(
+        &self,
+        operation: &str,
+        work: impl FnOnce(&mut JournalFile) -> io::Result<()> + Send + 'static,
+    ) -> Option<io::Result<JournalResult>> {
+        let (sessions, file) = self.file.clone()?;
+        let (done, result) = oneshot::channel();
+        let handed_over = sessions.work.push(operation, move || {
+            let result = work(&mut file.lock().unwrap_or_else(PoisonError::into_inner));
+            // A session that is over may not wait for it.
+            let _ = done.send(result);
+        });
+        Some(handed_over.map(|()| result).map_err(|error| io::Error::other(error.chain())))
+    }
+
+    /// Has the file rewritten later: lost changes are in what is known.
+    fn fail(&mut self, error: io::Error) -> Option<io::Error> {
+        self.batch.clear();
+        self.is_whole = false;
+        self.broken = Some(Instant::now() + RETRY);
+        tracing::warn!(session = %self.header.session, error = %ErrorChain(&error), "failed to write the session's journal");
+        (!std::mem::replace(&mut self.told, true)).then_some(error)
+    }
+
+    /// Returns the text of a file with all that is known.
+    fn whole(&self) -> String {
         let mut text = self.header.line();
         let Surroundings { reapers, cgroup } = &*self.surroundings;
         let around = reapers.iter().copied().map(Line::Reaper).chain(cgroup.clone().map(Line::HostCgroup));
@@ -256,37 +383,43 @@ impl Journal {
         for line in around.chain(processes).chain(self.posix.values().copied().map(Line::Posix)) {
             line.write(&mut text);
         }
+        text
+    }
+}
+
+impl JournalFile {
+    fn append(&mut self, text: &str) -> io::Result<()> {
+        let Some(file) = &mut self.file else { return Err(io::Error::other("the journal is not open")) };
+        file.write_all(text.as_bytes())
+    }
+
+    /// Writes another file, which replaces this one.
+    fn replace(&mut self, header: &Header, text: &str) -> io::Result<()> {
+        let dir = &self.sessions.dir;
         // Uses a name of its own from the start: a journal left by an earlier session with that id is not replaced.
         let name = match &self.name {
             Some(name) => name.clone(),
-            None => sessions.free_name(&self.header)?,
+            None => self.sessions.free_name(header)?,
         };
         let draft = format!("{name}.draft");
         let flags =
             OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let mut file = File::from(rustix::fs::openat(&sessions.dir, &draft, flags, Mode::from_raw_mode(0o600))?);
-        let written = file
-            .write_all(text.as_bytes())
-            .and_then(|()| Ok(rustix::fs::renameat(&sessions.dir, &draft, &sessions.dir, &name)?));
+        let mut file = File::from(rustix::fs::openat(dir, &draft, flags, Mode::from_raw_mode(0o600))?);
+        let written = file.write_all(text.as_bytes()).and_then(|()| Ok(rustix::fs::renameat(dir, &draft, dir, &name)?));
         if let Err(error) = written {
             // What it fails with is no worse than the failure itself.
-            let _ = rustix::fs::unlinkat(&sessions.dir, &draft, AtFlags::empty());
+            let _ = rustix::fs::unlinkat(dir, &draft, AtFlags::empty());
             return Err(error);
         }
-        self.name = Some(name);
-        self.batch.clear();
-        self.written = text.len();
-        self.file = Some(file);
+        (self.name, self.file) = (Some(name), Some(file));
         Ok(())
     }
 
-    /// Removes the journal, since nothing is left of the session.
-    pub(crate) fn remove(self) {
-        let (Some(name), Some(sessions)) = (self.name, self.sessions) else { return };
-        match rustix::fs::unlinkat(&sessions.dir, &name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            // The next manager finds the journal, and that nothing is left.
-            Err(error) => tracing::warn!(session = %self.header.session, %error, "failed to remove the journal"),
+    fn remove(&mut self) -> io::Result<()> {
+        let Some(name) = self.name.take() else { return Ok(()) };
+        match rustix::fs::unlinkat(&self.sessions.dir, &name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
 }
@@ -297,6 +430,17 @@ mod tests {
 
     use super::*;
     use crate::state::{StateDir, record::Record, tests};
+
+    /// Writes the changes, and waits for that.
+    fn commit(journal: &mut Journal) -> Option<io::Error> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        let failed = journal.start_write();
+        if journal.write.is_some() { runtime.block_on(journal.written()) } else { failed }
+    }
+
+    fn remove(journal: Journal) {
+        journal.remove().expect("handed over").blocking_recv().expect("done").expect("removed");
+    }
 
     fn journal(state: &StateDir, session: &str, marker: &str) -> Journal {
         let header = Header {
@@ -330,22 +474,22 @@ mod tests {
         let state = StateDir::open(&scratch.0, tests::own()).expect("made");
         let mut journal = journal(&state, "...", "one");
         assert!(state.sessions.journals().expect("listed").is_empty(), "nothing before the first write");
-        assert!(journal.commit().is_none());
+        assert!(commit(&mut journal).is_none());
         assert_eq!(read(&state, "....journal").living, [].into());
         journal.proxy(id(1));
         [2, 3, 4].into_iter().for_each(|pid| journal.spawned(id(pid)));
         journal.note(&exited(3));
         journal.note(&exited(99));
-        assert!(journal.commit().is_none());
+        assert!(commit(&mut journal).is_none());
         let record = read(&state, "....journal");
         assert_eq!((record.proxy, record.living, record.damaged), (Some(id(1)), [id(2), id(4)].into(), 0));
         // Another of that id does not take its place.
         let mut second = self::journal(&state, "...", "two");
-        assert!(second.commit().is_none());
+        assert!(commit(&mut second).is_none());
         assert_eq!(state.sessions.journals().expect("listed"), ["....journal", "....two.journal"]);
-        journal.remove();
+        remove(journal);
         assert_eq!(state.sessions.journals().expect("listed"), ["....two.journal"]);
-        second.remove();
+        remove(second);
         assert_eq!(fs::read_dir(scratch.0.join("sessions")).expect("there").count(), 0);
     }
 
@@ -362,7 +506,7 @@ mod tests {
                 journal.spawned(id(pid + round % 7));
                 journal.note(&exited(pid + round % 7));
             }
-            assert!(journal.commit().is_none());
+            assert!(commit(&mut journal).is_none());
             longest = longest.max(fs::metadata(&path).expect("there").len());
         }
         assert!((LONG as u64..2 * LONG as u64).contains(&longest), "{longest}");
@@ -381,18 +525,18 @@ mod tests {
         fs::create_dir(&in_the_way).expect("made");
         let mut journal = journal(&state, "s", "m");
         journal.spawned(id(1));
-        assert!(journal.commit().is_some());
+        assert!(commit(&mut journal).is_some());
         journal.spawned(id(2));
-        assert!(journal.commit().is_none(), "it is not due");
+        assert!(commit(&mut journal).is_none(), "it is not due");
         journal.broken = Some(Instant::now());
-        assert!(journal.commit().is_none(), "it was told");
+        assert!(commit(&mut journal).is_none(), "it was told");
         assert!(journal.broken.is_some());
         fs::remove_dir(&in_the_way).expect("empty");
         journal.note(&exited(1));
         journal.spawned(id(3));
         journal.broken = Some(Instant::now());
-        assert!(journal.commit().is_none());
+        assert!(commit(&mut journal).is_none());
         assert_eq!(read(&state, "s.journal").living, [id(2), id(3)].into());
-        journal.remove();
+        remove(journal);
     }
 }

@@ -35,9 +35,12 @@ use rustix::{
     io::Errno,
 };
 
-use crate::error::{Error, Result};
+use crate::{
+    blocking::OrderedWork,
+    error::{Error, Result},
+};
 
-pub(crate) use journal::Journal;
+pub(crate) use journal::{Journal, JournalResult};
 pub(crate) use record::{Header, Place, Record};
 pub use recover::{Recovered, Recovery};
 pub(crate) use recover::{recover, sweep_own};
@@ -51,6 +54,8 @@ pub(crate) const HOMES: &str = "homes";
 #[derive(Debug)]
 pub(crate) struct Sessions {
     dir: OwnedFd,
+    /// Writes of journals.
+    work: Arc<OrderedWork>,
 }
 
 /// A state directory that this manager owns.
@@ -75,7 +80,7 @@ impl StateDir {
         let sessions = own_directory(&path.join("sessions"))?;
         lock(&dir, &path, owner)?;
         let place = Place::here().map_err(|error| Error::system("reading the boot's id", error))?;
-        Ok(Self { dir, path, sessions: Arc::new(Sessions { dir: sessions }), place })
+        Ok(Self { dir, path, sessions: Arc::new(Sessions { dir: sessions, work: Arc::default() }), place })
     }
 }
 

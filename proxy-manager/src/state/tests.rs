@@ -4,7 +4,10 @@ use std::{
     fs::{self, Permissions},
     os::unix::fs::{PermissionsExt, chown, symlink},
     path::PathBuf,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        atomic::{AtomicU32, Ordering},
+        mpsc,
+    },
 };
 
 use super::*;
@@ -26,6 +29,15 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Sessions {
+    /// Has writes to journals hang until the result is dropped.
+    pub(crate) fn hang(&self) -> mpsc::Sender<()> {
+        let (release, released) = mpsc::channel();
+        self.work.push("hanging", move || _ = released.recv()).expect("handed over");
+        release
     }
 }
 

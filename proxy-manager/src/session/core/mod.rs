@@ -392,6 +392,11 @@ impl Core {
         !self.ending.is_closed()
     }
 
+    /// Returns true once the session's end is decided.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.closing.is_some()
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Over)
     }

@@ -13,6 +13,7 @@ mod operations;
 mod purity;
 mod resume;
 mod taken_over;
+mod threads;
 mod turns;
 mod usage;
 
@@ -240,11 +241,17 @@ async fn launched(launch: Launch, deadlines: Deadlines, limits: HistoryLimits) -
 }
 
 async fn launched_in(launch: Launch, deadlines: Deadlines, streams: &Streams) -> Starting {
+    let (handle, ready, mut fork_server) = begun_in(launch, deadlines, streams);
+    let proxy = fork_server.fork().await;
+    Starting { handle, ready, proxy, fork_server }
+}
+
+/// Runs a session whose proxy is not forked yet.
+fn begun_in(launch: Launch, deadlines: Deadlines, streams: &Streams) -> (SessionHandle, Ready, FakeForkServer) {
     let (session, inlets, log) = Session::new(launch.id().clone(), launch.labels.clone(), deadlines, streams);
     let task = |ours| Task::new(session.clone(), inlets, log, launch, ours, HOST, Arc::default()).expect("a task");
-    let (ready, mut fork_server) = run(&session, task);
-    let proxy = fork_server.fork().await;
-    Starting { handle: SessionHandle::new(session), ready, proxy, fork_server }
+    let (ready, fork_server) = run(&session, task);
+    (SessionHandle::new(session), ready, fork_server)
 }
 
 type Ready = tokio::sync::oneshot::Receiver<crate::error::Result<()>>;
