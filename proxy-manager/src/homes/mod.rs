@@ -13,7 +13,7 @@ mod folder;
 pub(crate) mod temporary;
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     fs::DirBuilder,
     io,
     os::unix::fs::DirBuilderExt,
@@ -54,10 +54,8 @@ struct Users {
 /// A home in which a session runs.
 #[derive(Debug, Default)]
 struct Used {
-    /// Holds of the running sessions.
-    holds: BTreeSet<u64>,
-    /// Holds among these whose sessions may outlive this manager: the keys stay with them.
-    staying: BTreeSet<u64>,
+    /// Holds of the running sessions, true for those that may outlive this manager: the keys stay with them.
+    holds: BTreeMap<u64, Arc<AtomicBool>>,
     /// Files with keys, relative to the home.
     keys: BTreeSet<PathBuf>,
 }
@@ -186,17 +184,10 @@ impl Homes {
         }
         home.symlink_metadata().map_err(|error| system("going on in the home", home, error))?;
         let number = users.add(home, session);
-        users.used.entry(home.to_owned()).or_default().holds.insert(number);
+        let stays = Arc::new(AtomicBool::new(false));
+        users.used.entry(home.to_owned()).or_default().holds.insert(number, stays.clone());
         let (path, session) = (home.to_owned(), session.clone());
-        Ok(Tenancy {
-            homes: self.clone(),
-            path,
-            session,
-            number,
-            is_anothers: false,
-            fresh: Mutex::new(true),
-            stays: AtomicBool::new(false),
-        })
+        Ok(Tenancy { homes: self.clone(), path, session, number, is_anothers: false, fresh: Mutex::new(true), stays })
     }
 
     /// Shares the home of another manager: unless `session` keeps it, it stays that manager's. Blocks.
@@ -250,7 +241,8 @@ impl Homes {
     /// this manager. Blocks.
     pub(crate) fn close(&self) {
         let used = std::mem::take(&mut self.users().used);
-        for (home, Used { keys, .. }) in used.into_iter().filter(|(_, used)| used.staying.is_empty()) {
+        let stays = |used: &Used| used.holds.values().any(|stays| stays.load(Ordering::Relaxed));
+        for (home, Used { keys, .. }) in used.into_iter().filter(|(_, used)| !stays(used)) {
             remove_keys(&home, &keys);
         }
         let Root::Temporary { made, .. } = &self.root else { return };
@@ -279,7 +271,7 @@ pub(crate) struct Tenancy {
     is_anothers: bool,
     fresh: Mutex<bool>,
     /// True if dropping this does not give the home up.
-    stays: AtomicBool,
+    stays: Arc<AtomicBool>,
 }
 
 impl Tenancy {
@@ -303,8 +295,7 @@ impl Tenancy {
     pub(crate) fn leave(&self) {
         let mut users = self.homes.users();
         let Some(used) = users.used.get_mut(&self.path) else { return };
-        used.staying.remove(&self.number);
-        if used.holds.remove(&self.number)
+        if used.holds.remove(&self.number).is_some()
             && used.holds.is_empty()
             && let Some(Used { keys, .. }) = users.used.remove(&self.path)
         {
@@ -314,12 +305,9 @@ impl Tenancy {
     }
 
     /// Keeps home and keys when this is dropped: the session may outlive this manager. Only an owner that knows of the
-    /// session's end gives the home up.
+    /// session's end gives the home up. Takes no lock: others have it while they work with files.
     pub(crate) fn stay(&self) {
         self.stays.store(true, Ordering::Relaxed);
-        if let Some(used) = self.homes.users().used.get_mut(&self.path) {
-            used.staying.insert(self.number);
-        }
     }
 
     /// Keeps the home until the session is deleted, since the session has started.

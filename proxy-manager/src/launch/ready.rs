@@ -178,6 +178,15 @@ impl Aftermath {
         }
     }
 
+    /// Removes everything made for a session whose task did not begin, while its id is still reserved. (Elsewhere, what is
+    /// not cleaned up goes where this is dropped: in the thread that made it if nobody waits for the start any more, else
+    /// only with the runtime.)
+    pub(crate) async fn dropped(self: Arc<Self>) {
+        if let Err(error) = blocking("clearing up after a start", move || drop(self)).await {
+            tracing::warn!(error = %error.chain(), "failed to clean up after a start");
+        }
+    }
+
     /// Removes everything made for a session that ended without starting. A session that was detached from this host is
     /// left alone.
     pub(crate) async fn failed(self: &Arc<Self>, outcome: &LaunchOutcome) {

@@ -267,14 +267,16 @@ impl ProxyManager {
     }
 
     /// Creates the detach settings of a session that may outlive this host.
-    pub(super) fn detach_of(&self, config: &AgentSessionConfig) -> Result<Option<Box<Detach>>> {
+    pub(super) async fn detach_of(&self, config: &AgentSessionConfig) -> Result<Option<Box<Detach>>> {
         let HostDeath::Detach { fetch_within_ms, spool_bytes } = config.on_host_death else { return Ok(None) };
         let refused = |reason: &str| Error::InvalidConfig { field: "onHostDeath", reason: reason.to_owned() };
-        let state = self.inner.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let state = state.as_ref().ok_or_else(|| {
+        let state =
+            self.inner.state.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|state| state.path.clone());
+        let state = state.ok_or_else(|| {
             refused("a session can only outlive its host where the manager has a state directory: give it one")
         })?;
-        let directory = state.directory("detached")?;
+        let make = move || state::directory_in(&state, "detached");
+        let directory = blocking("making the directory of detached sessions", make).await??;
         let directory = directory.into_os_string().into_string();
         let directory = directory.map_err(|_| refused("the state directory's path is not UTF-8: name another one"))?;
         Ok(Some(Box::new(Detach { directory, fetch_within_ms, spool_bytes })))

@@ -1,6 +1,6 @@
 //! Records of sessions, their names for people, and the fate of a dead host's sessions.
 
-use std::{io::BufRead, path::Path, sync::Arc};
+use std::{io::BufRead, path::PathBuf, sync::Arc};
 
 use ipc_protocol::{AgentSessionConfig, EndReason, Envelope, Event, OnMissing, Resume, ResumeFrom, SessionId};
 
@@ -255,7 +255,9 @@ impl Inner {
             }
             if rests && let Some(home) = &record.home {
                 // The session still has its home. The resume reports a home that is gone.
-                let _ = self.homes.share(Path::new(home), &record.session_id).map(|tenancy| tenancy.keep());
+                let (homes, home, id) = (self.homes.clone(), PathBuf::from(home), record.session_id.clone());
+                let share = move || homes.share(&home, &id).map(|tenancy| tenancy.keep());
+                let _ = blocking("looking for a session's home", share).await;
             }
             // The turn in which the host died cost money too.
             let count = if was_live { self.counted(&record).await } else { Count::going_on(&record) };

@@ -92,7 +92,7 @@ impl ProxyManager {
         let fork_server = fork_servers.living().await?;
         let held = containing.hold(launch.attempt.config.containment, launch.id(), &fork_server).await?;
         launch.hold(held);
-        launch.detach = self.detach_of(&launch.attempt.config)?;
+        launch.detach = self.detach_of(&launch.attempt.config).await?;
         launch.journal = Some(self.journal_of(launch.id().clone(), &launch.enclosure, fork_server.id()));
         let (launch, aftermath) = make_ready(launch, homes, records).await?;
         let (ours, theirs) = sockets()?;
@@ -110,12 +110,25 @@ impl ProxyManager {
         };
         session.keep_config(given, Vec::new());
         let host = fork_server.host();
-        let (task, ready) = Task::new(session.clone(), inlets, log, launch, ours, host, aftermath.clone())?;
-        let placed = if goes_on { directory.replace(&session) } else { directory.insert(&session) };
-        if let Err(error) = placed {
-            task.call_off();
-            return Err(error);
-        }
+        let task = Task::new(session.clone(), inlets, log, launch, ours, host, aftermath.clone());
+        let placed = task.and_then(|(task, ready)| {
+            let placed = if goes_on { directory.replace(&session) } else { directory.insert(&session) };
+            match placed {
+                Ok(()) => Ok((task, ready)),
+                Err(error) => {
+                    task.call_off();
+                    Err(error)
+                }
+            }
+        });
+        let (task, ready) = match placed {
+            Ok(placed) => placed,
+            Err(error) => {
+                drop(still);
+                aftermath.dropped().await;
+                return Err(error);
+            }
+        };
         session.lives().begin(&session);
         drop(still);
         // A resume that fails leaves the session suspended.

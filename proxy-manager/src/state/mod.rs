@@ -90,13 +90,21 @@ impl StateDir {
     /// # Errors
     /// As [`StateDir::open`].
     pub(crate) fn directory(&self, name: &str) -> Result<PathBuf> {
-        let path = self.path.join(name);
-        own_directory(&path).map(|_| path)
+        directory_in(&self.path, name)
     }
 
     fn journal_path(&self, name: &str) -> PathBuf {
         self.path.join("sessions").join(name)
     }
+}
+
+/// Returns a directory within a state directory, and creates it if it is missing. Blocks.
+///
+/// # Errors
+/// As [`StateDir::open`].
+pub(crate) fn directory_in(state: &Path, name: &str) -> Result<PathBuf> {
+    let path = state.join(name);
+    own_directory(&path).map(|_| path)
 }
 
 impl Drop for StateDir {
