@@ -28,6 +28,8 @@ use ipc_protocol::{
     message::{AgentFact, RequestId},
 };
 
+use crate::Result;
+
 /// Request to the agent's own server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpRequest {
@@ -129,7 +131,7 @@ pub enum Action {
         /// Id of the operation.
         request: RequestId,
         /// Answer of the agent.
-        reply: Result<Json, WireError>,
+        reply: Result<Json>,
     },
     /// The current turn has ended; `stream:complete` or `stream:error` came before.
     TurnEnded,
@@ -199,13 +201,13 @@ pub trait Adapter: Send {
     ///
     /// # Errors
     /// The agent cannot take the prompt; the turn does not start then.
-    fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError>;
+    fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<()>;
 
     /// Sends a prompt into the current turn.
     ///
     /// # Errors
     /// [`WireError::Unsupported`] if the agent cannot do so.
-    fn steer(&mut self, _prompt: &Prompt, _out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn steer(&mut self, _prompt: &Prompt, _out: &mut Vec<Action>) -> Result<()> {
         let has_turns = self.has_turns();
         Err(self.unsupported(if has_turns { "be steered while a turn runs" } else { "be steered: it has no turns" }))
     }
@@ -215,7 +217,7 @@ pub trait Adapter: Send {
     ///
     /// # Errors
     /// [`WireError::Unsupported`] if the agent cannot do so; [`WireError::Busy`] if several earlier cancellations are unanswered.
-    fn abort(&mut self, _out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn abort(&mut self, _out: &mut Vec<Action>) -> Result<()> {
         Ok(())
     }
 
@@ -230,7 +232,7 @@ pub trait Adapter: Send {
         _answer: &PermissionAnswer,
         _by: ResolvedBy,
         _out: &mut Vec<Action>,
-    ) -> Result<(), WireError> {
+    ) -> Result<()> {
         Err(WireError::UnknownPermission { id: id.to_owned() })
     }
 
@@ -239,7 +241,7 @@ pub trait Adapter: Send {
     ///
     /// # Errors
     /// [`WireError::Unsupported`] if the agent cannot do so; there is no `Reply` then.
-    fn operate(&mut self, _request: RequestId, operation: &Operation, _out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn operate(&mut self, _request: RequestId, operation: &Operation, _out: &mut Vec<Action>) -> Result<()> {
         Err(self.unsupported(&operation.describe()))
     }
 
@@ -253,7 +255,7 @@ pub trait Adapter: Send {
 ///
 /// # Errors
 /// [`WireError::Unsupported`] names the configured feature that the protocol lacks.
-pub type Make = fn(AdapterSetup) -> Result<Box<dyn Adapter>, WireError>;
+pub type Make = fn(AdapterSetup) -> Result<Box<dyn Adapter>>;
 
 /// Protocols that a proxy speaks, by name.
 #[derive(Clone, Debug)]

@@ -1,11 +1,11 @@
 //! Adapter for any command as an agent: lines in, lines out, no turns.
 
-use ipc_protocol::{Event, Json, Operation, PermissionMode, Prompt, PromptPart, Signal, WireError, message::RequestId};
+use ipc_protocol::{Event, Json, Operation, PermissionMode, Prompt, PromptPart, Signal, message::RequestId};
 
 use serde_json::json;
 
 use crate::{
-    Action, Adapter, AdapterSetup, Lines,
+    Action, Adapter, AdapterSetup, Lines, Result,
     kit::{refuse_asked, stderr_line},
 };
 
@@ -22,7 +22,7 @@ struct Command {
 /// # Errors
 /// [`WireError::Unsupported`] for a model, a system prompt, tools or MCP servers, since a plain command takes none of them; and for
 /// permission rules and modes that refuse, since a command never asks and would not be held back.
-pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>, WireError> {
+pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>> {
     let AdapterSetup { config, agent, .. } = setup;
     let refused = [
         (config.model.is_some(), "take a model"),
@@ -72,7 +72,7 @@ impl Adapter for Command {
         self.stderr.finish(|line| out.push(stderr_line(line)));
     }
 
-    fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<()> {
         if prompt.parts.iter().any(|part| matches!(part, PromptPart::Image { .. })) {
             return Err(self.unsupported("take pictures"));
         }
@@ -89,13 +89,13 @@ impl Adapter for Command {
         Ok(())
     }
 
-    fn abort(&mut self, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn abort(&mut self, out: &mut Vec<Action>) -> Result<()> {
         out.push(Action::Signal(Signal::Int));
         Ok(())
     }
 
     /// Starts an operation. A command has no protocol of its own. The only message, `{"closeInput":true}`, closes its pipe.
-    fn operate(&mut self, request: RequestId, operation: &Operation, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn operate(&mut self, request: RequestId, operation: &Operation, out: &mut Vec<Action>) -> Result<()> {
         match operation {
             Operation::Native { message } if message.value() == json!({ "closeInput": true }) => {
                 out.extend([Action::CloseInput, Action::Reply { request, reply: Ok(Json::null()) }]);

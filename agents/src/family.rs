@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::{
     AgentSpec,
     conversations::ConversationStorage,
-    provision::{self, Provision, ProvisionError, ProvisionRequest},
+    provision::{self, Provision, ProvisionRequest},
 };
 
 /// All families.
@@ -31,7 +31,7 @@ pub(crate) struct AgentFamily {
     /// Name in `protocol_config.config`.
     pub(crate) name: &'static str,
     /// Adds what its agents take by argument, environment or file to a provision that has the row's own.
-    pub(crate) provision: fn(&AgentSpec, &ProvisionRequest<'_>, &mut Provision) -> Result<(), ProvisionError>,
+    pub(crate) provision: fn(&AgentSpec, &ProvisionRequest<'_>, &mut Provision) -> provision::Result<()>,
     /// Sandbox that its agents put around their tools.
     pub(crate) sandbox: FamilySandbox,
     /// Place of its conversations.

@@ -35,3 +35,6 @@ pub use kit::lines::Lines;
 pub use model_config::{KeySource, ModelApi, ModelConfig, Secret, StoredModel};
 pub use profile::{Profile, ProfileError, ProfileLimits, ProfilePermissions, ProfileRule, ProfileTimeouts, Profiles};
 pub use tried::KnownVersions;
+
+/// Result of an adapter.
+pub type Result<T, E = ipc_protocol::WireError> = std::result::Result<T, E>;

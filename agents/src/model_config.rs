@@ -81,16 +81,12 @@ pub struct ModelConfig {
     /// Provider: `anthropic`, `openai`, `google`, or any other word.
     pub provider: String,
     /// API of the model; by default the one of the provider's name, else Chat Completions.
-    #[serde(default)]
     pub api: Option<ModelApi>,
     /// Address of the API with its version (`https://api.example.com/v1`); the provider's own by default.
-    #[serde(default)]
     pub base_url: Option<String>,
     /// Model in the provider's spelling; a session's `model` overrides it.
-    #[serde(default)]
     pub model: Option<String>,
     /// Key for the API.
-    #[serde(default)]
     pub key: Option<Secret>,
 }
 
@@ -108,22 +104,16 @@ pub struct StoredModel {
     /// Provider, as in [`ModelConfig`].
     pub provider: String,
     /// API, as in [`ModelConfig`].
-    #[serde(default)]
     pub api: Option<ModelApi>,
     /// Address, as in [`ModelConfig`].
-    #[serde(default)]
     pub base_url: Option<String>,
     /// Model, as in [`ModelConfig`].
-    #[serde(default)]
     pub model: Option<String>,
     /// Key itself.
-    #[serde(default)]
     pub key: Option<Secret>,
     /// Variable of the caller's environment that contains the key.
-    #[serde(default)]
     pub key_env: Option<String>,
     /// File that contains the key and nothing else; only its owner may be able to read it.
-    #[serde(default)]
     pub key_file: Option<PathBuf>,
 }
 

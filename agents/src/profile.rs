@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use ipc_protocol::{AgentSessionConfig, LimitAction, Limits, PermissionMode, PermissionRule, TimeoutAction, Timeouts};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::AgentSpec;
 
 /// Defaults of a session.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Profile {
@@ -20,22 +22,16 @@ pub struct Profile {
     /// Id of the agent's catalog row.
     pub agent: String,
     /// Purpose of the profile.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// Model, in the agent's own spelling.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// Name of the model configuration.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub model_config: Option<String>,
     /// Mode to work in.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
     /// Thinking level.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub thinking: Option<String>,
     /// System prompt.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub system_prompt: Option<String>,
     /// Handling of permission requests.
     #[serde(skip_serializing_if = "ProfilePermissions::is_default")]
@@ -49,82 +45,63 @@ pub struct Profile {
 }
 
 /// Handling of permission requests.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProfilePermissions {
     /// Decision if no rule matches: `ask`, `allow`, `deny`, `readOnly`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<PermissionMode>,
     /// Rules of which the first match decides. The session's own rules come before them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<ProfileRule>,
     /// Time that a request may wait for an answer, in milliseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
     /// True if the request is then allowed; otherwise it is rejected.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_at_deadline: Option<bool>,
 }
 
 /// Permission rule; fields that it leaves open are absent.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "as in PermissionRule")]
 pub struct ProfileRule {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     pub decision: ipc_protocol::Decision,
 }
 
 /// Limits, each in the unit that its name ends with.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "as in Limits")]
 pub struct ProfileLimits {
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub processes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_time_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_percent: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub open_files: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub file_size_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub wall_clock_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub core_dumps: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub on_limit: Option<LimitAction>,
 }
 
 /// Clocks in milliseconds; 0 stops a clock.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "as in Timeouts")]
 pub struct ProfileTimeouts {
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub start_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub first_response_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub inactivity_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub turn_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub silence_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub silence_repeat_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub action: Option<TimeoutAction>,
 }
 

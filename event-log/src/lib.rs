@@ -60,6 +60,9 @@ use self::{
     store::{Change, Store, Target},
 };
 
+/// Result of an operation on a log.
+pub type Result<T, E = LogError> = std::result::Result<T, E>;
+
 /// Handle on a log. Dropping the last one waits until everything queued is committed, and closes the log.
 #[derive(Clone)]
 pub struct EventLog {
@@ -103,7 +106,7 @@ impl EventLog {
     /// [`LogError::Locked`] while another handle or process has it open; [`LogError::Corrupt`] for a file that is
     /// no log, which is left unchanged; [`LogError::TooNew`], [`LogError::Missing`], [`LogError::ReadOnly`],
     /// [`LogError::DiskFull`].
-    pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, LogError> {
+    pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
         Ok(Self { store: Arc::new(Sqlite::open(path.as_ref(), options)?), importing: Arc::default() })
     }
 
@@ -130,7 +133,7 @@ impl EventLog {
     /// # Errors
     /// [`LogError::Unknown`] if there is no such stream. [`LogError::Corrupt`] when the next events cannot be read:
     /// its `lost` names them; those after `lost.to` may be readable.
-    pub fn read(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Page, LogError> {
+    pub fn read(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Page> {
         self.store.read(session, from, limit)
     }
 
@@ -139,7 +142,7 @@ impl EventLog {
     ///
     /// # Errors
     /// As [`EventLog::read`].
-    pub fn read_lines(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Lines, LogError> {
+    pub fn read_lines(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Lines> {
         self.store.read_lines(session, from, limit)
     }
 
@@ -156,7 +159,7 @@ impl EventLog {
     /// # Errors
     /// [`LogError::Corrupt`] where the damage makes it impossible to follow the order any further: read the streams
     /// one by one.
-    pub fn read_all(&self, from: u64, limit: Limit) -> Result<Vec<(u64, Arc<Envelope>)>, LogError> {
+    pub fn read_all(&self, from: u64, limit: Limit) -> Result<Vec<(u64, Arc<Envelope>)>> {
         self.store.read_all(from, limit)
     }
 
@@ -199,7 +202,7 @@ impl EventLog {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub fn session(&self, id: &SessionId) -> Result<Option<String>, LogError> {
+    pub fn session(&self, id: &SessionId) -> Result<Option<String>> {
         self.store.session(id)
     }
 
@@ -207,7 +210,7 @@ impl EventLog {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub fn sessions(&self) -> Result<Vec<(SessionId, String)>, LogError> {
+    pub fn sessions(&self) -> Result<Vec<(SessionId, String)>> {
         self.store.sessions()
     }
 
@@ -226,7 +229,7 @@ impl EventLog {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub fn last_beat(&self) -> Result<Option<Beat>, LogError> {
+    pub fn last_beat(&self) -> Result<Option<Beat>> {
         self.store.last_beat()
     }
 
@@ -234,7 +237,7 @@ impl EventLog {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub fn cursor(&self, consumer: &str, session: &SessionId) -> Result<u64, LogError> {
+    pub fn cursor(&self, consumer: &str, session: &SessionId) -> Result<u64> {
         self.store.cursor(consumer, session)
     }
 
@@ -255,7 +258,7 @@ impl EventLog {
     ///
     /// # Errors
     /// [`LogError::Unknown`] if there is no such stream, [`LogError::Io`] where `out` fails.
-    pub fn export(&self, session: &SessionId, mut out: impl Write) -> Result<Exported, LogError> {
+    pub fn export(&self, session: &SessionId, mut out: impl Write) -> Result<Exported> {
         transfer::export(&*self.store, session, &mut out)
     }
 
@@ -265,7 +268,7 @@ impl EventLog {
     /// # Errors
     /// [`LogError::Exists`] for a session that has a stream, or is being imported. [`LogError::Import`] with the
     /// line that is no event, belongs to another session, or does not follow the line before.
-    pub fn import(&self, mut input: impl BufRead) -> Result<Imported, LogError> {
+    pub fn import(&self, mut input: impl BufRead) -> Result<Imported> {
         let mut claimed = None;
         let result = transfer::Import::new(&*self.store).run(&mut input, |session| {
             if self.store.head(session).is_some() || !self.importing().insert(session.clone()) {
@@ -293,7 +296,7 @@ impl EventLog {
     ///
     /// # Errors
     /// [`LogError::Deadline`] when this takes longer than `deadline`.
-    pub fn flush(&self, deadline: Duration) -> Result<(), LogError> {
+    pub fn flush(&self, deadline: Duration) -> Result<()> {
         self.store.flush(deadline)
     }
 }

@@ -53,11 +53,9 @@ fn is_one(n: &u32) -> bool {
 
 #[derive(Deserialize)]
 struct Read<E> {
-    #[serde(default)]
     t: Option<u64>,
     #[serde(default)]
     d: i64,
-    #[serde(default)]
     v: Option<u32>,
     e: E,
 }

@@ -9,7 +9,7 @@ use std::{
 use ipc_protocol::{Envelope, Event, SessionId};
 
 use crate::{
-    Batch, Beat, Done, EventRing, Full, Head, Limit, Lines, LogError, MemoryLimits, Metrics, Page, Retention,
+    Batch, Beat, Done, EventRing, Full, Head, Limit, Lines, LogError, MemoryLimits, Metrics, Page, Result, Retention,
     store::{Change, Store, Target},
 };
 
@@ -48,13 +48,7 @@ impl Stream {
         Head { first, last: self.last, closed: self.closed, source: self.source, bytes: self.events.bytes() as u64 }
     }
 
-    fn append(
-        &mut self,
-        batch: Batch,
-        target: Target,
-        limits: MemoryLimits,
-        position: &mut u64,
-    ) -> Result<u64, LogError> {
+    fn append(&mut self, batch: Batch, target: Target, limits: MemoryLimits, position: &mut u64) -> Result<u64> {
         let session = &batch.session;
         if self.closed {
             return Err(LogError::Closed { session: (**session).clone() });
@@ -130,11 +124,11 @@ impl Stream {
 }
 
 impl State {
-    fn stream(&self, session: &SessionId) -> Result<&Stream, LogError> {
+    fn stream(&self, session: &SessionId) -> Result<&Stream> {
         self.streams.get(session).ok_or_else(|| LogError::Unknown { session: session.clone() })
     }
 
-    fn append(&mut self, batch: Batch, target: Target, limits: MemoryLimits) -> Result<(), LogError> {
+    fn append(&mut self, batch: Batch, target: Target, limits: MemoryLimits) -> Result<()> {
         let events = batch.events.len() as u64;
         let map = match target {
             Target::Stream => &mut self.streams,
@@ -156,7 +150,7 @@ impl State {
         Ok(())
     }
 
-    fn change(&mut self, change: Change) -> Result<(), LogError> {
+    fn change(&mut self, change: Change) -> Result<()> {
         let unknown = |session: SessionId| LogError::Unknown { session };
         match change {
             Change::Nothing => {}
@@ -211,7 +205,7 @@ impl Store for Memory {
         done(result);
     }
 
-    fn read(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Page, LogError> {
+    fn read(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Page> {
         let state = self.state();
         let stream = state.stream(session)?;
         let events = stream.after(from, limit).cloned().collect();
@@ -219,7 +213,7 @@ impl Store for Memory {
         Ok(Page { events, first_kept: head.first, last: head.last, closed: head.closed })
     }
 
-    fn read_lines(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Lines, LogError> {
+    fn read_lines(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Lines> {
         let page = self.read(session, from, limit)?;
         let mut lines = Lines { next: from, ..Lines::default() };
         for event in &page.events {
@@ -237,7 +231,7 @@ impl Store for Memory {
         Ok(lines)
     }
 
-    fn read_all(&self, from: u64, limit: Limit) -> Result<Vec<(u64, Arc<Envelope>)>, LogError> {
+    fn read_all(&self, from: u64, limit: Limit) -> Result<Vec<(u64, Arc<Envelope>)>> {
         let state = self.state();
         let most = limit.events.max(1);
         let mut found: Vec<_> = state.streams.values().flat_map(|stream| stream.beyond(from).take(most)).collect();
@@ -259,19 +253,19 @@ impl Store for Memory {
         self.state().streams.iter().map(|(session, stream)| (session.clone(), stream.head())).collect()
     }
 
-    fn session(&self, id: &SessionId) -> Result<Option<String>, LogError> {
+    fn session(&self, id: &SessionId) -> Result<Option<String>> {
         Ok(self.state().sessions.get(id).cloned())
     }
 
-    fn sessions(&self) -> Result<Vec<(SessionId, String)>, LogError> {
+    fn sessions(&self) -> Result<Vec<(SessionId, String)>> {
         Ok(self.state().sessions.iter().map(|(id, record)| (id.clone(), record.clone())).collect())
     }
 
-    fn last_beat(&self) -> Result<Option<Beat>, LogError> {
+    fn last_beat(&self) -> Result<Option<Beat>> {
         Ok(self.state().beat.clone())
     }
 
-    fn cursor(&self, consumer: &str, session: &SessionId) -> Result<u64, LogError> {
+    fn cursor(&self, consumer: &str, session: &SessionId) -> Result<u64> {
         let state = self.state();
         Ok(state.streams.get(session).and_then(|stream| stream.cursors.get(consumer)).copied().unwrap_or(0))
     }
@@ -305,7 +299,7 @@ impl Store for Memory {
         self.state().metrics.clone()
     }
 
-    fn flush(&self, _deadline: Duration) -> Result<(), LogError> {
+    fn flush(&self, _deadline: Duration) -> Result<()> {
         Ok(())
     }
 }

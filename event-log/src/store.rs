@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use ipc_protocol::{Envelope, SessionId};
 
-use crate::{Batch, Beat, Damage, Done, Full, Head, Limit, Lines, LogError, Metrics, Page, Retention};
+use crate::{Batch, Beat, Damage, Done, Full, Head, Limit, Lines, Metrics, Page, Result, Retention};
 
 /// Change other than an append.
 #[derive(Debug)]
@@ -39,22 +39,22 @@ pub(crate) enum Target {
 pub(crate) trait Store: Send + Sync {
     fn append(&self, batch: Batch, target: Target, done: Done) -> Result<(), Full>;
     fn change(&self, change: Change, done: Done);
-    fn read(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Page, LogError>;
-    fn read_lines(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Lines, LogError>;
-    fn read_all(&self, from: u64, limit: Limit) -> Result<Vec<(u64, Arc<Envelope>)>, LogError>;
+    fn read(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Page>;
+    fn read_lines(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Lines>;
+    fn read_all(&self, from: u64, limit: Limit) -> Result<Vec<(u64, Arc<Envelope>)>>;
     fn head(&self, session: &SessionId) -> Option<Head>;
     fn streams(&self) -> Vec<(SessionId, Head)>;
-    fn session(&self, id: &SessionId) -> Result<Option<String>, LogError>;
-    fn sessions(&self) -> Result<Vec<(SessionId, String)>, LogError>;
+    fn session(&self, id: &SessionId) -> Result<Option<String>>;
+    fn sessions(&self) -> Result<Vec<(SessionId, String)>>;
     /// Returns the damage that was found by now.
     fn damage(&self) -> Vec<Damage> {
         Vec::new()
     }
-    fn last_beat(&self) -> Result<Option<Beat>, LogError>;
-    fn cursor(&self, consumer: &str, session: &SessionId) -> Result<u64, LogError>;
+    fn last_beat(&self) -> Result<Option<Beat>>;
+    fn cursor(&self, consumer: &str, session: &SessionId) -> Result<u64>;
     fn retain(&self, retention: Retention, done: Done);
     fn metrics(&self) -> Metrics;
-    fn flush(&self, deadline: Duration) -> Result<(), LogError>;
+    fn flush(&self, deadline: Duration) -> Result<()>;
     /// Starts (`true`) or ends (`false`) holding changes back, to commit them with those that follow. Each `true`
     /// is followed by a `false`.
     fn hold(&self, _hold: bool) {}

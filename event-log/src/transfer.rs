@@ -9,7 +9,7 @@ use std::{
 use ipc_protocol::{Envelope, ErrorCause, Event, Gap, SessionId};
 
 use crate::{
-    Batch, Done, Exported, Full, Imported, Limit, LogError, line,
+    Batch, Done, Exported, Full, Imported, Limit, LogError, Result, line,
     store::{Change, Store, Target},
 };
 
@@ -21,7 +21,7 @@ const BATCH_BYTES: usize = 4 * 1024 * 1024;
 /// Time that one step waits for the writer.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-pub(crate) fn export(store: &dyn Store, session: &SessionId, out: &mut dyn Write) -> Result<Exported, LogError> {
+pub(crate) fn export(store: &dyn Store, session: &SessionId, out: &mut dyn Write) -> Result<Exported> {
     let mut exported = Exported::default();
     let mut from = 0;
     let write = |out: &mut dyn Write, bytes: &[u8]| out.write_all(bytes).map_err(|error| io_error("write", error));
@@ -85,8 +85,8 @@ impl<'a> Import<'a> {
     pub(crate) fn run(
         mut self,
         input: &mut dyn BufRead,
-        claim: impl FnOnce(&SessionId) -> Result<(), LogError>,
-    ) -> Result<Imported, LogError> {
+        claim: impl FnOnce(&SessionId) -> Result<()>,
+    ) -> Result<Imported> {
         let mut claim = Some(claim);
         let mut taken = Ok(());
         let mut text = Vec::new();
@@ -112,12 +112,12 @@ impl<'a> Import<'a> {
             .inspect_err(|_| drop(self.change(Change::Discard(session))))
     }
 
-    fn refuse<T>(&self, detail: impl Into<String>) -> Result<T, LogError> {
+    fn refuse<T>(&self, detail: impl Into<String>) -> Result<T> {
         Err(LogError::Import { line: self.line, detail: detail.into() })
     }
 
     /// Reads the next line that is not empty. Returns false at the end.
-    fn next_line(&mut self, input: &mut dyn BufRead, text: &mut Vec<u8>) -> Result<bool, LogError> {
+    fn next_line(&mut self, input: &mut dyn BufRead, text: &mut Vec<u8>) -> Result<bool> {
         loop {
             text.clear();
             self.line += 1;
@@ -144,7 +144,7 @@ impl<'a> Import<'a> {
         }
     }
 
-    fn envelope(&self, text: &[u8]) -> Result<Envelope, LogError> {
+    fn envelope(&self, text: &[u8]) -> Result<Envelope> {
         let json = match line::parse_deep(text) {
             Ok(json) => json,
             Err(error) => return self.refuse(format!("it is no JSON: {error}")),
@@ -155,7 +155,7 @@ impl<'a> Import<'a> {
         })
     }
 
-    fn take(&mut self, envelope: Envelope) -> Result<(), LogError> {
+    fn take(&mut self, envelope: Envelope) -> Result<()> {
         let Envelope { offset, session, event, .. } = &envelope;
         if *offset == 0 || *offset >= i64::MAX as u64 {
             return self.refuse(format!("{offset} is no offset of an event"));
@@ -190,17 +190,17 @@ impl<'a> Import<'a> {
         if stream.events.len() >= BATCH_EVENTS || stream.bytes >= BATCH_BYTES { self.send_some() } else { Ok(()) }
     }
 
-    fn send_some(&mut self) -> Result<(), LogError> {
+    fn send_some(&mut self) -> Result<()> {
         let Some(stream) = &mut self.stream else { return Ok(()) };
         let batch = stream.batch();
         self.append(batch)
     }
 
-    fn send(&self, mut stream: Incoming) -> Result<(), LogError> {
+    fn send(&self, mut stream: Incoming) -> Result<()> {
         self.append(stream.batch())
     }
 
-    fn append(&self, mut batch: Batch) -> Result<(), LogError> {
+    fn append(&self, mut batch: Batch) -> Result<()> {
         if batch.events.is_empty() {
             return Ok(());
         }
@@ -217,7 +217,7 @@ impl<'a> Import<'a> {
         wait(&told)
     }
 
-    fn change(&self, change: Change) -> Result<(), LogError> {
+    fn change(&self, change: Change) -> Result<()> {
         let (tell, told) = mpsc::channel();
         let done: Done = Box::new(move |result| drop(tell.send(result)));
         self.store.change(change, done);
@@ -225,7 +225,7 @@ impl<'a> Import<'a> {
     }
 }
 
-fn wait(told: &mpsc::Receiver<Result<(), LogError>>) -> Result<(), LogError> {
+fn wait(told: &mpsc::Receiver<Result<()>>) -> Result<()> {
     told.recv_timeout(DEADLINE).unwrap_or(Err(LogError::Deadline { operation: "import into", after: DEADLINE }))
 }
 

@@ -4,10 +4,10 @@ use std::{fmt, sync::Arc, time::Duration, time::SystemTime};
 
 use ipc_protocol::{Envelope, Gap, SessionId};
 
-use crate::LogError;
+use crate::{LogError, Result};
 
 /// Callback, called once when a change is committed or has failed.
-pub type Done = Box<dyn FnOnce(Result<(), LogError>) + Send>;
+pub type Done = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// Events of one stream that are appended together: all or none.
 #[derive(Clone, Debug)]

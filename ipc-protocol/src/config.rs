@@ -155,22 +155,16 @@ pub struct AgentSessionConfig {
     #[debug("{:?}", command.first())]
     pub command: Vec<String>,
     /// Label: purpose of the agent (`execution`, `plan`, …).
-    #[serde(default)]
     pub agent_type: Option<String>,
     /// Label: user of the session.
-    #[serde(default)]
     pub user_id: Option<String>,
     /// Label: workspace of the session.
-    #[serde(default)]
     pub workspace_id: Option<String>,
     /// Working directory, absolute; the host's own by default.
-    #[serde(default)]
     pub cwd: Option<String>,
     /// Model, in the agent's own spelling.
-    #[serde(default)]
     pub model: Option<String>,
     /// System prompt. An agent whose protocol has none gets it before the first prompt.
-    #[serde(default)]
     #[debug("{:?} bytes", system_prompt.as_ref().map(String::len))]
     pub system_prompt: Option<String>,
     /// Environment of the agent, on top of the manager's base and the catalog row's.
@@ -188,10 +182,8 @@ pub struct AgentSessionConfig {
     /// Model replies that the agent may use for one prompt; at least 1. The agent's own option bounds them where it has
     /// one. Else they are counted, and the turn is aborted at the first sign of one more. Either way the turn ends with
     /// [`StopReason::MaxRequests`](crate::StopReason::MaxRequests).
-    #[serde(default)]
     pub max_turns: Option<u32>,
     /// Prompts that the session takes in all.
-    #[serde(default)]
     pub max_prompts: Option<u32>,
     /// Limits on the session's resources.
     #[serde(default)]
@@ -206,32 +198,24 @@ pub struct AgentSessionConfig {
     #[serde(default)]
     pub permissions: PermissionPolicy,
     /// Profile for the settings left out here: its name in the manager.
-    #[serde(default)]
     pub profile: Option<String>,
     /// Model configuration (provider, address, key) to use: its name in the manager.
-    #[serde(default)]
     pub model_config: Option<String>,
     /// Mode to work in: `build`, `plan`, or one of the agent's own.
-    #[serde(default)]
     pub mode: Option<String>,
     /// Thinking level: `off`, `low`, `medium`, `high`, or one of the agent's own.
-    #[serde(default)]
     pub thinking: Option<String>,
     /// Conversation to continue.
-    #[serde(default)]
     pub resume: Option<Resume>,
     /// True if the agent keeps nothing of the conversation.
     #[serde(default)]
     pub ephemeral: bool,
     /// Home directory; `null` for an own one if a model configuration is used, else the shared one.
-    #[serde(default)]
     pub home: Option<Home>,
     /// Address of a running server to connect to, for an agent that has one; the agent is not started then.
-    #[serde(default)]
     #[debug("{:?}", endpoint.as_deref().map(without_credentials))]
     pub endpoint: Option<String>,
     /// True to emit each line of the agent's own as an event too; `null` for yes if the agent has turns.
-    #[serde(default)]
     pub verbatim: Option<bool>,
     /// Clocks of the session.
     #[serde(default)]
@@ -246,7 +230,6 @@ pub struct AgentSessionConfig {
     #[serde(default)]
     pub lifecycle: Lifecycle,
     /// Containment layers; `null` for the manager's default.
-    #[serde(default)]
     pub containment: Option<Containment>,
     /// Protection of everything else from the session.
     #[serde(default)]
@@ -256,7 +239,6 @@ pub struct AgentSessionConfig {
     pub budget: Budget,
     /// The agent's own sandbox around its tools; `null` for what its user has set, else the strongest that lets it work in its
     /// directory.
-    #[serde(default)]
     pub agent_sandbox: Option<AgentSandbox>,
     /// Settings that are meant although they are the default: a profile does not change them.
     #[serde(default)]

@@ -40,14 +40,11 @@ pub enum Decision {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PermissionRule {
     /// Glob on the tool's machine name, or on its kind (`execute`, `edit`, `read`, …).
-    #[serde(default)]
     pub tool: Option<String>,
     /// Glob on the whole command line. A rule that allows never matches a command that a shell would split (`;`,
     /// `&&`, `$(`, …), unless the glob has the same.
-    #[serde(default)]
     pub command: Option<String>,
     /// Glob on the paths, made absolute. A rule that allows must match all of them, any other rule at least one.
-    #[serde(default)]
     pub path: Option<String>,
     /// Decision if the rule matches.
     pub decision: Decision,

@@ -21,13 +21,11 @@ struct Server {
     /// Transport, `stdio` or `http`, which the other fields show too.
     #[serde(default, rename = "type")]
     kind: Option<String>,
-    #[serde(default)]
     command: Option<String>,
     #[serde(default)]
     args: Vec<String>,
     #[serde(default)]
     env: EnvVars,
-    #[serde(default)]
     url: Option<String>,
     #[serde(default)]
     headers: EnvVars,

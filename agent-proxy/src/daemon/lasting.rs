@@ -4,11 +4,7 @@ use std::{fs::File, io::BufReader, time::Duration};
 
 use axum::{
     Router,
-    body::Bytes,
-    extract::{
-        Path, Query, State,
-        rejection::{BytesRejection, QueryRejection},
-    },
+    extract::{Path, Query, State},
     http::StatusCode,
     response::{IntoResponse, Response},
     routing::{get, post},
@@ -17,7 +13,7 @@ use proxy_manager::{
     Imported, KillOptions, ProxyManager, SessionFilter, SessionId, SessionInfo, SessionRecord, Snapshot,
 };
 
-use super::requests::{Answer, Daemon, Json, find, parse, session_id, to_the_end};
+use super::requests::{Answer, Body, Daemon, Json, UrlQuery, find, parse, session_id, to_the_end};
 use crate::{
     api::{AppendRequest, Appended, Attach, ImportAnswer, ImportRequest, RecordChange, ResumeRequest, SuspendRequest},
     problem::Problem,
@@ -42,20 +38,12 @@ fn options(SuspendRequest { grace_ms }: SuspendRequest) -> KillOptions {
     grace_ms.map_or_else(KillOptions::default, |ms| KillOptions::grace(Duration::from_millis(ms)))
 }
 
-async fn suspend(
-    State(manager): State<ProxyManager>,
-    Path(id): Path<String>,
-    body: Result<Bytes, BytesRejection>,
-) -> Answer<Json<Snapshot>> {
+async fn suspend(State(manager): State<ProxyManager>, Path(id): Path<String>, body: Body) -> Answer<Json<Snapshot>> {
     let (id, options) = (session_id(&id)?, options(parse(body)?));
     to_the_end(async move { manager.suspend_session(&id, options).await }).await.map(Json)
 }
 
-async fn resume(
-    State(daemon): State<Daemon>,
-    Path(id): Path<String>,
-    body: Result<Bytes, BytesRejection>,
-) -> Answer<Json<SessionInfo>> {
+async fn resume(State(daemon): State<Daemon>, Path(id): Path<String>, body: Body) -> Answer<Json<SessionInfo>> {
     let (Daemon { manager, configured }, id, options) = (daemon, session_id(&id)?, parse(body)?);
     configured.refresh(&manager).await?;
     let session = to_the_end(async move { manager.resume_session_with(&id, options).await }).await?;
@@ -64,7 +52,7 @@ async fn resume(
 
 async fn resume_snapshot(
     State(Daemon { manager, configured }): State<Daemon>,
-    body: Result<Bytes, BytesRejection>,
+    body: Body,
 ) -> Answer<Json<SessionInfo>> {
     let ResumeRequest { snapshot, options } = parse(body)?;
     configured.refresh(&manager).await?;
@@ -72,11 +60,7 @@ async fn resume_snapshot(
     Ok(Json(session.info()))
 }
 
-async fn take_back(
-    State(daemon): State<Daemon>,
-    Path(id): Path<String>,
-    body: Result<Bytes, BytesRejection>,
-) -> Answer<Json<SessionInfo>> {
+async fn take_back(State(daemon): State<Daemon>, Path(id): Path<String>, body: Body) -> Answer<Json<SessionInfo>> {
     let (Daemon { manager, configured }, id, options) = (daemon, session_id(&id)?, parse(body)?);
     configured.refresh(&manager).await?;
     let session = to_the_end(async move { manager.take_back_with(&id, options).await }).await?;
@@ -89,11 +73,7 @@ async fn attach_command(State(manager): State<ProxyManager>, Path(id): Path<Stri
     attach(&manager, &id, command)
 }
 
-async fn hand_over(
-    State(manager): State<ProxyManager>,
-    Path(id): Path<String>,
-    body: Result<Bytes, BytesRejection>,
-) -> Answer<Json<Attach>> {
+async fn hand_over(State(manager): State<ProxyManager>, Path(id): Path<String>, body: Body) -> Answer<Json<Attach>> {
     let (id, options) = (session_id(&id)?, options(parse(body)?));
     let (owner, of) = (manager.clone(), id.clone());
     let command = to_the_end(async move { owner.hand_over(&of, options).await }).await?;
@@ -105,21 +85,14 @@ fn attach(manager: &ProxyManager, id: &SessionId, command: Vec<String>) -> Answe
     Ok(Json(Attach { command, cwd, home }))
 }
 
-async fn append(
-    State(manager): State<ProxyManager>,
-    Path(id): Path<String>,
-    body: Result<Bytes, BytesRejection>,
-) -> Answer<Response> {
+async fn append(State(manager): State<ProxyManager>, Path(id): Path<String>, body: Body) -> Answer<Response> {
     let AppendRequest { kind, version, payload } = parse(body)?;
     let id = find(&manager, &id)?.id().clone();
     let offset = to_the_end(async move { manager.append_event(&id, &kind, version, payload).await }).await?;
     Ok((StatusCode::CREATED, Json(Appended { offset: format!("{offset:020}") })).into_response())
 }
 
-async fn import(
-    State(manager): State<ProxyManager>,
-    body: Result<Bytes, BytesRejection>,
-) -> Answer<Json<ImportAnswer>> {
+async fn import(State(manager): State<ProxyManager>, body: Body) -> Answer<Json<ImportAnswer>> {
     let ImportRequest { path } = parse(body)?;
     let opened = tokio::task::spawn_blocking(move || open(&path)).await;
     let file = opened.map_err(|error| Problem::failed(format!("opening the file broke off: {error}")))??;
@@ -141,7 +114,7 @@ fn open(path: &std::path::Path) -> Answer<File> {
 
 async fn records(
     State(manager): State<ProxyManager>,
-    filter: Result<Query<SessionFilter>, QueryRejection>,
+    filter: UrlQuery<SessionFilter>,
 ) -> Answer<Json<Vec<SessionRecord>>> {
     let Query(filter) = filter.map_err(|error| Problem::usage(error.to_string()))?;
     Ok(Json(manager.records(&filter)))
@@ -154,7 +127,7 @@ async fn record(State(manager): State<ProxyManager>, Path(id): Path<String>) -> 
 async fn change(
     State(manager): State<ProxyManager>,
     Path(id): Path<String>,
-    body: Result<Bytes, BytesRejection>,
+    body: Body,
 ) -> Answer<Json<SessionRecord>> {
     let id = session_id(&id)?;
     let RecordChange { title, add_tags, remove_tags, archived } = parse(body)?;

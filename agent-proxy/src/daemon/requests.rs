@@ -2,7 +2,10 @@
 
 use axum::{
     body::Bytes,
-    extract::{FromRef, rejection::BytesRejection},
+    extract::{
+        FromRef, Query,
+        rejection::{BytesRejection, QueryRejection},
+    },
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
@@ -16,6 +19,12 @@ use crate::problem::Problem;
 pub(super) const MAX_BODY: usize = 32 * 1024 * 1024;
 
 pub(super) type Answer<T> = Result<T, Problem>;
+
+/// Body of a request, as a route takes it.
+pub(super) type Body = Result<Bytes, BytesRejection>;
+
+/// Query of a request, as a route takes it.
+pub(super) type UrlQuery<T> = Result<Query<T>, QueryRejection>;
 
 /// JSON with its content type.
 #[derive(Debug)]
@@ -57,7 +66,7 @@ pub(super) fn session_id(id: &str) -> Answer<SessionId> {
 }
 
 /// Parses a request's body as JSON; an empty one counts as `{}`.
-pub(super) fn parse<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Answer<T> {
+pub(super) fn parse<T: DeserializeOwned>(body: Body) -> Answer<T> {
     let body = body.map_err(|error| {
         let kind = if error.status() == StatusCode::PAYLOAD_TOO_LARGE { "body-too-large" } else { "usage" };
         Problem::new(kind, format!("reading the request failed: {error} (at most {MAX_BODY} bytes)"))

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use axum::{
     Router,
-    body::Bytes,
-    extract::{DefaultBodyLimit, Path, Query, State, rejection::BytesRejection, rejection::QueryRejection},
+    extract::{DefaultBodyLimit, Path, Query, State},
     http::StatusCode,
     response::{IntoResponse, Response},
     routing::{get, post},
@@ -18,7 +17,7 @@ use serde::Deserialize;
 
 use super::{
     lasting,
-    requests::{Answer, Daemon, Json, MAX_BODY, find, parse, session_id, to_the_end},
+    requests::{Answer, Body, Daemon, Json, MAX_BODY, UrlQuery, find, parse, session_id, to_the_end},
     stream,
 };
 use crate::{
@@ -76,15 +75,12 @@ struct Listing {
     process_use: bool,
 }
 
-async fn sessions(
-    State(manager): State<ProxyManager>,
-    listing: Result<Query<Listing>, QueryRejection>,
-) -> Answer<Json<Vec<SessionInfo>>> {
+async fn sessions(State(manager): State<ProxyManager>, listing: UrlQuery<Listing>) -> Answer<Json<Vec<SessionInfo>>> {
     let Query(Listing { process_use }) = listing.map_err(|error| Problem::usage(error.to_string()))?;
     Ok(Json(if process_use { manager.measured_sessions().await } else { manager.list_sessions() }))
 }
 
-async fn start(State(daemon): State<Daemon>, body: Result<Bytes, BytesRejection>) -> Answer<Response> {
+async fn start(State(daemon): State<Daemon>, body: Body) -> Answer<Response> {
     let Daemon { manager, configured } = daemon;
     let config: AgentSessionConfig = parse(body)?;
     configured.refresh(&manager).await?;
@@ -105,7 +101,7 @@ async fn delete(State(manager): State<ProxyManager>, Path(id): Path<String>) -> 
 async fn operate(
     State(manager): State<ProxyManager>,
     Path(id): Path<String>,
-    body: Result<Bytes, BytesRejection>,
+    body: Body,
 ) -> Answer<Json<proxy_manager::Json>> {
     let operation: Operation = parse(body)?;
     Ok(Json(find(&manager, &id)?.operate(operation).await?))
@@ -132,7 +128,7 @@ struct Range {
 async fn events(
     State(manager): State<ProxyManager>,
     Path(id): Path<String>,
-    range: Result<Query<Range>, QueryRejection>,
+    range: UrlQuery<Range>,
 ) -> Answer<Response> {
     let Query(Range { from, follow }) = range.map_err(|error| Problem::usage(error.to_string()))?;
     let id = session_id(&id)?;
@@ -152,19 +148,12 @@ struct Positions {
     from: u64,
 }
 
-async fn all_events(
-    State(manager): State<ProxyManager>,
-    positions: Result<Query<Positions>, QueryRejection>,
-) -> Answer<Response> {
+async fn all_events(State(manager): State<ProxyManager>, positions: UrlQuery<Positions>) -> Answer<Response> {
     let Query(Positions { from }) = positions.map_err(|error| Problem::usage(error.to_string()))?;
     stream::all_events(manager, from).await
 }
 
-async fn prompt(
-    State(manager): State<ProxyManager>,
-    Path(id): Path<String>,
-    body: Result<Bytes, BytesRejection>,
-) -> Answer<Response> {
+async fn prompt(State(manager): State<ProxyManager>, Path(id): Path<String>, body: Body) -> Answer<Response> {
     let request: PromptRequest = parse(body)?;
     let id = session_id(&id)?;
     let (mode, wait, session) = (request.mode, request.wait, manager.session(&id)?);
@@ -179,11 +168,7 @@ async fn prompt(
 
 /// Waits for the answer, or streams it as it grows. The turn continues if the client leaves. The body's field
 /// `wait` is ignored here.
-async fn ask(
-    State(manager): State<ProxyManager>,
-    Path(id): Path<String>,
-    body: Result<Bytes, BytesRejection>,
-) -> Answer<Response> {
+async fn ask(State(manager): State<ProxyManager>, Path(id): Path<String>, body: Body) -> Answer<Response> {
     let request: PromptRequest = parse(body)?;
     let options = StreamOptions { mode: request.mode, ..StreamOptions::default() };
     let session = manager.awake(&session_id(&id)?).await?;
@@ -193,21 +178,13 @@ async fn ask(
     Ok(Json(session.stream_with(request, &mut Quiet, options).await?).into_response())
 }
 
-async fn steer(
-    State(manager): State<ProxyManager>,
-    Path(id): Path<String>,
-    body: Result<Bytes, BytesRejection>,
-) -> Answer<StatusCode> {
+async fn steer(State(manager): State<ProxyManager>, Path(id): Path<String>, body: Body) -> Answer<StatusCode> {
     let request: SteerRequest = parse(body)?;
     find(&manager, &id)?.steer(request).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn abort(
-    State(manager): State<ProxyManager>,
-    Path(id): Path<String>,
-    body: Result<Bytes, BytesRejection>,
-) -> Answer<Response> {
+async fn abort(State(manager): State<ProxyManager>, Path(id): Path<String>, body: Body) -> Answer<Response> {
     let AbortRequest { policy } = parse(body)?;
     let session = find(&manager, &id)?;
     Ok(match to_the_end(async move { session.abort(policy).await }).await? {
@@ -216,11 +193,7 @@ async fn abort(
     })
 }
 
-async fn kill(
-    State(manager): State<ProxyManager>,
-    Path(id): Path<String>,
-    body: Result<Bytes, BytesRejection>,
-) -> Answer<Json<Receipt>> {
+async fn kill(State(manager): State<ProxyManager>, Path(id): Path<String>, body: Body) -> Answer<Json<Receipt>> {
     let KillRequest { pid, tree, keep_agent, grace_ms } = parse(body)?;
     let options = grace_ms.map_or_else(KillOptions::default, |ms| KillOptions::grace(Duration::from_millis(ms)));
     let session = find(&manager, &id)?;
@@ -241,7 +214,7 @@ async fn kill(
 async fn permit(
     State(manager): State<ProxyManager>,
     Path((id, request)): Path<(String, String)>,
-    body: Result<Bytes, BytesRejection>,
+    body: Body,
 ) -> Answer<StatusCode> {
     let PermissionReply { answer, by } = parse(body)?;
     let session = find(&manager, &id)?;

@@ -197,7 +197,6 @@ pub(super) fn opened(result: &str, opening: &Opening) -> Result<String, Refused>
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Opened {
-        #[serde(default)]
         session_id: Option<String>,
     }
     let opened: Option<Opened> = serde_json::from_str(result).map_err(|e| nonsense(opening.method(), &e))?;

@@ -50,7 +50,7 @@ use self::{
     turn::{MAX_STEERS, Turn},
 };
 use crate::{
-    Action, Adapter, AdapterSetup, ListedFile,
+    Action, Adapter, AdapterSetup, ListedFile, Result,
     kit::{cut_turn_short, json_lines::JsonLinesAgent as _, tool_calls::ended, unanswered},
 };
 
@@ -58,7 +58,7 @@ use crate::{
 ///
 /// # Errors
 /// None now.
-pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>, WireError> {
+pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>> {
     Ok(Box::new(Session::new(setup)))
 }
 
@@ -124,7 +124,7 @@ impl Adapter for Session {
         out.push(Action::Fail(WireError::AgentDied { reason }));
     }
 
-    fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<()> {
         let session = match &self.state {
             State::Ready { session, activity: Activity::Idle } => session.clone(),
             State::Ready { .. } => return Err(WireError::Busy),
@@ -136,7 +136,7 @@ impl Adapter for Session {
         Ok(())
     }
 
-    fn steer(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn steer(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<()> {
         if self.steering == Steering::No {
             return Err(self.unsupported("be steered while a turn runs: abort the turn, or queue the prompt"));
         }
@@ -154,7 +154,7 @@ impl Adapter for Session {
         Ok(())
     }
 
-    fn abort(&mut self, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn abort(&mut self, out: &mut Vec<Action>) -> Result<()> {
         let State::Ready { session, activity } = &mut self.state else { return Ok(()) };
         let session = session.clone();
         match activity {
@@ -168,13 +168,7 @@ impl Adapter for Session {
         Ok(())
     }
 
-    fn permission(
-        &mut self,
-        id: &str,
-        answer: &PermissionAnswer,
-        by: ResolvedBy,
-        out: &mut Vec<Action>,
-    ) -> Result<(), WireError> {
+    fn permission(&mut self, id: &str, answer: &PermissionAnswer, by: ResolvedBy, out: &mut Vec<Action>) -> Result<()> {
         let (call, allowed) = self.permissions.answer(id, answer, by, &self.agent, out)?;
         if allowed {
             self.calls.allowed(&call);
@@ -185,7 +179,7 @@ impl Adapter for Session {
         Ok(())
     }
 
-    fn operate(&mut self, request: RequestId, operation: &Operation, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn operate(&mut self, request: RequestId, operation: &Operation, out: &mut Vec<Action>) -> Result<()> {
         self.send_operation(request, operation, out)
     }
 }

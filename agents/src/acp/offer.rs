@@ -61,11 +61,8 @@ pub(super) type Request = (&'static str, Map<String, Value>);
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Choices {
-    #[serde(default)]
     modes: Option<SessionModeState>,
-    #[serde(default)]
     models: Option<Value>,
-    #[serde(default)]
     config_options: Option<Vec<SessionConfigOption>>,
 }
 

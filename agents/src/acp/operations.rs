@@ -12,7 +12,7 @@ use super::{
     state::{Activity, Asked, Purpose, State},
     wire::{self, Answer},
 };
-use crate::{Action, Adapter as _, kit::bounds};
+use crate::{Action, Adapter as _, Result, kit::bounds};
 
 /// Most operations that wait for the agent.
 const MAX_WAITING: usize = 256;
@@ -27,7 +27,7 @@ pub(super) struct Native {
 }
 
 impl Native {
-    pub(super) fn parse(message: &Json) -> Result<Self, WireError> {
+    pub(super) fn parse(message: &Json) -> Result<Self> {
         let wrong = || WireError::Protocol {
             reason: r#"a native message of ACP is {"method": …, "params": …}; with "id": null it is a notification"#
                 .to_owned(),
@@ -46,7 +46,7 @@ impl Session {
         operation: RequestId,
         wanted: &Operation,
         out: &mut Vec<Action>,
-    ) -> Result<(), WireError> {
+    ) -> Result<()> {
         let State::Ready { session, activity } = &self.state else {
             return Err(self.unsupported(&format!("{}: its session is not ready, or over", wanted.describe())));
         };
@@ -109,7 +109,7 @@ impl Session {
         setting: Setting,
         session: &str,
         out: &mut Vec<Action>,
-    ) -> Result<(), WireError> {
+    ) -> Result<()> {
         match self.offer.request(&setting).map_err(|operation| self.unsupported(&operation))? {
             None => out.push(Action::Reply { request: operation, reply: Ok(Json::null()) }),
             Some(asked) => {

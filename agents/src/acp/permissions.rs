@@ -13,7 +13,7 @@ use super::{
     wire,
 };
 use crate::{
-    Action,
+    Action, Result,
     kit::bounds::MAX_ID,
     permission::{Choice, OpenRequests},
 };
@@ -106,7 +106,7 @@ impl Permissions {
         by: ResolvedBy,
         agent: &str,
         out: &mut Vec<Action>,
-    ) -> Result<(String, bool), WireError> {
+    ) -> Result<(String, bool)> {
         let open = self.0.get(id)?;
         let cannot =
             |operation: &str| Err(WireError::Unsupported { agent: agent.to_owned(), operation: operation.to_owned() });

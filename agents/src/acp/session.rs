@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use agent_client_protocol_schema::v1::{self, ContentBlock, ContentChunk, SessionUpdate};
-use ipc_protocol::{AgentSessionConfig, Event, NativeResume, Prompt, StopReason, Usage, WireError};
+use ipc_protocol::{AgentSessionConfig, Event, NativeResume, Prompt, StopReason, Usage};
 use serde_json::{Value, json, value::RawValue};
 
 use super::{
@@ -20,7 +20,7 @@ use super::{
     wire::{self, Answer, Chunk},
 };
 use crate::{
-    Action, Adapter as _, AdapterSetup,
+    Action, Adapter as _, AdapterSetup, Result,
     kit::{
         json_lines::{AgentOutput, JsonLinesAgent},
         json_rpc::{RpcDropped, RpcIncoming, RpcMessage, RpcParams, RpcPeer},
@@ -278,12 +278,7 @@ impl Session {
     }
 
     /// Sends a prompt.
-    pub(super) fn send_prompt(
-        &mut self,
-        session: &str,
-        prompt: &Prompt,
-        out: &mut Vec<Action>,
-    ) -> Result<(), WireError> {
+    pub(super) fn send_prompt(&mut self, session: &str, prompt: &Prompt, out: &mut Vec<Action>) -> Result<()> {
         let blocks = turn::blocks(prompt, self.cwd(), &self.offer.capabilities.prompt_capabilities);
         let mut blocks = blocks.map_err(|operation| self.unsupported(operation))?;
         if let Some(system_prompt) = self.system_prompt.take() {

@@ -41,7 +41,6 @@ struct Call {
 struct Streamed<'a> {
     #[serde(borrow)]
     event: StreamedEvent<'a>,
-    #[serde(default)]
     abandoned_blocks: Option<Abandoned>,
 }
 
@@ -55,7 +54,6 @@ struct StreamedEvent<'a> {
     content_block: Option<Block<'a>>,
     #[serde(borrow, default)]
     delta: Option<DeltaText<'a>>,
-    #[serde(default)]
     usage: Option<Tokens>,
     #[serde(default)]
     index: u64,
@@ -77,9 +75,7 @@ struct DeltaText<'a> {
 
 #[derive(Debug, Deserialize)]
 struct MessageHead<'a> {
-    #[serde(default)]
     id: Option<String>,
-    #[serde(default)]
     model: Option<std::borrow::Cow<'a, str>>,
 }
 
@@ -98,14 +94,11 @@ struct Whole<'a> {
 
 #[derive(Debug, Deserialize)]
 struct Message<'a> {
-    #[serde(default)]
     id: Option<String>,
-    #[serde(default)]
     model: Option<String>,
     /// Array of blocks, or a text.
     #[serde(borrow)]
     content: &'a RawValue,
-    #[serde(default)]
     usage: Option<Tokens>,
 }
 
@@ -113,19 +106,13 @@ struct Message<'a> {
 struct Block<'a> {
     #[serde(rename = "type")]
     kind: String,
-    #[serde(default)]
     text: Option<String>,
-    #[serde(default)]
     thinking: Option<String>,
-    #[serde(default)]
     id: Option<String>,
-    #[serde(default)]
     name: Option<String>,
     #[serde(borrow, default)]
     input: Option<&'a RawValue>,
-    #[serde(default)]
     tool_use_id: Option<String>,
-    #[serde(default)]
     is_error: Option<bool>,
     #[serde(borrow, default)]
     content: Option<&'a RawValue>,

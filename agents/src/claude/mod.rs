@@ -23,13 +23,13 @@ mod wire;
 
 use ipc_protocol::WireError;
 
-use crate::{Adapter, AdapterSetup};
+use crate::{Adapter, AdapterSetup, Result};
 
 /// Makes the adapter.
 ///
 /// # Errors
 /// [`WireError::Unsupported`] for a thinking level that the agent does not have.
-pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>, WireError> {
+pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>> {
     let agent = setup.agent.clone();
     let session = session::Session::new(setup).map_err(|operation| WireError::Unsupported { agent, operation })?;
     Ok(Box::new(session))

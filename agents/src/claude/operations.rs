@@ -6,7 +6,7 @@ use serde_json::{Value, json, value::RawValue};
 
 use super::wire::{self, Answer, Refused};
 use crate::{
-    Action,
+    Action, Result,
     kit::{pending::PendingRequests, unanswered},
 };
 
@@ -129,7 +129,7 @@ pub(super) fn error(refused: Refused, agent: &str) -> WireError {
     WireError::AgentRefused { agent, reason: refused.reason }
 }
 
-fn json(text: &str, agent: &str) -> Result<Json, WireError> {
+fn json(text: &str, agent: &str) -> Result<Json> {
     Json::new(text).map_err(|error| WireError::AgentProtocol { agent: agent.to_owned(), reason: error.to_string() })
 }
 

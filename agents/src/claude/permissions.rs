@@ -12,7 +12,7 @@ use serde_json::{Value, json, value::RawValue};
 
 use super::{tools, wire};
 use crate::{
-    Action,
+    Action, Result,
     kit::bounds::{self, MAX_ID, words},
     permission::{Choice, Open, OpenRequests},
 };
@@ -42,12 +42,9 @@ pub(super) struct Asked<'a> {
     permission_suggestions: Option<&'a RawValue>,
     #[serde(default)]
     suppress_always_allow_rule: bool,
-    #[serde(default)]
     tool_use_id: Option<String>,
-    #[serde(default)]
     title: Option<String>,
     /// Sub-agent that asks.
-    #[serde(default)]
     pub(super) agent_id: Option<String>,
 }
 
@@ -156,7 +153,7 @@ impl Permissions {
         answer: &PermissionAnswer,
         by: ResolvedBy,
         out: &mut Vec<Action>,
-    ) -> Result<(), WireError> {
+    ) -> Result<()> {
         let open = self.0.get(id)?;
         let decision = decide(open, answer, open.choose(answer, &by)?, &by)?;
         let reply = |about: About, out: &mut Vec<Action>| {
@@ -250,12 +247,7 @@ fn choices(input: &Value) -> Option<(&str, Vec<&str>)> {
     Some((question.get("question")?.as_str()?, labels.filter(|label| label.len() <= MAX_ID).collect()))
 }
 
-fn decide(
-    open: &Open<About>,
-    answer: &PermissionAnswer,
-    choice: Choice,
-    by: &ResolvedBy,
-) -> Result<Decision, WireError> {
+fn decide(open: &Open<About>, answer: &PermissionAnswer, choice: Choice, by: &ResolvedBy) -> Result<Decision> {
     let option = match (choice, answer) {
         (Choice::Option(at), _) => open.option(at).unwrap_or_default(),
         (Choice::Cancelled, _) => return Ok(Decision::deny(None, true)),

@@ -17,23 +17,16 @@ pub(super) struct Outcome {
     subtype: String,
     #[serde(default)]
     is_error: bool,
-    #[serde(default)]
     result: Option<String>,
     #[serde(default)]
     errors: Vec<String>,
-    #[serde(default)]
     terminal_reason: Option<String>,
-    #[serde(default)]
     stop_reason: Option<String>,
-    #[serde(default)]
     api_error_status: Option<u16>,
-    #[serde(default)]
     pub(super) startup_failure_reason: Option<String>,
-    #[serde(default)]
     user_message_uuid: Option<String>,
     #[serde(default)]
     user_message_uuids: Vec<String>,
-    #[serde(default)]
     origin: Option<Origin>,
 }
 

@@ -49,9 +49,7 @@ enum BlockDelta {
 struct DeltaText<'a> {
     #[serde(rename = "type", borrow)]
     kind: Cow<'a, str>,
-    #[serde(default)]
     text: Option<String>,
-    #[serde(default)]
     thinking: Option<String>,
 }
 

@@ -10,7 +10,7 @@ use super::{
     wire,
 };
 use crate::{
-    Action,
+    Action, Result,
     kit::bounds::{self, MAX_ID, title},
     permission::{Choice, OpenRequests, PreparedOption, plain_request},
 };
@@ -116,7 +116,7 @@ impl Approvals {
         answer: &PermissionAnswer,
         by: ResolvedBy,
         out: &mut Vec<Action>,
-    ) -> Result<Option<Reason>, WireError> {
+    ) -> Result<Option<Reason>> {
         let open = self.0.get(id)?;
         let about = &open.about;
         let reason = match (answer, &about.turn) {
@@ -163,7 +163,7 @@ impl Approvals {
     }
 }
 
-fn with_input(place: Input, agent: &str, input: &Json) -> Result<Value, WireError> {
+fn with_input(place: Input, agent: &str, input: &Json) -> Result<Value> {
     match place {
         Input::None => Err(unsupported(agent, "take another input with its permission")),
         Input::Whole => Ok(input.value()),

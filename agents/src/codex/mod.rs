@@ -37,7 +37,7 @@ use self::{
     state::{Pending, Shape, State, Turn},
 };
 use crate::{
-    Action, Adapter, AdapterSetup,
+    Action, Adapter, AdapterSetup, Result,
     kit::{cut_turn_short, json_lines::JsonLinesAgent as _, unanswered},
 };
 
@@ -49,7 +49,7 @@ const MAX_HELD: usize = 64;
 /// # Errors
 /// [`WireError::Unsupported`] for a list of tools, which Codex cannot restrict; for a mode other than `build` and `plan`; and for an
 /// ephemeral session that continues a conversation without forking it.
-pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>, WireError> {
+pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>> {
     start::check(&setup)?;
     Ok(Box::new(Session::new(setup)))
 }
@@ -109,7 +109,7 @@ impl Adapter for Session {
         }
     }
 
-    fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<()> {
         let input = start::input(&prompt.parts, self.cwd());
         let State::Ready(thread) = &mut self.state else {
             return Err(self.unsupported("take a prompt: its session is not ready, or over"));
@@ -126,7 +126,7 @@ impl Adapter for Session {
         Ok(())
     }
 
-    fn steer(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn steer(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<()> {
         let input = start::input(&prompt.parts, self.cwd());
         let State::Ready(thread) = &mut self.state else { return Err(self.unsupported("be steered: no turn runs")) };
         let thread_id = thread.id.clone();
@@ -139,7 +139,7 @@ impl Adapter for Session {
         Ok(())
     }
 
-    fn abort(&mut self, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn abort(&mut self, out: &mut Vec<Action>) -> Result<()> {
         let State::Ready(thread) = &mut self.state else { return Ok(()) };
         let Some(turn) = &mut thread.turn else { return Ok(()) };
         turn.aborting = true;
@@ -158,13 +158,7 @@ impl Adapter for Session {
         Ok(())
     }
 
-    fn permission(
-        &mut self,
-        id: &str,
-        answer: &PermissionAnswer,
-        by: ResolvedBy,
-        out: &mut Vec<Action>,
-    ) -> Result<(), WireError> {
+    fn permission(&mut self, id: &str, answer: &PermissionAnswer, by: ResolvedBy, out: &mut Vec<Action>) -> Result<()> {
         if let Some(reason) = self.approvals.answer(&self.agent, id, answer, by, out)? {
             let input = start::input(&[PromptPart::Text(reason.message)], "/");
             self.send_steer(&reason.thread, &reason.turn, &input, out);
@@ -172,7 +166,7 @@ impl Adapter for Session {
         Ok(())
     }
 
-    fn operate(&mut self, request: RequestId, operation: &Operation, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn operate(&mut self, request: RequestId, operation: &Operation, out: &mut Vec<Action>) -> Result<()> {
         self.send_operation(request, operation, out)
     }
 }

@@ -10,7 +10,7 @@ use super::{
     state::{Pending, Shape, State},
     wire::Answer,
 };
-use crate::{Action, Adapter as _};
+use crate::{Action, Adapter as _, Result};
 
 /// Most conversations in a list.
 const MAX_LISTED: u32 = 100;
@@ -22,7 +22,7 @@ impl Session {
         request: RequestId,
         operation: &Operation,
         out: &mut Vec<Action>,
-    ) -> Result<(), WireError> {
+    ) -> Result<()> {
         let State::Ready(thread) = &mut self.state else {
             return Err(self.unsupported(&format!("{}: its session is not ready, or over", operation.describe())));
         };
@@ -56,7 +56,7 @@ impl Session {
         Ok(())
     }
 
-    fn native(&mut self, request: RequestId, message: &Json, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn native(&mut self, request: RequestId, message: &Json, out: &mut Vec<Action>) -> Result<()> {
         let message = message.value();
         let method = message["method"].as_str().ok_or_else(|| WireError::Protocol {
             reason: "a message to this agent is {\"method\": …, \"params\": …}, without an id".to_owned(),

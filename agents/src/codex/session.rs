@@ -15,7 +15,7 @@ use super::{
     wire::{self, Answer, Delta},
 };
 use crate::{
-    Action, AdapterSetup,
+    Action, AdapterSetup, Result,
     kit::{
         bounds::{MAX_ID, words},
         json_lines::{AgentOutput, JsonLinesAgent},
@@ -174,7 +174,7 @@ impl Session {
         }
     }
 
-    fn newest(&mut self, answer: Answer, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn newest(&mut self, answer: Answer, out: &mut Vec<Action>) -> Result<()> {
         let list = answer.map_err(|refusal| self.missing(refusal.message))?;
         let id = list["data"][0]["id"].as_str().filter(|id| !id.is_empty() && id.len() <= MAX_ID);
         let id = id.ok_or_else(|| self.missing("it knows none of this working directory"))?;
@@ -194,7 +194,7 @@ impl Session {
         self.request(method, &params.into(), Pending::Thread, out);
     }
 
-    fn opened(&mut self, answer: Answer, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn opened(&mut self, answer: Answer, out: &mut Vec<Action>) -> Result<()> {
         let result = match (answer, &self.resume) {
             (Ok(result), _) => result,
             (Err(refusal), Some(_)) => return Err(self.missing(refusal.message)),
@@ -231,7 +231,7 @@ impl Session {
         Ok(())
     }
 
-    fn settled(&mut self, answer: Answer, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn settled(&mut self, answer: Answer, out: &mut Vec<Action>) -> Result<()> {
         answer.map_err(|refusal| self.refused("thread/settings/update", &refusal))?;
         if let State::Starting(thread @ Some(_)) = &mut self.state
             && let Some(thread) = thread.take()

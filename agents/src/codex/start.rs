@@ -1,15 +1,15 @@
 //! Opening of a conversation: the requests to the app-server, and the meaning of its answers.
 
-use ipc_protocol::{AgentSandbox, AgentSessionConfig, McpTransport, PermissionMode, PromptPart, WireError};
+use ipc_protocol::{AgentSandbox, AgentSessionConfig, McpTransport, PermissionMode, PromptPart};
 use serde_json::{Map, Value, json};
 
-use crate::{discovery::Version, kit::refuse_asked};
+use crate::{Result, discovery::Version, kit::refuse_asked};
 
 /// Codex's word for no sandbox.
 const FULL_ACCESS: &str = "danger-full-access";
 
 /// Checks for configurations that are refused before the agent starts.
-pub(super) fn check(setup: &crate::AdapterSetup) -> Result<(), WireError> {
+pub(super) fn check(setup: &crate::AdapterSetup) -> Result<()> {
     let config = &setup.config;
     let resumes = setup.resume.as_ref().is_some_and(|resume| !resume.fork);
     let refused = [

@@ -46,7 +46,6 @@ pub(super) struct Update {
     total: Count,
     /// Count of the last request to the model. Codex repeats it when a request fails, so a sum of these would be wrong.
     last: Count,
-    #[serde(default)]
     model_context_window: Option<u64>,
 }
 

@@ -22,7 +22,7 @@ pub(crate) mod tool_calls;
 
 use ipc_protocol::{Event, NativeResume, WireError};
 
-use crate::Action;
+use crate::{Action, Result};
 
 /// A `log` event with a line of standard error.
 pub(crate) fn stderr_line(line: &[u8]) -> Action {
@@ -54,7 +54,7 @@ pub(crate) fn missing_conversation(agent: &str, resume: Option<&NativeResume>, r
 
 /// The first of the features that a configuration asks for and the agent lacks, as an error: pairs of whether it is asked for, and
 /// its name as the end of "agent … cannot".
-pub(crate) fn refuse_asked(agent: &str, features: &[(bool, &str)]) -> Result<(), WireError> {
+pub(crate) fn refuse_asked(agent: &str, features: &[(bool, &str)]) -> Result<()> {
     match features.iter().find(|(is_asked, _)| *is_asked) {
         Some((_, feature)) => Err(WireError::Unsupported { agent: agent.to_owned(), operation: (*feature).to_owned() }),
         None => Ok(()),

@@ -32,7 +32,7 @@ use self::{
     running::{Phase, Server},
     turn::Turn,
 };
-use crate::{Action, Adapter, AdapterSetup, HttpEvent, kit::json_lines::JsonLinesAgent as _};
+use crate::{Action, Adapter, AdapterSetup, HttpEvent, Result, kit::json_lines::JsonLinesAgent as _};
 
 /// Most prompts that steer a turn and are not yet accepted.
 const MAX_STEERS: usize = 64;
@@ -41,7 +41,7 @@ const MAX_STEERS: usize = 64;
 ///
 /// # Errors
 /// [`WireError::AgentRefused`] for a model without its provider.
-pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>, WireError> {
+pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>> {
     let no_endpoint = || Endpoint { url: None, user: "opencode".into(), password: None };
     let mut endpoint = setup.endpoint.clone().unwrap_or_else(no_endpoint);
     if endpoint.user.is_empty() {
@@ -114,7 +114,7 @@ impl Adapter for Server {
         }
     }
 
-    fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<()> {
         if self.phase != Phase::Ready {
             return Err(self.unsupported("take a prompt: its session is not ready, or over"));
         }
@@ -129,7 +129,7 @@ impl Adapter for Server {
     }
 
     /// Sends a prompt during a turn: the server reads it before its next step.
-    fn steer(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn steer(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<()> {
         let Some(turn) = self.turn.as_mut().filter(|turn| !turn.is_aborted()) else {
             return Err(self.unsupported("be steered: no turn runs"));
         };
@@ -142,24 +142,18 @@ impl Adapter for Server {
         Ok(())
     }
 
-    fn abort(&mut self, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn abort(&mut self, out: &mut Vec<Action>) -> Result<()> {
         self.abort_turn(out);
         Ok(())
     }
 
-    fn permission(
-        &mut self,
-        id: &str,
-        answer: &PermissionAnswer,
-        by: ResolvedBy,
-        out: &mut Vec<Action>,
-    ) -> Result<(), WireError> {
+    fn permission(&mut self, id: &str, answer: &PermissionAnswer, by: ResolvedBy, out: &mut Vec<Action>) -> Result<()> {
         let send = self.permissions.answer(&self.settings.agent, id, answer, by, out)?;
         self.send_answers(vec![send], out);
         Ok(())
     }
 
-    fn operate(&mut self, request: RequestId, operation: &Operation, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn operate(&mut self, request: RequestId, operation: &Operation, out: &mut Vec<Action>) -> Result<()> {
         self.send_operation(request, operation, out)
     }
 }

@@ -11,7 +11,7 @@ use super::{
     wire::{AgentInfo, SessionInfo},
 };
 use crate::{
-    Action,
+    Action, Result,
     kit::{bounds::MAX_ID, json_lines::log, missing_conversation},
     uri::encode,
 };
@@ -102,7 +102,7 @@ impl Server {
         }
     }
 
-    fn step(&mut self, step: Opening, body: &[u8], out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn step(&mut self, step: Opening, body: &[u8], out: &mut Vec<Action>) -> Result<()> {
         match step {
             Opening::MostRecent => {
                 let all: Vec<SessionInfo> = self.parse(body)?;
@@ -173,7 +173,7 @@ impl Server {
         }
     }
 
-    fn parse<'a, T: serde::Deserialize<'a>>(&self, body: &'a [u8]) -> Result<T, WireError> {
+    fn parse<'a, T: serde::Deserialize<'a>>(&self, body: &'a [u8]) -> Result<T> {
         serde_json::from_slice(body)
             .map_err(|error| self.broken(&format!("what it answered is not understood: {error}")))
     }

@@ -12,7 +12,7 @@ use super::{
     running::{Compaction, Phase, Server},
     wire::{AgentInfo, SessionInfo},
 };
-use crate::Action;
+use crate::{Action, Result};
 
 /// Most operations in progress; more are refused.
 const MAX_OPERATIONS: usize = 16;
@@ -23,7 +23,6 @@ const MAX_OPERATIONS: usize = 16;
 struct Native {
     method: String,
     path: String,
-    #[serde(default)]
     body: Option<Value>,
 }
 
@@ -33,7 +32,7 @@ impl Server {
         request: RequestId,
         operation: &Operation,
         out: &mut Vec<Action>,
-    ) -> Result<(), WireError> {
+    ) -> Result<()> {
         if self.phase != Phase::Ready {
             return Err(self.settings.unsupported(operation.describe() + ": its session is not ready, or over"));
         }
@@ -87,7 +86,7 @@ impl Server {
         self.calls.send(Purpose::Operation(request, step), method, path, body, out);
     }
 
-    fn native(&mut self, request: RequestId, message: &Json, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn native(&mut self, request: RequestId, message: &Json, out: &mut Vec<Action>) -> Result<()> {
         let form = "it takes {\"method\": …, \"path\": \"/…\", \"body\": …}";
         let native: Native = serde_json::from_value(message.value())
             .map_err(|error| self.settings.refused(format!("no command of its protocol ({error}): {form}")))?;
@@ -156,7 +155,7 @@ impl Server {
         step: Operating,
         body: &[u8],
         out: &mut Vec<Action>,
-    ) -> Result<Option<Json>, WireError> {
+    ) -> Result<Option<Json>> {
         let refused = |settings: &super::settings::Settings, why: String| settings.refused(why);
         match step {
             Operating::Raw | Operating::Native => {
@@ -211,7 +210,7 @@ impl Server {
         }
     }
 
-    fn decode<'a, T: Deserialize<'a>>(&self, body: &'a [u8]) -> Result<T, WireError> {
+    fn decode<'a, T: Deserialize<'a>>(&self, body: &'a [u8]) -> Result<T> {
         serde_json::from_slice(body)
             .map_err(|error| self.settings.refused(format!("its answer is not understood: {error}")))
     }

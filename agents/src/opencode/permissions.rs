@@ -16,7 +16,7 @@ use super::{
     wire::{Asked, Question},
 };
 use crate::{
-    Action,
+    Action, Result,
     kit::bounds::{self, MAX_ID},
     permission::{self, Choice, Open, OpenRequests, plain_request},
     uri::encode,
@@ -164,7 +164,7 @@ impl Permissions {
         answer: &PermissionAnswer,
         by: ResolvedBy,
         out: &mut Vec<Action>,
-    ) -> Result<Send, WireError> {
+    ) -> Result<Send> {
         let open = self.0.get(id)?;
         let choice = open.choose(answer, &by)?;
         let (option, send) = match &open.about {
@@ -202,7 +202,7 @@ fn permission_reply(
     open: &Open<Asks>,
     choice: Choice,
     answer: &PermissionAnswer,
-) -> Result<(Option<String>, Send), WireError> {
+) -> Result<(Option<String>, Send)> {
     match (choice, answer) {
         // The option's id is the server's word for the answer.
         (Choice::Option(at), _) => {
@@ -228,7 +228,7 @@ fn question_reply(
     labels: &[String],
     choice: Choice,
     answer: &PermissionAnswer,
-) -> Result<(Option<String>, Send), WireError> {
+) -> Result<(Option<String>, Send)> {
     let (option, answers) = match (choice, answer) {
         (Choice::Cancelled, _) => return Ok((None, reject(open))),
         (Choice::Option(at), _) => match labels.get(at) {

@@ -12,7 +12,7 @@ use super::{
     settings::Settings,
     turn::{Next, Turn},
 };
-use crate::{Action, AdapterSetup, HttpEvent, Lines, kit::json_lines::AgentOutput, uri::encode};
+use crate::{Action, AdapterSetup, HttpEvent, Lines, Result, kit::json_lines::AgentOutput, uri::encode};
 
 /// Most reconnects of the event stream in a row without an event from the server.
 const MAX_RECONNECTS: u32 = 5;
@@ -37,7 +37,7 @@ pub(super) enum Phase {
 pub(super) struct Compaction {
     pub(super) request: RequestId,
     /// The server's answer. Its events may still be on their way.
-    pub(super) answered: Option<Result<(), WireError>>,
+    pub(super) answered: Option<Result<()>>,
     pub(super) busy: bool,
     pub(super) idle: bool,
 }
@@ -79,7 +79,7 @@ impl Server {
     ///
     /// # Errors
     /// [`WireError::AgentRefused`] for a model without its provider.
-    pub(super) fn new(setup: &AdapterSetup, endpoint: Endpoint) -> Result<Self, WireError> {
+    pub(super) fn new(setup: &AdapterSetup, endpoint: Endpoint) -> Result<Self> {
         Ok(Self {
             settings: Settings::new(setup)?,
             is_own: endpoint.url.is_none(),

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::wire::{AgentInfo, Rule};
 use crate::{
-    AdapterSetup,
+    AdapterSetup, Result,
     uri::{self, encode},
 };
 
@@ -33,7 +33,7 @@ impl Settings {
     ///
     /// # Errors
     /// [`WireError::AgentRefused`] for a model without its provider.
-    pub(super) fn new(setup: &AdapterSetup) -> Result<Self, WireError> {
+    pub(super) fn new(setup: &AdapterSetup) -> Result<Self> {
         let config = &setup.config;
         let mut settings = Self {
             agent: setup.agent.clone(),
@@ -61,7 +61,7 @@ impl Settings {
     ///
     /// # Errors
     /// [`WireError::AgentRefused`] for a model without its provider.
-    pub(super) fn parse_model(&self, model: &str) -> Result<(String, String), WireError> {
+    pub(super) fn parse_model(&self, model: &str) -> Result<(String, String)> {
         match model.split_once('/') {
             Some((provider, name)) if !provider.is_empty() && !name.is_empty() => Ok((provider.into(), name.into())),
             // Another one of the same provider.

@@ -66,9 +66,7 @@ pub(super) struct StatusChanged {
 pub(super) struct Status {
     #[serde(rename = "type")]
     pub(super) kind: String,
-    #[serde(default)]
     pub(super) attempt: Option<u32>,
-    #[serde(default)]
     pub(super) message: Option<String>,
 }
 
@@ -91,9 +89,7 @@ pub(super) struct SessionInfo {
     pub(super) id: String,
     #[serde(rename = "parentID", default)]
     pub(super) parent: Option<String>,
-    #[serde(default)]
     pub(super) title: Option<String>,
-    #[serde(default)]
     pub(super) directory: Option<String>,
     #[serde(default, deserialize_with = "or_default")]
     pub(super) time: Times,
@@ -114,7 +110,6 @@ pub(super) struct Times {
 pub(super) struct SessionError {
     #[serde(rename = "sessionID", default)]
     pub(super) session: Option<String>,
-    #[serde(default)]
     pub(super) error: Option<ServerError>,
 }
 
@@ -182,15 +177,12 @@ pub(super) struct MessageInfo<'a> {
     summary: Option<&'a RawValue>,
     #[serde(default, deserialize_with = "or_default")]
     pub(super) time: Times,
-    #[serde(default)]
     pub(super) error: Option<ServerError>,
-    #[serde(default)]
     pub(super) finish: Option<String>,
     #[serde(rename = "providerID", default)]
     pub(super) provider: Option<String>,
     #[serde(rename = "modelID", default)]
     pub(super) model: Option<String>,
-    #[serde(default)]
     pub(super) path: Option<Place>,
 }
 
@@ -198,7 +190,6 @@ pub(super) struct MessageInfo<'a> {
 #[derive(Debug, Deserialize)]
 pub(super) struct Place {
     /// Directory that paths in permission requests are relative to.
-    #[serde(default)]
     pub(super) root: Option<String>,
 }
 
@@ -242,18 +233,14 @@ pub(super) struct Part<'a> {
     pub(super) text: Option<Cow<'a, str>>,
     #[serde(default, deserialize_with = "or_default")]
     pub(super) time: Times,
-    #[serde(default)]
     pub(super) tool: Option<String>,
     #[serde(rename = "callID", default)]
     pub(super) call: Option<String>,
     #[serde(borrow, default)]
     pub(super) state: Option<ToolState<'a>>,
     /// Stop reason of the model, at the end of a step.
-    #[serde(default)]
     pub(super) reason: Option<String>,
-    #[serde(default)]
     pub(super) tokens: Option<Tokens>,
-    #[serde(default)]
     pub(super) cost: Option<f64>,
 }
 
@@ -262,11 +249,8 @@ pub(super) struct ToolState<'a> {
     pub(super) status: String,
     #[serde(borrow, default)]
     pub(super) input: Option<&'a RawValue>,
-    #[serde(default)]
     pub(super) title: Option<String>,
-    #[serde(default)]
     pub(super) output: Option<String>,
-    #[serde(default)]
     pub(super) error: Option<String>,
     #[serde(borrow, default)]
     metadata: Option<&'a RawValue>,
@@ -354,7 +338,6 @@ pub(super) struct Asked {
     pub(super) metadata: serde_json::Value,
     #[serde(default, deserialize_with = "or_default")]
     pub(super) always: Vec<String>,
-    #[serde(default)]
     pub(super) tool: Option<OfCall>,
 }
 
@@ -366,7 +349,6 @@ pub(super) struct Question {
     pub(super) session: String,
     #[serde(default, deserialize_with = "or_default")]
     pub(super) questions: serde_json::Value,
-    #[serde(default)]
     pub(super) tool: Option<OfCall>,
 }
 
@@ -382,7 +364,6 @@ pub(super) struct OfCall {
 pub(super) struct Replied {
     #[serde(rename = "requestID")]
     pub(super) id: String,
-    #[serde(default)]
     pub(super) reply: Option<String>,
 }
 

@@ -7,7 +7,7 @@ use ipc_protocol::{
 use serde_json::Value;
 
 use crate::{
-    Action,
+    Action, Result,
     kit::bounds::{MAX_ID, words},
 };
 
@@ -101,7 +101,7 @@ impl<T> OpenRequests<T> {
     ///
     /// # Errors
     /// [`WireError::UnknownPermission`].
-    pub(crate) fn get(&self, id: &str) -> Result<&Open<T>, WireError> {
+    pub(crate) fn get(&self, id: &str) -> Result<&Open<T>> {
         let open = self.open.iter().find(|open| open.id == id);
         open.ok_or_else(|| WireError::UnknownPermission { id: id.chars().take(MAX_ID).collect() })
     }
@@ -165,7 +165,7 @@ impl<T> Open<T> {
     ///
     /// # Errors
     /// [`WireError::UnknownOption`] if there is no such option.
-    pub(crate) fn choose(&self, answer: &PermissionAnswer, by: &ResolvedBy) -> Result<Choice, WireError> {
+    pub(crate) fn choose(&self, answer: &PermissionAnswer, by: &ResolvedBy) -> Result<Choice> {
         let (kinds, asked) = match answer {
             PermissionAnswer::Cancelled => return Ok(Choice::Cancelled),
             PermissionAnswer::AllowWith { .. } | PermissionAnswer::DenyWith { .. } => return Ok(Choice::More),

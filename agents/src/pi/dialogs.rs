@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{tools, wire};
 use crate::{
-    Action,
+    Action, Result,
     kit::bounds::{self, MAX_ID, title, words},
     permission::{Choice, OpenRequests, PreparedOption, plain_request},
 };
@@ -64,7 +64,7 @@ impl Dialogs {
         answer: &PermissionAnswer,
         by: ResolvedBy,
         out: &mut Vec<Action>,
-    ) -> Result<(), WireError> {
+    ) -> Result<()> {
         let open = self.0.get(id)?;
         let (option, value) = match (open.choose(answer, &by)?, answer, open.about.form) {
             (Choice::Option(at), ..) => (open.option(at), open.about.answers[at].clone()),

@@ -27,7 +27,7 @@ use self::{
     state::{Purpose, State, Turn},
 };
 use crate::{
-    Action, Adapter, AdapterSetup, ListedFile,
+    Action, Adapter, AdapterSetup, ListedFile, Result,
     kit::{cut_turn_short, json_lines::JsonLinesAgent as _, refuse_asked, unanswered},
 };
 
@@ -39,7 +39,7 @@ const MAX_ABORTS: usize = 8;
 /// # Errors
 /// [`WireError::Unsupported`] for MCP servers and for a mode, since Pi has neither; and for an ephemeral session that continues a
 /// conversation.
-pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>, WireError> {
+pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>> {
     let config = &setup.config;
     let refused = [
         (!config.mcp_servers.is_empty(), "use MCP servers"),
@@ -108,7 +108,7 @@ impl Adapter for Session {
         }
     }
 
-    fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<()> {
         match &mut self.state {
             State::Ready(turn @ None) if self.pending.has_room(1) && !self.is_compacting => {
                 self.turns += 1;
@@ -122,7 +122,7 @@ impl Adapter for Session {
         Ok(())
     }
 
-    fn steer(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn steer(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<()> {
         if !self.pending.has_room(1) {
             return Err(WireError::Busy);
         }
@@ -137,7 +137,7 @@ impl Adapter for Session {
     ///
     /// # Errors
     /// [`WireError::Busy`].
-    fn abort(&mut self, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn abort(&mut self, out: &mut Vec<Action>) -> Result<()> {
         let Some(turn) = self.turn() else { return Ok(()) };
         turn.aborting = true;
         let steered = turn.steered || turn.queued > 0;
@@ -152,17 +152,11 @@ impl Adapter for Session {
         Ok(())
     }
 
-    fn permission(
-        &mut self,
-        id: &str,
-        answer: &PermissionAnswer,
-        by: ResolvedBy,
-        out: &mut Vec<Action>,
-    ) -> Result<(), WireError> {
+    fn permission(&mut self, id: &str, answer: &PermissionAnswer, by: ResolvedBy, out: &mut Vec<Action>) -> Result<()> {
         self.dialogs.answer(&self.agent, id, answer, by, out)
     }
 
-    fn operate(&mut self, request: RequestId, operation: &Operation, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn operate(&mut self, request: RequestId, operation: &Operation, out: &mut Vec<Action>) -> Result<()> {
         self.send_operation(request, operation, out)
     }
 }

@@ -11,7 +11,7 @@ use super::{
     wire::Answer,
 };
 use crate::{
-    Action, Adapter as _, ListedFile,
+    Action, Adapter as _, ListedFile, Result,
     kit::bounds::{rfc3339, title, words},
 };
 
@@ -27,7 +27,7 @@ impl Session {
         request: RequestId,
         operation: &Operation,
         out: &mut Vec<Action>,
-    ) -> Result<(), WireError> {
+    ) -> Result<()> {
         let State::Ready(turn) = &self.state else {
             return Err(self.unsupported(&format!("{}: its session is not ready, or over", operation.describe())));
         };
@@ -122,7 +122,7 @@ impl Session {
     }
 
     /// Finds provider and id of the model named `model`: `provider/id`, or an id. Of several models the current provider's wins.
-    fn find(&self, model: &str, models: &Value) -> Result<(String, String), WireError> {
+    fn find(&self, model: &str, models: &Value) -> Result<(String, String)> {
         let models = models["models"].as_array().map(Vec::as_slice).unwrap_or_default();
         let part = |model: &Value, key: &str| model[key].as_str().unwrap_or_default().to_owned();
         let parts = || models.iter().map(|model| (part(model, "provider"), part(model, "id")));
@@ -136,7 +136,7 @@ impl Session {
     }
 
     /// Lists the conversation files, which are all in the directory of this conversation's file.
-    fn list(&mut self, request: RequestId, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn list(&mut self, request: RequestId, out: &mut Vec<Action>) -> Result<()> {
         let beside = self.file.as_deref().and_then(|file| Path::new(file).parent()).map(Path::to_path_buf);
         let directory = beside.or_else(|| self.directory()).map(|path| path.to_string_lossy().into_owned());
         let Some(directory) = directory else {

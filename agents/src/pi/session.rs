@@ -12,7 +12,7 @@ use super::{
     wire::{self, Answer, Delta},
 };
 use crate::{
-    Action, Adapter as _, AdapterSetup,
+    Action, Adapter as _, AdapterSetup, Result,
     kit::{
         bounds::{MAX_ID, words},
         json_lines::{AgentOutput, JsonLinesAgent},
@@ -153,7 +153,7 @@ impl Session {
     }
 
     /// Handles the answer to the first command: the conversation that the session continues must be open.
-    fn probed(&mut self, answer: Answer, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn probed(&mut self, answer: Answer, out: &mut Vec<Action>) -> Result<()> {
         let state = answer.map_err(|reason| WireError::AgentRefused { agent: self.agent.clone(), reason })?;
         self.learn(&state);
         let Some(id) = self.native_id.clone() else {

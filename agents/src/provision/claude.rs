@@ -11,7 +11,7 @@ use std::path::Path;
 use ipc_protocol::PermissionMode;
 use serde_json::{Map, Value, json};
 
-use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest};
+use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest, Result};
 use crate::{
     AgentSpec, ModelApi, ModelConfig,
     conversations::{ConversationStorage, StorageFormat},
@@ -61,11 +61,7 @@ pub(crate) const FAMILY: AgentFamily = AgentFamily {
 };
 
 /// Adds to `provision`, which already has the row's own argv and environment; the session's `command` is appended later.
-fn provision(
-    spec: &AgentSpec,
-    request: &ProvisionRequest<'_>,
-    provision: &mut Provision,
-) -> Result<(), ProvisionError> {
+fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut Provision) -> Result<()> {
     let wrapped = spec.protocol != "claude-code";
     // The wrapper takes it with the session, from its adapter.
     provision.bounds_turns = request.config.max_turns.is_some();
@@ -114,7 +110,7 @@ fn endpoint(
     model: &ModelConfig,
     settings: &mut Map<String, Value>,
     provision: &mut Provision,
-) -> Result<(), ProvisionError> {
+) -> Result<()> {
     if model.api() != ModelApi::AnthropicMessages {
         let operation = format!("use model configuration {:?}: it speaks only with Anthropic's Messages", model.name);
         return Err(ProvisionError::unsupported(spec, operation));
@@ -161,11 +157,7 @@ fn asking(request: &ProvisionRequest<'_>, settings: &mut Map<String, Value>) {
 }
 
 /// Adds model, mode, tools, settings and the conversation. Each is one word, so that no value is taken for a flag.
-fn arguments(
-    spec: &AgentSpec,
-    request: &ProvisionRequest<'_>,
-    provision: &mut Provision,
-) -> Result<(), ProvisionError> {
+fn arguments(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut Provision) -> Result<()> {
     let config = request.config;
     let mut settings = Map::new();
     asking(request, &mut settings);

@@ -7,7 +7,7 @@ use ipc_protocol::{AgentSandbox, AgentSessionConfig, PermissionMode};
 use serde_json::{Map, json};
 use toml::{Table, Value};
 
-use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest};
+use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest, Result};
 use crate::{
     AgentSpec, ModelApi, ModelConfig,
     conversations::{ConversationStorage, StorageFormat},
@@ -35,11 +35,7 @@ pub(crate) const FAMILY: AgentFamily = AgentFamily {
 };
 
 /// Adds to `provision`, which already has the row's own argv and environment; the session's `command` is appended later.
-fn provision(
-    spec: &AgentSpec,
-    request: &ProvisionRequest<'_>,
-    provision: &mut Provision,
-) -> Result<(), ProvisionError> {
+fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut Provision) -> Result<()> {
     if spec.protocol == "acp" {
         provision.argv.extend(overrides(request, provision.agent_sandbox));
         wrapper(request, provision);
@@ -138,12 +134,7 @@ fn quiet() -> Table {
     config
 }
 
-fn provider(
-    spec: &AgentSpec,
-    model: &ModelConfig,
-    config: &mut Table,
-    provision: &mut Provision,
-) -> Result<(), ProvisionError> {
+fn provider(spec: &AgentSpec, model: &ModelConfig, config: &mut Table, provision: &mut Provision) -> Result<()> {
     if model.api() != ModelApi::OpenaiResponses {
         let operation = format!("use model configuration {:?}: it speaks only with OpenAI's Responses", model.name);
         return Err(ProvisionError::unsupported(spec, operation));

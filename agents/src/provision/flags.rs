@@ -2,7 +2,7 @@
 
 use ipc_protocol::PermissionMode;
 
-use super::{Provision, ProvisionError, ProvisionRequest};
+use super::{Provision, ProvisionError, ProvisionRequest, Result};
 use crate::AgentSpec;
 
 /// Splits `flag` into arguments.
@@ -64,7 +64,7 @@ pub(super) fn model(spec: &AgentSpec, provision: &mut Provision) {
 }
 
 /// Adds the conversation to continue, if the row has a flag for it.
-pub(super) fn resume(spec: &AgentSpec, provision: &mut Provision) -> Result<(), ProvisionError> {
+pub(super) fn resume(spec: &AgentSpec, provision: &mut Provision) -> Result<()> {
     let session = &spec.session_config;
     if session.native_session_resume == Some(true) || session.resume_flag.is_empty() {
         return Ok(());

@@ -9,7 +9,7 @@
 use ipc_protocol::PermissionMode;
 use serde_json::{Value, json};
 
-use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest};
+use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest, Result};
 use crate::{
     AgentSpec, ModelApi, ModelConfig,
     conversations::{ConversationStorage, StorageFormat},
@@ -48,11 +48,7 @@ pub(super) fn sandboxed(settings: &Value) -> bool {
 }
 
 /// Adds to `provision`, which already has the row's own argv and environment; the session's `command` is appended later.
-fn provision(
-    spec: &AgentSpec,
-    request: &ProvisionRequest<'_>,
-    provision: &mut Provision,
-) -> Result<(), ProvisionError> {
+fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut Provision) -> Result<()> {
     super::made_to_ask(spec, request)?;
     // The protocol accepts any name, so the model is an argument.
     if let Some(model) = provision.model.take() {
@@ -108,7 +104,7 @@ fn settings(request: &ProvisionRequest<'_>) -> Value {
 }
 
 /// Sets the model's address and key.
-fn access(spec: &AgentSpec, model: &ModelConfig, provision: &mut Provision) -> Result<(), ProvisionError> {
+fn access(spec: &AgentSpec, model: &ModelConfig, provision: &mut Provision) -> Result<()> {
     let cannot =
         |why: &str| Err(ProvisionError::unsupported(spec, format!("use model configuration {:?}: {why}", model.name)));
     if model.api() != ModelApi::Gemini {

@@ -23,6 +23,9 @@ use ipc_protocol::{AgentSandbox, AgentSessionConfig, Endpoint, EnvVars, NativeRe
 pub use self::sandbox::{default_sandbox, sandbox_program, settings_file};
 use crate::{AgentSpec, ModelConfig, Secret};
 
+/// Result of a provision.
+pub type Result<T, E = ProvisionError> = std::result::Result<T, E>;
+
 /// Input of a provision.
 #[derive(Clone, Copy, Debug)]
 pub struct ProvisionRequest<'a> {
@@ -128,7 +131,7 @@ impl ProvisionRequest<'_> {
 ///
 /// # Errors
 /// [`ProvisionError::NeedsHome`] if there are rules, or the mode refuses.
-fn made_to_ask(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<(), ProvisionError> {
+fn made_to_ask(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<()> {
     let config = request.config;
     let refuses = matches!(config.permission_mode, PermissionMode::Deny | PermissionMode::ReadOnly);
     if request.home.is_none() && (refuses || !config.permissions.rules.is_empty()) {
@@ -150,7 +153,7 @@ pub fn needs_folder(spec: &AgentSpec) -> bool {
 ///
 /// # Errors
 /// [`ProvisionError`] names the part that the agent or the session lacks.
-pub fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Provision, ProvisionError> {
+pub fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Provision> {
     let Some(model) = spec.default_model().filter(|_| request.model_name().is_none()) else {
         return provisioned(spec, request);
     };
@@ -159,7 +162,7 @@ pub fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Pro
 }
 
 /// Refuses features that the row denies for its agent.
-fn within_row(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<(), ProvisionError> {
+fn within_row(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<()> {
     let refused = |what: &str, field: &str| {
         let operation = format!("{what}: its row in the catalog says so (`{field}`)");
         Err(ProvisionError::unsupported(spec, operation))
@@ -173,7 +176,7 @@ fn within_row(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<(), Pr
     }
 }
 
-fn provisioned(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Provision, ProvisionError> {
+fn provisioned(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Provision> {
     within_row(spec, request)?;
     if request.config.max_turns == Some(0) {
         return Err(ProvisionError::unsupported(spec, "answer a prompt without a turn: give a max_turns of 1 or more"));
@@ -212,11 +215,7 @@ fn provisioned(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Provi
 }
 
 /// Completes the provision of a row without a family.
-fn data_only(
-    spec: &AgentSpec,
-    request: &ProvisionRequest<'_>,
-    provision: &mut Provision,
-) -> Result<(), ProvisionError> {
+fn data_only(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut Provision) -> Result<()> {
     if request.model.is_some_and(|model| model.key.is_some() || model.base_url.is_some())
         && !spec.env.0.values().any(|value| MODEL.iter().any(|placeholder| value.contains(placeholder)))
     {
@@ -277,7 +276,7 @@ fn working_dir(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Option<Strin
 }
 
 /// Parses the address of the running server that the session names: `http://user:password@127.0.0.1:4096`, with an optional password.
-fn endpoint(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Option<Endpoint>, ProvisionError> {
+fn endpoint(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Option<Endpoint>> {
     let Some(url) = &request.config.endpoint else { return Ok(None) };
     if !spec.is_server() {
         return Err(ProvisionError::unsupported(spec, "be reached at an address: it has no server of its own"));

@@ -7,7 +7,7 @@
 use ipc_protocol::{Endpoint, McpServer, McpTransport};
 use serde_json::{Map, Value, json};
 
-use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest};
+use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest, Result};
 use crate::{
     AgentSpec, ModelApi, ModelConfig,
     conversations::{ConversationStorage, StorageFormat},
@@ -49,11 +49,7 @@ pub(crate) const FAMILY: AgentFamily = AgentFamily {
 };
 
 /// Adds to `provision`, which already has the row's own argv and environment; the session's `command` is appended later.
-fn provision(
-    spec: &AgentSpec,
-    request: &ProvisionRequest<'_>,
-    provision: &mut Provision,
-) -> Result<(), ProvisionError> {
+fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut Provision) -> Result<()> {
     if let Some(endpoint) = &mut provision.endpoint {
         running(spec, request, endpoint)?;
         provision.model = model_name(request);
@@ -111,7 +107,7 @@ fn server(
     request: &ProvisionRequest<'_>,
     open: &mut Map<String, Value>,
     provision: &mut Provision,
-) -> Result<(), ProvisionError> {
+) -> Result<()> {
     let secret = request.fresh_secret.expose();
     provision.env.0.insert(PASSWORD.into(), secret.to_owned());
     let password = Some(secret.to_owned());
@@ -127,7 +123,7 @@ fn server(
 }
 
 /// Fills in a server that already runs, and refuses settings that its configuration would have to contain.
-fn running(spec: &AgentSpec, request: &ProvisionRequest<'_>, endpoint: &mut Endpoint) -> Result<(), ProvisionError> {
+fn running(spec: &AgentSpec, request: &ProvisionRequest<'_>, endpoint: &mut Endpoint) -> Result<()> {
     let config = request.config;
     let refused = [
         (request.model.is_some(), "use a model configuration on a server that runs already"),

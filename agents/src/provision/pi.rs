@@ -8,7 +8,7 @@ use std::path::Path;
 use ipc_protocol::PermissionMode;
 use serde_json::{Value, json};
 
-use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest};
+use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest, Result};
 use crate::{
     AgentSpec, ModelApi, ModelConfig,
     conversations::{ConversationStorage, StorageFormat},
@@ -43,11 +43,7 @@ pub(crate) const FAMILY: AgentFamily = AgentFamily {
 };
 
 /// Adds to `provision`, which already has the row's own argv and environment; the session's `command` is appended later.
-fn provision(
-    spec: &AgentSpec,
-    request: &ProvisionRequest<'_>,
-    provision: &mut Provision,
-) -> Result<(), ProvisionError> {
+fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut Provision) -> Result<()> {
     let config = request.config;
     let needs_home = |what| ProvisionError::NeedsHome { agent: spec.id.clone(), what };
     // Pi connects to nothing but the model.
@@ -88,11 +84,7 @@ fn provision(
 }
 
 /// Adds the conversation to continue. The adapter copies the most recent one.
-fn conversation(
-    spec: &AgentSpec,
-    request: &ProvisionRequest<'_>,
-    provision: &mut Provision,
-) -> Result<(), ProvisionError> {
+fn conversation(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut Provision) -> Result<()> {
     match request.resume {
         // Pi would silently start a new conversation.
         Some(_) if request.config.ephemeral => {
@@ -127,7 +119,7 @@ fn provider<'a>(
     request: &ProvisionRequest<'_>,
     model: &'a ModelConfig,
     provision: &mut Provision,
-) -> Result<&'a str, ProvisionError> {
+) -> Result<&'a str> {
     let key = model.key.as_ref().map(|key| literal(key.expose()));
     let Some(base_url) = &model.base_url else {
         let known = KNOWN.iter().any(|known| *known == (model.provider.as_str(), model.api()));

@@ -7,7 +7,7 @@
 use ipc_protocol::PermissionMode;
 use serde_json::{Value, json};
 
-use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest, gemini};
+use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest, Result, gemini};
 use crate::{
     AgentSpec, ModelApi, ModelConfig,
     conversations::{ConversationStorage, StorageFormat},
@@ -53,11 +53,7 @@ pub(crate) const FAMILY: AgentFamily = AgentFamily {
 };
 
 /// Adds to `provision`, which already has the row's own argv and environment; the session's `command` is appended later.
-fn provision(
-    spec: &AgentSpec,
-    request: &ProvisionRequest<'_>,
-    provision: &mut Provision,
-) -> Result<(), ProvisionError> {
+fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut Provision) -> Result<()> {
     super::made_to_ask(spec, request)?;
     let config = request.config;
     if config.ephemeral && request.resume.is_some() {
@@ -90,7 +86,7 @@ fn provision(
 }
 
 /// Returns the settings for a session's own home: Qwen connects to nothing but the model.
-fn settings(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Value, ProvisionError> {
+fn settings(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Value> {
     let config = request.config;
     let mut settings = json!({
         "$version": 4,
@@ -120,12 +116,7 @@ fn settings(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Value, P
 }
 
 /// Adds the model, its address and its key.
-fn access(
-    spec: &AgentSpec,
-    request: &ProvisionRequest<'_>,
-    model: &ModelConfig,
-    settings: &mut Value,
-) -> Result<(), ProvisionError> {
+fn access(spec: &AgentSpec, request: &ProvisionRequest<'_>, model: &ModelConfig, settings: &mut Value) -> Result<()> {
     let cannot =
         |why: &str| ProvisionError::unsupported(spec, format!("use model configuration {:?}: {why}", model.name));
     if model.api() != ModelApi::OpenaiChat {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use ipc_protocol::{AgentSandbox, AgentSessionConfig, Decision, EnvVars, PermissionMode};
 use serde_json::Value;
 
-use super::{ProvisionError, ProvisionRequest};
+use super::{ProvisionError, ProvisionRequest, Result};
 use crate::{AgentSpec, Secret, family::FamilySandbox};
 
 /// No sandbox, in words.
@@ -54,7 +54,7 @@ pub fn sandbox_program(program: &str, sandbox: Option<&str>) -> Option<&'static 
 pub(super) fn sandbox(
     spec: &AgentSpec,
     request: &ProvisionRequest<'_>,
-) -> Result<(Option<AgentSandbox>, Option<String>), ProvisionError> {
+) -> Result<(Option<AgentSandbox>, Option<String>)> {
     let asked = request.config.agent_sandbox;
     let is_on = match (spec.agent_family().map(|family| &family.sandbox), asked) {
         (Some(FamilySandbox::Codex(_)), _) => return Ok(of_codex(spec, request)),

@@ -13,12 +13,12 @@ use super::{
     rows::{Entry, checksum},
 };
 use crate::{
-    Beat, Head, LogError, line,
+    Beat, Head, LogError, Result, line,
     store::{Change, Target},
 };
 
 /// Result of a job: done, or refused before anything was written. The outer error ends the transaction.
-type Applied = rusqlite::Result<Result<(), LogError>>;
+type Applied = rusqlite::Result<Result<()>>;
 
 /// Transaction in progress.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use super::{
     reader::Readers,
     rows::{BODY_EVENTS, checksum},
 };
-use crate::{Limit, LogError, line, store::Target};
+use crate::{Limit, LogError, Result, line, store::Target};
 
 /// Low bits of a position, which hold the line's index in its row. The row's `gid` is above them.
 const LINE_BITS: u32 = 16;
@@ -47,7 +47,7 @@ pub(super) fn read(
     heads: &RwLock<Heads>,
     from: u64,
     limit: Limit,
-) -> Result<Vec<(u64, Arc<Envelope>)>, LogError> {
+) -> Result<Vec<(u64, Arc<Envelope>)>> {
     let mut reading = Reading { heads, from, limit, bytes: 0, events: Vec::new() };
     match readers.with(|conn| reading.rows(conn)) {
         // Events read before the damage are good.

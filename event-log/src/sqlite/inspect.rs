@@ -13,7 +13,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, params, types
 use serde::Serialize;
 
 use super::{classify, create_private, rows::checksum, schema, system};
-use crate::{LogError, line};
+use crate::{Result, line};
 
 /// Time to wait for another program that writes the file.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -96,7 +96,7 @@ pub type RecordCheck<'a> = &'a dyn Fn(&str) -> Result<(), String>;
 ///
 /// # Errors
 /// [`LogError::Missing`]; [`LogError::Corrupt`] for a file that is no log; [`LogError::TooNew`]. What is damaged is no error.
-pub fn check(path: &Path, is_record: RecordCheck<'_>) -> Result<Inspection, LogError> {
+pub fn check(path: &Path, is_record: RecordCheck<'_>) -> Result<Inspection> {
     Source::open(path)?.inspect(is_record, None)
 }
 
@@ -105,7 +105,7 @@ pub fn check(path: &Path, is_record: RecordCheck<'_>) -> Result<Inspection, LogE
 ///
 /// # Errors
 /// As [`check`]; [`LogError::Io`] if there is something at `to`, which is left as it is.
-pub fn salvage(path: &Path, to: &Path, is_record: RecordCheck<'_>) -> Result<Inspection, LogError> {
+pub fn salvage(path: &Path, to: &Path, is_record: RecordCheck<'_>) -> Result<Inspection> {
     let source = Source::open(path)?;
     if to.symlink_metadata().is_ok() {
         let error = std::io::Error::new(std::io::ErrorKind::AlreadyExists, "there is something already");
@@ -131,7 +131,7 @@ struct Target<'a> {
 }
 
 impl Target<'_> {
-    fn put(&self, sql: &str, params: impl rusqlite::Params) -> Result<(), LogError> {
+    fn put(&self, sql: &str, params: impl rusqlite::Params) -> Result<()> {
         let put = self.conn.prepare_cached(sql).and_then(|mut statement| statement.execute(params));
         put.map(drop).map_err(|error| classify(self.path, "write what is salvaged to", error))
     }
@@ -193,7 +193,7 @@ pub(super) fn each(
 }
 
 impl Source {
-    fn open(path: &Path) -> Result<Self, LogError> {
+    fn open(path: &Path) -> Result<Self> {
         if let Err(error) = path.metadata() {
             return Err(system(path, "look at", error));
         }
@@ -206,7 +206,7 @@ impl Source {
         Ok(Self { conn })
     }
 
-    fn inspect(&self, is_record: RecordCheck<'_>, to: Option<&Target<'_>>) -> Result<Inspection, LogError> {
+    fn inspect(&self, is_record: RecordCheck<'_>, to: Option<&Target<'_>>) -> Result<Inspection> {
         let mut found = Inspection::default();
         self.database(&mut found);
         let named = self.streams(&mut found);
@@ -272,7 +272,7 @@ impl Source {
         named: &BTreeMap<i64, Named>,
         found: &mut Inspection,
         to: Option<&Target<'_>>,
-    ) -> Result<BTreeMap<i64, Vec<Piece>>, LogError> {
+    ) -> Result<BTreeMap<i64, Vec<Piece>>> {
         let mut pieces: BTreeMap<i64, Vec<Piece>> = BTreeMap::new();
         // What of rows that are not whole can be told.
         let mut unnamed = BTreeMap::new();
@@ -330,7 +330,7 @@ impl Source {
         pieces: &BTreeMap<i64, Vec<Piece>>,
         found: &mut Inspection,
         to: Option<&Target<'_>>,
-    ) -> Result<(), LogError> {
+    ) -> Result<()> {
         let mut free = pieces.values().flatten().map(|piece| piece.gid).max().unwrap_or(0) + 1;
         for (row, Named { name, closed, source, span }) in named {
             let mut own = pieces.get(&row).cloned().unwrap_or_default();
@@ -378,12 +378,7 @@ impl Source {
         Ok(())
     }
 
-    fn records(
-        &self,
-        is_record: RecordCheck<'_>,
-        found: &mut Inspection,
-        to: Option<&Target<'_>>,
-    ) -> Result<(), LogError> {
+    fn records(&self, is_record: RecordCheck<'_>, found: &mut Inspection, to: Option<&Target<'_>>) -> Result<()> {
         let (records, damage) = records(&self.conn);
         found.damage.extend(damage);
         for (id, record, updated) in records {
@@ -403,7 +398,7 @@ impl Source {
     }
 
     /// Inspects cursors, heartbeat and last position.
-    fn rest(&self, found: &mut Inspection, to: Option<&Target<'_>>) -> Result<(), LogError> {
+    fn rest(&self, found: &mut Inspection, to: Option<&Target<'_>>) -> Result<()> {
         let mut cursors = BTreeMap::new();
         let mut lost = 0;
         let sql = "SELECT stream, consumer, offset FROM cursors";

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::system;
-use crate::LogError;
+use crate::{LogError, Result};
 
 /// Lock held while the log is open. The file stays: removing it could remove the next owner's.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl Lock {
     /// # Errors
     /// [`LogError::Locked`] with the owner's pid; [`LogError::Missing`] or [`LogError::ReadOnly`] for the
     /// directory.
-    pub(super) fn take(path: &Path) -> Result<Self, LogError> {
+    pub(super) fn take(path: &Path) -> Result<Self> {
         let beside = path_of(path);
         let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&beside);
         let mut file = opened.map_err(|error| system(path, "open the lock file of", error))?;

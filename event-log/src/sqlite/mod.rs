@@ -36,7 +36,7 @@ use self::{
     writer::Writer,
 };
 use crate::{
-    Batch, Beat, Done, Full, Head, Limit, Lines, LogError, Metrics, Options, Page, Retention, line,
+    Batch, Beat, Done, Full, Head, Limit, Lines, LogError, Metrics, Options, Page, Result, Retention, line,
     store::{Change, Store, Target},
 };
 
@@ -74,7 +74,7 @@ impl Sqlite {
     ///
     /// # Errors
     /// Same as [`crate::EventLog::open`].
-    pub(crate) fn open(path: &Path, options: Options) -> Result<Self, LogError> {
+    pub(crate) fn open(path: &Path, options: Options) -> Result<Self> {
         let lock = Lock::take(path)?;
         schema::check_magic(path)?;
         create_private(path)?;
@@ -163,7 +163,7 @@ impl Store for Sqlite {
         }
     }
 
-    fn read(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Page, LogError> {
+    fn read(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Page> {
         let mut events = Vec::new();
         let owner = Arc::new(session.clone());
         let head = reader::scan(&self.readers, &self.shared.heads, session, from, limit, |stored| {
@@ -173,7 +173,7 @@ impl Store for Sqlite {
         Ok(Page { events, first_kept: head.first, last: head.last, closed: head.closed })
     }
 
-    fn read_lines(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Lines, LogError> {
+    fn read_lines(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Lines> {
         let mut lines = Lines { next: from, ..Lines::default() };
         let mut writer = line::Public::new(session);
         let head = reader::scan(&self.readers, &self.shared.heads, session, from, limit, |stored| {
@@ -186,7 +186,7 @@ impl Store for Sqlite {
         Ok(lines)
     }
 
-    fn read_all(&self, from: u64, limit: Limit) -> Result<Vec<(u64, Arc<Envelope>)>, LogError> {
+    fn read_all(&self, from: u64, limit: Limit) -> Result<Vec<(u64, Arc<Envelope>)>> {
         everything::read(&self.readers, &self.shared.heads, from, limit)
     }
 
@@ -198,12 +198,12 @@ impl Store for Sqlite {
         read_lock(&self.shared.heads).iter().map(|(session, stream)| (session.clone(), stream.head)).collect()
     }
 
-    fn session(&self, id: &SessionId) -> Result<Option<String>, LogError> {
+    fn session(&self, id: &SessionId) -> Result<Option<String>> {
         let sql = "SELECT record FROM sessions WHERE id = ?";
         self.readers.with(|conn| conn.prepare_cached(sql)?.query_row([id.as_str()], |row| row.get(0)).optional())
     }
 
-    fn sessions(&self) -> Result<Vec<(SessionId, String)>, LogError> {
+    fn sessions(&self) -> Result<Vec<(SessionId, String)>> {
         let (records, damage) = self.readers.with(|conn| Ok(inspect::records(conn)))?;
         let mut known = self.shared.damage.lock().unwrap_or_else(PoisonError::into_inner);
         for damage in damage {
@@ -219,7 +219,7 @@ impl Store for Sqlite {
         self.shared.damage.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn last_beat(&self) -> Result<Option<Beat>, LogError> {
+    fn last_beat(&self) -> Result<Option<Beat>> {
         let found = self.readers.with(|conn| {
             let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
             conn.prepare_cached("SELECT host, at_ms FROM beat")?.query_row([], read).optional()
@@ -227,7 +227,7 @@ impl Store for Sqlite {
         Ok(found.map(|(host, at_ms)| Beat { host, at: line::time(at_ms) }))
     }
 
-    fn cursor(&self, consumer: &str, session: &SessionId) -> Result<u64, LogError> {
+    fn cursor(&self, consumer: &str, session: &SessionId) -> Result<u64> {
         let Some(stream) = read_lock(&self.shared.heads).get(Target::Stream, session) else { return Ok(0) };
         let sql = "SELECT offset FROM cursors WHERE stream = ? AND consumer = ?";
         let found = self.readers.with(|conn| {
@@ -248,7 +248,7 @@ impl Store for Sqlite {
         self.shared.queue.hold(hold);
     }
 
-    fn flush(&self, deadline: Duration) -> Result<(), LogError> {
+    fn flush(&self, deadline: Duration) -> Result<()> {
         let (tell, told) = mpsc::sync_channel(1);
         self.change(Change::Nothing, Box::new(move |result| drop(tell.send(result))));
         told.recv_timeout(deadline).unwrap_or(Err(LogError::Deadline { operation: "flush", after: deadline }))
@@ -256,7 +256,7 @@ impl Store for Sqlite {
 }
 
 /// Creates the file, if there is none, with mode 0600. SQLite gives the files beside it the same mode.
-fn create_private(path: &Path) -> Result<(), LogError> {
+fn create_private(path: &Path) -> Result<()> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(system(path, "create", error)),
         _ => Ok(()),

@@ -11,7 +11,7 @@ use ipc_protocol::SessionId;
 
 use super::rows::Entry;
 use crate::{
-    Done, LogError, Retention,
+    Done, LogError, Result, Retention,
     store::{Change, Target},
 };
 
@@ -57,14 +57,14 @@ impl Job {
         Self { work, done, also: VecDeque::new(), bytes: own.saturating_add(JOB_BYTES) }
     }
 
-    pub(super) fn tell(self, result: Result<(), LogError>) {
+    pub(super) fn tell(self, result: Result<()>) {
         self.also.into_iter().for_each(|done| tell(done, result.clone()));
         tell(self.done, result);
     }
 }
 
 /// Calls `done`, and survives its panic: a panic would end the writer, and with it the log of all callers.
-pub(super) fn tell(done: Done, result: Result<(), LogError>) {
+pub(super) fn tell(done: Done, result: Result<()>) {
     if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| done(result))).is_err() {
         tracing::error!("event log callback panicked");
     }

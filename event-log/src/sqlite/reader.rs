@@ -15,7 +15,7 @@ use super::{
     read_lock,
     rows::checksum,
 };
-use crate::{Head, Limit, LogError, store::Target};
+use crate::{Head, Limit, LogError, Result, store::Target};
 
 /// Pool of read-only connections.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl Readers {
         pool.idle.clear();
     }
 
-    fn lend(&self) -> Result<Lent<'_>, LogError> {
+    fn lend(&self) -> Result<Lent<'_>> {
         let by = Instant::now() + self.deadline;
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -93,7 +93,7 @@ impl Readers {
     }
 
     /// Lends a connection to `body`; closes it after an error.
-    pub(super) fn with<T>(&self, body: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, LogError> {
+    pub(super) fn with<T>(&self, body: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
         let mut lent = self.lend()?;
         let Some(conn) = lent.conn.take() else { return Err(LogError::Busy { bytes: 0 }) };
         let value = body(&conn).map_err(|error| classify(&self.path, "read the event log", error))?;
@@ -134,7 +134,7 @@ pub(super) fn scan(
     from: u64,
     limit: Limit,
     mut visit: impl FnMut(Stored<'_>) -> Result<(), serde_json::Error>,
-) -> Result<Head, LogError> {
+) -> Result<Head> {
     let unknown = || LogError::Unknown { session: session.clone() };
     let find = || read_lock(heads).get(Target::Stream, session).ok_or_else(unknown);
     let mut stream = find()?;

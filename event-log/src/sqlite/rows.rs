@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use ipc_protocol::{Event, SessionId};
 
 use super::system;
-use crate::{Batch, LogError, line};
+use crate::{Batch, LogError, Result, line};
 
 /// Size at which a body is cut: readers and retention handle whole rows.
 const BODY_BYTES: usize = 64 * 1024;
@@ -51,7 +51,7 @@ impl Entry {
     /// # Errors
     /// [`LogError::Order`] where the batch's offsets are not consecutive, [`LogError::TooLarge`] for an event that
     /// is too long.
-    pub(super) fn of(batch: &Batch, path: &Path) -> Result<Self, LogError> {
+    pub(super) fn of(batch: &Batch, path: &Path) -> Result<Self> {
         let order = |expected, found| LogError::Order { session: (*batch.session).clone(), expected, found };
         let created_ms = line::millis(batch.created_at);
         let mut entry = Self {

@@ -5,7 +5,7 @@ use std::{fs::File, io::Read as _, path::Path};
 use rusqlite::Connection;
 
 use super::classify;
-use crate::LogError;
+use crate::{LogError, Result};
 
 /// Application id of our files: "agpl" as a number, of no further meaning.
 const APPLICATION_ID: i64 = 0x6167_706c;
@@ -77,7 +77,7 @@ pub(super) const VERSION: i64 = MIGRATIONS.len() as i64;
 ///
 /// # Errors
 /// [`LogError::Corrupt`] for such a file, [`LogError::ReadOnly`] for one that cannot be read.
-pub(super) fn check_magic(path: &Path) -> Result<(), LogError> {
+pub(super) fn check_magic(path: &Path) -> Result<()> {
     let mut start = Vec::new();
     let read = match File::open(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -96,7 +96,7 @@ fn foreign(path: &Path) -> LogError {
 ///
 /// # Errors
 /// [`LogError::TooNew`] for a file of a later release. Neither that nor a foreign file is changed.
-pub(super) fn prepare(conn: &mut Connection, path: &Path) -> Result<(), LogError> {
+pub(super) fn prepare(conn: &mut Connection, path: &Path) -> Result<()> {
     let sql = |error| classify(path, "open", error);
     let (found, tables) = check_ours(conn, path)?;
     if conn.is_readonly("main").map_err(sql)? {
@@ -118,7 +118,7 @@ pub(super) fn prepare(conn: &mut Connection, path: &Path) -> Result<(), LogError
 ///
 /// # Errors
 /// [`LogError::TooNew`] for a file of a later release, [`LogError::Corrupt`] for one of another program.
-pub(super) fn check_ours(conn: &Connection, path: &Path) -> Result<(i64, i64), LogError> {
+pub(super) fn check_ours(conn: &Connection, path: &Path) -> Result<(i64, i64)> {
     let sql = |error| classify(path, "open", error);
     let number = |name| conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map_err(sql);
     let found = number("user_version")?;

@@ -17,7 +17,7 @@ use super::{
     queue::{self, Job},
     write_lock,
 };
-use crate::LogError;
+use crate::{LogError, Result};
 
 /// Pause after a failure; doubled with each further one, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -97,7 +97,7 @@ impl Writer {
     }
 
     /// Runs one transaction: all jobs that are not refused, or nothing.
-    fn attempt(&mut self, jobs: &[Job]) -> Result<(Vec<Result<(), LogError>>, Outcome), LogError> {
+    fn attempt(&mut self, jobs: &[Job]) -> Result<(Vec<Result<(), LogError>>, Outcome)> {
         let apply = |conn: &Connection| {
             let mut applying = Applying::new(conn, &self.shared.heads);
             let results = jobs.iter().map(|job| applying.apply(&job.work)).collect::<rusqlite::Result<Vec<_>>>()?;
@@ -152,11 +152,7 @@ impl Writer {
 }
 
 /// Runs `body` in a transaction; rolls back if `body` or the commit fails.
-fn transaction<T>(
-    conn: &Connection,
-    path: &Path,
-    body: impl FnOnce(&Connection) -> rusqlite::Result<T>,
-) -> Result<T, LogError> {
+fn transaction<T>(conn: &Connection, path: &Path, body: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
     let run = || {
         conn.execute_batch("BEGIN IMMEDIATE")?;
         let value = body(conn)?;

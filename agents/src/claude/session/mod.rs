@@ -24,7 +24,7 @@ use super::{
     wire::{self, ControlCancel, ControlRequest, ControlResponse, Delta, Head, Interrupted, Lifecycle, Subtype},
 };
 use crate::{
-    Action, Adapter, AdapterSetup, ListedFile,
+    Action, Adapter, AdapterSetup, ListedFile, Result,
     kit::{
         answer::OpenAnswer,
         bounds::{MAX_ID, words},
@@ -483,7 +483,7 @@ impl Adapter for Session {
         out.push(Action::Fail(WireError::AgentDied { reason: format!("its output ended before {waited_for}{said}") }));
     }
 
-    fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<()> {
         match &self.state {
             State::Ready(None) => {}
             State::Ready(Some(_)) => return Err(WireError::Busy),
@@ -495,7 +495,7 @@ impl Adapter for Session {
         Ok(())
     }
 
-    fn steer(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn steer(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<()> {
         let uuid = self.uuid();
         match self.turn() {
             Some(turn) if turn.steers < MAX_STEERS => turn.steer(uuid.clone()),
@@ -510,7 +510,7 @@ impl Adapter for Session {
     ///
     /// # Errors
     /// [`WireError::Busy`].
-    fn abort(&mut self, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn abort(&mut self, out: &mut Vec<Action>) -> Result<()> {
         let runs = match self.turn() {
             Some(turn) => {
                 turn.cancelled = true;
@@ -521,17 +521,11 @@ impl Adapter for Session {
         if runs && !self.pending.interrupt(out) { Err(WireError::Busy) } else { Ok(()) }
     }
 
-    fn permission(
-        &mut self,
-        id: &str,
-        answer: &PermissionAnswer,
-        by: ResolvedBy,
-        out: &mut Vec<Action>,
-    ) -> Result<(), WireError> {
+    fn permission(&mut self, id: &str, answer: &PermissionAnswer, by: ResolvedBy, out: &mut Vec<Action>) -> Result<()> {
         self.permissions.answer(id, answer, by, out)
     }
 
-    fn operate(&mut self, request: RequestId, operation: &Operation, out: &mut Vec<Action>) -> Result<(), WireError> {
+    fn operate(&mut self, request: RequestId, operation: &Operation, out: &mut Vec<Action>) -> Result<()> {
         if !matches!(self.state, State::Ready(_)) {
             return Err(self.unsupported("be asked anything: its session is not ready, or over"));
         }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::Session;
 use crate::{
-    Action, Adapter as _,
+    Action, Adapter as _, Result,
     claude::{
         operations::{self, Purpose},
         stored,
@@ -42,12 +42,7 @@ impl Compaction {
 }
 
 impl Session {
-    pub(super) fn set_thinking(
-        &mut self,
-        request: RequestId,
-        level: &str,
-        out: &mut Vec<Action>,
-    ) -> Result<(), WireError> {
+    pub(super) fn set_thinking(&mut self, request: RequestId, level: &str, out: &mut Vec<Action>) -> Result<()> {
         let requests =
             operations::thinking(level, self.thinking_off).map_err(|operation| self.unsupported(&operation))?;
         self.thinking_off = level == "off";
@@ -60,7 +55,7 @@ impl Session {
     }
 
     /// Compacts the conversation by a slash command in a user message: the agent has no request for it.
-    pub(super) fn compact(&mut self, request: RequestId, out: &mut Vec<Action>) -> Result<(), WireError> {
+    pub(super) fn compact(&mut self, request: RequestId, out: &mut Vec<Action>) -> Result<()> {
         if self.compaction.is_some() || self.turn().is_some() {
             return Err(WireError::Busy);
         }
@@ -76,7 +71,7 @@ impl Session {
         stored::directory(&self.directories, cwd)
     }
 
-    pub(super) fn list(&mut self, request: RequestId, out: &mut Vec<Action>) -> Result<(), WireError> {
+    pub(super) fn list(&mut self, request: RequestId, out: &mut Vec<Action>) -> Result<()> {
         let unknown = "list its conversations: where they are is not known";
         let directory = self.conversations().ok_or_else(|| self.unsupported(unknown))?;
         if self.lists.len() >= MAX_LISTS {
