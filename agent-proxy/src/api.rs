@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use proxy_manager::{
-    AbortPolicy, EndReason, Event, Json, PermissionAnswer, ProcessId, Prompt, PromptMode, PromptPart, Receipt,
-    ResumeOptions, SessionId, Snapshot,
+    AbortPolicy, Event, Json, PermissionAnswer, ProcessId, Prompt, PromptMode, PromptPart, ResumeOptions, SessionId,
+    Snapshot,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -243,64 +243,6 @@ pub(crate) struct Health {
     pub(crate) degraded: Vec<String>,
 }
 
-/// Part of a session's description that a client needs.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct SessionView {
-    pub(crate) session_id: SessionId,
-    pub(crate) agent: String,
-    pub(crate) cwd: String,
-    pub(crate) state: StateView,
-    pub(crate) proxy: Option<ProcessId>,
-    pub(crate) agent_process: Option<ProcessId>,
-    pub(crate) turns: u64,
-    pub(crate) started_at: String,
-    #[serde(default)]
-    pub(crate) queued: Vec<QueuedView>,
-}
-
-/// A prompt that waits for its turn.
-#[derive(Debug, Deserialize)]
-pub(crate) struct QueuedView {
-    pub(crate) offset: String,
-    pub(crate) at: String,
-    pub(crate) text: String,
-}
-
-/// State of a session, in its JSON form.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) enum StateView {
-    Starting,
-    Idle,
-    Busy { turn: u64 },
-    Suspended { reason: EndReason },
-    Ended { reason: EndReason, receipt: Option<Box<Receipt>> },
-}
-
-impl std::fmt::Display for StateView {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Starting => f.write_str("starting"),
-            Self::Idle => f.write_str("idle"),
-            Self::Busy { turn } => write!(f, "busy, turn {turn}"),
-            Self::Suspended { reason: EndReason::Suspended } => f.write_str("suspended"),
-            Self::Suspended { reason } => write!(f, "suspended: {reason}"),
-            Self::Ended { reason, receipt } => {
-                write!(f, "ended: {reason}")?;
-                match receipt {
-                    Some(receipt) if receipt.is_empty() => Ok(()),
-                    Some(receipt) => match receipt.doubt() {
-                        None => write!(f, " ({} survivors)", receipt.survivors.len()),
-                        Some(doubt) => write!(f, " (survivors not provable: {doubt})"),
-                    },
-                    None => f.write_str(" (no receipt)"),
-                }
-            }
-        }
-    }
-}
-
 /// Characters to escape in a segment. A dot too: a segment of dots alone means another path.
 const RESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'~');
 
@@ -340,18 +282,5 @@ mod tests {
         assert!(serde_json::from_str::<KillRequest>(r#"{"grace":3}"#).is_err());
         let append: AppendRequest = serde_json::from_str(r#"{"type":"a:b"}"#).expect("parses");
         assert_eq!((append.kind.as_str(), append.version, append.payload.as_str()), ("a:b", 1, "null"));
-    }
-
-    #[test]
-    fn states_read_well() {
-        let state = |json: &str| serde_json::from_str::<StateView>(json).expect("parses").to_string();
-        assert_eq!(state(r#""idle""#), "idle");
-        assert_eq!(state(r#"{"busy":{"turn":3}}"#), "busy, turn 3");
-        assert_eq!(state(r#"{"suspended":{"reason":"suspended","receipt":null}}"#), "suspended");
-        assert_eq!(
-            state(r#"{"suspended":{"reason":"shutdown","receipt":null}}"#),
-            "suspended: the manager was shut down"
-        );
-        assert_eq!(state(r#"{"ended":{"reason":"killed","receipt":null}}"#), "ended: killed (no receipt)");
     }
 }

@@ -119,7 +119,8 @@ async fn idle(manager: &ProxyManager, count: u32, settle: Duration) -> Result<Fi
         sessions.push(manager.start_session(cat()?).await?);
     }
     tokio::time::sleep(settle).await;
-    let proxies: Vec<_> = sessions.iter().filter_map(|session| session.info().proxy).map(|proxy| proxy.pid).collect();
+    let proxies: Vec<_> =
+        sessions.iter().filter_map(|session| session.info().processes.proxy).map(|proxy| proxy.pid).collect();
     if proxies.len() != sessions.len() {
         return Err(Error::answer("a session", "has no proxy"));
     }

@@ -699,14 +699,22 @@ fn parse_offset(text: &str) -> Option<u64> {
 }
 
 /// Format of offsets in payloads: text in JSON, numbers on our wire.
-mod offset_text {
+pub mod offset_text {
     use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
 
-    pub(super) fn serialize<S: Serializer>(offset: &u64, s: S) -> Result<S::Ok, S::Error> {
+    /// Serializes the offset.
+    ///
+    /// # Errors
+    /// Errors of the format.
+    pub fn serialize<S: Serializer>(offset: &u64, s: S) -> Result<S::Ok, S::Error> {
         if s.is_human_readable() { s.serialize_str(&super::format_offset(*offset)) } else { s.serialize_u64(*offset) }
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<u64, D::Error> {
+    /// Deserializes the offset.
+    ///
+    /// # Errors
+    /// Errors of the format, and text that is no offset.
+    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<u64, D::Error> {
         if d.is_human_readable() {
             let text = String::deserialize(d)?;
             return super::parse_offset(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is no offset")));

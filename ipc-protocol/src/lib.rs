@@ -35,12 +35,13 @@ pub use error::{ErrorCause, ErrorChain, WireError};
 pub use event::{
     EndReason, Envelope, EnvelopeError, Event, Gap, MAX_TURNS_REACHED, NOT_KEPT, PermissionAnswer, PermissionOption,
     PermissionOptionKind, PermissionRequest, PlanEntry, ResolvedBy, SERVER_LISTENS, SHAPES, Shape, StopReason, ToolEnd,
-    ToolStart, ToolStatus, ToolUpdate, UNTRIED_VERSION, Usage,
+    ToolStart, ToolStatus, ToolUpdate, UNTRIED_VERSION, Usage, offset_text,
 };
 pub use id::{InvalidId, Pid, ProcessId, SessionId, Signal, UnknownSignal};
 pub use json::Json;
 pub use lifecycle::{Lifecycle, Restart};
 pub use limits::{LimitAction, LimitExceeded, LimitForm, LimitInForce, LimitKind, Limits, UnknownAction};
+pub use millis::time as time_text;
 pub use operation::{Endpoint, NativeResume, OnMissing, Operation, Resume, ResumeFrom};
 pub use policy::{
     AgentSandbox, BypassAction, Decision, PermissionBypassed, PermissionMode, PermissionPolicy, PermissionRule,

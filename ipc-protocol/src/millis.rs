@@ -16,12 +16,16 @@ pub(crate) mod duration {
 }
 
 /// Format of a [`std::time::SystemTime`]: milliseconds since 1970 on the wire, RFC 3339 text in JSON.
-pub(crate) mod time {
+pub mod time {
     use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
     use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
 
-    pub(crate) fn serialize<S: Serializer>(value: &SystemTime, s: S) -> Result<S::Ok, S::Error> {
+    /// Serializes the time.
+    ///
+    /// # Errors
+    /// Errors of the format.
+    pub fn serialize<S: Serializer>(value: &SystemTime, s: S) -> Result<S::Ok, S::Error> {
         if s.is_human_readable() {
             return s.collect_str(&humantime::format_rfc3339_millis(*value));
         }
@@ -29,7 +33,11 @@ pub(crate) mod time {
         s.serialize_u64(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<SystemTime, D::Error> {
+    /// Deserializes the time.
+    ///
+    /// # Errors
+    /// Errors of the format, and text that is no time.
+    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<SystemTime, D::Error> {
         if d.is_human_readable() {
             let text = String::deserialize(d)?;
             return humantime::parse_rfc3339(&text).map_err(D::Error::custom);

@@ -39,7 +39,7 @@ async fn work(child: Child) -> Result<()> {
     // Each is ended by itself, with all that it started: the worker left a process behind that has a session of its own.
     for session in [planner, worker] {
         let receipt = session.kill(KillOptions::default()).await?;
-        println!("{}: {receipt}", session.info().agent);
+        println!("{}: {receipt}", session.info().metadata.agent);
         for process in &receipt.processes {
             println!("  {}", process.command.as_deref().unwrap_or("[unreadable]"));
         }

@@ -247,16 +247,14 @@ mod tests {
     use super::*;
     use crate::{
         deadlines::Deadlines,
+        description::{SessionDescription, SessionRemains, SessionState},
         history::{Streams, Subscription, Writer},
-        launch::Labels,
-        session::SessionState,
     };
 
     fn session(directory: &Arc<Directory>, id: &str) -> (Arc<Session>, Writer) {
-        let labels = Labels { agent: "a".into(), cwd: "/".into(), ..Labels::default() };
-        let id = id.parse().expect("a valid id");
+        let description = SessionDescription::new(id.parse().expect("a valid id"), "a".into(), "/".into());
         let streams = Streams { everyone: directory.everyone().clone(), ..Streams::default() };
-        let (session, _, log) = Session::new(id, labels, Deadlines::default(), &streams);
+        let (session, _, log) = Session::new(description, Deadlines::default(), &streams, &Arc::default());
         (session, log)
     }
 
@@ -304,13 +302,11 @@ mod tests {
         directory.insert(&failed).expect("free");
         let (again, _log) = session(&directory, "s");
         assert!(matches!(directory.insert(&again), Err(Error::DuplicateSession { .. })), "it still starts");
-        failed.show(|view| view.state = SessionState::Ended { reason: EndReason::Killed, receipt: None });
+        let remains = SessionRemains::Nothing;
+        failed.show(|view| view.state = SessionState::Ended { reason: EndReason::Killed, receipt: None, remains });
         directory.insert(&again).expect("the first never was ready");
         assert_eq!(directory.all().len(), 1);
-        again.show(|view| {
-            view.ready = true;
-            view.state = SessionState::Ended { reason: EndReason::Killed, receipt: None };
-        });
+        again.show(|view| view.state = SessionState::ended(EndReason::Killed, None));
         let (third, _log) = session(&directory, "s");
         assert!(matches!(directory.insert(&third), Err(Error::DuplicateSession { .. })));
         directory.close();

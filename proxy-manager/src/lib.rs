@@ -34,6 +34,7 @@ mod builder;
 mod containment;
 mod conversation_locks;
 mod deadlines;
+mod description;
 mod directory;
 mod error;
 mod fork_server;
@@ -56,6 +57,10 @@ pub use ask::{Chunk, Quiet, StreamHandler, StreamInfo, StreamOptions, TurnStep, 
 pub use builder::Builder;
 pub use containment::Capabilities;
 pub use deadlines::{Deadlines, Health};
+pub use description::{
+    AfterSuspension, NativeConversation, SessionMetadata, SessionRemains, SessionSettings, SessionState,
+    SupervisedProcesses, TurnUsage,
+};
 pub use error::{Error, Result, SessionBound};
 pub use event_log::{Damage, Imported, Inspection, LogError, Retention, check as check_log, salvage as salvage_log};
 pub use fork_server::Child;
@@ -75,9 +80,7 @@ pub use launch::{DEPTH_MARKER, SESSION_MARKER};
 pub use manager::{DrainProgress, ProxyManager, ResumeOptions, SessionHandle, Snapshot};
 pub use proxy_child::ChildToken;
 pub use registry::{Controllers, Unavailable, raise_descriptor_limit};
-pub use roster::{SessionFilter, SessionRecord, SessionStatus};
-pub use session::{
-    ProcessUse, PromptMode, QueuedPrompt, SessionInfo, SessionMetrics, SessionState, Turn, TurnEnd, TurnUsage,
-};
+pub use roster::{RecordState, SessionFilter, SessionRecord, SessionStatus};
+pub use session::{ProcessUse, PromptMode, QueuedPrompt, SessionInfo, SessionMetrics, Turn, TurnEnd};
 pub use state::{Recovered, Recovery};
 pub use supervision::Occupancy;

@@ -70,7 +70,7 @@ async fn what_goes_wrong_is_typed_and_leaves_nothing() {
     let asked = soon("the error", manager.ask(shell("cat"), "hello")).await;
     assert!(matches!(&asked, Err(Error::Unsupported { operation, .. }) if operation.contains("turns")), "{asked:?}");
     // It was refused before it was done.
-    assert!(manager.list_sessions().iter().all(|info| info.agent != "command" || info.turns == 0));
+    assert!(manager.list_sessions().iter().all(|info| info.metadata.agent != "command" || info.turns == 0));
     assert!(manager.list_sessions().iter().all(|info| matches!(info.state, SessionState::Ended { .. })));
     for receipt in manager.shutdown().await {
         assert!(receipt.is_empty(), "{receipt}");

@@ -261,7 +261,7 @@ impl Scene {
     }
 
     fn own_proxy(&self) -> u32 {
-        self.attacker.info().proxy.expect("it runs").pid
+        self.attacker.info().processes.proxy.expect("it runs").pid
     }
 
     fn fork_server(&self) -> u32 {
@@ -274,11 +274,11 @@ impl Scene {
     }
 
     fn other_proxy(&self) -> u32 {
-        self.bystander.info().proxy.expect("it runs").pid
+        self.bystander.info().processes.proxy.expect("it runs").pid
     }
 
     fn other_agent(&self) -> u32 {
-        self.bystander.info().agent_process.expect("it runs").pid
+        self.bystander.info().processes.agent_process.expect("it runs").pid
     }
 
     /// Tells the attacker what to do, and waits for nothing. Whoever would say that it was told may die of it first.
@@ -609,7 +609,7 @@ async fn out_of_descriptors() {
     let mut scene = Scene::new(AgentSessionConfig { limits, ..Shield::Default.config() }).await;
     assert_eq!(scene.attack("descriptors", "").await, ["descriptors 61: EMFILE"]);
     let listed = soon("a list", scene.attacker.processes()).await.expect("listed");
-    assert!(listed.iter().any(|info| Some(info.id) == scene.attacker.info().agent_process), "{listed:?}");
+    assert!(listed.iter().any(|info| Some(info.id) == scene.attacker.info().processes.agent_process), "{listed:?}");
     scene.unharmed().await;
 }
 
@@ -687,7 +687,7 @@ async fn kill_everybody_without_a_shield() {
     let command = vec!["/bin/sh".into(), "-c".into(), script];
     let mut scene = Scene::of(builder(), AgentSessionConfig { command, ..Shield::None.config() }).await;
     daemon_is_there(&daemon);
-    let (attacker, bystander) = (scene.attacker.info().agent_process.expect("it runs"), scene.other_agent());
+    let (attacker, bystander) = (scene.attacker.info().processes.agent_process.expect("it runs"), scene.other_agent());
     let supervisors = scene.supervisors();
     let (mut others, mut ended) = (scene.bystander.subscribe(), Vec::new());
     scene.order("now", "").await;

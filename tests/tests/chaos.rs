@@ -249,7 +249,7 @@ impl Chaos {
                 let live = self.live.swap_remove(at);
                 let kill = begin_kill(&live);
                 self.linger().await;
-                signal(live.session.info().proxy, Signal::Kill);
+                signal(live.session.info().processes.proxy, Signal::Kill);
                 soon("the kill", kill).await.expect("no panic").expect("proven");
                 self.see_off(live).await;
             }
@@ -308,11 +308,11 @@ impl Chaos {
         self.is_fork_server_struck |= strokes.iter().any(|(whom, _)| *whom == Whom::ForkServer);
         for (whom, how) in strokes {
             let victims: Vec<ProcessId> = match whom {
-                Whom::Agent => info.agent_process.into_iter().collect(),
-                Whom::Proxy => info.proxy.into_iter().collect(),
+                Whom::Agent => info.processes.agent_process.into_iter().collect(),
+                Whom::Proxy => info.processes.proxy.into_iter().collect(),
                 Whom::AllProxies => {
-                    let others = self.live.iter().filter_map(|live| live.session.info().proxy);
-                    info.proxy.into_iter().chain(others).collect()
+                    let others = self.live.iter().filter_map(|live| live.session.info().processes.proxy);
+                    info.processes.proxy.into_iter().chain(others).collect()
                 }
                 Whom::ForkServer => vec![self.manager().fork_server()],
                 Whom::Host => registry::identify(std::process::id()).into_iter().collect(),
@@ -326,7 +326,8 @@ impl Chaos {
                     // Of the others it may not notice before it is to do something.
                     How::HardLimit => limit(victim, Resource::Nofile, 0, Some(0)),
                     How::IntoGroup | How::Freeze => {
-                        let moved = info.agent_process.is_some_and(|agent| move_to_group_of(victim, agent, *how));
+                        let moved =
+                            info.processes.agent_process.is_some_and(|agent| move_to_group_of(victim, agent, *how));
                         *self.counts.entry(format!("of these, {whom:?} {how:?}")).or_default() += u32::from(moved);
                     }
                 }
@@ -356,7 +357,7 @@ impl Chaos {
     fn started(&mut self, session: SessionHandle) {
         self.ids.push(session.id().to_string());
         let info = session.info();
-        self.ours.extend(info.proxy.into_iter().chain(info.agent_process));
+        self.ours.extend(info.processes.proxy.into_iter().chain(info.processes.agent_process));
         self.live.push(Live { session, seconds: unique_seconds(), turn: None });
     }
 

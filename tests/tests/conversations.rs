@@ -85,7 +85,7 @@ async fn a_conversation_goes_on_in_a_new_process() {
     let place = Place::new().await;
     for home in [None, Some(Home::Own)] {
         let first = place.start(AgentSessionConfig { home, ..kept() }).await;
-        let native = first.info().native_session_id.expect("it has one");
+        let native = first.info().conversation.native_session_id.expect("it has one");
         assert_eq!(ask(&first, "history").await, "0 before");
         // Nobody else gets it while it is open.
         for from in [of(&first), ResumeFrom::Native { id: native.clone() }] {
@@ -99,7 +99,10 @@ async fn a_conversation_goes_on_in_a_new_process() {
         end(&first).await;
         let second = place.start(resuming(of(&first), OnMissing::Fail)).await;
         let info = second.info();
-        assert_eq!((info.native_session_id.as_deref(), info.home), (Some(native.as_str()), first.info().home));
+        assert_eq!(
+            (info.conversation.native_session_id.as_deref(), info.metadata.home),
+            (Some(native.as_str()), first.info().metadata.home)
+        );
         assert_eq!(ask(&second, "history").await, "1 before");
         // Its home stays as long as one of them is there.
         place.manager.delete_session(first.id()).await.expect("deleted");
@@ -107,7 +110,7 @@ async fn a_conversation_goes_on_in_a_new_process() {
         let third = place.start(resuming(of(&second), OnMissing::Fail)).await;
         assert_eq!(ask(&third, "history").await, "2 before");
         end(&third).await;
-        let home = third.info().home;
+        let home = third.info().metadata.home;
         for session in [second, third] {
             place.manager.delete_session(session.id()).await.expect("deleted");
         }
@@ -126,17 +129,17 @@ async fn a_conversation_outlives_the_manager() {
         place.again().await;
         let second = place.start(resuming(of(&first), OnMissing::Fail)).await;
         assert_eq!(ask(&second, "history").await, "1 before");
-        assert_eq!(second.info().home, first.info().home);
+        assert_eq!(second.info().metadata.home, first.info().metadata.home);
         end(&second).await;
         // The next one knows of both what home they have, whichever is deleted first.
         place.manager.shutdown().await;
         place.again().await;
         for session in [&first, &second] {
-            let home = session.info().home;
+            let home = session.info().metadata.home;
             assert!(home.is_none_or(|home| fs::exists(home).expect("known")));
             place.manager.delete_session(session.id()).await.expect("deleted");
         }
-        assert!(first.info().home.is_none_or(|home| !fs::exists(home).expect("known")));
+        assert!(first.info().metadata.home.is_none_or(|home| !fs::exists(home).expect("known")));
         let unknown = place.manager.delete_session(first.id()).await.expect_err("forgotten");
         assert!(matches!(unknown, Error::UnknownSession { .. }), "{unknown}");
     }
@@ -149,7 +152,7 @@ async fn a_conversation_is_open_by_whatever_path() {
     let place = Place::new().await;
     let first = place.start(kept()).await;
     ask(&first, "say hello").await;
-    let native = ResumeFrom::Native { id: first.info().native_session_id.expect("it has one") };
+    let native = ResumeFrom::Native { id: first.info().conversation.native_session_id.expect("it has one") };
     let path = |name: &str| place.scratch.path().join(name).to_str().expect("UTF-8").to_owned();
     symlink(path("home"), path("link")).expect("linked");
     for home in ["home/", "link", "./home"] {
@@ -167,13 +170,13 @@ async fn the_most_recent_one_is_found() {
     let first = place.start(kept()).await;
     ask(&first, "say hello").await;
     let listed = first.native_sessions().await.expect("listed").value();
-    let native = first.info().native_session_id.expect("it has one");
+    let native = first.info().conversation.native_session_id.expect("it has one");
     assert_eq!(listed[0]["id"], native.as_str(), "{listed}");
     let busy = place.manager.start_session(resuming(ResumeFrom::MostRecent, OnMissing::Fail)).await.expect_err("open");
     assert!(matches!(busy, Error::NativeSessionBusy { .. }), "{busy}");
     end(&first).await;
     let second = place.start(resuming(ResumeFrom::MostRecent, OnMissing::Fail)).await;
-    assert_eq!(second.info().native_session_id, Some(native));
+    assert_eq!(second.info().conversation.native_session_id, Some(native));
     place.manager.shutdown().await;
 }
 
@@ -233,7 +236,7 @@ async fn what_is_missing_is_never_begun_anew_in_silence() {
     })
     .await;
     assert!(status.contains("cannot go on with conversation"), "{status}");
-    assert_ne!(second.info().native_session_id, first.info().native_session_id);
+    assert_ne!(second.info().conversation.native_session_id, first.info().conversation.native_session_id);
     let before = ask(&second, "system").await;
     assert!(before.contains(&format!("session {}", second.id())), "{before}");
     assert!(before.contains("the answer is 42"), "{before}");
@@ -259,7 +262,7 @@ async fn a_conversation_that_its_agent_destroys_is_brought_back() {
     let place = Place::new().await;
     let first = place.start(kept()).await;
     ask(&first, "say precious").await;
-    let native = first.info().native_session_id.expect("it has one");
+    let native = first.info().conversation.native_session_id.expect("it has one");
     end(&first).await;
     let file = place.chats();
     assert_eq!(file, [format!("{native}.json")]);
@@ -292,7 +295,7 @@ async fn model_mode_and_thinking_can_be_set_and_commands_passed_on() {
     assert_eq!(ask(&session, "mode").await, "build");
     assert_eq!(ask(&session, "thinking").await, "high");
     let info = session.info();
-    let shown = (info.model.as_deref(), info.mode.as_deref(), info.thinking.as_deref());
+    let shown = (info.settings.model.as_deref(), info.settings.mode.as_deref(), info.settings.thinking.as_deref());
     assert_eq!(shown, (Some("fake-2"), Some("build"), Some("high")));
 
     let native = Json::from(&json!({ "method": "session/list", "params": {} }));
@@ -305,7 +308,7 @@ async fn model_mode_and_thinking_can_be_set_and_commands_passed_on() {
     }
     let refused = session.set_model("unheard-of").await.expect_err("no such model");
     assert!(matches!(refused, Error::Unsupported { .. } | Error::AgentRefused { .. }), "{refused}");
-    assert_eq!(session.info().model.as_deref(), Some("fake-2"), "it was not changed");
+    assert_eq!(session.info().settings.model.as_deref(), Some("fake-2"), "it was not changed");
     place.manager.shutdown().await;
 }
 

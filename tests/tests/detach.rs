@@ -142,9 +142,12 @@ async fn an_idle_session_goes_on() {
     let manager = next(&state).await;
     let session = only(&manager);
     let info = session.info();
-    assert_eq!((info.session_id, info.user_id, info.turns), (config.session_id, config.user_id, 1));
-    assert_eq!((info.state, info.agent.as_str(), info.proxy.expect("known").pid), (SessionState::Idle, "fake", proxy));
-    assert!(info.native_session_id.is_some() && info.agent_process.is_some());
+    assert_eq!((info.metadata.session_id, info.metadata.user_id, info.turns), (config.session_id, config.user_id, 1));
+    assert_eq!(
+        (info.state, info.metadata.agent.as_str(), info.processes.proxy.expect("known").pid),
+        (SessionState::Idle, "fake", proxy)
+    );
+    assert!(info.conversation.native_session_id.is_some() && info.processes.agent_process.is_some());
     assert_ne!(manager.fork_server().pid, fork_server);
     let mut events = session.subscribe();
     let turn = session.prompt("say two", PromptMode::Refuse).await.expect("prompted");
@@ -237,7 +240,7 @@ fn cents(session: &SessionHandle) -> Option<u32> {
 async fn first(state: &State) -> (ProxyManager, SessionHandle, u32) {
     let manager = next(state).await;
     let session = manager.start_session(detached(sessions::fake())).await.expect("started");
-    let proxy = session.info().proxy.expect("it runs").pid;
+    let proxy = session.info().processes.proxy.expect("it runs").pid;
     (manager, session, proxy)
 }
 
@@ -473,7 +476,7 @@ async fn without_its_fork_server_it_ends_with_a_host_too() {
     let fork_server = manager.fork_server().pid;
     let config = detached(sessions::shell("setsid sleep 1000 & echo there; cat"));
     let session = manager.start_session(config).await.expect("started");
-    let (id, proxy) = (session.id().to_string(), session.info().proxy.expect("it runs").pid);
+    let (id, proxy) = (session.id().to_string(), session.info().processes.proxy.expect("it runs").pid);
     let mut events = session.subscribe();
     said(&mut events, "there").await;
     kill(fork_server);
@@ -691,12 +694,12 @@ async fn a_dropped_manager_lets_go_of_what_outlives_it() {
     let fork_server = manager.fork_server().pid;
     let session = manager.start_session(detached(sessions::fake())).await.expect("started");
     let stays = session.info();
-    let (id, proxy) = (stays.session_id.to_string(), stays.proxy.expect("it runs").pid);
+    let (id, proxy) = (stays.metadata.session_id.to_string(), stays.processes.proxy.expect("it runs").pid);
     let goes = manager.start_session(sessions::fake()).await.expect("started").info();
     drop((session, manager));
     let manager = next(&state).await;
-    assert_eq!(only(&manager).info().proxy.map(|proxy| proxy.pid), Some(proxy));
-    until("the other has ended", || system::with_marker(goes.session_id.as_str()).is_empty().then_some(()));
+    assert_eq!(only(&manager).info().processes.proxy.map(|proxy| proxy.pid), Some(proxy));
+    until("the other has ended", || system::with_marker(goes.metadata.session_id.as_str()).is_empty().then_some(()));
     manager.shutdown().await;
     state.nothing_left(&id, &[proxy, fork_server]);
 }

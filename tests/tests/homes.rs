@@ -137,7 +137,11 @@ async fn a_key_is_in_a_file_of_the_home_and_nowhere_else() {
     // What can be seen of processes: the session's, and ours.
     let processes = session.processes().await.expect("listed");
     let info = session.info();
-    let ours = [info.proxy.expect("it runs"), info.agent_process.expect("it runs"), place.manager.fork_server()];
+    let ours = [
+        info.processes.proxy.expect("it runs"),
+        info.processes.agent_process.expect("it runs"),
+        place.manager.fork_server(),
+    ];
     for id in processes.iter().map(|info| info.id).chain(ours) {
         let cmdline = fs::read(format!("/proc/{}/cmdline", id.pid)).unwrap_or_default();
         assert!(!String::from_utf8_lossy(&cmdline).contains(&key), "{id}");
@@ -210,7 +214,7 @@ async fn a_key_goes_with_the_end_of_its_session_and_is_there_again_when_it_goes_
         let resume = Some(Resume { from, fork: false, on_missing: OnMissing::Fail });
         let config = AgentSessionConfig { resume, session_id: SessionId::mint(), ..config.clone() };
         last = place.manager.start_session(config).await.expect("started");
-        assert_eq!(last.info().home.as_deref(), home.to_str());
+        assert_eq!(last.info().metadata.home.as_deref(), home.to_str());
     }
     place.manager.shutdown().await;
 }
@@ -246,7 +250,7 @@ async fn a_home_is_kept_until_its_session_is_deleted() {
     let place = Place::new(|builder| builder).await;
     let session = place.manager.start_session(own()).await.expect("started");
     let home = place.home(&session);
-    assert_eq!(session.info().home.as_deref(), home.to_str());
+    assert_eq!(session.info().metadata.home.as_deref(), home.to_str());
     let mut events = session.subscribe();
     let script =
         "run cd && mkdir -p a/b && echo x > a/b/c && chmod 555 a/b && ln -s /etc link && echo $HOME $XDG_CACHE_HOME";
@@ -315,7 +319,7 @@ async fn without_a_state_directory_homes_go_with_the_manager() {
     let env = [("PATH", "/usr/bin:/bin"), ("TMPDIR", scratch.path().to_str().expect("UTF-8"))];
     let manager = builder().base_env(env.into_iter().collect()).build().await.expect("built");
     let session = manager.start_session(own()).await.expect("started");
-    let home = PathBuf::from(session.info().home.expect("its own"));
+    let home = PathBuf::from(session.info().metadata.home.expect("its own"));
     assert!(home.starts_with(scratch.path()) && home.exists(), "{}", home.display());
     session.kill(KillOptions::NOW).await.expect("killed");
     assert!(home.exists());
@@ -368,7 +372,7 @@ async fn profiles_can_be_changed_while_the_manager_runs() {
     place.manager.set_profiles(profiles);
     let session = place.manager.start_session(config()).await.expect("started");
     let info = session.info();
-    assert_eq!((info.profile.as_deref(), info.model.as_deref()), (Some("p"), Some("fake-2")));
+    assert_eq!((info.metadata.profile.as_deref(), info.settings.model.as_deref()), (Some("p"), Some("fake-2")));
     let mut events = session.subscribe();
     session.prompt("model", PromptMode::Refuse).await.expect("prompted");
     assert_eq!(said(&mut events, "fake-").await, "2\n");
@@ -380,7 +384,7 @@ async fn a_session_knows_how_deep_it_is() {
     let place = Place::new(|builder| builder.max_depth(2)).await;
     let config = || AgentSessionConfig { depth: 1, ..shell("echo depth $AGENT_PROXY_DEPTH; cat") };
     let session = place.manager.start_session(config()).await.expect("started");
-    assert_eq!(session.info().depth, 2);
+    assert_eq!(session.info().metadata.depth, 2);
     assert_eq!(said(&mut session.subscribe(), "depth ").await, "2\n");
     let deeper = place.manager.start_session(AgentSessionConfig { depth: 2, ..config() }).await.expect_err("too deep");
     assert!(matches!(deeper, Error::TooDeep { depth: 3, max: 2 }), "{deeper}");

@@ -232,7 +232,7 @@ async fn a_server_that_runs_already_outlives_its_session() {
         let end = soon("the turn", turn.wait()).await.expect("ended");
         assert_eq!((end.stop_reason, end.error), (Some(StopReason::EndTurn), None));
     }
-    assert_eq!(session.info().native_session_id.as_deref(), Some("ses_1"));
+    assert_eq!(session.info().conversation.native_session_id.as_deref(), Some("ses_1"));
     let receipt = soon("the kill", session.kill(KillOptions::NOW)).await.expect("killed");
     assert!(receipt.is_empty(), "{receipt}");
     assert!(

@@ -271,7 +271,7 @@ async fn a_receipt_names_what_died_before_the_proxy_did_in_the_middle_of_a_kill(
     let receipt = soon("the kill", kill).await.expect("no panic").expect("proven");
     assert!(receipt.is_empty() && matches!(receipt.proof, Proof::QuietRounds(_)), "{receipt:?}");
     assert!(receipt.processes.iter().any(|entry| entry.id == sleeper), "{receipt:#?}");
-    let agent = session.info().agent_process.expect("it had one");
+    let agent = session.info().processes.agent_process.expect("it had one");
     assert!(receipt.processes.iter().any(|entry| entry.id == agent), "{receipt:#?}");
     manager.shutdown().await;
 }
@@ -316,7 +316,7 @@ async fn a_receipt_names_what_died_before_the_agent_did_in_the_middle_of_a_kill(
 
 /// Sends a signal to the proxy of a session.
 fn signal_proxy(session: &SessionHandle, signal: Signal) {
-    let proxy = session.info().proxy.expect("it has one");
+    let proxy = session.info().processes.proxy.expect("it has one");
     registry::PidFd::open(proxy).and_then(|proxy| proxy.signal(signal)).expect("signalled");
 }
 
@@ -359,7 +359,7 @@ async fn a_strict_session_whose_proxy_is_stopped_shows_its_own_processes_only() 
     };
     let mut both = asleep(&seconds, 2);
     both.sort_unstable();
-    let _stopped = system::Stopper::new(session.info().proxy.expect("it has one"));
+    let _stopped = system::Stopper::new(session.info().processes.proxy.expect("it has one"));
     let mut listed: Vec<_> =
         soon("the list", session.processes()).await.expect("listed").iter().map(|info| info.id.pid).collect();
     listed.sort_unstable();

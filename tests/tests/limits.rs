@@ -414,7 +414,7 @@ async fn open_files() {
 async fn core_dumps_are_off_unless_asked_for() {
     let mut scene = Scene::new(Limits::default()).await;
     let limits = |session: &SessionHandle| {
-        let agent = session.info().agent_process.expect("it runs");
+        let agent = session.info().processes.agent_process.expect("it runs");
         std::fs::read_to_string(format!("/proc/{}/limits", agent.pid)).expect("readable")
     };
     let core = |text: &str| {
@@ -478,7 +478,7 @@ async fn an_agent_that_takes_too_much_alone_is_ended() {
     let session = scene.manager.start_session(config).await.expect("started");
     let mut events = session.subscribe();
     let exceeded = event(&mut events, "limit:exceeded", limit_exceeded).await;
-    assert_eq!(exceeded.process, session.info().agent_process.or(exceeded.process));
+    assert_eq!(exceeded.process, session.info().processes.agent_process.or(exceeded.process));
     let rest = all(&mut events).await;
     assert!(
         matches!(
@@ -509,7 +509,7 @@ async fn cost_of_a_hundred_idle_processes() {
         scene.session.prompt(script, PromptMode::Refuse).await.expect("prompted");
         until("all sleep", || (system::sleeping(&seconds).len() == 100).then_some(()));
         scene.both_work().await;
-        let proxy = scene.session.info().proxy.expect("it runs").pid;
+        let proxy = scene.session.info().processes.proxy.expect("it runs").pid;
         tokio::time::sleep(Duration::from_secs(3)).await;
         let before = cpu_ticks(proxy);
         tokio::time::sleep(Duration::from_secs(7)).await;

@@ -339,7 +339,7 @@ impl Stage {
         assert_eq!(manager.reattached(), []);
         let record = manager.record(&self.lasting.id).expect("kept");
         let turns = if self.lasting.mode == Mode::Idle { 1 } else { 2 };
-        assert_eq!((record.status, record.turns), (SessionStatus::Suspended, turns));
+        assert_eq!((record.status(), record.turns), (SessionStatus::Suspended, turns));
         let found = self.events(&manager).await;
         self.has_said(&found);
         assert!(matches!(found.last().expect("some").event, Event::SessionSuspended { .. }), "{found:?}");
@@ -372,7 +372,7 @@ impl Stage {
         assert_eq!(manager.reattached(), std::slice::from_ref(&self.lasting.id));
         let session = self.session(&manager);
         let info = session.info();
-        assert_eq!((info.proxy, info.agent_process), (Some(pids.proxy), Some(pids.agent)));
+        assert_eq!((info.processes.proxy, info.processes.agent_process), (Some(pids.proxy), Some(pids.agent)));
         assert_ne!(manager.fork_server(), pids.fork_server);
         if self.lasting.mode == Mode::Idle {
             assert_eq!(info.state, SessionState::Idle);
@@ -411,7 +411,7 @@ impl Stage {
         let session = self.begun(&manager, config).await;
         let info = session.info();
         let mut events = session.subscribe_from(info.last_offset);
-        let (proxy, agent) = (info.proxy.expect("it runs"), info.agent_process.expect("it runs"));
+        let (proxy, agent) = (info.processes.proxy.expect("it runs"), info.processes.agent_process.expect("it runs"));
         // The agent, and what it has started: in the midst of an exec it shows no environment.
         let of_first = until("the agent and its tool", || {
             let marked = with_marker(self.lasting.id.as_str()).into_iter().filter(|pid| *pid != proxy.pid);
@@ -569,7 +569,7 @@ impl Stage {
         assert!(matches!(error, Error::NativeSessionMissing { .. }), "{error}");
         // Its events are there all the same, and so is it.
         self.has_said(&self.events(&manager).await);
-        assert_eq!(manager.record(&self.lasting.id).expect("kept").status, SessionStatus::Suspended);
+        assert_eq!(manager.record(&self.lasting.id).expect("kept").status(), SessionStatus::Suspended);
         manager.shutdown().await;
     }
 
@@ -626,8 +626,8 @@ async fn works(manager: &ProxyManager, config: AgentSessionConfig) {
 fn victim_of(victim: Victim, manager: &ProxyManager, session: &SessionHandle) -> ProcessId {
     match victim {
         Victim::ForkServer => manager.fork_server(),
-        Victim::Proxy => session.info().proxy.expect("it runs"),
-        Victim::Agent => session.info().agent_process.expect("it runs"),
+        Victim::Proxy => session.info().processes.proxy.expect("it runs"),
+        Victim::Agent => session.info().processes.agent_process.expect("it runs"),
         Victim::Host => registry::identify(std::process::id()).expect("alive"),
     }
 }

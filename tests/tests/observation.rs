@@ -98,7 +98,7 @@ async fn run(manager: &ProxyManager, script: &str) -> (SessionHandle, Told) {
 }
 
 fn agent(session: &SessionHandle) -> u32 {
-    session.info().agent_process.expect("it ran").pid
+    session.info().processes.agent_process.expect("it ran").pid
 }
 
 #[tokio::test]
@@ -340,7 +340,7 @@ async fn a_session_with_a_stopped_proxy_is_listed() {
     let seconds = unique_seconds();
     let session = manager.start_session(shell(&format!("sleep {seconds} & exec cat"))).await.expect("started");
     until("it sleeps", || (sleeping(&seconds).len() == 1).then_some(()));
-    let stopped = agent_proxy_tests::system::Stopper::new(session.info().proxy.expect("it runs"));
+    let stopped = agent_proxy_tests::system::Stopper::new(session.info().processes.proxy.expect("it runs"));
     let list = soon("a list", session.processes()).await.expect("listed");
     let mut pids: Vec<_> = list.iter().map(|info| info.id.pid).collect();
     let mut expected = [agent(&session), sleeping(&seconds)[0]];
@@ -549,7 +549,7 @@ async fn the_cost_of_polling() {
     for _ in 0..200 {
         sessions.push(manager.start_session(shell("sleep 1000 & exec cat")).await.expect("started"));
     }
-    let proxies: Vec<_> = sessions.iter().map(|session| session.info().proxy.expect("it runs").pid).collect();
+    let proxies: Vec<_> = sessions.iter().map(|session| session.info().processes.proxy.expect("it runs").pid).collect();
     let fork_server = manager.fork_server().pid;
     tokio::time::sleep(Duration::from_secs(5)).await;
     let cpu = || {

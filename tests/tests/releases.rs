@@ -295,7 +295,7 @@ async fn a_fork_server_of_the_last_release() {
     let (known, unknown) =
         (Event::Text { text: "hello".into() }, |event: &Event| matches!(event, Event::SessionLossy { .. }));
     assert!(heard.contains(&known) && heard.iter().any(unknown), "{heard:?}");
-    assert_eq!((session.info().agent.as_str(), session.info().state), ("old", SessionState::Idle));
+    assert_eq!((session.info().metadata.agent.as_str(), session.info().state), ("old", SessionState::Idle));
     let turn = soon("taken", session.prompt("go on", PromptMode::Refuse)).await.expect("prompted");
     soon("the turn's end", turn.wait()).await.expect("ended");
     let receipts = manager.shutdown().await;

@@ -129,7 +129,7 @@ async fn the_living_processes_are_listed_and_the_dead_ones_in_the_receipt() {
         assert_eq!(info.session_id, *session.id());
         assert!(info.rss_bytes.is_some() && info.cpu_percent.is_some(), "{info:?}");
     }
-    let agent = session.info().agent_process.expect("it runs");
+    let agent = session.info().processes.agent_process.expect("it runs");
     assert!(list.iter().any(|info| info.id == agent && info.tracked));
     let other_sessions = list.iter().filter(|info| info.sid != agent.pid).count();
     assert!(other_sessions >= 2, "setsid and daemon: {list:#?}");
@@ -181,7 +181,7 @@ async fn all_but_the_agent_or_one_process_can_be_killed() {
         .expect("killed");
     assert!(receipt.is_empty(), "{receipt:?}");
     assert!(system::sleeping(&family.seconds).is_empty());
-    let agent = session.info().agent_process.expect("it runs");
+    let agent = session.info().processes.agent_process.expect("it runs");
     assert!(!receipt.processes.iter().any(|entry| entry.id == agent));
     let turn = session.prompt("say still here", PromptMode::Refuse).await.expect("the agent lives");
     soon("the turn's end", turn.wait()).await.expect("ended");
@@ -336,7 +336,10 @@ async fn the_agent_gets_what_the_configuration_says_and_nothing_else() {
     let session = manager.start_session(config).await.expect("started");
     let mut events = session.subscribe();
     let info = session.info();
-    assert_eq!((info.user_id.as_deref(), info.agent_type.as_deref()), (Some("user-1"), Some("execution")));
+    assert_eq!(
+        (info.metadata.user_id.as_deref(), info.metadata.agent_type.as_deref()),
+        (Some("user-1"), Some("execution"))
+    );
     let turn = session.prompt("cwd\nmcp\nmodel\nsystem\nenv", PromptMode::Refuse).await.expect("prompted");
     soon("its end", turn.wait()).await.expect("ended");
     session.kill(KillOptions::NOW).await.expect("killed");
@@ -492,7 +495,7 @@ async fn a_command_that_does_not_read_is_told_no_more_than_is_kept_for_it_and_li
         assert!(told < 20);
     };
     assert!(matches!(&error, Error::System { source, .. } if source.to_string().contains("has not read")), "{error}");
-    let agent = session.info().agent_process.expect("it lives");
+    let agent = session.info().processes.agent_process.expect("it lives");
     session.native(Json::from(&serde_json::json!({ "closeInput": true }))).await.expect("closed");
     registry::PidFd::open(agent).expect("alive").signal(Signal::Cont).expect("signalled");
     let read = event(&mut events, "the number of lines", |envelope| match &envelope.event {
@@ -587,7 +590,7 @@ async fn a_wedged_proxy_is_no_obstacle() {
     let manager = manager().await;
     let session = manager.start_session(fake()).await.expect("started");
     let family = family(&session).await;
-    let proxy = session.info().proxy.expect("it runs");
+    let proxy = session.info().processes.proxy.expect("it runs");
     let _stopped = system::Stopper::new(proxy);
     let receipt = soon("the kill", session.kill(KillOptions::grace(Duration::from_millis(100)))).await.expect("killed");
     assert!(receipt.is_empty(), "{receipt:?}");

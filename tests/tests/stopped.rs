@@ -60,7 +60,7 @@ async fn a_stopped_proxy_goes_on_by_itself() {
     let manager = manager().await;
     let session = manager.start_session(shell("exec cat")).await.expect("started");
     let mut events = session.subscribe();
-    let proxy = registry::PidFd::open(session.info().proxy.expect("it runs")).expect("alive");
+    let proxy = registry::PidFd::open(session.info().processes.proxy.expect("it runs")).expect("alive");
     proxy.signal(Signal::Stop).expect("stopped");
     event(&mut events, "that it was stopped", proxy_stopped).await;
     soon("an answer", session.ping()).await.expect("it goes on");
@@ -115,7 +115,7 @@ async fn one_process_is_ended_where_that_is_the_action() {
     assert_eq!((exceeded.limit, exceeded.action), (LimitKind::Memory, LimitAction::KillProcess));
     let ended = exceeded.process.expect("it takes most");
     system::until("its end", || (!system::is_alive(ended.pid)).then_some(()));
-    let agent = session.info().agent_process.expect("it runs");
+    let agent = session.info().processes.agent_process.expect("it runs");
     assert!(ended != agent && system::is_alive(agent.pid));
     let receipt = soon("a kill", session.kill(KillOptions::NOW)).await.expect("killed");
     assert!(receipt.is_empty(), "{receipt:?}");

@@ -229,7 +229,7 @@ async fn metrics_say_what_a_session_did() {
     let metrics = info.metrics;
     assert_eq!((info.turns, metrics.tool_calls, metrics.events), (1, 1, info.last_offset));
     assert!(metrics.messages == 3 && metrics.busy_ms >= 30 && metrics.event_bytes > 100, "{metrics:?}");
-    assert!(info.heartbeat >= info.started_at);
+    assert!(info.heartbeat >= info.metadata.started_at);
     let measured = manager.measured_sessions().await;
     let process_use = measured[0].process_use.expect("it lives");
     assert!(process_use.processes >= 2 && process_use.rss_bytes > 100_000, "{process_use:?}");

@@ -60,7 +60,7 @@ async fn of_an_agent() {
     let mut events = session.subscribe();
     let family = family(&session).await;
     let turn = session.prompt("hang", PromptMode::Refuse).await.expect("prompted");
-    let killed = sigkill(session.info().agent_process.expect("it runs"));
+    let killed = sigkill(session.info().processes.agent_process.expect("it runs"));
     let error = soon("the pending turn fails", turn.wait()).await.expect_err("its agent died");
     assert!(matches!(error, Error::AgentDied { .. }), "{error}");
     let (reason, receipt) = end(&mut events).await;
@@ -80,7 +80,7 @@ async fn of_a_proxy() {
     let mut events = session.subscribe();
     let family = family(&session).await;
     let turn = session.prompt("hang", PromptMode::Refuse).await.expect("prompted");
-    let killed = sigkill(session.info().proxy.expect("it runs"));
+    let killed = sigkill(session.info().processes.proxy.expect("it runs"));
     let error = soon("the pending turn fails", turn.wait()).await.expect_err("its proxy died");
     assert!(matches!(error, Error::ProxyDied { .. }), "{error}");
     let (reason, receipt) = end(&mut events).await;
@@ -126,7 +126,7 @@ async fn of_the_fork_server_while_a_proxy_is_stopped() {
     let session = manager.start_session(sessions::fake()).await.expect("started");
     let mut events = session.subscribe();
     let family = family(&session).await;
-    let proxy = session.info().proxy.expect("it runs");
+    let proxy = session.info().processes.proxy.expect("it runs");
     // It would continue the proxy.
     let fork_server = PidFd::open(manager.fork_server()).expect("alive");
     fork_server.signal(Signal::Stop).expect("signalled");
@@ -231,7 +231,7 @@ async fn a_fork_server_that_cannot_look_does_not_die_and_raises_its_limit_again(
     let pid = Pid::from_raw(fork_server.cast_signed());
     let limit = getrlimit(Resource::Nofile);
     prlimit(pid, Resource::Nofile, Rlimit { current: Some(3), ..limit }).expect("lowered");
-    sigkill(session.info().proxy.expect("it runs"));
+    sigkill(session.info().processes.proxy.expect("it runs"));
     let error = soon("the proxy's death is seen", session.ping()).await.expect_err("its proxy died");
     assert!(matches!(error, Error::ProxyDied { .. } | Error::Ended { .. }), "{error}");
     other.ping().await.expect("the other session works on");

@@ -87,7 +87,7 @@ async fn proxy_and_fork_server_die_together() {
         let mut events = session.subscribe();
         let family = family(&session).await;
         let old = manager.fork_server();
-        strike(&[old, session.info().proxy.expect("it runs")]);
+        strike(&[old, session.info().processes.proxy.expect("it runs")]);
         let reason = ended_with_nothing_left(&session, &mut events, &family.seconds).await;
         assert_eq!(reason, EndReason::ForkServerDied, "{layer}");
         assert_eq!(session.processes().await.expect("a list"), [], "{layer}");
@@ -103,7 +103,7 @@ async fn a_call_meanwhile_waits_for_the_proof_or_tells_the_truth() {
     let manager = manager().await;
     let session = manager.start_session(in_layer(Containment::Baseline)).await.expect("started");
     let family = family(&session).await;
-    strike(&[manager.fork_server(), session.info().proxy.expect("it runs")]);
+    strike(&[manager.fork_server(), session.info().processes.proxy.expect("it runs")]);
     let began = Instant::now();
     // Nobody has told the host yet.
     let (listed, killed) = tokio::join!(session.processes(), session.kill(KillOptions::NOW));
@@ -127,7 +127,7 @@ async fn all_supervisors_but_the_host_die_together() {
         let (events, family) = (session.subscribe(), family(&session).await);
         sessions.push((session, events, family.seconds));
     }
-    let proxies = sessions.iter().map(|(session, _, _)| session.info().proxy.expect("it runs"));
+    let proxies = sessions.iter().map(|(session, _, _)| session.info().processes.proxy.expect("it runs"));
     strike(&[manager.fork_server()].into_iter().chain(proxies).collect::<Vec<_>>());
     for (session, events, seconds) in &mut sessions {
         let reason = ended_with_nothing_left(session, events, seconds).await;
@@ -178,7 +178,7 @@ async fn a_stopped_fork_server_is_continued_without_a_call() {
     let family = family(&session).await;
     let fork_server = manager.fork_server();
     signal(fork_server, Signal::Stop);
-    signal(session.info().proxy.expect("it runs"), Signal::Kill);
+    signal(session.info().processes.proxy.expect("it runs"), Signal::Kill);
     let began = Instant::now();
     ended_with_nothing_left(&session, &mut events, &family.seconds).await;
     assert!(began.elapsed() < NOTICED, "{:?}", began.elapsed());
@@ -194,7 +194,7 @@ async fn stopped_supervisors_do_not_hold_up_a_kill() {
         for both in [false, true] {
             let session = manager.start_session(in_layer(layer)).await.expect("started");
             let family = family(&session).await;
-            let proxy = session.info().proxy.expect("it runs");
+            let proxy = session.info().processes.proxy.expect("it runs");
             signal(manager.fork_server(), Signal::Stop);
             signal(proxy, if both { Signal::Stop } else { Signal::Kill });
             let began = Instant::now();
@@ -215,7 +215,7 @@ async fn a_fork_server_that_is_stopped_again_and_again_is_replaced() {
     let family = family(&session).await;
     let old = manager.fork_server();
     let stopper = system::Stopper::new(old);
-    signal(session.info().proxy.expect("it runs"), Signal::Kill);
+    signal(session.info().processes.proxy.expect("it runs"), Signal::Kill);
     ended_with_nothing_left(&session, &mut events, &family.seconds).await;
     works(&manager).await;
     assert_ne!(manager.fork_server(), old);
@@ -249,7 +249,7 @@ async fn limits_of_the_fork_server_leave_nothing() {
             let mut events = session.subscribe();
             let family = family(&session).await;
             limit(manager.fork_server(), resource, to, hard);
-            signal(session.info().proxy.expect("it runs"), Signal::Kill);
+            signal(session.info().processes.proxy.expect("it runs"), Signal::Kill);
             let began = Instant::now();
             let reason = ended_with_nothing_left(&session, &mut events, &family.seconds).await;
             let told = (resource, to, hard, reason, began.elapsed());
@@ -268,7 +268,7 @@ async fn limits_of_the_proxy_leave_nothing() {
             let session = manager.start_session(sessions::fake()).await.expect("started");
             let mut events = session.subscribe();
             let family = family(&session).await;
-            limit(session.info().proxy.expect("it runs"), resource, to, hard);
+            limit(session.info().processes.proxy.expect("it runs"), resource, to, hard);
             let began = Instant::now();
             let receipt = soon("a kill", session.kill(KillOptions::NOW)).await;
             let told = (resource, to, hard, began.elapsed());
@@ -325,7 +325,7 @@ async fn a_resume_after_the_agents_death_waits_for_the_end() {
     let session = soon("a start", manager.start_session(lasting.config(&id))).await.expect("started");
     let prompted = session.prompt(lasting.first(), proxy_manager::PromptMode::Refuse).await.expect("prompted");
     soon("the turn's end", prompted.wait()).await.expect("ended");
-    signal(session.info().agent_process.expect("it runs"), Signal::Kill);
+    signal(session.info().processes.agent_process.expect("it runs"), Signal::Kill);
     let again = proxy_manager::SessionId::mint();
     let from = proxy_manager::ResumeFrom::Session { id: id.clone() };
     let resume = Some(proxy_manager::Resume { from, fork: false, on_missing: proxy_manager::OnMissing::Fail });
@@ -351,7 +351,7 @@ async fn a_resume_waits_for_a_suspension() {
     let prompted = session.prompt(lasting.first(), proxy_manager::PromptMode::Refuse).await.expect("prompted");
     soon("the turn's end", prompted.wait()).await.expect("ended");
     // The fork server and the proxy at once, and a resume before anybody has noticed.
-    strike(&[manager.fork_server(), session.info().proxy.expect("it runs")]);
+    strike(&[manager.fork_server(), session.info().processes.proxy.expect("it runs")]);
     let session = soon("a resume", manager.resume_session(&id)).await.expect("resumed");
     assert_eq!(session.info().state, SessionState::Idle);
     soon("a kill", session.kill(KillOptions::NOW)).await.expect("killed");
@@ -374,7 +374,7 @@ async fn a_manager_without_a_fork_server_says_so_and_recovers() {
     let session = manager.start_session(in_layer(Containment::Baseline)).await.expect("started");
     let (mut events, family) = (session.subscribe(), family(&session).await);
     std::fs::rename(&program, &away).expect("renamed");
-    strike(&[manager.fork_server(), session.info().proxy.expect("it runs")]);
+    strike(&[manager.fork_server(), session.info().processes.proxy.expect("it runs")]);
     ended_with_nothing_left(&session, &mut events, &family.seconds).await;
     let error = soon("a refusal", manager.start_session(sessions::fake())).await.expect_err("there is none");
     assert!(matches!(error, Error::ForkServerDied), "{error}");
@@ -397,7 +397,7 @@ async fn the_end_is_told_once() {
     let session = manager.start_session(in_layer(Containment::Baseline)).await.expect("started");
     let mut events = session.subscribe();
     event(&mut events, "ready", |envelope| (envelope.event == Event::SessionIdle {}).then_some(())).await;
-    strike(&[manager.fork_server(), session.info().proxy.expect("it runs")]);
+    strike(&[manager.fork_server(), session.info().processes.proxy.expect("it runs")]);
     let ends = all(&mut events).await;
     let count = ends.iter().filter(|envelope| matches!(envelope.event, Event::SessionEnded { .. })).count();
     assert_eq!(count, 1, "{ends:?}");

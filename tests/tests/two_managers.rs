@@ -47,7 +47,7 @@ async fn begun(manager: &ProxyManager) -> (SessionHandle, String) {
     let turn = session.prompt("say hello", PromptMode::Refuse).await.expect("prompted");
     said(&mut events, "hello").await;
     soon("the turn's end", turn.wait()).await.expect("ended");
-    let native = session.info().native_session_id.expect("it has one");
+    let native = session.info().conversation.native_session_id.expect("it has one");
     (session, native)
 }
 

@@ -1,11 +1,10 @@
 //! Command `ps`.
 
-use proxy_manager::{ProcessInfo, ProcessStatus, SessionId};
+use proxy_manager::{ProcessInfo, ProcessStatus, SessionId, SessionInfo, SessionState};
 use serde_json::Value;
 
 use super::sessions::parse;
 use crate::{
-    api::{SessionView, StateView},
     args::PsArgs,
     client::Client,
     problem::Failure,
@@ -15,17 +14,17 @@ use crate::{
 
 /// Shows the processes of one session, or of all that have not ended.
 pub(super) async fn run(client: &Client, args: &PsArgs, as_json: bool) -> Result<(), Failure> {
-    let sessions: Vec<SessionView> = match &args.id {
+    let sessions: Vec<SessionInfo> = match &args.id {
         Some(id) => vec![client.get(&format!("/v1/sessions/{id}")).await?],
         None => client.get("/v1/sessions").await?,
     };
     let named = args.id.is_some();
     let mut listings = Vec::new();
     for session in sessions {
-        if !named && matches!(session.state, StateView::Ended { .. } | StateView::Suspended { .. }) {
+        if !named && session.state.at_rest().is_some() {
             continue;
         }
-        match Listing::fetch(client, &session.session_id, args.all).await {
+        match Listing::fetch(client, &session.metadata.session_id, args.all).await {
             Ok(listing) => listings.push((session, listing)),
             // The session ended and was deleted since the list was made.
             Err(Failure::Problem(problem)) if !named && problem.kind == "unknown-session" => {}
@@ -81,13 +80,13 @@ impl Listing {
     }
 }
 
-fn tree(session: &SessionView, listing: &Listing) -> String {
+fn tree(session: &SessionInfo, listing: &Listing) -> String {
     let style = Style::stdout();
     let mut text = render::sessions::heading(session, style);
     text.push('\n');
     if !listing.processes.is_empty() {
         text.push_str(&render::tree::render_marked(&listing.processes, &listing.marks, style, term::columns()));
-    } else if let StateView::Ended { receipt: Some(receipt), .. } = &session.state {
+    } else if let SessionState::Ended { receipt: Some(receipt), .. } = &session.state {
         text.push_str(&render::receipt::verdict(receipt, style));
     } else {
         text.push_str("no processes\n");

@@ -207,7 +207,7 @@ impl Foreground {
             Some(Rest { reason, is_end: true }) => {
                 let info = self.session.info();
                 // A home for the session alone is removed with it.
-                let conversation = info.native_session_id.filter(|_| info.home.is_none());
+                let conversation = info.conversation.native_session_id.filter(|_| info.metadata.home.is_none());
                 Err(over(reason, conversation.as_deref()).into())
             }
             Some(Rest { reason, is_end: false }) => {

@@ -1,9 +1,10 @@
 //! Command `sessions`.
 
+use proxy_manager::{QueuedPrompt, SessionInfo};
 use serde_json::Value;
 
 use crate::{
-    api::{Health, QueuedView, SessionView},
+    api::Health,
     args::operations::SessionArgs,
     client::Client,
     problem::{Failure, Problem},
@@ -16,7 +17,7 @@ pub(super) async fn run(client: &Client, as_json: bool) -> Result<(), Failure> {
     if as_json {
         return term::json(&sessions);
     }
-    let sessions: Vec<SessionView> = parse(sessions)?;
+    let sessions: Vec<SessionInfo> = parse(sessions)?;
     tell_damage(client).await?;
     if sessions.is_empty() {
         term::note("no sessions: start one with `agent-proxy start`");
@@ -40,13 +41,14 @@ pub(super) async fn queue(client: &Client, args: &SessionArgs, as_json: bool) ->
     if as_json {
         return term::json(&session["queued"].take());
     }
-    let SessionView { queued, .. } = parse(session)?;
+    let SessionInfo { queued, .. } = parse(session)?;
     if queued.is_empty() {
         term::note("nothing waits");
         return Ok(());
     }
-    let line =
-        |QueuedView { offset, at, text }: QueuedView| format!("{offset}  {at}  {}\n", term::printable(&text, false));
+    let line = |QueuedPrompt { offset, at, text }: QueuedPrompt| {
+        format!("{offset:020}  {}  {}\n", humantime::format_rfc3339_millis(at), term::printable(&text, false))
+    };
     term::out(queued.into_iter().map(line).collect::<String>())
 }
 

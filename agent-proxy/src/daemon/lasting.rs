@@ -10,7 +10,8 @@ use axum::{
     routing::{get, post},
 };
 use proxy_manager::{
-    Imported, KillOptions, ProxyManager, SessionFilter, SessionId, SessionInfo, SessionRecord, Snapshot,
+    Imported, KillOptions, ProxyManager, SessionFilter, SessionId, SessionInfo, SessionMetadata, SessionRecord,
+    Snapshot,
 };
 
 use super::requests::{Answer, Body, Daemon, Json, UrlQuery, find, parse, session_id, to_the_end};
@@ -81,7 +82,7 @@ async fn hand_over(State(manager): State<ProxyManager>, Path(id): Path<String>, 
 }
 
 fn attach(manager: &ProxyManager, id: &SessionId, command: Vec<String>) -> Answer<Json<Attach>> {
-    let SessionInfo { cwd, home, .. } = manager.session(id)?.info();
+    let SessionMetadata { cwd, home, .. } = manager.session(id)?.info().metadata;
     Ok(Json(Attach { command, cwd, home }))
 }
 

@@ -81,8 +81,8 @@ impl Tried {
         let begin = Instant::now();
         let session = manager.start_session(config).await?;
         let ready = begin.elapsed();
-        let no_new_privs = session.info().agent_process.and_then(|agent| no_new_privs(agent.pid));
-        let core_dumps = session.info().agent_process.and_then(|agent| core_dumps(agent.pid));
+        let no_new_privs = session.info().processes.agent_process.and_then(|agent| no_new_privs(agent.pid));
+        let core_dumps = session.info().processes.agent_process.and_then(|agent| core_dumps(agent.pid));
         let mut events = session.subscribe();
         let receipt = session.kill(KillOptions::default()).await?;
         let mut measures = Measures::default();

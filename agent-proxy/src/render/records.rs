@@ -33,10 +33,10 @@ pub(crate) fn render(records: &[SessionRecord], style: Style, width: Option<usiz
 }
 
 fn status(record: &SessionRecord) -> String {
-    let status = match record.status {
+    let status = match record.status() {
         SessionStatus::Starting => "starting",
         SessionStatus::Running => "running",
-        SessionStatus::Suspended if record.handed_over => "handed over",
+        SessionStatus::Suspended if record.state.is_handed_over() => "handed over",
         SessionStatus::Suspended => "suspended",
         SessionStatus::Terminated => "terminated",
     };
@@ -46,6 +46,8 @@ fn status(record: &SessionRecord) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proxy_manager::{EndReason, RecordState};
+
     use super::*;
 
     #[test]
@@ -61,7 +63,8 @@ mod tests {
             "turns": 2, "lastOffset": 7,
         }))
         .expect("a record");
-        let handed_over = SessionRecord { handed_over: true, archived: false, ..record.clone() };
+        let state = RecordState::Suspended { reason: EndReason::Suspended, handed_over: true };
+        let handed_over = SessionRecord { state, archived: false, ..record.clone() };
         let text = render(&[record, handed_over], Style::PLAIN, None);
         let lines: Vec<_> = text.lines().collect();
         assert!(lines[0].starts_with("SESSION  AGENT  STATUS"), "{text}");

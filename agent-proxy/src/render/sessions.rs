@@ -1,30 +1,30 @@
 //! Table of sessions, one a line.
 
-use proxy_manager::ProcessId;
+use proxy_manager::{EndReason, ProcessId, SessionInfo, SessionState, SupervisedProcesses};
 
 use super::table;
-use crate::{
-    api::{SessionView, StateView},
-    term::{Style, clip, printable},
-};
+use crate::term::{Style, clip, printable};
 
 /// Longest state, if there is no terminal width: the reason of a failed start can fill a page.
 const LONGEST_STATE: usize = 60;
 
 /// Formats the sessions, clipped to `width` columns.
-pub(crate) fn render(sessions: &[SessionView], style: Style, width: Option<usize>) -> String {
+pub(crate) fn render(sessions: &[SessionInfo], style: Style, width: Option<usize>) -> String {
     let room = width.map_or(usize::MAX, |width| width / 3);
     let rows = sessions
         .iter()
         .map(|session| {
             vec![
-                session.session_id.to_string(),
-                session.agent.clone(),
+                session.metadata.session_id.to_string(),
+                session.metadata.agent.clone(),
                 clip(&printable(&state(session), false), room.min(LONGEST_STATE)),
                 session.turns.to_string(),
-                // Seconds are precise enough, and the rest is the same for all.
-                session.started_at.split('.').next().unwrap_or_default().replace('T', " "),
-                clip(&printable(&session.cwd, false), room),
+                // Seconds are precise enough, and the zone is the same for all.
+                humantime::format_rfc3339_seconds(session.metadata.started_at)
+                    .to_string()
+                    .replace('T', " ")
+                    .replace('Z', ""),
+                clip(&printable(&session.metadata.cwd, false), room),
             ]
         })
         .collect();
@@ -33,12 +33,34 @@ pub(crate) fn render(sessions: &[SessionView], style: Style, width: Option<usize
 
 /// Describes the session's state, and if its agent is gone: a session that keeps the processes its agent leaves
 /// continues without it.
-fn state(session: &SessionView) -> String {
-    let goes_on = matches!(session.state, StateView::Idle | StateView::Busy { .. });
+fn state(session: &SessionInfo) -> String {
+    let goes_on = matches!(session.state, SessionState::Idle | SessionState::Busy { .. });
     // If the proxy is visible, its agent would be too.
-    let agent_is_gone =
-        goes_on && is_there(session.proxy) && session.agent_process.is_some() && !is_there(session.agent_process);
-    format!("{}{}", session.state, if agent_is_gone { " (agent exited)" } else { "" })
+    let SupervisedProcesses { proxy, agent_process } = session.processes;
+    let agent_is_gone = goes_on && is_there(proxy) && agent_process.is_some() && !is_there(agent_process);
+    format!("{}{}", state_text(&session.state), if agent_is_gone { " (agent exited)" } else { "" })
+}
+
+/// Formats a state, with the reason of an end and the doubts of its receipt.
+fn state_text(state: &SessionState) -> String {
+    match state {
+        SessionState::Starting => "starting".to_owned(),
+        SessionState::Idle => "idle".to_owned(),
+        SessionState::Busy { turn } => format!("busy, turn {turn}"),
+        SessionState::Suspended { reason: EndReason::Suspended, .. } => "suspended".to_owned(),
+        SessionState::Suspended { reason, .. } => format!("suspended: {reason}"),
+        SessionState::Ended { reason, receipt, .. } => {
+            let receipt = match receipt {
+                None => " (no receipt)".to_owned(),
+                Some(receipt) if receipt.is_empty() => String::new(),
+                Some(receipt) => match receipt.doubt() {
+                    None => format!(" ({} survivors)", receipt.survivors.len()),
+                    Some(doubt) => format!(" (survivors not provable: {doubt})"),
+                },
+            };
+            format!("ended: {reason}{receipt}")
+        }
+    }
 }
 
 fn is_there(process: Option<ProcessId>) -> bool {
@@ -46,10 +68,14 @@ fn is_there(process: Option<ProcessId>) -> bool {
 }
 
 /// Formats a session as a heading above its processes.
-pub(crate) fn heading(session: &SessionView, style: Style) -> String {
-    let mut text =
-        format!("{}  {}  {}", style.bold(&session.session_id), session.agent, printable(&state(session), false));
-    if let Some(proxy) = session.proxy {
+pub(crate) fn heading(session: &SessionInfo, style: Style) -> String {
+    let mut text = format!(
+        "{}  {}  {}",
+        style.bold(&session.metadata.session_id),
+        session.metadata.agent,
+        printable(&state(session), false)
+    );
+    if let Some(proxy) = session.processes.proxy {
         text.push_str(&style.dim(format_args!("  proxy {}", proxy.pid)));
     }
     text
@@ -57,16 +83,26 @@ pub(crate) fn heading(session: &SessionView, style: Style) -> String {
 
 #[cfg(test)]
 mod tests {
-    use proxy_manager::EndReason;
-
     use super::*;
+
+    fn session(state: &str) -> SessionInfo {
+        let json = format!(
+            r#"{{"sessionId":"s-1","agent":"command","agentType":null,"userId":null,"workspaceId":null,"cwd":"/x",
+            "profile":null,"model":null,"mode":null,"thinking":null,"home":null,"depth":1,"nativeSessionId":null,
+            "nativeSessionFile":null,"resumable":false,"state":{state},"proxy":null,"agentProcess":null,"measures":null,
+            "turns":2,"queued":[],"handedOver":false,"startedAt":"2026-01-02T03:04:05.678Z","heartbeat":
+            "2026-01-02T03:04:05.678Z","lastOffset":"00000000000000000007","processUse":null,"metrics":{{"messages":0,
+            "toolCalls":0,"failedToolCalls":0,"permissionRequests":0,"errors":0,"usage":{{}},"events":7,"eventBytes":9,
+            "busyMs":0,"silentMs":0,"missedPings":0}}}}"#
+        );
+        serde_json::from_str(&json).expect("parses")
+    }
 
     #[test]
     fn a_listing() {
-        let json = r#"[{"sessionId":"s-1","agent":"command","agentType":null,"userId":null,"workspaceId":null,"cwd":"/x",
-            "state":{"busy":{"turn":2}},"proxy":{"pid":7,"startTime":1},"agentProcess":null,"turns":2,
-            "startedAt":"2026-01-02T03:04:05.678Z","lastOffset":"00000000000000000007"}]"#;
-        let sessions: Vec<SessionView> = serde_json::from_str(json).expect("parses");
+        let proxy = Some(ProcessId { pid: 7, start_time: 1 });
+        let processes = SupervisedProcesses { proxy, agent_process: None };
+        let sessions = [SessionInfo { processes, ..session(r#"{"busy":{"turn":2}}"#) }];
         let expected = "\
 SESSION  AGENT    STATE         TURNS  STARTED (UTC)        CWD
 s-1      command  busy, turn 2      2  2026-01-02 03:04:05  /x
@@ -75,24 +111,24 @@ s-1      command  busy, turn 2      2  2026-01-02 03:04:05  /x
         assert_eq!(heading(&sessions[0], Style::PLAIN), "s-1  command  busy, turn 2  proxy 7");
     }
 
-    fn session(state: StateView) -> SessionView {
-        SessionView {
-            session_id: "s-1".parse().expect("a valid id"),
-            agent: "command".into(),
-            cwd: "/x".into(),
-            state,
-            proxy: None,
-            agent_process: None,
-            turns: 0,
-            started_at: "2026-01-02T03:04:05.678Z".into(),
-            queued: Vec::new(),
-        }
+    #[test]
+    fn states_read_well() {
+        let state = |json: &str| state_text(&session(json).state);
+        assert_eq!(state(r#""idle""#), "idle");
+        assert_eq!(state(r#"{"busy":{"turn":3}}"#), "busy, turn 3");
+        assert_eq!(state(r#"{"suspended":{"reason":"suspended","receipt":null}}"#), "suspended");
+        assert_eq!(
+            state(r#"{"suspended":{"reason":"shutdown","receipt":null}}"#),
+            "suspended: the manager was shut down"
+        );
+        assert_eq!(state(r#"{"ended":{"reason":"killed","receipt":null}}"#), "ended: killed (no receipt)");
     }
 
     #[test]
     fn a_long_story_is_cut() {
-        let reason = EndReason::Failed("why ".repeat(500));
-        let text = render(&[session(StateView::Ended { reason, receipt: None })], Style::PLAIN, None);
+        let reason = serde_json::to_string(&EndReason::Failed("why ".repeat(500))).expect("JSON");
+        let ended = session(&format!(r#"{{"ended":{{"reason":{reason},"receipt":null}}}}"#));
+        let text = render(&[ended], Style::PLAIN, None);
         assert!(text.lines().all(|line| line.chars().count() < 130), "{text}");
         assert!(text.contains("failed: why why") && text.contains('…'), "{text}");
     }
@@ -101,7 +137,10 @@ s-1      command  busy, turn 2      2  2026-01-02 03:04:05  /x
     fn a_session_without_its_agent_says_so() {
         let here = registry::identify(std::process::id()).expect("alive");
         let gone = ProcessId { start_time: here.start_time + 1, ..here };
-        let state = |proxy, agent| state(&SessionView { proxy, agent_process: agent, ..session(StateView::Idle) });
+        let state = |proxy, agent_process| {
+            let processes = SupervisedProcesses { proxy, agent_process };
+            state(&SessionInfo { processes, ..session(r#""idle""#) })
+        };
         assert_eq!(state(Some(here), Some(gone)), "idle (agent exited)");
         assert_eq!(state(Some(here), Some(here)), "idle");
         assert_eq!(state(Some(gone), Some(gone)), "idle", "whoever does not see the proxy cannot tell");

@@ -42,7 +42,7 @@ pub(super) async fn measure(host: &Host) -> Result<Figures> {
     let mut proxies = Vec::new();
     while let Some(started) = starts.join_next().await {
         let session = started.map_err(Error::system("joining a start"))??;
-        proxies.extend(session.info().proxy.map(|proxy| proxy.pid));
+        proxies.extend(session.info().processes.proxy.map(|proxy| proxy.pid));
     }
     let seconds = begin.elapsed().as_secs_f64();
     if proxies.len() != SESSIONS {

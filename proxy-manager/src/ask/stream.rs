@@ -132,7 +132,7 @@ pub(crate) async fn stream<H: StreamHandler>(
     options: StreamOptions,
 ) -> Result<Answer> {
     let mut audience = Audience { longest: options.longest_call, stopped: None };
-    let stream = StreamInfo { session_id: session.id().clone(), agent: session.info().agent, prompt };
+    let stream = StreamInfo { session_id: session.id().clone(), agent: session.info().metadata.agent, prompt };
     audience.tell("on_stream_start", handler.on_stream_start(&stream)).await;
     let answered = follow(session, send, handler, &mut audience, options).await;
     match &answered {
@@ -150,7 +150,7 @@ async fn follow<H: StreamHandler>(
     options: StreamOptions,
 ) -> Result<Answer> {
     let unsupported = |operation: &str| {
-        let (agent, operation) = (session.info().agent, operation.to_owned());
+        let (agent, operation) = (session.info().metadata.agent, operation.to_owned());
         Error::Unsupported { agent, operation }
     };
     if !session.has_turns() {

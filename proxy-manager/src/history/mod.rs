@@ -21,8 +21,6 @@ use event_log::{EventRing, Full, Limit, LogError};
 use ipc_protocol::{Envelope, ErrorChain, Event, Gap, Receipt, SessionId, Shape};
 use tokio::sync::{Notify, watch};
 
-use crate::roster::Roster;
-
 pub(crate) use self::log::{InUse, Log};
 pub use subscription::Subscription;
 pub(crate) use subscription::{AddedHistories, ForgottenHistory, HistoryTable};
@@ -78,7 +76,6 @@ pub(crate) struct Streams {
     pub(crate) everyone: Everyone,
     pub(crate) log: Log,
     pub(crate) log_failure: LogFailure,
-    pub(crate) roster: Arc<Roster>,
     /// Events that are written in two shapes for a while.
     pub(crate) shapes: &'static [Shape],
 }

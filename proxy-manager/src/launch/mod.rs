@@ -1,10 +1,9 @@
 //! Plan of a session's start, complete before anything is created or forked.
 
-mod card;
 mod check;
 mod conversation;
+mod handoff_record;
 mod kit;
-mod labels;
 mod preamble;
 mod ready;
 mod resume;
@@ -13,6 +12,7 @@ use std::{
     io::Read as _,
     path::{Path, PathBuf},
     sync::Arc,
+    time::SystemTime,
 };
 
 use agents::{
@@ -29,10 +29,9 @@ use ipc_protocol::{
     message::{AgentCommand, Asking, Detach},
 };
 
-pub(crate) use card::Card;
 pub(crate) use conversation::{Conversation, Is, NewLease};
+pub(crate) use handoff_record::HandoffRecord;
 pub(crate) use kit::Kit;
-pub(crate) use labels::Labels;
 pub(crate) use ready::{Aftermath, LaunchOutcome};
 pub(crate) use resume::{LONGEST_HISTORY, Past, Place};
 
@@ -40,6 +39,7 @@ use self::{preamble::preamble, resume::Origin};
 use crate::{
     containment::Held,
     conversation_locks::Leases,
+    description::{SessionDescription, SessionMetadata, SessionSettings},
     error::{Error, Result},
     homes::{Folder, Homes},
     state::Journal,
@@ -63,7 +63,7 @@ pub(crate) struct Launch {
     /// Attempt without the conversation, for when it cannot be resumed.
     pub(crate) fallback: Option<Box<Attempt>>,
     pub(crate) enclosure: Enclosure,
-    pub(crate) labels: Labels,
+    pub(crate) description: SessionDescription,
     /// Location of the session's home.
     pub(crate) place: Place,
     /// Folder of the programs that its agent runs, if there are any.
@@ -155,28 +155,36 @@ impl Launch {
         let location = || attempt.location.clone();
         let resumed = attempt.resume.as_ref().map(|native| ResumedConversation::new(spec, native, &cwd, location()));
         let default_model = || model.and_then(|model| model.model.as_deref()).or_else(|| spec.default_model());
-        let labels = Labels {
+        let metadata = SessionMetadata {
+            session_id: config.session_id,
             agent: spec.id.clone(),
             agent_type: config.agent_type,
             user_id: config.user_id,
             workspace_id: config.workspace_id,
             cwd,
             profile: config.profile,
-            model: config.model.or_else(|| default_model().map(str::to_owned)),
-            model_config: config.model_config,
-            has_model_key: model.is_some_and(|model| model.key.is_some()),
-            mode: config.mode,
-            thinking: config.thinking,
             home,
             depth: config.depth + 1,
-            not_kept: config.ephemeral || spec.cannot_resume().is_some(),
+            started_at: SystemTime::now(),
+        };
+        let settings = SessionSettings {
+            model: config.model.or_else(|| default_model().map(str::to_owned)),
+            mode: config.mode,
+            thinking: config.thinking,
+        };
+        let description = SessionDescription {
+            metadata,
+            settings,
+            model_config: config.model_config,
+            has_model_key: model.is_some_and(|model| model.key.is_some()),
+            resumable: !config.ephemeral && spec.cannot_resume().is_none(),
         };
         let (journal, slot, detach) = (None, None, None);
         Ok(Self {
             attempt,
             fallback,
             enclosure,
-            labels,
+            description,
             place,
             folder,
             conversation,

@@ -42,7 +42,10 @@ fn layers_of_the_environment() {
     .into_iter()
     .collect();
     assert_eq!(launch.attempt.command.env, expected);
-    assert_eq!((launch.labels.cwd.as_str(), launch.attempt.config.cwd.as_deref()), ("/home", Some("/home")));
+    assert_eq!(
+        (launch.description.metadata.cwd.as_str(), launch.attempt.config.cwd.as_deref()),
+        ("/home", Some("/home"))
+    );
     assert!(!launch.needs_disk());
 }
 
@@ -54,7 +57,7 @@ fn a_home_of_its_own_is_all_that_the_agent_sees() {
     let home = format!("/state/homes/s-{id}");
     let env = &launch.attempt.command.env.0;
     assert_eq!((env["HOME"].as_str(), env["XDG_CACHE_HOME"].clone()), (home.as_str(), format!("{home}/.cache")));
-    assert_eq!((launch.labels.home.as_deref(), &launch.place), (Some(home.as_str()), &Place::Own));
+    assert_eq!((launch.description.metadata.home.as_deref(), &launch.place), (Some(home.as_str()), &Place::Own));
     assert!(launch.needs_disk());
 }
 
@@ -107,7 +110,7 @@ fn the_limits_of_a_row_are_those_of_its_sessions() {
 
 #[test]
 fn sessions_within_sessions_are_counted() {
-    assert_eq!(plan(AgentSessionConfig { depth: 2, ..cat() }).expect("deep enough").labels.depth, 3);
+    assert_eq!(plan(AgentSessionConfig { depth: 2, ..cat() }).expect("deep enough").description.metadata.depth, 3);
     for depth in [3, u32::MAX] {
         match plan(AgentSessionConfig { depth, ..cat() }) {
             Err(Error::TooDeep { depth: would_be, max }) => assert_eq!((would_be, max), (depth.saturating_add(1), 3)),
@@ -136,9 +139,9 @@ fn a_profile_and_a_model_configuration_are_filled_in() {
     kit.models.insert(model.name.clone(), model);
     let launch = plan_with(&kit, AgentSessionConfig { profile: Some("quick".into()), ..AgentSessionConfig::new("") });
     let launch = launch.expect("valid");
-    let labels = &launch.labels;
-    assert_eq!((labels.agent.as_str(), labels.mode.as_deref()), ("fake", Some("plan")));
-    assert_eq!((labels.model.as_deref(), labels.profile.as_deref()), (Some("small"), Some("quick")));
+    let SessionDescription { metadata, settings, .. } = &launch.description;
+    assert_eq!((metadata.agent.as_str(), metadata.profile.as_deref()), ("fake", Some("quick")));
+    assert_eq!((settings.model.as_deref(), settings.mode.as_deref()), (Some("small"), Some("plan")));
     assert_eq!(launch.attempt.command.env.0["FAKE_KEY"], "hunter2");
     assert_eq!(launch.place, Place::Own, "where there may be a key");
     assert!(!format!("{launch:?} {kit:?}").contains("hunter2"));

@@ -85,7 +85,7 @@ impl Undone {
         for (accepted, action) in std::mem::take(&mut self.prompts) {
             match action {
                 Ok(Action { agent, verb: Verb::Prompt { prompt, .. } })
-                    if agent.as_ref().is_none_or(|agent| *agent == session.labels().agent) =>
+                    if agent.as_ref().is_none_or(|agent| *agent == session.metadata().agent) =>
                 {
                     waiting.push((accepted, prompt));
                 }
@@ -342,7 +342,7 @@ async fn claim_in(log: &EventLog, id: &SessionId, offset: u64, after: Duration) 
 }
 
 fn for_its_agent(session: &Session, agent: Option<String>) -> Result<()> {
-    let its = &session.labels().agent;
+    let its = &session.metadata().agent;
     match agent.filter(|agent| agent != its) {
         None => Ok(()),
         Some(agent) => {

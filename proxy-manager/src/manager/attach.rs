@@ -21,7 +21,7 @@ use crate::{
     blocking::blocking,
     error::{Error, Result},
     fork_server::ForkServer,
-    launch::{Aftermath, Card, Conversation, Is},
+    launch::{Aftermath, Conversation, HandoffRecord, Is},
     roster::SessionRecord,
     session::{Adoption, Count, Fork, Session, SessionRules, Task, sockets},
     state::{
@@ -83,9 +83,12 @@ impl Outlived {
 
     /// Returns true if a live session has this home, or may have it: its keys stay.
     pub(super) fn uses(&self, home: &Path) -> bool {
-        let cards = self.found.iter().flat_map(|found| &found.sessions).map(|detached| Card::read(&detached.card));
+        let sessions = self.found.iter().flat_map(|found| &found.sessions);
+        let descriptions = sessions.map(|detached| HandoffRecord::read(&detached.card).description(&detached.session));
         self.has_others
-            || cards.into_iter().any(|card| card.labels.home.as_deref().is_some_and(|used| Path::new(used) == home))
+            || descriptions
+                .into_iter()
+                .any(|one| one.metadata.home.as_deref().is_some_and(|used| Path::new(used) == home))
     }
 
     /// Returns true if a session with that name lives, or may live.
@@ -123,7 +126,7 @@ impl ProxyManager {
             };
             for detached in sessions {
                 let (id, journal) = (detached.session.clone(), journals.remove(&detached.session));
-                let before = match self.inner.streams.roster.get(&id) {
+                let before = match self.inner.roster.get(&id) {
                     Some(record) => {
                         let count = self.inner.counted(&record).await;
                         Some((record, count))
@@ -199,15 +202,19 @@ impl ProxyManager {
         before: Option<(SessionRecord, Count)>,
         mut undone: Undone,
     ) -> Result<Coming> {
-        let Inner { directory, deadlines, streams, homes, records, leases, .. } = &*self.inner;
+        let Inner { directory, deadlines, streams, roster, homes, records, leases, .. } = &*self.inner;
         let DetachedSession { session: id, process: proxy, card } = detached;
-        let card = Card::read(&card);
+        let handoff = HandoffRecord::read(&card);
         let _reserved = directory.reserve(&id)?;
+        let mut description = handoff.description(&id);
+        let started_at = description.metadata.started_at;
+        before.iter().for_each(|(record, _)| description.metadata.started_at = record.created_at);
+        let metadata = description.metadata.clone();
         let find = {
             let (records, homes, id) = (records.clone(), homes.clone(), id.clone());
-            let (home, keys) = (card.labels.home.as_deref().map(PathBuf::from), card.keys.clone());
+            let (home, keys) = (metadata.home.as_deref().map(PathBuf::from), handoff.keys.clone());
             move || {
-                // Recorded once the session was ready; else its card has them.
+                // Recorded once the session was ready; else the handoff record has them.
                 let keys = records.read(&id).map_or(keys, |record| record.keys);
                 Aftermath::adopted(records, &homes, &id, home.as_deref(), keys)
             }
@@ -215,51 +222,55 @@ impl ProxyManager {
         let aftermath = Arc::new(blocking("looking for the home of a detached session", find).await?);
         let (ours, theirs) = sockets()?;
         let head = streams.log.get().and_then(|log| log.head(&id)).unwrap_or_default();
-        let (mut session, inlets, log) = Session::new(id.clone(), card.labels.clone(), *deadlines, streams);
-        session.started_at(before.as_ref().map_or(card.started_at(), |(record, _)| record.created_at));
+        let (session, inlets, log) = Session::new(description, *deadlines, streams, roster);
         before.iter().for_each(|(record, count)| session.took_before(record, count));
         let config = before.map(|(record, _)| record.own_config());
         let lifecycle = config.as_ref().map(|(config, _)| config.lifecycle.clone()).unwrap_or_default();
         let budget = config.as_ref().map(|(config, _)| config.budget).unwrap_or_default();
         config.into_iter().for_each(|(config, absent)| session.keep_config(config, absent));
-        let claim = Claim { user: card.labels.user_id.clone(), agent: card.labels.agent.clone() };
+        let claim = Claim { user: metadata.user_id, agent: metadata.agent.clone() };
         let slot = self.inner.admission.take(claim);
-        let agent = card.labels.agent.clone();
-        let conversation =
-            Conversation::new(leases.clone(), card.family.clone(), card.store.clone(), agent, id, Is::Its)
-                .within(card.labels.home.is_some());
+        let conversation = Conversation::new(
+            leases.clone(),
+            handoff.family.clone(),
+            handoff.store.clone(),
+            metadata.agent,
+            id,
+            Is::Its,
+        )
+        .within(metadata.home.is_some());
         // Without its journal it is known from now on, by its marker and its proxy.
         let journal = journal.unwrap_or_else(|| {
-            let mut journal = self.journal_of(session.id().clone(), &card.enclosure, server.id());
+            let mut journal = self.journal_of(session.id().clone(), &handoff.enclosure, server.id());
             journal.began_with(proxy);
             journal
         });
         let adoption = Adoption {
-            native_files: card.native_files.clone(),
+            native_files: handoff.native_files.clone(),
             proxy,
             host: server.host(),
-            after_seq: head.source.saturating_sub(card.source_base),
+            after_seq: head.source.saturating_sub(handoff.source_base),
             wire: server.wire(),
-            started_at: card.started_at(),
+            started_at,
             rules: SessionRules {
-                max_prompts: card.max_prompts,
-                limits: card.limits,
-                timeouts: card.timeouts,
+                max_prompts: handoff.max_prompts,
+                limits: handoff.limits,
+                timeouts: handoff.timeouts,
                 lifecycle,
                 budget,
-                on_usage_limit: card.on_usage_limit,
+                on_usage_limit: handoff.on_usage_limit,
             },
-            enclosure: card.enclosure,
+            enclosure: handoff.enclosure,
             conversation,
             journal: Some(journal),
-            source_base: card.source_base,
+            source_base: handoff.source_base,
             slot,
             interrupted: undone.take_begun(),
         };
         // Before its task is there: what waits comes before anything else.
         let undone = undone.load(&session);
         let (task, ready) = Task::adopt(session.clone(), inlets, log, adoption, ours, aftermath.clone())?;
-        session.show(|view| view.proxy = Some(proxy));
+        session.show(|view| view.processes.proxy = Some(proxy));
         directory.insert(&session)?;
         let life = task.run(Fork { server: server.clone(), socket: theirs });
         tokio::spawn(self.lives(life, &session));

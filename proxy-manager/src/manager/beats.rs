@@ -17,7 +17,7 @@ pub(super) fn keep(inner: &Arc<Inner>) {
     let inner = Arc::downgrade(inner);
     tokio::spawn(as_long_as(move || {
         let Some(inner) = inner.upgrade() else { return false };
-        inner.streams.roster.beat(SystemTime::now());
+        inner.roster.beat(SystemTime::now());
         true
     }));
 }

@@ -6,7 +6,7 @@ use ipc_protocol::Receipt;
 use tokio::time::{Instant, timeout_at};
 
 use super::ProxyManager;
-use crate::{error::Error, session::SessionState};
+use crate::{description::SessionState, error::Error};
 
 /// Pause between two looks at the running turns.
 const LOOK: Duration = Duration::from_millis(5);

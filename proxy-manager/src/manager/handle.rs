@@ -16,7 +16,7 @@ use crate::{
     session::{Change, ProcessUse, PromptMode, Session, SessionCommand, SessionInfo, Turn, Waiting, transcript_of},
 };
 #[cfg(doc)]
-use crate::{manager::ProxyManager, session::SessionState};
+use crate::{description::SessionState, manager::ProxyManager};
 #[cfg(doc)]
 use ipc_protocol::OnMissing;
 

@@ -83,6 +83,7 @@ struct Inner {
     kit: Mutex<Arc<Kit>>,
     deadlines: Deadlines,
     streams: Streams,
+    roster: Arc<Roster>,
     containing: Arc<Containing>,
     homes: Arc<Homes>,
     records: Arc<Records>,
@@ -143,7 +144,7 @@ impl ProxyManager {
         let usual = if log.is_there() { HistoryLimits::BESIDE_LOG } else { HistoryLimits::default() };
         let limits = history.unwrap_or(usual);
         let everyone = directory.everyone().clone();
-        let streams = Streams { limits, everyone, log, log_failure, roster, shapes: SHAPES };
+        let streams = Streams { limits, everyone, log, log_failure, shapes: SHAPES };
         if let Err(error) = containing.require_default(&fork_server).await {
             fork_server.finish(deadlines.shutdown, true).await;
             return Err(error);
@@ -159,6 +160,7 @@ impl ProxyManager {
             kit: Mutex::new(Arc::new(kit)),
             deadlines,
             streams,
+            roster,
             containing,
             homes: Arc::new(homes),
             records: Arc::new(records),

@@ -25,9 +25,9 @@ struct PastSessions {
 }
 
 impl PastSessions {
-    fn of(Inner { directory, homes, records, streams, .. }: &Inner) -> Self {
+    fn of(Inner { directory, homes, records, roster, .. }: &Inner) -> Self {
         let (directory, homes) = (directory.clone(), homes.clone());
-        Self { directory, homes, records: records.clone(), roster: streams.roster.clone() }
+        Self { directory, homes, records: records.clone(), roster: roster.clone() }
     }
 
     /// Facts about a session. Blocks.
@@ -35,14 +35,14 @@ impl PastSessions {
         let Ok(session) = self.directory.get(id) else { return self.find_record(id) };
         let info = session.info();
         Some(Past {
-            agent: info.agent,
-            native_session_id: info.native_session_id,
-            home: info.home.map(PathBuf::from),
-            cwd: info.cwd,
+            agent: info.metadata.agent,
+            native_session_id: info.conversation.native_session_id,
+            home: info.metadata.home.map(PathBuf::from),
+            cwd: info.metadata.cwd,
             // A restored session may lack its own configuration if it resumed another session's conversation.
-            model_config: session.labels().model_config.clone().or_else(|| self.records.read(id)?.model_config),
+            model_config: session.description().model_config.clone().or_else(|| self.records.read(id)?.model_config),
             has_ended: info.state.at_rest().is_some(),
-            is_handed_over: info.handed_over,
+            is_handed_over: info.state.is_handed_over(),
         })
     }
 
@@ -61,7 +61,7 @@ impl PastSessions {
             cwd,
             model_config,
             has_ended: true,
-            is_handed_over: self.roster.get(id).is_some_and(|record| record.handed_over),
+            is_handed_over: self.roster.get(id).is_some_and(|record| record.state.is_handed_over()),
         })
     }
 }

@@ -1,8 +1,10 @@
 //! Records of sessions, their names for people, and the fate of a dead host's sessions.
 
-use std::{io::BufRead, path::PathBuf, sync::Arc};
+use std::{io::BufRead, path::PathBuf, sync::Arc, time::SystemTime};
 
-use ipc_protocol::{AgentSessionConfig, EndReason, Envelope, Event, OnMissing, Resume, ResumeFrom, SessionId};
+use ipc_protocol::{
+    AgentSessionConfig, EndReason, Envelope, Event, Lifecycle, OnMissing, Resume, ResumeFrom, SessionId,
+};
 
 use event_log::{Damage, Done, EventLog, Imported, Limit, LogError};
 use tokio::{sync::oneshot, time::timeout};
@@ -10,14 +12,17 @@ use tokio::{sync::oneshot, time::timeout};
 use super::{Inner, ProxyManager, append::find_undone_in};
 use crate::{
     blocking::{READING, blocking},
+    description::{AfterSuspension, SessionState},
     error::{Error, Result},
     history::History,
-    launch::Labels,
     manager::{ResumeOptions, SessionHandle},
-    roster::{MODEL_KEY, SessionFilter, SessionRecord, SessionStatus, check_names},
-    session::{Count, Session, SessionState, transcript_of},
+    roster::{RecordState, SessionFilter, SessionRecord, SessionStatus, check_names},
+    session::{Count, Session, transcript_of},
     state::Recovery,
 };
+
+/// Tag of sessions whose events were imported.
+const IMPORTED: &str = "imported";
 
 /// Resolves with the result of writing a record.
 pub(super) type Written = oneshot::Receiver<std::result::Result<(), LogError>>;
@@ -33,7 +38,7 @@ impl ProxyManager {
     /// Lists the records of all sessions that match `filter`, by id; with a state directory also those of earlier
     /// managers.
     pub fn records(&self, filter: &SessionFilter) -> Vec<SessionRecord> {
-        let records = self.inner.streams.roster.list(filter).into_iter();
+        let records = self.inner.roster.list(filter).into_iter();
         records.map(|record| self.as_shown(record)).collect()
     }
 
@@ -55,7 +60,7 @@ impl ProxyManager {
     /// # Errors
     /// [`Error::UnknownSession`].
     pub fn record(&self, session: &SessionId) -> Result<SessionRecord> {
-        let record = self.inner.streams.roster.get(session);
+        let record = self.inner.roster.get(session);
         record.map(|record| self.as_shown(record)).ok_or_else(|| Error::UnknownSession { session: session.clone() })
     }
 
@@ -63,7 +68,7 @@ impl ProxyManager {
     /// `session:gap` stands for events. [`check_log`](crate::check_log) looks at all of it.
     pub fn damage(&self) -> Vec<Damage> {
         let mut damage = self.inner.streams.log.get().map_or_else(Vec::new, |log| log.damage());
-        damage.extend_from_slice(self.inner.streams.roster.damage());
+        damage.extend_from_slice(self.inner.roster.damage());
         damage
     }
 
@@ -94,11 +99,11 @@ impl ProxyManager {
             reason: "events are imported where some are kept: name a state directory".to_owned(),
         })?;
         let (then, written) = written();
-        let roster = self.inner.streams.roster.clone();
+        let roster = self.inner.roster.clone();
         let import = move || {
             let imported = log.import(input)?;
             let events = log_of(&log, &imported.session, 0);
-            let record = SessionRecord::imported(&imported, events).map(|record| roster.add(record, then));
+            let record = record_of_import(&imported, events).map(|record| roster.add(record, then));
             Ok::<_, LogError>((imported, record))
         };
         let (imported, record) = blocking("importing events", import).await??;
@@ -141,7 +146,7 @@ impl ProxyManager {
         change: impl FnOnce(&mut SessionRecord) -> Result<()>,
     ) -> Result<SessionRecord> {
         let (then, written) = written();
-        let record = self.inner.streams.roster.change(session, Some(then), change)?;
+        let record = self.inner.roster.change(session, Some(then), change)?;
         self.await_written(session, written).await?;
         Ok(self.as_shown(record))
     }
@@ -192,8 +197,7 @@ impl ProxyManager {
     /// Finds the session with the key of `config`. A running session is returned, a suspended one is resumed, and the
     /// conversation of an ended one continues in a new session. `None` if there is none.
     pub(super) async fn go_on_by_key(&self, config: &mut AgentSessionConfig) -> Result<Option<SessionHandle>> {
-        let Some(record) = config.lifecycle.key.as_deref().and_then(|key| self.inner.streams.roster.with_key(key))
-        else {
+        let Some(record) = config.lifecycle.key.as_deref().and_then(|key| self.inner.roster.with_key(key)) else {
             return Ok(None);
         };
         let id = record.session_id.clone();
@@ -242,14 +246,13 @@ impl Inner {
     /// true. Returns the suspended sessions, which may have actions that were not run.
     pub(super) async fn restore(&self, lives: &(dyn Fn(&SessionId) -> bool + Sync)) -> Vec<SessionId> {
         let mut resting = Vec::new();
-        for record in self.streams.roster.list(&SessionFilter { archived: true, ..SessionFilter::default() }) {
+        for record in self.roster.list(&SessionFilter { archived: true, ..SessionFilter::default() }) {
             if lives(&record.session_id) {
                 continue;
             }
-            let was_live = record.status.is_live();
-            let reason =
-                if was_live { EndReason::HostDied } else { record.reason.clone().unwrap_or(EndReason::HostDied) };
-            let rests = record.status == SessionStatus::Suspended || (was_live && record.can_go_on());
+            let was_live = record.status().is_live();
+            let reason = record.state.reason().cloned().unwrap_or(EndReason::HostDied);
+            let rests = record.status() == SessionStatus::Suspended || (was_live && record.can_go_on());
             if !was_live && !rests {
                 continue;
             }
@@ -261,8 +264,17 @@ impl Inner {
             }
             // The turn in which the host died cost money too.
             let count = if was_live { self.counted(&record).await } else { Count::going_on(&record) };
-            let session = Arc::new(Session::restored(&record, &count, self.deadlines, &self.streams));
             let receipt = self.receipt_of(&record.session_id);
+            let next = match record.state.is_handed_over() {
+                true => AfterSuspension::HandedOver,
+                false => AfterSuspension::Resume,
+            };
+            let state = match rests {
+                true => SessionState::Suspended { reason: reason.clone(), receipt: receipt.clone(), next },
+                false => SessionState::ended(reason.clone(), receipt.clone()),
+            };
+            let session = Session::restored(&record, state, &count, self.deadlines, &self.streams, &self.roster);
+            let session = Arc::new(session);
             // Nobody will do what it was asked for. What rests does it once it is resumed.
             let failures = if rests { Vec::new() } else { self.failures_of(&record.session_id, &reason).await };
             if was_live {
@@ -270,7 +282,6 @@ impl Inner {
                 for (action, error) in failures {
                     log.push(0, Event::ActionFailed { action, error });
                 }
-                let (reason, receipt) = (reason.clone(), receipt.clone());
                 log.push(
                     0,
                     match rests {
@@ -282,12 +293,6 @@ impl Inner {
                     log.leave_open();
                 }
             }
-            session.show(|view| {
-                view.state = match rests {
-                    true => SessionState::Suspended { reason, receipt },
-                    false => SessionState::Ended { reason, receipt },
-                };
-            });
             if rests && let Err(error) = self.directory.insert(&session) {
                 tracing::warn!(session = %record.session_id, error = %error.chain(), "failed to restore a suspended session");
             }
@@ -319,7 +324,7 @@ impl Inner {
     /// # Errors
     /// [`Error::Log`]; [`Error::Deadline`], after which they are deleted as soon as the log continues.
     pub(super) async fn forget(&self, session: &SessionId) -> Result<bool> {
-        let had_record = self.streams.roster.forget(session);
+        let had_record = self.roster.forget(session);
         let Some(log) = self.streams.log.get() else { return Ok(had_record) };
         let had_events = log.head(session).is_some();
         if had_events {
@@ -357,25 +362,34 @@ impl Inner {
     }
 }
 
-impl Labels {
-    /// Labels of a session from its record.
-    pub(crate) fn of(record: &SessionRecord) -> Self {
-        let config = record.config.clone();
-        Self {
-            agent: config.agent,
-            agent_type: config.agent_type,
-            user_id: config.user_id,
-            workspace_id: config.workspace_id,
-            cwd: config.cwd.unwrap_or_default(),
-            profile: config.profile,
-            model: config.model,
-            model_config: config.model_config,
-            mode: config.mode,
-            thinking: config.thinking,
-            home: record.home.clone(),
-            depth: config.depth + 1,
-            not_kept: !record.resumable,
-            has_model_key: record.secrets.iter().any(|name| name == MODEL_KEY),
+/// Creates the record of an imported session from its events.
+///
+/// # Errors
+/// An error if the events cannot be read.
+fn record_of_import(
+    imported: &Imported,
+    events: impl Iterator<Item = std::result::Result<Arc<Envelope>, LogError>>,
+) -> std::result::Result<SessionRecord, LogError> {
+    let lifecycle = Lifecycle { tags: vec![IMPORTED.to_owned()], ..Lifecycle::default() };
+    let config = AgentSessionConfig { session_id: imported.session.clone(), lifecycle, ..AgentSessionConfig::new("") };
+    let mut record = SessionRecord::new(config, RecordState::Terminated { reason: None });
+    record.heartbeat = SystemTime::UNIX_EPOCH;
+    record.last_offset = imported.last;
+    let mut count = Count::default();
+    for envelope in events {
+        let envelope = envelope?;
+        record.created_at = record.created_at.min(envelope.created_at);
+        record.heartbeat = record.heartbeat.max(envelope.created_at);
+        record.turns = record.turns.max(envelope.turn.unwrap_or_default());
+        count.note(&envelope);
+        match &envelope.event {
+            Event::SessionStarted { agent, .. } => record.config.agent.clone_from(agent),
+            Event::SessionEnded { reason, .. } => {
+                record.state = RecordState::Terminated { reason: Some(reason.clone()) }
+            }
+            _ => {}
         }
     }
+    (record.messages, record.usage) = count.total();
+    Ok(record)
 }

@@ -55,7 +55,7 @@ impl ProxyManager {
             return Ok(session);
         }
         if self.inner.streams.log.get().is_some_and(|log| log.head(&config.session_id).is_some())
-            && self.inner.streams.roster.get(&config.session_id).is_none_or(|record| record.last_offset > 0)
+            && self.inner.roster.get(&config.session_id).is_none_or(|record| record.last_offset > 0)
         {
             return Err(Error::DuplicateSession { session: config.session_id });
         }
@@ -72,22 +72,31 @@ impl ProxyManager {
         mut config: AgentSessionConfig,
         before: Option<Before<'_>>,
     ) -> Result<SessionHandle> {
-        let Inner { directory, fork_servers, deadlines, streams, containing, homes, records, admission, .. } =
-            &*self.inner;
+        let Inner {
+            directory, fork_servers, deadlines, streams, roster, containing, homes, records, admission, ..
+        } = &*self.inner;
         let descriptors = self.inner.descriptors.claim()?;
         config.lifecycle.idle_suspend_ms.get_or_insert(self.inner.idle_suspend_ms);
         let given = before.as_ref().map_or_else(|| Arc::new(config.clone()), |before| before.given.clone());
         let mut launch = self.plan_after_end(config).await?;
         // Its profile may become another agent's, and the conversation does not.
         let given = match given.agent.is_empty() {
-            true => Arc::new(AgentSessionConfig { agent: launch.labels.agent.clone(), ..given.as_ref().clone() }),
+            true => Arc::new(AgentSessionConfig {
+                agent: launch.description.metadata.agent.clone(),
+                ..given.as_ref().clone()
+            }),
             false => given,
         };
-        if before.as_ref().is_some_and(|before| before.session.labels().has_model_key) && !launch.labels.has_model_key {
+        if before.as_ref().is_some_and(|before| before.session.description().has_model_key)
+            && !launch.description.has_model_key
+        {
             let names = vec![MODEL_KEY.to_owned()];
             return Err(Error::SecretsMissing { session: launch.id().clone(), names });
         }
-        let claim = Claim { user: launch.labels.user_id.clone(), agent: launch.labels.agent.clone() };
+        let claim = Claim {
+            user: launch.description.metadata.user_id.clone(),
+            agent: launch.description.metadata.agent.clone(),
+        };
         launch.slot = Some(admission.admit(claim).await?);
         let fork_server = fork_servers.living().await?;
         let held = containing.hold(launch.attempt.config.containment, launch.id(), &fork_server).await?;
@@ -96,14 +105,14 @@ impl ProxyManager {
         launch.journal = Some(self.journal_of(launch.id().clone(), &launch.enclosure, fork_server.id()));
         let (launch, aftermath) = make_ready(launch, homes, records).await?;
         let (ours, theirs) = sockets()?;
-        let (id, labels) = (launch.id().clone(), launch.labels.clone());
+        let description = launch.description.clone();
         let goes_on = before.is_some();
         // Locked until the new incarnation is the latest: nobody appends to the suspended one meanwhile.
         let still = before.as_ref().map(|before| before.session.lives().hold_still());
         let (session, inlets, log) = match before {
-            None => Session::new(id, labels, *deadlines, streams),
+            None => Session::new(description, *deadlines, streams, roster),
             Some(Before { session: before, resumed, .. }) => {
-                let (session, inlets, mut log) = Session::again(before, labels, *deadlines);
+                let (session, inlets, mut log) = Session::again(before, description, *deadlines);
                 log.push(0, resumed);
                 (session, inlets, log)
             }

@@ -13,11 +13,12 @@ use super::{Inner, ProxyManager, roster::written};
 use crate::{
     blocking::blocking,
     deadlines::Deadlines,
+    description::SessionState,
     error::{Error, Result},
     homes::Tenancy,
     manager::SessionHandle,
-    roster::{Roster, SessionRecord},
-    session::{Count, Lives, Session, SessionState},
+    roster::{RecordState, Roster, SessionRecord},
+    session::{Count, Lives, Session},
     state,
 };
 
@@ -44,14 +45,14 @@ pub struct Snapshot {
 impl Snapshot {
     fn of(session: &Session, secrets: Vec<String>) -> Result<Self> {
         let info = session.info();
-        let (Some(config), Some(native_session_id)) = (session.config(), info.native_session_id) else {
+        let (Some(config), Some(native_session_id)) = (session.config(), info.conversation.native_session_id) else {
             return Err(no_conversation(session));
         };
         let receipt = info.state.at_rest().and_then(|(_, receipt)| receipt.cloned()).map(Box::new);
         Ok(Self {
-            config: Box::new(AgentSessionConfig { cwd: Some(info.cwd), ..config.without_secrets() }),
+            config: Box::new(AgentSessionConfig { cwd: Some(info.metadata.cwd), ..config.without_secrets() }),
             native_session_id,
-            home: info.home,
+            home: info.metadata.home,
             turns: info.turns,
             last_offset: info.last_offset,
             secrets,
@@ -153,7 +154,7 @@ impl ProxyManager {
         session.published().await?;
         // Afterwards its record is updated too.
         session.settled().await?;
-        let secrets = self.inner.streams.roster.get(session.id()).map_or_else(Vec::new, |record| record.secrets);
+        let secrets = self.inner.roster.get(session.id()).map_or_else(Vec::new, |record| record.secrets);
         Snapshot::of(&session, secrets)
     }
 
@@ -196,14 +197,18 @@ impl ProxyManager {
 
     /// Imports a session that was suspended elsewhere.
     async fn take_in(&self, snapshot: Snapshot) -> Result<()> {
-        let Inner { directory, streams, homes, deadlines, .. } = &*self.inner;
+        let Inner { directory, streams, roster, homes, deadlines, .. } = &*self.inner;
         let Snapshot { config, native_session_id, home, turns, secrets, receipt, .. } = snapshot;
         let id = config.session_id.clone();
         let _reserved = directory.reserve(&id)?;
-        if streams.roster.get(&id).is_some() || streams.log.get().is_some_and(|log| log.head(&id).is_some()) {
+        if roster.get(&id).is_some() || streams.log.get().is_some_and(|log| log.head(&id).is_some()) {
             return Err(Error::DuplicateSession { session: id });
         }
-        let record = SessionRecord::suspended(*config, native_session_id, home.clone(), turns, secrets)?;
+        let reason = EndReason::Suspended;
+        let state = RecordState::Suspended { reason: reason.clone(), handed_over: false };
+        let mut record = SessionRecord::new(AgentSessionConfig { resume: None, ..*config }, state);
+        record.conversation.native_session_id = Some(native_session_id);
+        (record.home, record.turns, record.secrets) = (home.clone(), turns, secrets);
         let tenancy = match home {
             Some(home) => {
                 let (homes, id) = (homes.clone(), id.clone());
@@ -216,15 +221,13 @@ impl ProxyManager {
             }
             None => None,
         };
-        let mut taking = TakingIn { roster: &streams.roster, id: &id, is_in: false };
+        let mut taking = TakingIn { roster, id: &id, is_in: false };
         let (then, written) = written();
-        streams.roster.add(record.clone(), then);
+        roster.add(record.clone(), then);
         self.await_written(&id, written).await?;
-        let session = Arc::new(Session::restored(&record, &Count::going_on(&record), *deadlines, streams));
-        let reason = EndReason::Suspended;
-        session.show(|view| {
-            view.state = SessionState::Suspended { reason: reason.clone(), receipt: receipt.clone() };
-        });
+        let state = SessionState::suspended(reason.clone(), receipt.clone());
+        let count = Count::going_on(&record);
+        let session = Arc::new(Session::restored(&record, state, &count, *deadlines, streams, roster));
         directory.insert(&session)?;
         let mut log = session.history().reopen();
         log.push(0, Event::SessionSuspended { reason, receipt });
@@ -283,9 +286,9 @@ impl ProxyManager {
         let config = session.config().ok_or_else(|| no_conversation(&session))?;
         // The user who runs it knows the server's password.
         let endpoint = config.without_secrets().endpoint;
-        if endpoint.is_none() && session.labels().home.is_some() {
+        if endpoint.is_none() && session.metadata().home.is_some() {
             return Err(Error::Unsupported {
-                agent: session.labels().agent.clone(),
+                agent: session.metadata().agent.clone(),
                 operation: "be attached to in a home of the session's own: its command would go on without the address and the key of \
                             the session's model, and send the conversation elsewhere; prompt the session here, or start it with the \
                             shared home"
@@ -293,7 +296,7 @@ impl ProxyManager {
             });
         }
         kit.agent(config)?.attach_command(&id, endpoint.as_deref()).ok_or_else(|| Error::Unsupported {
-            agent: session.labels().agent.clone(),
+            agent: session.metadata().agent.clone(),
             operation: "be attached to: its row in the catalog has no command for it".to_owned(),
         })
     }
@@ -373,7 +376,7 @@ impl ProxyManager {
             return Err(Error::SecretsMissing { session: id.clone(), names });
         }
         let given = options.onto(before.config().ok_or_else(|| no_conversation(&before))?);
-        let labels = before.labels();
+        let settings = &before.description().settings;
         // Settings changed since the start override the given ones.
         let changed = |now: Option<String>, then: &Option<String>, given: &Option<String>| {
             if now == *then { given.clone() } else { now }
@@ -383,10 +386,10 @@ impl ProxyManager {
         let on_missing = if said_nothing { OnMissing::StartAnew } else { OnMissing::Fail };
         let resume = Resume { from: ResumeFrom::Session { id: id.clone() }, fork: false, on_missing };
         let config = AgentSessionConfig {
-            cwd: Some(info.cwd),
-            model: changed(info.model, &labels.model, &given.model),
-            mode: changed(info.mode, &labels.mode, &given.mode),
-            thinking: changed(info.thinking, &labels.thinking, &given.thinking),
+            cwd: Some(info.metadata.cwd),
+            model: changed(info.settings.model, &settings.model, &given.model),
+            mode: changed(info.settings.mode, &settings.mode, &given.mode),
+            thinking: changed(info.settings.thinking, &settings.thinking, &given.thinking),
             resume: Some(resume),
             ..given.as_ref().clone()
         };
@@ -470,7 +473,7 @@ fn conversation(session: &Session) -> Result<String> {
     session.kept_conversation().ok_or_else(|| match session.native_session_id() {
         None => no_conversation(session),
         Some(_) => Error::Unsupported {
-            agent: session.labels().agent.clone(),
+            agent: session.metadata().agent.clone(),
             operation: "be gone on with in another process: this conversation ends with its own".to_owned(),
         },
     })
@@ -478,5 +481,5 @@ fn conversation(session: &Session) -> Result<String> {
 
 fn no_conversation(session: &Session) -> Error {
     let operation = "be gone on with: it has said no id of its conversation".to_owned();
-    Error::Unsupported { agent: session.labels().agent.clone(), operation }
+    Error::Unsupported { agent: session.metadata().agent.clone(), operation }
 }

@@ -12,11 +12,9 @@ use tokio::time::{Instant, timeout};
 
 use super::*;
 use crate::{
-    roster::{SessionRecord, SessionStatus},
-    session::{
-        SessionState, TurnUsage,
-        tests::{FakeForkServer, FakeProxy, HOST, fork_server, guard_receipt, patient, receipt, soon, stall},
-    },
+    description::{SessionState, TurnUsage},
+    roster::{RecordState, SessionRecord},
+    session::tests::{FakeForkServer, FakeProxy, HOST, fork_server, guard_receipt, patient, receipt, soon, stall},
 };
 
 /// What there is of a manager without its fork server.
@@ -43,7 +41,7 @@ impl Place {
         let directory = Arc::new(Directory::new(10));
         let log = Log::new(self.log.clone());
         let roster = Arc::new(Roster::open(log.clone()).expect("read"));
-        let streams = Streams { everyone: directory.everyone().clone(), log, roster, ..Streams::default() };
+        let streams = Streams { everyone: directory.everyone().clone(), log, ..Streams::default() };
         let containing = Containing::probe(Containment::Baseline, Some(Path::new("/nowhere")), HOST);
         let inner = Inner {
             directory,
@@ -54,6 +52,7 @@ impl Place {
             kit: Mutex::new(Arc::new(Kit { cwd: "/".to_owned(), max_depth: 3, ..Kit::default() })),
             deadlines,
             streams,
+            roster,
             containing: Arc::new(containing.expect("no layer is asked for")),
             homes: Arc::new(Homes::kept(self.state.directory(HOMES).expect("made"), [])),
             records: Arc::new(Records::open(self.state.directory("conversations").expect("made")).expect("opened")),
@@ -283,9 +282,9 @@ async fn what_is_handed_over_is_no_other_session_s_until_it_is_taken_back() {
     let (handed_over, _) = tokio::join!(soon(handed_over), ends(&playing.fork_server, proxy, session.id()));
     handed_over.expect("handed over");
     // Another is known from the roster and its record alone.
-    let Inner { streams, records, .. } = &*playing.manager.inner;
-    let record = SessionRecord::suspended(config("t"), "n-2".into(), None, 1, Vec::new()).expect("a record");
-    streams.roster.add(SessionRecord { handed_over: true, ..record }, Box::new(drop));
+    let Inner { roster, records, .. } = &*playing.manager.inner;
+    let state = RecordState::Suspended { reason: EndReason::Suspended, handed_over: true };
+    roster.add(SessionRecord::new(config("t"), state), Box::new(drop));
     let conversation = crate::records::Record {
         agent: "acp".into(),
         native_session_id: "n-2".into(),
@@ -351,9 +350,8 @@ async fn a_restart_that_waits_while_it_is_given_up_is_none() {
     let (session, id) = (session.session(), session.id());
     drop(proxy);
     playing.fork_server.gone(id, guard_receipt(id));
-    drop(
-        soon(session.watch().wait_for(|view| view.restart_after.is_some() && view.settled)).await.expect("it crashes"),
-    );
+    drop(soon(session.watch().wait_for(|view| view.state.restart_after().is_some())).await.expect("it crashes"));
+    soon(session.settled()).await.expect("settled");
     // Somebody is at it. The suspension waits for that first, and then the restart.
     let at_it = session.lives().alone().await;
     tokio::time::pause();
@@ -420,15 +418,10 @@ async fn what_the_turn_took_that_a_host_died_in_is_counted_for_what_rests_too() 
         let batch = Batch { session: session.clone(), created_at, first: 1, events, source: 0, cursor: None };
         log.append(batch, Box::new(drop)).expect("room in the queue");
         let config = config(session.as_str());
-        let record = SessionRecord::suspended(config, String::new(), None, 2, Vec::new()).expect("a record");
-        let record = SessionRecord {
-            status: SessionStatus::Running,
-            native_session_id: native.map(str::to_owned),
-            usage: took(100),
-            turn_usage: TurnUsage { turn: 1, usage: took(100) },
-            last_offset: 2,
-            ..record
-        };
+        let mut record = SessionRecord::new(config, RecordState::Running);
+        record.conversation.native_session_id = native.map(str::to_owned);
+        (record.turns, record.last_offset, record.usage) = (2, 2, took(100));
+        record.turn_usage = TurnUsage { turn: 1, usage: took(100) };
         log.put_session(&session, serde_json::to_string(&record).expect("JSON"), Box::new(drop));
     }
     log.flush(LAST_COMMIT).expect("written");
@@ -437,7 +430,7 @@ async fn what_the_turn_took_that_a_host_died_in_is_counted_for_what_rests_too() 
     let metrics = inner.directory.get(&id("suspended")).expect("restored").metrics();
     assert_eq!(metrics.usage.input_tokens, Some(170));
     for session in ["suspended", "over"] {
-        let record = inner.streams.roster.get(&id(session)).expect("kept");
+        let record = inner.roster.get(&id(session)).expect("kept");
         assert_eq!(record.usage.input_tokens, Some(170), "{record:?}");
     }
 }
@@ -502,13 +495,13 @@ async fn what_a_starting_session_shows_is_written_down_with_its_events() {
     let has_proxy = || {
         log.flush(LAST_COMMIT).expect("written");
         let record = log.session(&id).expect("read").expect("it is there from the beginning");
-        serde_json::from_str::<SessionRecord>(&record).expect("a record").proxy.is_some()
+        serde_json::from_str::<SessionRecord>(&record).expect("a record").processes.proxy.is_some()
     };
     let plays = async {
         let mut proxy = fork_server.fork().await;
         let request = proxy.hello().await;
         let mut view = manager.inner.directory.get(&id).expect("it begins").watch();
-        drop(soon(view.wait_for(|view| view.proxy.is_some())).await.expect("shown"));
+        drop(soon(view.wait_for(|view| view.processes.proxy.is_some())).await.expect("shown"));
         assert!(!has_proxy(), "the agent would have to share the disk");
         proxy.is_ready(request, Some("n-1"), true).await;
         proxy

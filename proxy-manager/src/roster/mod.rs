@@ -4,7 +4,6 @@ mod record;
 
 use std::{
     collections::BTreeMap,
-    fmt,
     sync::{Mutex, MutexGuard, PoisonError},
     time::SystemTime,
 };
@@ -13,11 +12,10 @@ use event_log::{Beat, Damage, LogError};
 use ipc_protocol::SessionId;
 
 pub(crate) use self::record::MODEL_KEY;
-pub use self::record::{SessionFilter, SessionRecord, SessionStatus};
+pub use self::record::{RecordState, SessionFilter, SessionRecord, SessionStatus};
 use crate::{
     error::{Error, Result},
     history::Log,
-    session::Session,
 };
 
 /// Maximum length of a title, key and tag, in bytes.
@@ -28,9 +26,10 @@ const MOST_TAGS: usize = 64;
 /// Callback called when a write is durable, or with the error.
 type Then = event_log::Done;
 
-/// All records of a manager.
-#[derive(Default)]
+/// All records of a manager. `Debug` omits the sessions' configurations.
+#[derive(derive_more::Debug, Default)]
 pub(crate) struct Roster {
+    #[debug("{}", self.records().len())]
     records: Mutex<BTreeMap<SessionId, SessionRecord>>,
     log: Log,
     /// Identifies this run of the host.
@@ -82,7 +81,7 @@ impl Roster {
 
     /// Writes a heartbeat for all live sessions of this run, as one row. Returns true if there are any.
     pub(crate) fn beat(&self, now: SystemTime) -> bool {
-        let lives = |record: &SessionRecord| record.status.is_live() && record.host_execution_id == self.execution;
+        let lives = |record: &SessionRecord| record.status().is_live() && record.host_execution_id == self.execution;
         if !self.records().values().any(lives) {
             return false;
         }
@@ -114,12 +113,16 @@ impl Roster {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Updates the record from a session's current state. `then` is called when the record is written, or with the
-    /// error.
-    pub(crate) fn note(&self, session: &Session, then: Option<Then>) {
+    /// Replaces the record of a session by the one that `record` creates from it and the id of this run of the host.
+    /// `then` is called when the record is written, or with the error.
+    pub(crate) fn update(
+        &self,
+        id: &SessionId,
+        then: Option<Then>,
+        record: impl FnOnce(Option<&SessionRecord>, &str) -> Option<SessionRecord>,
+    ) {
         let mut records = self.records();
-        let record = SessionRecord::of(session, &self.execution, records.get(session.id()));
-        let then = match record {
+        let then = match record(records.get(id), &self.execution) {
             Some(record) => self.put(&mut records, record, then),
             None => then,
         };
@@ -180,7 +183,7 @@ impl Roster {
         let records = self.records();
         let with_key = records.values().filter(|record| record.config.lifecycle.key.as_deref() == Some(key));
         // Sessions that can be resumed come before those that cannot.
-        with_key.max_by_key(|record| (record.status != SessionStatus::Terminated, record.updated_at)).cloned()
+        with_key.max_by_key(|record| (record.status() != SessionStatus::Terminated, record.updated_at)).cloned()
     }
 
     /// Changes a record. `then` is called when the change is durable, or with the error of the write; it is not called
@@ -211,8 +214,8 @@ impl Roster {
     /// forgotten meanwhile.
     pub(crate) fn found_file(&self, id: &SessionId, native: &str, file: &str) {
         let found = self.change(id, None, |record| {
-            if record.native_session_id.as_deref() == Some(native) {
-                record.native_session_file = Some(file.to_owned());
+            if record.conversation.native_session_id.as_deref() == Some(native) {
+                record.conversation.native_session_file = Some(file.to_owned());
             }
             Ok(())
         });
@@ -240,13 +243,6 @@ fn tell(id: &SessionId, then: Option<Then>) -> event_log::Done {
             then(result);
         }
     })
-}
-
-impl fmt::Debug for Roster {
-    /// Omits the sessions' configurations.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Roster").field("records", &self.records().len()).finish_non_exhaustive()
-    }
 }
 
 /// Validates a session's key, title and tags.
@@ -295,19 +291,19 @@ mod tests {
         };
         let written_records = |log: &Log| log.get().expect("there").sessions().expect("read");
         let flush = |log: &Log| log.get().expect("there").flush(PATIENCE).expect("written");
-        let put = |roster: &Roster, n: usize, status| {
+        let put = |roster: &Roster, n: usize, state| {
             let mut record = record();
             record.session_id = format!("s-{n}").parse().expect("valid");
-            (record.status, record.host_execution_id) = (status, roster.execution.clone());
+            (record.state, record.host_execution_id) = (state, roster.execution.clone());
             roster.put(&mut roster.records(), record, None);
         };
         let heartbeat = |roster: &Roster, id: &str| roster.get(&id.parse().expect("valid")).expect("kept").heartbeat;
         let (roster, log) = open();
         let (written, beat) = (record().heartbeat, UNIX_EPOCH + Duration::from_secs(100));
-        put(&roster, 0, SessionStatus::Suspended);
+        put(&roster, 0, record().state);
         assert!(!roster.beat(beat), "nobody lives");
         for n in 1..=1000 {
-            put(&roster, n, SessionStatus::Running);
+            put(&roster, n, RecordState::Running);
         }
         flush(&log);
         let before = written_records(&log);

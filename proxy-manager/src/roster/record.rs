@@ -1,12 +1,15 @@
 //! Record of a session, and the filter that selects records.
 
-use std::{collections::BTreeSet, sync::Arc, time::SystemTime};
+use std::{sync::Arc, time::SystemTime};
 
-use event_log::{Beat, Imported, LogError};
-use ipc_protocol::{AgentSessionConfig, EndReason, Envelope, Event, Lifecycle, ProcessId, SessionId, Usage};
+use event_log::Beat;
+use ipc_protocol::{AgentSessionConfig, EndReason, SessionId, Usage};
 use serde::{Deserialize, Serialize};
 
-use crate::session::{Count, Session, SessionInfo, SessionState, TurnUsage};
+use crate::description::{
+    NativeConversation, SessionDescription, SessionMetadata, SessionSettings, SessionState, SupervisedProcesses,
+    TurnUsage,
+};
 
 /// State of a session's lifecycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,26 +26,102 @@ pub enum SessionStatus {
 }
 
 impl SessionStatus {
-    fn of(state: &SessionState) -> Self {
-        match state {
-            SessionState::Starting => Self::Starting,
-            SessionState::Idle | SessionState::Busy { .. } => Self::Running,
-            SessionState::Suspended { .. } => Self::Suspended,
-            SessionState::Ended { .. } => Self::Terminated,
-        }
-    }
-
     /// Returns true if the session has, or had, processes of a living host.
     pub fn is_live(self) -> bool {
         matches!(self, Self::Starting | Self::Running)
     }
 }
 
+/// State of a session in its record. In JSON it has the fields `status`, `reason` and `handedOver`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "StatusFields", into = "StatusFields")]
+pub enum RecordState {
+    /// The agent is not ready yet.
+    Starting,
+    /// The agent runs.
+    Running,
+    /// The session has no processes; its conversation can be resumed.
+    Suspended {
+        /// Reason for the suspension.
+        reason: EndReason,
+        /// True if a user continues the conversation with the agent itself.
+        handed_over: bool,
+    },
+    /// The session is over.
+    Terminated {
+        /// Reason for the end; `None` for imported events without one.
+        reason: Option<EndReason>,
+    },
+}
+
+impl RecordState {
+    /// Status, without its facts.
+    pub fn status(&self) -> SessionStatus {
+        match self {
+            Self::Starting => SessionStatus::Starting,
+            Self::Running => SessionStatus::Running,
+            Self::Suspended { .. } => SessionStatus::Suspended,
+            Self::Terminated { .. } => SessionStatus::Terminated,
+        }
+    }
+
+    /// Reason for the suspension or end.
+    pub fn reason(&self) -> Option<&EndReason> {
+        match self {
+            Self::Starting | Self::Running => None,
+            Self::Suspended { reason, .. } => Some(reason),
+            Self::Terminated { reason } => reason.as_ref(),
+        }
+    }
+
+    /// Returns true if the session is suspended because a user continues its conversation with the agent itself.
+    pub fn is_handed_over(&self) -> bool {
+        matches!(self, Self::Suspended { handed_over: true, .. })
+    }
+}
+
+impl From<&SessionState> for RecordState {
+    fn from(state: &SessionState) -> Self {
+        match state {
+            SessionState::Starting => Self::Starting,
+            SessionState::Idle | SessionState::Busy { .. } => Self::Running,
+            SessionState::Suspended { reason, .. } => {
+                Self::Suspended { reason: reason.clone(), handed_over: state.is_handed_over() }
+            }
+            SessionState::Ended { reason, .. } => Self::Terminated { reason: Some(reason.clone()) },
+        }
+    }
+}
+
+/// Fields of a [`RecordState`] in JSON.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StatusFields {
+    status: SessionStatus,
+    reason: Option<EndReason>,
+    #[serde(default)]
+    handed_over: bool,
+}
+
+impl From<StatusFields> for RecordState {
+    fn from(StatusFields { status, reason, handed_over }: StatusFields) -> Self {
+        match status {
+            SessionStatus::Starting => Self::Starting,
+            SessionStatus::Running => Self::Running,
+            SessionStatus::Suspended => Self::Suspended { reason: reason.unwrap_or(EndReason::Suspended), handed_over },
+            SessionStatus::Terminated => Self::Terminated { reason },
+        }
+    }
+}
+
+impl From<RecordState> for StatusFields {
+    fn from(state: RecordState) -> Self {
+        Self { status: state.status(), reason: state.reason().cloned(), handed_over: state.is_handed_over() }
+    }
+}
+
 /// Name of a model configuration's key in [`SessionRecord::secrets`].
 pub(crate) const MODEL_KEY: &str = "modelConfig.key";
-
-/// Tag of sessions whose events were imported.
-const IMPORTED: &str = "imported";
 
 /// Record of a session. With a state directory it outlives the manager, until the session is deleted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,25 +129,19 @@ const IMPORTED: &str = "imported";
 pub struct SessionRecord {
     /// Id of the session.
     pub session_id: SessionId,
-    /// State of its lifecycle.
-    pub status: SessionStatus,
-    /// Reason for its suspension or end.
-    pub reason: Option<EndReason>,
+    /// State of its lifecycle. In JSON its fields are among these.
+    #[serde(flatten)]
+    pub state: RecordState,
     /// True if a user archived the session.
     pub archived: bool,
-    /// True if the session is suspended because a user continues its conversation with the agent itself.
-    pub handed_over: bool,
     /// Configuration for its start and its resumes, without secrets.
     pub config: AgentSessionConfig,
     /// Names of the secrets left out of `config`, as in [`AgentSessionConfig::secrets`]; `modelConfig.key` if its model
     /// configuration had a key. A resume in another manager needs them again.
     pub secrets: Vec<String>,
-    /// The agent's own id of the conversation.
-    pub native_session_id: Option<String>,
-    /// The file in which the agent keeps that conversation, as in [`SessionInfo::native_session_file`].
-    pub native_session_file: Option<String>,
-    /// True if another process can resume the conversation, as in [`SessionInfo::resumable`].
-    pub resumable: bool,
+    /// The agent's own conversation. In JSON its fields are among these.
+    #[serde(flatten)]
+    pub conversation: NativeConversation,
     /// Address of the agent's server, without a login: the running server that the session is connected to, or its own
     /// while it runs.
     pub endpoint: Option<String>,
@@ -76,19 +149,18 @@ pub struct SessionRecord {
     pub home: Option<String>,
     /// The manager that has the session, or had it last: an id of one run.
     pub host_execution_id: String,
-    /// The proxy, while it runs.
-    pub proxy: Option<ProcessId>,
-    /// The agent, while it runs.
-    pub agent_process: Option<ProcessId>,
+    /// Proxy and agent, while they run. In JSON its fields are among these.
+    #[serde(flatten)]
+    pub processes: SupervisedProcesses,
     /// Time of its first start. RFC 3339.
-    #[serde(with = "time")]
+    #[serde(with = "ipc_protocol::time_text")]
     pub created_at: SystemTime,
     /// Time of the record's last change. RFC 3339.
-    #[serde(with = "time")]
+    #[serde(with = "ipc_protocol::time_text")]
     pub updated_at: SystemTime,
     /// Time at which its manager last knew it alive. It is written for all live sessions together every 30 seconds, and
     /// at each change; after a crash of the host it is at most that much too early. RFC 3339.
-    #[serde(with = "time")]
+    #[serde(with = "ipc_protocol::time_text")]
     pub heartbeat: SystemTime,
     /// Number of turns so far.
     pub turns: u64,
@@ -106,130 +178,62 @@ pub struct SessionRecord {
 }
 
 impl SessionRecord {
-    /// Creates the record of a session from its current state.
-    pub(crate) fn of(session: &Session, host_execution_id: &str, before: Option<&Self>) -> Option<Self> {
-        let config = session.config()?;
-        let info = session.info();
-        let SessionInfo { native_session_id, native_session_file, resumable, home, proxy, agent_process, .. } = info;
+    /// Creates the record of a session that no manager has run so far.
+    pub(crate) fn new(config: AgentSessionConfig, state: RecordState) -> Self {
         let now = SystemTime::now();
-        // A session of this manager has been alive up to now.
-        let rested =
-            before.filter(|before| !(before.status.is_live() && before.host_execution_id == host_execution_id));
-        let status = SessionStatus::of(&info.state);
-        let mut kept = config.without_secrets();
-        kept.cwd = Some(info.cwd);
-        kept.resume = None;
-        let lifecycle = before.map(|before| before.config.lifecycle.clone());
-        kept.lifecycle = lifecycle.unwrap_or(kept.lifecycle);
-        let mut secrets: BTreeSet<String> = config.secrets().into_iter().collect();
-        secrets.extend(session.absent_secrets().iter().cloned());
-        secrets.extend(session.labels().has_model_key.then(|| MODEL_KEY.to_owned()));
-        Some(Self {
-            session_id: info.session_id,
-            status,
-            reason: info.state.at_rest().map(|(reason, _)| reason.clone()),
-            archived: before.is_some_and(|before| before.archived),
-            handed_over: info.handed_over,
-            secrets: secrets.into_iter().collect(),
-            endpoint: kept.endpoint.clone().or_else(|| session.endpoint().filter(|_| status.is_live())),
-            config: kept,
-            native_session_id,
-            native_session_file,
-            resumable,
-            home,
-            host_execution_id: host_execution_id.to_owned(),
-            proxy: proxy.filter(|_| status.is_live()),
-            agent_process: agent_process.filter(|_| status.is_live()),
-            created_at: info.started_at,
-            updated_at: now,
-            heartbeat: rested.filter(|_| !status.is_live()).map_or(now, |before| before.heartbeat),
-            turns: info.turns,
-            messages: info.metrics.messages,
-            usage: info.metrics.usage,
-            turn_usage: session.turn_usage(),
-            // Events up to this offset are on the disk before the record is.
-            last_offset: session.history().assigned(),
-            queued: session.queue().len(),
-        })
-    }
-
-    /// Creates the record of a session that another manager has suspended.
-    ///
-    /// # Errors
-    /// None: [`SessionRecord::imported`] fails only on events, and there are none.
-    pub(crate) fn suspended(
-        config: AgentSessionConfig,
-        native_session_id: String,
-        home: Option<String>,
-        turns: u64,
-        secrets: Vec<String>,
-    ) -> Result<Self, LogError> {
-        let nothing = Imported { session: config.session_id.clone(), first: 1, last: 0 };
-        Ok(Self {
-            status: SessionStatus::Suspended,
-            reason: Some(EndReason::Suspended),
-            config: AgentSessionConfig { resume: None, ..config },
-            native_session_id: Some(native_session_id),
-            home,
-            turns,
-            secrets,
-            heartbeat: SystemTime::now(),
-            ..Self::imported(&nothing, std::iter::empty())?
-        })
-    }
-
-    /// Creates the record of an imported session from its events.
-    ///
-    /// # Errors
-    /// An error if the events cannot be read.
-    pub(crate) fn imported(
-        imported: &Imported,
-        events: impl Iterator<Item = Result<Arc<Envelope>, LogError>>,
-    ) -> Result<Self, LogError> {
-        let lifecycle = Lifecycle { tags: vec![IMPORTED.to_owned()], ..Lifecycle::default() };
-        let session_id = imported.session.clone();
-        let now = SystemTime::now();
-        let mut record = Self {
-            session_id: session_id.clone(),
-            status: SessionStatus::Terminated,
-            reason: None,
+        let conversation = NativeConversation { resumable: !config.ephemeral, ..NativeConversation::default() };
+        let (secrets, endpoint, home, host_execution_id) = Default::default();
+        let (turns, messages, usage, turn_usage, last_offset, queued) = Default::default();
+        Self {
+            session_id: config.session_id.clone(),
+            state,
             archived: false,
-            handed_over: false,
-            config: AgentSessionConfig { session_id, lifecycle, ..AgentSessionConfig::new("") },
-            secrets: Vec::new(),
-            native_session_id: None,
-            native_session_file: None,
-            resumable: true,
-            endpoint: None,
-            home: None,
-            host_execution_id: String::new(),
-            proxy: None,
-            agent_process: None,
+            config,
+            secrets,
+            conversation,
+            endpoint,
+            home,
+            host_execution_id,
+            processes: SupervisedProcesses::default(),
             created_at: now,
             updated_at: now,
-            heartbeat: SystemTime::UNIX_EPOCH,
-            turns: 0,
-            messages: 0,
-            usage: Usage::default(),
-            turn_usage: TurnUsage::default(),
-            last_offset: imported.last,
-            queued: 0,
-        };
-        let mut count = Count::default();
-        for envelope in events {
-            let envelope = envelope?;
-            record.created_at = record.created_at.min(envelope.created_at);
-            record.heartbeat = record.heartbeat.max(envelope.created_at);
-            record.turns = record.turns.max(envelope.turn.unwrap_or_default());
-            count.note(&envelope);
-            match &envelope.event {
-                Event::SessionStarted { agent, .. } => record.config.agent.clone_from(agent),
-                Event::SessionEnded { reason, .. } => record.reason = Some(reason.clone()),
-                _ => {}
-            }
+            heartbeat: now,
+            turns,
+            messages,
+            usage,
+            turn_usage,
+            last_offset,
+            queued,
         }
-        (record.messages, record.usage) = count.total();
-        Ok(record)
+    }
+
+    /// State of its lifecycle, without its facts.
+    pub fn status(&self) -> SessionStatus {
+        self.state.status()
+    }
+
+    /// Describes the session as its record does.
+    pub(crate) fn description(&self) -> SessionDescription {
+        let config = self.config.clone();
+        let metadata = SessionMetadata {
+            session_id: self.session_id.clone(),
+            agent: config.agent,
+            agent_type: config.agent_type,
+            user_id: config.user_id,
+            workspace_id: config.workspace_id,
+            cwd: config.cwd.unwrap_or_default(),
+            profile: config.profile,
+            home: self.home.clone(),
+            depth: config.depth + 1,
+            started_at: self.created_at,
+        };
+        SessionDescription {
+            metadata,
+            settings: SessionSettings { model: config.model, mode: config.mode, thinking: config.thinking },
+            model_config: config.model_config,
+            has_model_key: self.secrets.iter().any(|name| name == MODEL_KEY),
+            resumable: self.conversation.resumable,
+        }
     }
 
     /// Applies a heartbeat of the host that had the session.
@@ -239,7 +243,7 @@ impl SessionRecord {
             self.heartbeat = self.updated_at;
         }
         if let Some(beat) = beat
-            && self.status.is_live()
+            && self.status().is_live()
             && self.host_execution_id == beat.host
         {
             self.heartbeat = self.heartbeat.max(beat.at);
@@ -254,7 +258,7 @@ impl SessionRecord {
 
     /// Returns true if its conversation can be resumed.
     pub(crate) fn can_go_on(&self) -> bool {
-        self.native_session_id.is_some() && self.resumable && !self.config.ephemeral
+        self.conversation.resumable_id().is_some()
     }
 }
 
@@ -291,7 +295,7 @@ impl SessionFilter {
             texts.into_iter().flatten().any(|value| value.to_lowercase().contains(&text))
         };
         (self.archived || !record.archived)
-            && self.status.is_none_or(|status| status == record.status)
+            && self.status.is_none_or(|status| status == record.status())
             && is(&self.agent, Some(&config.agent))
             && is(&self.user_id, config.user_id.as_ref())
             && is(&self.workspace_id, config.workspace_id.as_ref())
@@ -301,34 +305,19 @@ impl SessionFilter {
     }
 }
 
-/// RFC 3339 times with milliseconds.
-mod time {
-    use std::time::SystemTime;
-
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    pub(super) fn serialize<S: Serializer>(time: &SystemTime, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_str(&humantime::format_rfc3339_millis(*time))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<SystemTime, D::Error> {
-        humantime::parse_rfc3339(&String::deserialize(d)?).map_err(D::Error::custom)
-    }
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use std::time::{Duration, UNIX_EPOCH};
+
+    use ipc_protocol::Lifecycle;
 
     use super::*;
 
     pub(in crate::roster) fn record() -> SessionRecord {
         SessionRecord {
             session_id: "s-1".parse().expect("valid"),
-            status: SessionStatus::Suspended,
-            reason: Some(EndReason::Suspended),
+            state: RecordState::Suspended { reason: EndReason::Suspended, handed_over: false },
             archived: false,
-            handed_over: false,
             config: AgentSessionConfig {
                 user_id: Some("ada".into()),
                 cwd: Some("/src/Thing".into()),
@@ -336,14 +325,15 @@ pub(super) mod tests {
                 ..AgentSessionConfig::new("pi")
             },
             secrets: vec!["API_KEY".into()],
-            native_session_id: Some("n".into()),
-            native_session_file: Some("/h/n.jsonl".into()),
-            resumable: true,
+            conversation: NativeConversation {
+                native_session_id: Some("n".into()),
+                native_session_file: Some("/h/n.jsonl".into()),
+                resumable: true,
+            },
             endpoint: Some("http://127.0.0.1:4096".into()),
             home: None,
             host_execution_id: "h".into(),
-            proxy: None,
-            agent_process: None,
+            processes: SupervisedProcesses::default(),
             created_at: UNIX_EPOCH + Duration::from_millis(1_234),
             updated_at: UNIX_EPOCH + Duration::from_millis(5_678),
             heartbeat: UNIX_EPOCH + Duration::from_millis(5_000),

@@ -31,7 +31,7 @@ impl Session {
                 let after = self.deadlines.control;
                 let Ok(answer) = timeout(after, ready).await else {
                     if !self.has_been {
-                        self.show(|view| view.ready = false);
+                        self.show(|view| view.state = SessionState::Starting);
                     }
                     self.demand_end(Task::FAILED, reason);
                     let operation = format!("writing down that session {} is ready", self.id);

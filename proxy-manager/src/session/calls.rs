@@ -11,13 +11,14 @@ use tokio::{
 };
 
 use super::{
-    Accepted, Appending, Class, Demand, PromptMode, Reply, Session, SessionCommand, SessionState, Turn,
+    Accepted, Appending, Class, Demand, PromptMode, Reply, Session, SessionCommand, Turn,
     pending::Waiting,
     prompts::{QUEUED, Queued},
 };
 use crate::{
     blocking::READING,
     deadlines::Deadlines,
+    description::{AfterSuspension, SessionState},
     error::{Error, Result},
     history::Writer,
 };
@@ -234,13 +235,13 @@ impl Session {
 
     /// Brings a proxy that does not answer out of a frozen group, where that is why.
     pub(crate) fn free_proxy(&self) {
-        if let Some(proxy) = self.info().proxy {
+        if let Some(proxy) = self.info().processes.proxy {
             registry::free_supervisor(proxy.pid);
         }
     }
 
     fn wake_proxy(&self) {
-        let Some(proxy) = self.info().proxy else { return };
+        let Some(proxy) = self.info().processes.proxy else { return };
         if registry::look(proxy.pid).is_ok_and(|seen| seen.is_some_and(|seen| seen.is_stopped && seen.id == proxy)) {
             tracing::warn!(%proxy, "proxy was stopped from outside: continued it");
             // Fails only for a proxy that is gone.
@@ -304,7 +305,7 @@ impl Session {
     fn is_ending(&self) -> bool {
         let supervised = {
             let view = self.view.borrow();
-            [view.agent, view.proxy]
+            [view.processes.agent_process, view.processes.proxy]
         };
         let is_wanted = *self.demand.borrow() == Demand::Live;
         self.is_closing() || !is_wanted || supervised.into_iter().flatten().any(registry::is_doomed)
@@ -340,8 +341,10 @@ impl Session {
                 proven(*receipt)?;
             }
             latest.show(|view| {
-                view.restart_after = None;
-                view.handed_over |= hand_over;
+                let is_handed_over = hand_over || view.state.is_handed_over();
+                if let SessionState::Suspended { next, .. } = &mut view.state {
+                    *next = if is_handed_over { AfterSuspension::HandedOver } else { AfterSuspension::Resume };
+                }
             });
             latest.note();
             Ok(())
@@ -395,10 +398,7 @@ impl Session {
             log.push(0, Event::ActionFailed { action, error: error.chain() });
         }
         log.push(0, Event::SessionEnded { reason: reason.clone(), receipt: receipt.clone() });
-        self.show(|view| {
-            view.state = SessionState::Ended { reason: reason.clone(), receipt };
-            (view.handed_over, view.restart_after) = (false, None);
-        });
+        self.show(|view| view.state = SessionState::ended(reason.clone(), receipt));
         self.note();
         self.leave_table();
     }
@@ -444,11 +444,10 @@ impl Session {
     /// Waits until the task of an ended session has cleaned up.
     pub(crate) async fn settled(&self) -> Result<()> {
         let after = self.deadlines.kill;
-        let mut view = self.view.subscribe();
-        match timeout(after, view.wait_for(|view| view.settled)).await {
-            Ok(_) => Ok(()),
-            Err(_) => Err(Error::Deadline { operation: format!("clearing up after session {}", self.id), after }),
-        }
+        within(after, self.settled.wait())
+            .await
+            .map(drop)
+            .ok_or_else(|| Error::Deadline { operation: format!("clearing up after session {}", self.id), after })
     }
 
     /// Sends a command to the session's task and waits for the answer.

@@ -596,7 +596,7 @@ impl Drop for SessionDriver {
 fn setup(session: &Session, log: &Writer, host: ProcessId, rules: SessionRules, enclosure: Enclosure) -> CoreSetup {
     CoreSetup {
         id: session.id().clone(),
-        agent: session.labels().agent.clone(),
+        agent: session.metadata().agent.clone(),
         host,
         deadlines: *session.deadlines(),
         queue: session.queue().clone(),
@@ -614,7 +614,7 @@ fn setup(session: &Session, log: &Writer, host: ProcessId, rules: SessionRules, 
 fn past(session: &Session, log: &Writer) -> SessionPast {
     let (turns, native, is_kept) = {
         let view = session.view.borrow();
-        (view.turns, view.native_session_id.clone(), session.is_kept(&view))
+        (view.turns, view.conversation.native_session_id.clone(), view.conversation.resumable)
     };
     SessionPast {
         has_been: session.has_been(),

@@ -5,7 +5,7 @@
 
 use ipc_protocol::{Budget, BudgetAction, BudgetExceeded, BudgetKind, Event, Usage, Usd};
 
-use super::metrics::TurnUsage;
+use crate::description::TurnUsage;
 
 #[derive(Debug, Default)]
 pub(crate) struct Meter {

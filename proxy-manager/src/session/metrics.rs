@@ -6,8 +6,10 @@ use ipc_protocol::{Event, ProcessInfo, ProcessStatus, ToolStatus, Usage};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use crate::description::TurnUsage;
+
 /// Activity of a session so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionMetrics {
     /// Prompts accepted, and answers: text of the agent between two other things.
@@ -35,7 +37,7 @@ pub struct SessionMetrics {
 }
 
 /// Current resource use of a session's processes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProcessUse {
     /// Number of live processes.
@@ -55,16 +57,6 @@ impl ProcessUse {
             rss_bytes: sum.rss_bytes.saturating_add(process.rss_bytes.unwrap_or_default()),
         })
     }
-}
-
-/// Model usage of one turn.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TurnUsage {
-    /// Number of the turn; 0 for usage outside any turn.
-    pub turn: u64,
-    /// Tokens and cost since the turn's beginning.
-    pub usage: Usage,
 }
 
 /// Live counters of a session.

@@ -17,6 +17,7 @@ mod outcome;
 mod pending;
 mod prompts;
 mod pulse;
+mod record;
 mod row;
 mod table;
 mod task;
@@ -34,15 +35,19 @@ use std::{
 
 use event_log::LogError;
 use ipc_protocol::{
-    AgentSessionConfig, EndReason, KillOptions, Measures, ProcessId, Prompt, Receipt, SessionId, message::ProxyCommand,
+    AgentSessionConfig, EndReason, KillOptions, Measures, Prompt, Receipt, SessionId, message::ProxyCommand,
 };
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{SetOnce, mpsc, oneshot, watch};
 
 use crate::{
     deadlines::Deadlines,
+    description::{
+        NativeConversation, SessionDescription, SessionMetadata, SessionRemains, SessionSettings, SessionState,
+        SupervisedProcesses, TurnUsage,
+    },
     error::Result,
     history::{History, Streams, Subscription, Writer},
-    launch::{LONGEST_HISTORY, Labels},
+    launch::LONGEST_HISTORY,
     roster::{Roster, SessionRecord},
 };
 
@@ -50,10 +55,10 @@ pub(crate) use self::core::SessionRules;
 use self::core::lasting::Crashes;
 pub(crate) use count::Count;
 pub(crate) use driver::Adoption;
-pub use info::{SessionInfo, SessionState};
+pub use info::SessionInfo;
 pub(crate) use lives::Lives;
 use metrics::Tally;
-pub use metrics::{ProcessUse, SessionMetrics, TurnUsage};
+pub use metrics::{ProcessUse, SessionMetrics};
 pub(crate) use pending::{Change, Waiting};
 pub use prompts::QueuedPrompt;
 pub(crate) use prompts::{Accepted, Appending, BEGUN, Class, ENDED, PromptQueue, name_of};
@@ -105,39 +110,21 @@ pub(crate) enum Demand {
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) state: SessionState,
-    pub(crate) proxy: Option<ProcessId>,
-    pub(crate) agent: Option<ProcessId>,
+    pub(crate) processes: SupervisedProcesses,
     pub(crate) measures: Option<Measures>,
     pub(crate) turns: u64,
-    pub(crate) native_session_id: Option<String>,
-    /// The file in which the agent keeps that conversation, once found.
-    pub(crate) native_session_file: Option<String>,
+    pub(crate) conversation: NativeConversation,
     /// Address of the agent's own server.
     pub(crate) endpoint: Option<String>,
-    pub(crate) model: Option<String>,
-    pub(crate) mode: Option<String>,
-    pub(crate) thinking: Option<String>,
-    /// True if the session was ever ready.
-    pub(crate) ready: bool,
-    /// True if the session is suspended and its conversation handed over.
-    pub(crate) handed_over: bool,
-    /// Pause before a suspended session is restarted, if it is.
-    pub(crate) restart_after: Option<Duration>,
-    /// True if all clean-up after the session's end is done.
-    pub(crate) settled: bool,
+    pub(crate) settings: SessionSettings,
     /// True if its agent has turns, as far as is known.
     pub(crate) has_turns: bool,
-    /// True if its agent reported that no other process can resume the conversation.
-    pub(crate) not_kept: bool,
-    /// True if the session continues without this host.
-    pub(crate) let_go: bool,
 }
 
 /// The shared side of a session. It remains when the session has ended.
 pub(crate) struct Session {
     id: Arc<SessionId>,
-    labels: Labels,
-    started_at: SystemTime,
+    description: SessionDescription,
     deadlines: Deadlines,
     history: Arc<History>,
     roster: Arc<Roster>,
@@ -154,6 +141,8 @@ pub(crate) struct Session {
     queue: Arc<PromptQueue>,
     crashes: Arc<Mutex<Crashes>>,
     view: watch::Sender<View>,
+    /// Set when all clean-up after the session's end is done.
+    settled: SetOnce<()>,
     /// Counters over all its incarnations with this manager.
     tally: Arc<Mutex<Tally>>,
     /// True if no prompt is accepted any more.
@@ -171,10 +160,15 @@ impl View {
         matches!(self.state, SessionState::Idle)
     }
 
-    /// Sets the conversation. The file of another conversation is not known yet.
-    pub(crate) fn converses(&mut self, native_session_id: Option<String>) {
-        if self.native_session_id != native_session_id {
-            (self.native_session_id, self.native_session_file) = (native_session_id, None);
+    /// Shows the state after an incarnation. A first one that ends before it is ready leaves nothing.
+    fn end(&mut self, state: SessionState, is_first: bool) {
+        let was_ready = !matches!(self.state, SessionState::Starting);
+        self.state = state;
+        if let SessionState::Ended { remains, .. } = &mut self.state
+            && is_first
+            && !was_ready
+        {
+            *remains = SessionRemains::Nothing;
         }
     }
 }
@@ -184,7 +178,7 @@ impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session")
             .field("id", &self.id)
-            .field("agent", &self.labels.agent)
+            .field("agent", &self.metadata().agent)
             .field("state", &self.view.borrow().state)
             .finish_non_exhaustive()
     }
@@ -200,24 +194,28 @@ pub(crate) struct Inlets {
 
 impl Session {
     pub(crate) fn new(
-        id: SessionId,
-        labels: Labels,
+        description: SessionDescription,
         deadlines: Deadlines,
         streams: &Streams,
+        roster: &Arc<Roster>,
     ) -> (Arc<Self>, Inlets, Writer) {
-        let id = Arc::new(id);
+        let id = Arc::new(description.metadata.session_id.clone());
         let (history, log) = History::new(id.clone(), streams);
-        let (session, inlets) = Self::with_history(id, labels, deadlines, history, streams.roster.clone());
+        let (session, inlets) = Self::with_history(id, description, deadlines, history, roster.clone());
         (Arc::new(session), inlets, log)
     }
 
     /// Creates the next incarnation of the suspended session `before`, with the same events.
-    pub(crate) fn again(before: &Self, labels: Labels, deadlines: Deadlines) -> (Arc<Self>, Inlets, Writer) {
+    pub(crate) fn again(
+        before: &Self,
+        mut description: SessionDescription,
+        deadlines: Deadlines,
+    ) -> (Arc<Self>, Inlets, Writer) {
+        description.metadata.started_at = before.metadata().started_at;
         let history = before.history.clone();
         let log = history.reopen();
         let (mut session, inlets) =
-            Self::with_history(before.id.clone(), labels, deadlines, history, before.roster.clone());
-        session.started_at = before.started_at;
+            Self::with_history(before.id.clone(), description, deadlines, history, before.roster.clone());
         session.crashes = before.crashes.clone();
         session.tally = before.tally.clone();
         // The next proxy reports nothing of earlier turns.
@@ -225,30 +223,36 @@ impl Session {
         (session.lives, session.row) = (before.lives.clone(), before.row.clone());
         session.queue = before.queue.clone();
         session.has_been = true;
-        let (turns, id, file) = {
+        let (turns, conversation) = {
             let view = before.view.borrow();
-            (view.turns, view.native_session_id.clone(), view.native_session_file.clone())
+            (view.turns, view.conversation.clone())
         };
         session.show(|view| {
-            (view.turns, view.native_session_id, view.native_session_file, view.ready) = (turns, id, file, true);
+            view.turns = turns;
+            view.conversation = NativeConversation { resumable: view.conversation.resumable, ..conversation };
         });
         (Arc::new(session), inlets, log)
     }
 
-    /// Restores a session of an earlier manager from its record. The caller sets the state.
-    pub(crate) fn restored(record: &SessionRecord, count: &Count, deadlines: Deadlines, streams: &Streams) -> Self {
+    /// Restores a session of an earlier manager, which has no processes, from its record.
+    pub(crate) fn restored(
+        record: &SessionRecord,
+        state: SessionState,
+        count: &Count,
+        deadlines: Deadlines,
+        streams: &Streams,
+        roster: &Arc<Roster>,
+    ) -> Self {
         let id = Arc::new(record.session_id.clone());
         let (history, mut log) = History::new(id.clone(), streams);
         log.leave_open();
-        let (mut session, _) = Self::with_history(id, Labels::of(record), deadlines, history, streams.roster.clone());
-        (session.started_at, session.has_been, session.is_restored) = (record.created_at, true, true);
+        let (mut session, _) = Self::with_history(id, record.description(), deadlines, history, roster.clone());
+        (session.has_been, session.is_restored) = (true, true);
         let (config, absent) = record.own_config();
         session.keep_config(config, absent);
         session.took_before(record, count);
-        session.show(|view| {
-            (view.turns, view.ready, view.settled) = (record.turns, true, true);
-            view.handed_over = record.handed_over;
-        });
+        session.show(|view| (view.turns, view.state) = (record.turns, state));
+        session.settle();
         session
     }
 
@@ -256,9 +260,7 @@ impl Session {
     pub(crate) fn took_before(&self, record: &SessionRecord, count: &Count) {
         self.tally(|tally| count.tell(tally));
         self.show(|view| {
-            view.native_session_id.clone_from(&record.native_session_id);
-            view.native_session_file.clone_from(&record.native_session_file);
-            view.not_kept = !record.resumable;
+            view.conversation.clone_from(&record.conversation);
             view.endpoint.clone_from(&record.endpoint);
         });
     }
@@ -266,12 +268,12 @@ impl Session {
     /// Records the file of conversation `id`.
     fn found_file(&self, id: &str, file: &str) {
         self.show(|view| {
-            if view.native_session_id.as_deref() == Some(id) {
-                view.native_session_file = Some(file.to_owned());
+            if view.conversation.native_session_id.as_deref() == Some(id) {
+                view.conversation.native_session_file = Some(file.to_owned());
             }
         });
         // The session's next host may have written its record already.
-        if !self.view.borrow().let_go {
+        if !self.is_let_go() {
             self.roster.found_file(&self.id, id, file);
         }
     }
@@ -285,10 +287,10 @@ impl Session {
     /// the error.
     pub(crate) fn note_and(&self, then: impl FnOnce(Result<(), LogError>) + Send + 'static) {
         // The session's next host may have updated it already.
-        if self.view.borrow().let_go {
+        if self.is_let_go() {
             return then(Ok(()));
         }
-        self.roster.note(self, Some(Box::new(then)));
+        self.roster.update(&self.id, Some(Box::new(then)), |before, execution| self.record(before, execution));
     }
 
     /// Subscribes to changes of the visible state.
@@ -298,38 +300,27 @@ impl Session {
 
     fn with_history(
         id: Arc<SessionId>,
-        labels: Labels,
+        description: SessionDescription,
         deadlines: Deadlines,
         history: Arc<History>,
         roster: Arc<Roster>,
     ) -> (Self, Inlets) {
         let view = View {
             state: SessionState::Starting,
-            proxy: None,
-            agent: None,
+            processes: SupervisedProcesses::default(),
             measures: None,
             turns: 0,
-            native_session_id: None,
-            native_session_file: None,
+            conversation: NativeConversation { resumable: description.resumable, ..NativeConversation::default() },
             endpoint: None,
-            model: labels.model.clone(),
-            mode: labels.mode.clone(),
-            thinking: labels.thinking.clone(),
-            ready: false,
-            handed_over: false,
-            restart_after: None,
-            settled: false,
+            settings: description.settings.clone(),
             has_turns: true,
-            not_kept: false,
-            let_go: false,
         };
         let (demand, demand_inlet) = watch::channel(Demand::Live);
         let (urgent, urgent_inlet) = mpsc::channel(LANE);
         let (ordered, ordered_inlet) = mpsc::channel(LANE);
         let session = Self {
             id,
-            labels,
-            started_at: SystemTime::now(),
+            description,
             deadlines,
             history,
             roster,
@@ -342,6 +333,7 @@ impl Session {
             queue: Arc::default(),
             crashes: Arc::default(),
             view: watch::Sender::new(view),
+            settled: SetOnce::new(),
             tally: Arc::new(Mutex::new(Tally::new())),
             drains: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
@@ -410,22 +402,17 @@ impl Session {
 
     /// Pause before the session is restarted, if it is.
     pub(crate) fn restart_after(&self) -> Option<Duration> {
-        self.view.borrow().restart_after
+        self.view.borrow().state.restart_after()
     }
 
     /// The agent's own id of the conversation, if it is known.
     pub(crate) fn native_session_id(&self) -> Option<String> {
-        self.view.borrow().native_session_id.clone()
+        self.view.borrow().conversation.native_session_id.clone()
     }
 
     /// The same id, if another process can resume the conversation, as far as is known.
     pub(crate) fn kept_conversation(&self) -> Option<String> {
-        let view = self.view.borrow();
-        view.native_session_id.clone().filter(|_| self.is_kept(&view))
-    }
-
-    fn is_kept(&self, view: &View) -> bool {
-        !self.labels.not_kept && !view.not_kept
+        self.view.borrow().conversation.resumable_id().map(str::to_owned)
     }
 
     /// Address of the agent's own server, if it has one and it is known.
@@ -440,24 +427,23 @@ impl Session {
 
     /// Returns true if the session continues without this host.
     pub(crate) fn is_let_go(&self) -> bool {
-        self.view.borrow().let_go
+        matches!(self.view.borrow().state, SessionState::Ended { remains: SessionRemains::Detached, .. })
     }
 
     /// Returns true if its processes have ended and its conversation is retained.
     pub(crate) fn is_suspended(&self) -> bool {
-        matches!(self.view.borrow().state, SessionState::Suspended { .. })
+        self.view.borrow().state.is_suspended()
     }
 
     /// Returns true if it is suspended and its conversation handed over.
     pub(crate) fn is_handed_over(&self) -> bool {
-        self.view.borrow().handed_over
+        self.view.borrow().state.is_handed_over()
     }
 
-    /// Sets the time at which an earlier host started the session. Called before the session is shared.
-    pub(crate) fn started_at(self: &mut Arc<Self>, at: SystemTime) {
-        if let Some(session) = Arc::get_mut(self) {
-            session.started_at = at;
-        }
+    /// Marks the clean-up after the session's end as done.
+    pub(crate) fn settle(&self) {
+        // Set once.
+        let _ = self.settled.set(());
     }
 
     pub(crate) fn id(&self) -> &SessionId {
@@ -468,8 +454,12 @@ impl Session {
         self.id.clone()
     }
 
-    pub(crate) fn labels(&self) -> &Labels {
-        &self.labels
+    pub(crate) fn description(&self) -> &SessionDescription {
+        &self.description
+    }
+
+    pub(crate) fn metadata(&self) -> &SessionMetadata {
+        &self.description.metadata
     }
 
     pub(crate) fn deadlines(&self) -> &Deadlines {
@@ -521,8 +511,7 @@ impl Session {
 
     /// Returns true if the session ended without ever being ready.
     pub(crate) fn is_stillborn(&self) -> bool {
-        let view = self.view.borrow();
-        !view.ready && matches!(view.state, SessionState::Ended { .. })
+        matches!(self.view.borrow().state, SessionState::Ended { remains: SessionRemains::Nothing, .. })
     }
 
     /// Reason and receipt of its end or suspension; `None` while it lives.
@@ -532,51 +521,20 @@ impl Session {
     }
 
     pub(crate) fn info(&self) -> SessionInfo {
-        let view = self.view.borrow().clone();
-        let resumable = self.is_kept(&view);
-        let View {
-            state,
-            proxy,
-            agent,
-            measures,
-            turns,
-            native_session_id,
-            native_session_file,
-            model,
-            mode,
-            thinking,
-            handed_over,
-            ..
-        } = view;
-        let (labels, metrics) = (self.labels.clone(), self.metrics());
+        let View { state, processes, measures, turns, conversation, settings, .. } = self.view.borrow().clone();
+        let (metadata, metrics) = (self.metadata().clone(), self.metrics());
+        let silence = Duration::from_millis(metrics.silent_ms);
         SessionInfo {
-            session_id: self.id().clone(),
-            agent: labels.agent,
-            agent_type: labels.agent_type,
-            user_id: labels.user_id,
-            workspace_id: labels.workspace_id,
-            cwd: labels.cwd,
-            profile: labels.profile,
-            model,
-            mode,
-            thinking,
-            home: labels.home,
-            depth: labels.depth,
-            native_session_id,
-            native_session_file,
-            resumable,
+            heartbeat: SystemTime::now().checked_sub(silence).unwrap_or(metadata.started_at),
+            metadata,
+            settings,
+            conversation,
             state,
-            proxy,
-            agent_process: agent,
+            processes,
             measures,
             turns,
             queued: self.queue.list(),
-            handed_over,
-            started_at: self.started_at,
             last_offset: self.history.last_offset(),
-            heartbeat: SystemTime::now()
-                .checked_sub(std::time::Duration::from_millis(metrics.silent_ms))
-                .unwrap_or(self.started_at),
             metrics,
             process_use: None,
         }

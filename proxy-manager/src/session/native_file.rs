@@ -19,7 +19,8 @@ pub(super) async fn find(session: &Arc<Session>, directory: Option<&Path>) {
     loop {
         let (id, turns, is_idle, is_over) = {
             let view = view.borrow_and_update();
-            let id = view.native_session_id.clone().filter(|_| view.native_session_file.is_none());
+            let conversation = &view.conversation;
+            let id = conversation.native_session_id.clone().filter(|_| conversation.native_session_file.is_none());
             (id, view.turns, view.is_idle(), view.state.at_rest().is_some())
         };
         if let Some(id) = id

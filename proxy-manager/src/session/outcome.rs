@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::Session;
 use crate::{
+    description::SessionDescription,
     launch::{Aftermath, LaunchOutcome},
     records::Record,
 };
@@ -28,13 +29,13 @@ impl Session {
 
     /// Record of the session's conversation, without keys; `None` while its id is unknown.
     fn conversation_record(&self) -> Option<Record> {
-        let info = self.info();
+        let SessionDescription { metadata, model_config, .. } = self.description().clone();
         Some(Record {
-            agent: info.agent,
-            native_session_id: info.native_session_id?,
-            cwd: info.cwd,
-            home: info.home.map(PathBuf::from),
-            model_config: self.labels().model_config.clone(),
+            agent: metadata.agent,
+            native_session_id: self.native_session_id()?,
+            cwd: metadata.cwd,
+            home: metadata.home.map(PathBuf::from),
+            model_config,
             keys: Vec::new(),
         })
     }

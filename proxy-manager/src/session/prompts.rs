@@ -14,16 +14,13 @@ use std::{
 
 use event_log::LogError;
 use ipc_protocol::{Event, Prompt, SessionId};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::timeout,
 };
 
-use super::{
-    info::{offset_text, rfc3339},
-    turn::TurnSender,
-};
+use super::turn::TurnSender;
 use crate::{
     error::{Error, Result},
     history::Writer,
@@ -90,14 +87,14 @@ pub(crate) struct Queued {
 }
 
 /// A prompt that waits for its turn, as it is listed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct QueuedPrompt {
     /// Offset of the event that it was accepted with. 20 decimal digits in JSON.
-    #[serde(serialize_with = "offset_text")]
+    #[serde(with = "ipc_protocol::offset_text")]
     pub offset: u64,
     /// When that was. RFC 3339 in JSON.
-    #[serde(serialize_with = "rfc3339")]
+    #[serde(with = "ipc_protocol::time_text")]
     pub at: SystemTime,
     /// The first 200 characters of its text.
     pub text: String,

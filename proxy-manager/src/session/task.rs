@@ -36,7 +36,7 @@ use crate::{
     error::{Error, Result},
     fork_server::{ForkServer, Order, Word},
     history::Writer,
-    launch::{Aftermath, Attempt, Card, Launch},
+    launch::{Aftermath, Attempt, HandoffRecord, Launch},
 };
 
 /// Bytes that may wait for the proxy; beyond that, further prompts stay in their channel.
@@ -64,7 +64,7 @@ pub(crate) struct Task {
     limits: Limits,
     /// Detach settings if the session outlives this host; the record for the next host follows.
     detach: Option<Box<Detach>>,
-    card: Option<Card>,
+    card: Option<HandoffRecord>,
     /// Proxy to adopt, with the number of its last message that is known.
     adopts: Option<(ProcessId, u64)>,
     aftermath: Arc<Aftermath>,
@@ -91,7 +91,8 @@ impl Task {
         aftermath: Arc<Aftermath>,
     ) -> Result<(Self, oneshot::Receiver<Result<()>>)> {
         let (enclosure, limits) = (launch.enclosure.clone(), launch.attempt.config.limits.clone());
-        let (detach, card, native_files) = (launch.detach.clone(), launch.card(), launch.native_files.clone());
+        let (detach, card, native_files) =
+            (launch.detach.clone(), launch.handoff_record(), launch.native_files.clone());
         let (driver, ready) = SessionDriver::start(session.clone(), log, launch, host)?;
         let adopts = None;
         let task =
@@ -129,7 +130,7 @@ impl Task {
 
     /// Runs the session to its end.
     pub(crate) async fn run(self, fork: Fork) {
-        let span = tracing::info_span!("session", id = %self.session.id(), agent = self.session.labels().agent);
+        let span = tracing::info_span!("session", id = %self.session.id(), agent = self.session.metadata().agent);
         let (session, aftermath) = (self.session.clone(), self.aftermath.clone());
         let native_files = self.native_files.clone();
         let cgroup = self.enclosure.cgroup.clone();
@@ -145,7 +146,7 @@ impl Task {
         };
         async {
             tokio::join!(life, native_file::find(&session, native_files.as_deref()));
-            session.show(|view| view.settled = true);
+            session.settle();
         }
         .instrument(span)
         .await;

@@ -58,8 +58,8 @@ async fn main() {
             Todo::Start(config) => {
                 let session = manager.start_session(*config).await.expect("started");
                 let info = session.info();
-                let proxy = info.proxy.expect("it runs").pid;
-                say(&json!({ "started": info.session_id, "proxy": proxy }));
+                let proxy = info.processes.proxy.expect("it runs").pid;
+                say(&json!({ "started": info.metadata.session_id, "proxy": proxy }));
             }
             Todo::Prompt(id, text) => {
                 let turn = manager.send_prompt(&id, text, PromptMode::Refuse).await.expect("prompted");

@@ -28,7 +28,7 @@ async fn main() {
         }
     }
     let info = session.info();
-    let (proxy, agent) = (info.proxy.expect("it runs"), info.agent_process.expect("it runs"));
+    let (proxy, agent) = (info.processes.proxy.expect("it runs"), info.processes.agent_process.expect("it runs"));
     writeln!(std::io::stdout(), "{} {} {}", manager.fork_server().pid, proxy.pid, agent.pid).expect("told");
     // Until it is killed, or its test is gone.
     let _ = tokio::task::spawn_blocking(|| std::io::stdin().read(&mut [0])).await;

@@ -29,7 +29,7 @@ async fn main() {
     let mut sessions = Vec::new();
     for _ in 0..count.parse::<u32>().expect("a number") {
         let session = manager.start_session(agent_proxy_tests::sessions::shell(script)).await.expect("started");
-        line += &format!(" {}", session.info().proxy.expect("it runs").pid);
+        line += &format!(" {}", session.info().processes.proxy.expect("it runs").pid);
         sessions.push(session);
     }
     writeln!(std::io::stdout(), "{line}").expect("told");

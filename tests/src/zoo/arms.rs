@@ -235,7 +235,7 @@ impl Scene {
                 ended.map_or_else(String::new, |(reason, receipt)| format!("; it has ended: {reason:?}, {receipt:?}"));
             return Err(Failure::NotStarted(format!("{} processes have arrived{end}", self.run.arrived())));
         }
-        let agent = self.session.info().agent_process;
+        let agent = self.session.info().processes.agent_process;
         let mut before = Vec::new();
         if arm != Arm::Exit && ended.is_none() {
             before = self.all_there(agent)?;
@@ -260,7 +260,7 @@ impl Scene {
             (None, _) => {
                 match arm {
                     Arm::Agent => sigkill(agent)?,
-                    Arm::Proxy => sigkill(self.session.info().proxy)?,
+                    Arm::Proxy => sigkill(self.session.info().processes.proxy)?,
                     Arm::ForkServer => sigkill(Some(self.manager.fork_server()))?,
                     _ => {}
                 }

@@ -48,7 +48,7 @@ pub fn be_host(args: &[String]) {
         };
         let session = manager.start_session(config).await.expect("started");
         let mut events = session.subscribe();
-        let (server, proxy) = (manager.fork_server(), session.info().proxy.expect("it runs"));
+        let (server, proxy) = (manager.fork_server(), session.info().processes.proxy.expect("it runs"));
         say(&format!("{} {}:{} {}:{}", session.id(), server.pid, server.start_time, proxy.pid, proxy.start_time));
         // What a member says after its word is read too: else it would stand still.
         tokio::spawn(async move {

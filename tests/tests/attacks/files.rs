@@ -135,7 +135,8 @@ pub(crate) async fn supervisors_in_the_sessions_group() {
         return;
     }
     let (bystander, _events) = start(&manager, Containment::Cgroup, "exec cat").await;
-    let others = [manager.fork_server().pid, bystander.info().proxy.expect("it runs").pid, std::process::id()];
+    let others =
+        [manager.fork_server().pid, bystander.info().processes.proxy.expect("it runs").pid, std::process::id()];
     let own = group_of(std::process::id());
     let pids = others.map(|pid| pid.to_string()).join(" ");
     let script = format!(
@@ -143,9 +144,9 @@ pub(crate) async fn supervisors_in_the_sessions_group() {
          for pid in $PPID {pids}; do echo $pid >$at/cgroup.procs || echo refused $pid; done; echo moved; exec cat"
     );
     let (session, mut events) = start(&manager, Containment::Cgroup, &script).await;
-    let proxy = session.info().proxy.expect("it runs").pid;
+    let proxy = session.info().processes.proxy.expect("it runs").pid;
     said(&mut events, "moved").await;
-    let group = group_of(session.info().agent_process.expect("it runs").pid);
+    let group = group_of(session.info().processes.agent_process.expect("it runs").pid);
     let moved = others.into_iter().chain([proxy]).filter(|pid| group_of(*pid) == group).count();
     if moved == 0 {
         println!("NOT RUN: the kernel refuses to move processes into the session's group (nsdelegate)");
@@ -203,7 +204,7 @@ pub(crate) async fn supervisors_in_a_freezer() {
             "for pid in $PPID {fork_server}; do echo $pid >{at}/cgroup.procs; done; sleep 1000 & echo frozen; exec cat"
         );
         let (session, _events) = start(&manager, Containment::Baseline, &script).await;
-        let proxy = session.info().proxy.expect("it runs").pid;
+        let proxy = session.info().processes.proxy.expect("it runs").pid;
         until("the proxy is in the freezer", || is_in(proxy, &freezer).then_some(()));
         fs::write(freezer.0.join("freezer.state"), "FROZEN").expect("frozen");
         let began = std::time::Instant::now();
@@ -237,8 +238,8 @@ pub(crate) async fn agents_are_ended_first_for_want_of_memory() {
         let (session, _events) = start(&manager, containment, &script).await;
         let child = until("the child", || system::sleeping(&seconds).first().copied());
         let info = session.info();
-        let supervisors = [manager.fork_server().pid, info.proxy.expect("it runs").pid].map(of);
-        let theirs = [info.agent_process.expect("it runs").pid, child].map(of);
+        let supervisors = [manager.fork_server().pid, info.processes.proxy.expect("it runs").pid].map(of);
+        let theirs = [info.processes.agent_process.expect("it runs").pid, child].map(of);
         let least = theirs.iter().min().expect("two");
         assert!(supervisors.iter().all(|value| value + 200 <= *least), "{supervisors:?} {theirs:?}");
         let most = if may_lower_oom_score() { -500 } else { of(std::process::id()) };
@@ -270,7 +271,7 @@ pub(crate) async fn exits_are_told_without_the_proxy() {
         (spawned.len() >= 2).then_some(())
     })
     .await;
-    let proxy = registry::PidFd::open(session.info().proxy.expect("it runs")).expect("alive");
+    let proxy = registry::PidFd::open(session.info().processes.proxy.expect("it runs")).expect("alive");
     proxy.signal(Signal::Kill).expect("killed");
     let rest = all(&mut events).await;
     let exited = rest.iter().filter_map(|envelope| match &envelope.event {

@@ -23,16 +23,16 @@ async fn a_session_that_crashes_is_started_again_until_it_crashes_too_often() {
     assert_eq!(place.ask(&session, "history").await, "0 before");
     idle(&mut events).await;
     // Its agent first, then its proxy.
-    kill(place.info(&session).agent_process);
+    kill(place.info(&session).processes.agent_process);
     assert_eq!(suspended(&mut events).await, EndReason::AgentExited(Some(ExitStatus::Signal(9))));
     assert_eq!(resumed(&mut events).await, "restart");
     idle(&mut events).await;
     assert_eq!(place.ask(&session, "history").await, "1 before");
-    kill(place.info(&session).proxy);
+    kill(place.info(&session).processes.proxy);
     assert!(matches!(suspended(&mut events).await, EndReason::ProxyDied(_)));
     assert_eq!(resumed(&mut events).await, "restart");
     idle(&mut events).await;
-    kill(place.info(&session).agent_process);
+    kill(place.info(&session).processes.agent_process);
     let rest = sessions::all(&mut events).await;
     let gave_up = |envelope: &Envelope| matches!(&envelope.event, Event::ActionFailed { error, .. } if error == "it crashed 3 times");
     assert!(rest.iter().any(|envelope| gave_up(envelope)), "{rest:?}");
@@ -49,7 +49,7 @@ async fn one_that_is_suspended_before_it_is_started_again_stays_suspended() {
     for session in [&left, &gone_on_with, &last] {
         let mut events = session.subscribe();
         idle(&mut events).await;
-        kill(place.info(session).agent_process);
+        kill(place.info(session).processes.agent_process);
         assert_eq!(suspended(&mut events).await, EndReason::AgentExited(Some(ExitStatus::Signal(9))));
         let id = session.id();
         if id == gone_on_with.id() {
@@ -79,8 +79,11 @@ async fn a_session_that_is_not_to_be_started_again_ends_with_its_agent_or_its_pr
         let (id, mut events) = (session.id().clone(), session.subscribe());
         place.ask(&session, "say one").await;
         let info = session.info();
-        assert!(info.resumable && info.native_session_id.is_some(), "there is something to go on with: {info:?}");
-        kill(if kills_agent { info.agent_process } else { info.proxy });
+        assert!(
+            info.conversation.resumable && info.conversation.native_session_id.is_some(),
+            "there is something to go on with: {info:?}"
+        );
+        kill(if kills_agent { info.processes.agent_process } else { info.processes.proxy });
         // The stream ends with it.
         let all = sessions::all(&mut events).await;
         let is = |wanted: fn(&Event) -> bool| all.iter().filter(|envelope| wanted(&envelope.event)).count();
@@ -108,7 +111,7 @@ async fn a_session_that_is_not_to_be_started_again_ends_with_its_agent_or_its_pr
     place.again().await;
     for id in ended {
         let record = place.manager.record(&id).expect("kept");
-        assert_eq!((record.status, with_marker(id.as_str())), (SessionStatus::Terminated, vec![]), "{record:?}");
+        assert_eq!((record.status(), with_marker(id.as_str())), (SessionStatus::Terminated, vec![]), "{record:?}");
     }
     place.manager.shutdown().await;
 }
@@ -129,7 +132,7 @@ async fn the_pause_before_a_restart_is_waited_and_doubles() {
     let mut events = session.subscribe();
     for crash in 0..3 {
         made(&mut events, "idle", |event| matches!(event, Event::SessionIdle {})).await;
-        kill(place.manager.session(session.id()).expect("known").info().agent_process);
+        kill(place.manager.session(session.id()).expect("known").info().processes.agent_process);
         let crashed = made(&mut events, "a crash", |event| matches!(event, Event::SessionSuspended { .. })).await;
         let again = made(&mut events, "a restart", |event| matches!(event, Event::SessionResumed { .. })).await;
         let pause = again.duration_since(crashed).expect("it is later");

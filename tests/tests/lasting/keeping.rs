@@ -9,8 +9,8 @@ use std::{
 use agent_proxy_tests::sessions::{self, event, soon};
 use proxy_manager::{
     AgentSessionConfig, AgentSpec, Budget, EndReason, Error, Event, KillOptions, Lifecycle, Limits, McpServer,
-    McpTransport, ModelConfig, PermissionMode, Profile, Profiles, PromptMode, ProxyManager, Restart, ResumeOptions,
-    SessionFilter, SessionHandle, SessionRecord, SessionStatus, Timeouts,
+    McpTransport, ModelConfig, PermissionMode, Profile, Profiles, PromptMode, ProxyManager, RecordState, Restart,
+    ResumeOptions, SessionFilter, SessionHandle, SessionRecord, SessionStatus, SupervisedProcesses, Timeouts,
 };
 use serde_json::{Value, json};
 
@@ -33,15 +33,15 @@ async fn the_same_key_is_the_same_conversation_across_managers() {
     assert_ne!(other.id(), first.id());
     place.again().await;
     let record = place.manager.record(first.id()).expect("kept");
-    assert_eq!((record.status, record.turns), (SessionStatus::Suspended, 1));
-    assert_eq!(record.reason, Some(EndReason::Shutdown));
+    assert_eq!((record.status(), record.turns), (SessionStatus::Suspended, 1));
+    assert_eq!(record.state.reason(), Some(&EndReason::Shutdown));
     let again = keyed(&place.manager, "chat-1").await;
     assert_eq!(again.id(), first.id());
     assert_eq!(place.ask(&again, "history").await, "1 before");
     // One that was killed is over, and its conversation goes on in another one.
     place.manager.kill_session(again.id(), KillOptions::NOW).await.expect("killed");
     place.again().await;
-    assert_eq!(place.manager.record(first.id()).expect("kept").status, SessionStatus::Terminated);
+    assert_eq!(place.manager.record(first.id()).expect("kept").status(), SessionStatus::Terminated);
     let third = keyed(&place.manager, "chat-1").await;
     assert_ne!(third.id(), first.id());
     assert_eq!(place.ask(&third, "history").await, "2 before");
@@ -291,29 +291,36 @@ async fn a_record_says_where_the_conversation_is_and_what_the_session_took() {
     let session = place.start(Lifecycle::default()).await;
     let id = session.id();
     let ready = place.manager.record(id).expect("kept");
-    assert_eq!((ready.native_session_file, ready.messages), (None, 0), "it is made with the first prompt");
-    let info = place.info(&session);
-    assert!(info.proxy.is_some() && info.agent_process.is_some(), "{info:?}");
     assert_eq!(
-        (ready.status, ready.proxy, ready.agent_process),
-        (SessionStatus::Running, info.proxy, info.agent_process)
+        (&ready.conversation.native_session_file, ready.messages),
+        (&None, 0),
+        "it is made with the first prompt"
+    );
+    let info = place.info(&session);
+    assert!(info.processes.proxy.is_some() && info.processes.agent_process.is_some(), "{info:?}");
+    assert_eq!(
+        (ready.status(), ready.processes.proxy, ready.processes.agent_process),
+        (SessionStatus::Running, info.processes.proxy, info.processes.agent_process)
     );
     assert!(!ready.host_execution_id.is_empty());
     place.ask(&session, "say one\ntokens 7 3").await;
     place.manager.suspend_session(id, KillOptions::NOW).await.expect("suspended");
     let record = place.manager.record(id).expect("kept");
-    let native = record.native_session_id.clone().expect("known");
+    let native = record.conversation.native_session_id.clone().expect("known");
     let file = place.scratch.path().join(format!("home/chats/{native}.json"));
     assert!(file.exists());
-    assert_eq!(record.native_session_file.as_deref(), file.to_str());
-    assert_eq!(place.info(&session).native_session_file, record.native_session_file);
+    assert_eq!(record.conversation.native_session_file.as_deref(), file.to_str());
+    assert_eq!(place.info(&session).conversation.native_session_file, record.conversation.native_session_file);
     assert_eq!((record.turns, record.messages), (1, 2));
-    assert_eq!((record.status, record.proxy, record.agent_process), (SessionStatus::Suspended, None, None));
+    assert_eq!(
+        (record.status(), record.processes.proxy, record.processes.agent_process),
+        (SessionStatus::Suspended, None, None)
+    );
     assert_eq!((record.usage.input_tokens, record.usage.output_tokens), (Some(7), Some(3)));
     assert!(record.heartbeat >= ready.heartbeat && record.heartbeat <= record.updated_at);
     place.again().await;
     let later = place.manager.record(id).expect("kept");
-    assert_eq!(later.native_session_file, record.native_session_file);
+    assert_eq!(later.conversation.native_session_file, record.conversation.native_session_file);
     let lost = record.heartbeat.duration_since(later.heartbeat).expect("not later");
     assert!(lost < Duration::from_millis(1), "it is kept to the millisecond");
     // The next life counts on.
@@ -364,11 +371,11 @@ async fn a_session_that_starts_has_a_record_that_says_so() {
     assert_eq!(kept, [json!("starting"), json!(null), json!(null)], "{left}");
     assert_eq!((&left["config"]["profile"], &left["config"]["agent"]), (&json!("quiet"), &json!("mute")));
     let record = place.manager.record(&id).expect("kept");
-    assert_eq!((record.status, record.config.profile.as_deref()), (SessionStatus::Starting, Some("quiet")));
+    assert_eq!((record.status(), record.config.profile.as_deref()), (SessionStatus::Starting, Some("quiet")));
     let (killed, started) = tokio::join!(place.manager.kill_session(&id, KillOptions::NOW), start);
     assert!(killed.expect("a receipt").is_empty());
     assert!(matches!(started, Err(Error::Ended { .. })), "{started:?}");
-    assert_eq!(place.manager.record(&id).expect("kept").status, SessionStatus::Terminated);
+    assert_eq!(place.manager.record(&id).expect("kept").status(), SessionStatus::Terminated);
     place.manager.shutdown().await;
 }
 
@@ -394,7 +401,7 @@ async fn a_session_of_a_profile_is_one_of_its_agent_for_later_managers_too() {
     let of_agent = SessionFilter { agent: Some("kept".into()), ..SessionFilter::default() };
     let found = place.manager.records(&of_agent);
     assert_eq!(found.iter().map(|record| record.config.profile.as_deref()).collect::<Vec<_>>(), [Some("p")]);
-    assert_eq!(place.info(&session).agent, "kept");
+    assert_eq!(place.info(&session).metadata.agent, "kept");
     assert_eq!(place.manager.attach_command(session.id()).expect("it has one")[0], "kept");
     assert_eq!(place.ask(&session, "history").await, "1 before");
     // One that is over goes on in the next of its key.
@@ -408,7 +415,7 @@ async fn a_session_of_a_profile_is_one_of_its_agent_for_later_managers_too() {
     profiles.add(Profile { name: "p".into(), agent: "passing".into(), ..Profile::default() });
     place.manager.set_profiles(profiles);
     let another = place.manager.start_session(config()).await.expect("started");
-    assert_eq!(place.info(&another).agent, "passing");
+    assert_eq!(place.info(&another).metadata.agent, "passing");
     assert_eq!(place.ask(&another, "history").await, "0 before");
     place.manager.shutdown().await;
 }
@@ -468,24 +475,22 @@ async fn a_later_manager_reads_what_an_earlier_one_has_written_down_field_by_fie
     place.manager.archive_session(first.id(), true).await.expect("archived");
     let written = [&first, &second].map(|session| place.manager.record(session.id()).expect("kept"));
     let info = first.info();
-    let file = place.scratch.path().join(format!("home/chats/{}.json", info.native_session_id.clone().expect("known")));
+    let file = place
+        .scratch
+        .path()
+        .join(format!("home/chats/{}.json", info.conversation.native_session_id.clone().expect("known")));
     // Each field by its name: a new one is missed here.
     let SessionRecord {
         session_id,
-        status,
-        reason,
+        state,
         archived,
-        handed_over,
         config,
         secrets,
-        native_session_id,
-        native_session_file,
-        resumable,
+        conversation,
         endpoint,
         home,
         host_execution_id,
-        proxy,
-        agent_process,
+        processes,
         created_at,
         updated_at,
         heartbeat,
@@ -496,12 +501,14 @@ async fn a_later_manager_reads_what_an_earlier_one_has_written_down_field_by_fie
         last_offset,
         queued,
     } = written[0].clone();
-    assert_eq!((&session_id, status, reason), (first.id(), SessionStatus::Suspended, Some(EndReason::Suspended)));
-    assert_eq!((archived, handed_over, resumable, queued), (true, false, true, 0));
+    let suspended = RecordState::Suspended { reason: EndReason::Suspended, handed_over: false };
+    assert_eq!((&session_id, state), (first.id(), suspended));
+    assert_eq!((archived, queued), (true, 0));
     assert_eq!(config, resting.without_secrets());
     assert_eq!(secrets, ["API_KEY"]);
-    assert_eq!((native_session_id, native_session_file.as_deref()), (info.native_session_id, file.to_str()));
-    assert_eq!((endpoint, home, proxy, agent_process), (None, None, None, None));
+    assert_eq!((&conversation, conversation.native_session_file.as_deref()), (&info.conversation, file.to_str()));
+    assert!(conversation.resumable && conversation.native_session_id.is_some());
+    assert_eq!((endpoint, home, processes), (None, None, SupervisedProcesses::default()));
     assert!(!host_execution_id.is_empty());
     assert!(began <= created_at && created_at <= started && created_at <= heartbeat && heartbeat <= updated_at);
     assert_eq!((turns, messages, usage.input_tokens, usage.output_tokens), (1, 2, Some(7), Some(3)));

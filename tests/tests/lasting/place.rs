@@ -65,7 +65,7 @@ impl Place {
 }
 
 pub(crate) fn agent(info: &SessionInfo) -> u32 {
-    info.agent_process.expect("it had one").pid
+    info.processes.agent_process.expect("it had one").pid
 }
 
 pub(crate) fn is_suspended(info: &SessionInfo) -> bool {

@@ -24,7 +24,7 @@ async fn a_suspended_session_goes_on_with_its_conversation_and_its_events() {
         let snapshot = place.manager.suspend_session(first.id(), KillOptions::NOW).await.expect("suspended");
         let before = place.info(&first);
         assert!(is_suspended(&before) && !is_alive(agent(&before)), "{before:?}");
-        assert_eq!(Some(snapshot.native_session_id), before.native_session_id);
+        assert_eq!(Some(snapshot.native_session_id), before.conversation.native_session_id);
         assert!(snapshot.receipt.expect("there was something to end").is_empty());
         assert_eq!((snapshot.turns, snapshot.last_offset), (1, before.last_offset));
         // Twice is once; and nobody can do anything with it meanwhile.
@@ -35,8 +35,7 @@ async fn a_suspended_session_goes_on_with_its_conversation_and_its_events() {
         assert!(matches!(place.manager.resume_session(first.id()).await, Err(Error::NotSuspended { .. })));
         assert_eq!(place.ask(&first, "history").await, "1 before");
         let now = second.info();
-        assert_eq!((now.turns, now.native_session_id, now.home), (2, before.native_session_id, before.home));
-        assert_eq!(now.started_at, before.started_at);
+        assert_eq!((now.turns, &now.conversation, &now.metadata), (2, &before.conversation, &before.metadata));
         // One who listened from the first on hears all of it, without a hole.
         second.kill(KillOptions::NOW).await.expect("killed");
         let all = sessions::all(&mut events).await;
@@ -104,7 +103,7 @@ async fn a_session_that_was_told_nothing_goes_on_where_its_agent_has_kept_nothin
         _ => None,
     })
     .await;
-    assert_ne!(place.info(&session).native_session_id, first.native_session_id);
+    assert_ne!(place.info(&session).conversation.native_session_id, first.conversation.native_session_id);
     // Now there is something to lose.
     forget().await;
     let missing = place.manager.resume_session(session.id()).await.expect_err("missing");
@@ -126,7 +125,7 @@ async fn a_conversation_that_ends_with_its_process_is_not_suspended() {
     let mut sessions = Vec::new();
     for agent in ["fake", "passing"] {
         let session = place.manager.start_session(with(agent)).await.expect("started");
-        assert!(session.info().native_session_id.is_some());
+        assert!(session.info().conversation.native_session_id.is_some());
         sessions.push(session);
     }
     let mut events = sessions[0].subscribe();
@@ -143,20 +142,23 @@ async fn a_conversation_that_ends_with_its_process_is_not_suspended() {
         soon("the turn's end", turn.wait()).await.expect("ended");
         let id = session.id();
         let refused = place.manager.suspend_session(id, KillOptions::NOW).await.expect_err("it would be lost");
-        assert!(matches!(&refused, Error::Unsupported { agent, .. } if *agent == session.info().agent), "{refused}");
+        assert!(
+            matches!(&refused, Error::Unsupported { agent, .. } if *agent == session.info().metadata.agent),
+            "{refused}"
+        );
         let refused = place.manager.hand_over(id, KillOptions::NOW).await.expect_err("it would be lost");
         assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
         let info = place.info(session);
-        assert!(info.state == SessionState::Idle && !info.resumable && is_alive(agent(&info)), "{info:?}");
+        assert!(info.state == SessionState::Idle && !info.conversation.resumable && is_alive(agent(&info)), "{info:?}");
     }
     // Nor does it pretend to outlive its host.
     place.manager.shutdown().await;
     place.again().await;
     for session in &sessions {
         let record = place.manager.record(session.id()).expect("kept");
-        assert!(record.status == SessionStatus::Terminated && !record.resumable, "{record:?}");
+        assert!(record.status() == SessionStatus::Terminated && !record.conversation.resumable, "{record:?}");
     }
-    assert_eq!(place.manager.record(kept.id()).expect("kept").status, SessionStatus::Suspended);
+    assert_eq!(place.manager.record(kept.id()).expect("kept").status(), SessionStatus::Suspended);
     place.manager.shutdown().await;
 }
 
@@ -235,7 +237,7 @@ async fn a_resume_that_is_refused_before_it_begins_leaves_it_suspended_and_its_s
         assert!(matches!(full, Err(Error::TooManySessions { .. })), "{full:?}");
         is_as_it_was();
         other.kill(KillOptions::NOW).await.expect("killed");
-        let home = place.info(&session).home.expect("its own");
+        let home = place.info(&session).metadata.home.expect("its own");
         fs::rename(&home, format!("{home}-moved")).expect("moved");
         manager.resume_session(id).await.expect_err("its home is gone");
         is_as_it_was();
@@ -308,8 +310,8 @@ async fn what_is_handed_over_takes_no_prompt_until_it_is_taken_back() {
     // It came before the mark, or behind it.
     assert!(matches!(prompted, Err(Error::HandedOver { .. } | Error::Suspended { .. })), "{prompted:?}");
     let info = place.info(&session);
-    assert_eq!(command, ["kept", "--resume", info.native_session_id.as_deref().expect("known")]);
-    assert!(info.handed_over && is_suspended(&info));
+    assert_eq!(command, ["kept", "--resume", info.conversation.native_session_id.as_deref().expect("known")]);
+    assert!(info.state.is_handed_over() && is_suspended(&info));
     let refused = place.manager.send_prompt(session.id(), "history", PromptMode::Refuse).await;
     assert!(matches!(refused, Err(Error::HandedOver { .. })), "{refused:?}");
     assert!(matches!(place.manager.resume_session(session.id()).await, Err(Error::HandedOver { .. })));
@@ -318,7 +320,7 @@ async fn what_is_handed_over_takes_no_prompt_until_it_is_taken_back() {
     let refused = place.manager.send_prompt(session.id(), "history", PromptMode::Refuse).await;
     assert!(matches!(refused, Err(Error::HandedOver { .. })), "{refused:?}");
     place.manager.take_back(session.id()).await.expect("taken back");
-    assert!(!place.info(&session).handed_over);
+    assert!(!place.info(&session).state.is_handed_over());
     assert_eq!(place.ask(&session, "history").await, "0 before");
     place.manager.shutdown().await;
 }
@@ -344,7 +346,7 @@ async fn a_snapshot_goes_on_in_another_manager() {
         let options = ResumeOptions { env, ..ResumeOptions::default() };
         let second = other.resume_snapshot(snapshot.clone(), options).await.expect("resumed");
         let info = second.info();
-        assert_eq!((second.id(), info.turns, info.home), (first.id(), 1, snapshot.home.clone()));
+        assert_eq!((second.id(), info.turns, info.metadata.home), (first.id(), 1, snapshot.home.clone()));
         let mut events = second.subscribe();
         assert_eq!(resumed(&mut events).await, "resume");
         let turn = second.prompt("history", PromptMode::Refuse).await.expect("prompted");
@@ -439,7 +441,10 @@ async fn a_resume_gives_up_for_who_wants_it_suspended() {
         suspended.expect("suspended");
         assert!(matches!(resumed, Err(Error::Suspended { .. })), "{resumed:?}");
         let info = place.info(&session);
-        assert!(is_suspended(&info) && info.last_offset == last && info.handed_over == hands_over, "{info:?}");
+        assert!(
+            is_suspended(&info) && info.last_offset == last && info.state.is_handed_over() == hands_over,
+            "{info:?}"
+        );
         assert_eq!(manager.occupancy().waiting, 0);
     }
     other.kill(KillOptions::NOW).await.expect("killed");

@@ -100,8 +100,8 @@ fn line_of_descent(manager: &ProxyManager, session: &SessionHandle) -> String {
         "this program {} > fork server {} > proxy {} > agent {}",
         std::process::id(),
         manager.fork_server().pid,
-        pid(info.proxy),
-        pid(info.agent_process)
+        pid(info.processes.proxy),
+        pid(info.processes.agent_process)
     )
 }
 

@@ -8,8 +8,9 @@ use tokio::time::Instant;
 
 use super::{Core, FAILURE, LeasePurpose, Phase, SessionEffect, Step, TimerKind};
 use crate::{
+    description::SessionState,
     error::{Error, Result},
-    session::{ENDED, SessionState, pending::Waiting},
+    session::{ENDED, pending::Waiting},
 };
 
 impl Core {
@@ -105,7 +106,7 @@ impl Core {
         }
         self.proxy = Some(hello.process);
         let process = hello.process;
-        self.show(move |view| view.proxy = Some(process));
+        self.show(move |view| view.processes.proxy = Some(process));
         if hello.version != VERSION && !self.wire.is_described() {
             let error = Error::VersionMismatch { ours: VERSION, theirs: hello.version };
             self.force(error, now);
@@ -123,8 +124,8 @@ impl Core {
         (self.agent, self.native) = (Some(process), native_session_id.clone());
         let (native, seen) = (native_session_id.clone(), (*measures).clone());
         self.show(move |view| {
-            (view.agent, view.measures) = (Some(process), Some(seen));
-            view.converses(native);
+            (view.processes.agent_process, view.measures) = (Some(process), Some(seen));
+            view.conversation.switch_to(native);
         });
         self.witness.sees(measures.observer == Observer::Connector);
         self.effects.push_back(SessionEffect::NoteAgent(process));
@@ -165,7 +166,7 @@ impl Core {
         self.became_ready(now);
         self.show(move |view| {
             view.state = SessionState::Idle;
-            (view.ready, view.has_turns) = (true, turns);
+            view.has_turns = turns;
         });
         // A caller that stopped waiting dropped its future, which asks for the session's end.
         self.reply_durably(move || _ = ready.send(Ok(())));
@@ -203,7 +204,7 @@ impl Core {
         let (status, detail) = match fact {
             AgentFact::NotResumable { detail } => {
                 self.is_kept = false;
-                self.show(|view| view.not_kept = true);
+                self.show(|view| view.conversation.resumable = false);
                 (NOT_KEPT, detail)
             }
             AgentFact::ServerListens { address } => {
@@ -230,7 +231,7 @@ impl Core {
             // It has been idle for too long already, and could not be suspended.
             self.timers.set(TimerKind::Idle, Some(now));
         }
-        self.show(move |view| view.converses(Some(id)));
+        self.show(move |view| view.conversation.switch_to(Some(id)));
     }
 
     pub(super) fn event(&mut self, turn: u64, mut event: Event, now: Instant) {

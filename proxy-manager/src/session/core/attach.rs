@@ -14,8 +14,9 @@ use tokio::{sync::oneshot, time::Instant};
 
 use super::{Busy, Core, CoreSetup, LeasePurpose, Phase, SessionEffect, TimerKind};
 use crate::{
+    description::SessionState,
     error::{Error, Result},
-    session::{Accepted, ENDED, SessionState, TurnEnd, meter::Meter},
+    session::{Accepted, ENDED, TurnEnd, meter::Meter},
 };
 
 /// Time for the proxy of an adopted session to report its state.
@@ -220,8 +221,12 @@ impl Core {
         let native = attached.native_session_id.clone();
         self.show(move |view| {
             (view.turns, view.has_turns) = (turn_count, turns);
-            view.converses(native);
-            for (shown, now) in [(&mut view.model, model), (&mut view.mode, mode), (&mut view.thinking, thinking)] {
+            view.conversation.switch_to(native);
+            for (shown, now) in [
+                (&mut view.settings.model, model),
+                (&mut view.settings.mode, mode),
+                (&mut view.settings.thinking, thinking),
+            ] {
                 if now.is_some() {
                     *shown = now;
                 }
@@ -275,7 +280,7 @@ impl Core {
         }
         self.agent = Some(agent);
         self.show(move |view| {
-            (view.agent, view.measures, view.ready) = (Some(agent), measures, true);
+            (view.processes.agent_process, view.measures) = (Some(agent), measures);
             view.state = turn.map_or(SessionState::Idle, |turn| SessionState::Busy { turn });
         });
         if let Some(reason) = ending {

@@ -79,6 +79,11 @@ impl Lasting {
         self.idle.is_some()
     }
 
+    /// Returns true if this is the first incarnation.
+    pub(super) fn is_first(&self) -> bool {
+        !self.has_been
+    }
+
     /// Decides what happens to a session whose processes have ended, and whose conversation is retained.
     pub(super) fn fate(&self, reason: &EndReason, is_durable: bool, crashes: &mut Crashes, now: Instant) -> Fate {
         let restarts = matches!(self.restart, Restart::OnCrash { .. });

@@ -31,7 +31,7 @@
 //!         +-- tries_again (again.rs): it lacked its conversation, and nothing is left of it; begin_again ------------------+
 //!         v
 //!   Over: SessionEffect::Release, and one of these:
-//!         +-- [Ended] and `let_go`: is_let_go (attach.rs). It lives on; the next host finds it alive
+//!         +-- [Ended], detached: is_let_go (attach.rs). It lives on; the next host finds it alive
 //!         +-- [Ended]: Fate::End, Fate::GiveUp (lasting.rs)
 //!         +-- [Suspended]: Fate::Rest, Fate::Restart (lasting.rs)
 //!               | kill -> end_at_rest (session/calls.rs): [Ended]
@@ -84,7 +84,7 @@ pub(crate) use self::{
     timers::{SessionTimers, TimerKind},
 };
 use super::{
-    Accepted, Demand, PromptQueue, SessionState, TurnEnd, TurnUsage, View,
+    Accepted, Demand, PromptQueue, TurnEnd, View,
     clocks::Clocks,
     ending::{End, Ending, Step},
     listing::Listing,
@@ -96,6 +96,7 @@ use super::{
 };
 use crate::{
     deadlines::Deadlines,
+    description::{AfterSuspension, SessionRemains, SessionState, TurnUsage},
     error::{Error, Result},
     fork_server::Word,
 };
@@ -583,7 +584,7 @@ impl Core {
     pub(crate) fn word(&mut self, word: Word, now: Instant) {
         match word {
             Word::Forked(Ok(process)) => {
-                self.show(move |view| view.proxy = Some(process));
+                self.show(move |view| view.processes.proxy = Some(process));
                 self.effects.push_back(SessionEffect::NoteProxy(process));
             }
             Word::Forked(Err(error)) => {
@@ -835,15 +836,19 @@ impl Core {
             // The next host continues the stream.
             self.effects.push_back(SessionEffect::LeaveOpen);
             self.commit_log();
-            return self.show(|view| (view.state, view.let_go) = (SessionState::Ended { reason, receipt }, true));
+            let remains = SessionRemains::Detached;
+            return self.show(move |view| view.state = SessionState::Ended { reason, receipt, remains });
         }
         let (told, shown) = (reason.clone(), receipt.clone());
-        let (state, restart_after) = match self.fate(&reason, now) {
+        let state = match self.fate(&reason, now) {
             fate @ (Fate::Rest | Fate::Restart(_)) => {
                 self.push(0, Event::SessionSuspended { reason: told, receipt: shown });
                 self.effects.push_back(SessionEffect::LeaveOpen);
-                let pause = if let Fate::Restart(pause) = fate { Some(pause) } else { None };
-                (SessionState::Suspended { reason, receipt }, pause)
+                let next = match fate {
+                    Fate::Restart(pause) => AfterSuspension::Restart(pause),
+                    _ => AfterSuspension::Resume,
+                };
+                SessionState::Suspended { reason, receipt, next }
             }
             fate @ (Fate::End | Fate::GiveUp(_)) => {
                 if let Fate::GiveUp(crashes) = fate {
@@ -857,11 +862,12 @@ impl Core {
                     self.push(0, Event::ActionFailed { action, error: error.chain() });
                 }
                 self.push(0, Event::SessionEnded { reason: told, receipt: shown });
-                (SessionState::Ended { reason, receipt }, None)
+                SessionState::ended(reason, receipt)
             }
         };
         self.commit_log();
-        self.show(move |view| (view.state, view.restart_after) = (state, restart_after));
+        let is_first = self.lasting.is_first();
+        self.show(move |view| view.end(state, is_first));
     }
 
     /// Decides what becomes of a session whose processes have ended.

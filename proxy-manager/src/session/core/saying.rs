@@ -9,9 +9,10 @@ use tokio::time::Instant;
 
 use super::{Busy, Core, Phase, SessionEffect, TimerKind, clocks::LastWords, usage::UsageWait};
 use crate::{
+    description::SessionState,
     error::{Error, Result},
     session::{
-        Accepted, Appending, BEGUN, ENDED, PromptMode, Reply, SessionState, TurnEnd, TurnTicket,
+        Accepted, Appending, BEGUN, ENDED, PromptMode, Reply, TurnEnd, TurnTicket,
         metrics::Tally,
         pending::{Change, Waiting},
         prompts::Queued,
@@ -257,9 +258,9 @@ impl Core {
         let set = detail.clone();
         self.show(move |view| {
             let shown = match status {
-                "model" => &mut view.model,
-                "mode" => &mut view.mode,
-                _ => &mut view.thinking,
+                "model" => &mut view.settings.model,
+                "mode" => &mut view.settings.mode,
+                _ => &mut view.settings.thinking,
             };
             *shown = Some(set);
         });

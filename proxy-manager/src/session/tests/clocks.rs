@@ -250,7 +250,7 @@ async fn resting(config: AgentSessionConfig, change: impl FnOnce(&mut AgentSpec)
 async fn only_a_conversation_that_is_kept_is_suspended_when_it_is_idle() {
     let plain = || AgentSessionConfig::new("");
     let Running { handle, mut proxy, fork_server: _alive } = resting(plain(), |_| {}).await;
-    assert!(handle.info().resumable);
+    assert!(handle.info().conversation.resumable);
     let Some(ToProxy::Request { command: ProxyCommand::Kill { reason, .. }, .. }) = proxy.next().await else {
         panic!("no shutdown")
     };
@@ -271,8 +271,8 @@ async fn only_a_conversation_that_is_kept_is_suspended_when_it_is_idle() {
             proxy.send(FromProxy::Fact(fact)).await;
             round_trip(&handle, &mut proxy).await;
         }
-        assert!(!handle.info().resumable, "{what}");
-        assert_eq!(handle.info().native_session_id.as_deref(), Some("n-1"), "it is told all the same");
+        assert!(!handle.info().conversation.resumable, "{what}");
+        assert_eq!(handle.info().conversation.native_session_id.as_deref(), Some("n-1"), "it is told all the same");
         tokio::time::sleep(Duration::from_secs(3600)).await;
         assert_eq!(handle.info().state, SessionState::Idle, "{what}");
         // If its host ends it, it is over.

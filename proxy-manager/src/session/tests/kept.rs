@@ -9,7 +9,7 @@ use tokio::sync::{mpsc::unbounded_channel, oneshot};
 use super::*;
 use crate::{
     history::{Log, LogFailure, Subscription},
-    roster::{Roster, SessionRecord},
+    roster::{RecordState, Roster, SessionRecord},
 };
 
 /// Turns of the runtime after which nothing more comes of what was written.
@@ -365,7 +365,7 @@ async fn a_change_of_a_record_is_durable_or_an_error() {
     let roster = open();
     let config = AgentSessionConfig::new("acp");
     let id = config.session_id.clone();
-    let record = SessionRecord::suspended(config, "n-1".into(), None, 1, Vec::new()).expect("a record");
+    let record = SessionRecord::new(config, RecordState::Running);
     told(|done| roster.add(record, done)).await.expect("written");
     let title = Some("x".repeat(100_000));
     let name = |done| {

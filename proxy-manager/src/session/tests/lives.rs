@@ -1,15 +1,18 @@
 //! Sessions that are suspended and resumed: who ends them, and who appends to them.
 
 use super::*;
-use crate::{roster::SessionRecord, session::Count};
+use crate::{
+    roster::{RecordState, SessionRecord},
+    session::Count,
+};
 
 /// A session with a conversation, in its first life or in the one after `before`.
 async fn kept(before: Option<&Session>) -> (Arc<Session>, FakeProxy, FakeForkServer) {
     let launch = plan(AgentSessionConfig::new("acp"), &Arc::default()).expect("valid");
-    let (id, labels) = (launch.id().clone(), launch.labels.clone());
+    let description = launch.description.clone();
     let (session, inlets, log) = match before {
-        None => Session::new(id, labels, patient(), &Streams::default()),
-        Some(before) => Session::again(before, labels, patient()),
+        None => Session::new(description, patient(), &Streams::default(), &Arc::default()),
+        Some(before) => Session::again(before, description, patient()),
     };
     let task = |ours| Task::new(session.clone(), inlets, log, launch, ours, HOST, Arc::default()).expect("a task");
     let (ready, mut fork_server) = run(&session, task);
@@ -77,10 +80,11 @@ async fn a_kill_waits_for_a_resume_that_gives_up_for_it() {
 #[tokio::test(start_paused = true)]
 async fn a_kill_is_given_up_when_its_bound_has_passed() {
     let config = AgentSessionConfig::new("acp");
-    let record = SessionRecord::suspended(config, "n-1".into(), None, 1, Vec::new()).expect("a record");
-    let session = Session::restored(&record, &Count::going_on(&record), patient(), &Streams::default());
+    let state = SessionState::suspended(EndReason::Suspended, None);
+    let record = SessionRecord::new(config, RecordState::from(&state));
+    let count = Count::going_on(&record);
+    let session = Session::restored(&record, state, &count, patient(), &Streams::default(), &Arc::default());
     let session = Arc::new(session);
-    session.show(|view| view.state = SessionState::Suspended { reason: EndReason::Suspended, receipt: None });
     let _resuming = session.lives().alone().await;
     let begun = tokio::time::Instant::now();
     let killed = session.kill(KillOptions::NOW).await;

@@ -248,7 +248,7 @@ async fn launched_in(launch: Launch, deadlines: Deadlines, streams: &Streams) ->
 
 /// Runs a session whose proxy is not forked yet.
 fn begun_in(launch: Launch, deadlines: Deadlines, streams: &Streams) -> (SessionHandle, Ready, FakeForkServer) {
-    let (session, inlets, log) = Session::new(launch.id().clone(), launch.labels.clone(), deadlines, streams);
+    let (session, inlets, log) = Session::new(launch.description.clone(), deadlines, streams, &Arc::default());
     let task = |ours| Task::new(session.clone(), inlets, log, launch, ours, HOST, Arc::default()).expect("a task");
     let (ready, fork_server) = run(&session, task);
     (SessionHandle::new(session), ready, fork_server)

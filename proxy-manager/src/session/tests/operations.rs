@@ -57,7 +57,10 @@ async fn what_is_changed_is_shown_and_said_when_it_is_done() {
     });
     assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
     let info = handle.info();
-    assert_eq!((info.model.as_deref(), info.mode.as_deref(), info.thinking), (Some("large"), Some("plan"), None));
+    assert_eq!(
+        (info.settings.model.as_deref(), info.settings.mode.as_deref(), info.settings.thinking),
+        (Some("large"), Some("plan"), None)
+    );
     let mut events = handle.subscribe_from(2);
     for (status, detail) in [("model", "large"), ("mode", "plan")] {
         let envelope = soon(events.next()).await.expect("an event");
@@ -111,7 +114,7 @@ async fn an_agent_that_starts_or_is_silent_answers_nothing() {
     }
     proxy.reply("null").await;
     soon(async {
-        while handle.info().model.is_none() {
+        while handle.info().settings.model.is_none() {
             tokio::task::yield_now().await;
         }
     })

@@ -71,7 +71,7 @@ async fn what_cannot_be_gone_on_with_is_begun_anew_in_the_same_session() {
     let (second, texts) = tokio::join!(handle.prompt("second", PromptMode::Refuse), proxy.take_texts());
     assert_eq!(texts, ["second"], "told once");
     second.expect("taken");
-    assert_eq!(handle.info().native_session_id.as_deref(), Some("n-2"));
+    assert_eq!(handle.info().conversation.native_session_id.as_deref(), Some("n-2"));
     let expected = "agent:action:prompt:called@0 session:status@0 session:started@0 session:idle@0 turn:started@1 session:busy@1 \
                     stream:complete@1 session:idle@1 turn:started@2 session:busy@2";
     assert_eq!(kinds(&handle).await.join(" "), expected);
@@ -247,7 +247,7 @@ async fn a_conversation_has_one_living_process() {
     soon(ready).await.expect("an answer").expect("ready");
     proxy.send(FromProxy::NativeSession { id: "n-4".into() }).await;
     round_trip(&third, &mut proxy).await;
-    assert_eq!(third.info().native_session_id.as_deref(), Some("n-4"));
+    assert_eq!(third.info().conversation.native_session_id.as_deref(), Some("n-4"));
     plan(resuming(native("n-3"), OnMissing::Fail), &leases).expect("left");
     proxy.send(FromProxy::NativeSession { id: "n-1".into() }).await;
     let Some(ToProxy::Request { command: ProxyCommand::Kill { reason: EndReason::Failed(why), .. }, .. }) =

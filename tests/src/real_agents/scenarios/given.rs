@@ -128,7 +128,7 @@ pub(super) async fn ephemeral(stage: Arc<Stage>) -> Ran {
     for ephemeral in [false, true] {
         let mut session = stage.start(AgentSessionConfig { ephemeral, ..stage.config() }).await?;
         ended_well(&session.ask("remember the purple plum").await?)?;
-        let home = session.handle.info().home;
+        let home = session.handle.info().metadata.home;
         within("the kill", session.handle.kill(KillOptions::default())).await??;
         let Some(home) = home else { return Err(session.wrong("it has no home of its own")) };
         let kept = holding(Path::new(&home), "remember the purple plum").map_err(|error| error.to_string())?;

@@ -103,7 +103,7 @@ impl Naps {
             let listed = receipt.processes.iter().any(|entry| entry.id == *id);
             ensure!(listed, "sleep {seconds}, {id:?}, is not in the receipt: {receipt:?}");
         }
-        let agent = session.handle.info().agent_process;
+        let agent = session.handle.info().processes.agent_process;
         let listed = receipt.processes.iter().any(|entry| Some(entry.id) == agent);
         ensure!(listed, "the agent is not in the receipt: {receipt:?}");
         Ok(())
@@ -133,7 +133,9 @@ pub(super) async fn trap_a_nested_agent_outlives_its_wrapper(stage: Arc<Stage>) 
     let seconds = naps.nap();
     session.begin(format!("shell: ./nap {seconds}")).await?;
     naps.all_sleep().await?;
-    let Some(agent) = session.handle.info().agent_process else { return Err(session.wrong("the agent is not known")) };
+    let Some(agent) = session.handle.info().processes.agent_process else {
+        return Err(session.wrong("the agent is not known"));
+    };
     let below = within("the processes", session.handle.processes()).await??;
     let nested: Vec<ProcessId> =
         below.iter().filter(|process| process.ppid == agent.pid).map(|process| process.id).collect();
@@ -186,7 +188,9 @@ pub(super) async fn trap_agents_go_on_without_their_input(stage: Arc<Stage>) -> 
     session.begin(format!("shell: ./nap {background} & ./nap {foreground}")).await?;
     naps.all_sleep().await?;
     let asleep = naps.asleep();
-    let Some(proxy) = session.handle.info().proxy else { return Err(session.wrong("the proxy is not known")) };
+    let Some(proxy) = session.handle.info().processes.proxy else {
+        return Err(session.wrong("the proxy is not known"));
+    };
     let killed = PidFd::open(proxy).and_then(|proxy| proxy.signal(Signal::Kill));
     killed.map_err(|error| format!("killing the proxy: {error}"))?;
     let (reason, receipt) = session

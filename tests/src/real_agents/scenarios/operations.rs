@@ -26,7 +26,7 @@ pub(super) async fn set_model(stage: Arc<Stage>) -> Ran {
     within("the model is set", session.handle.set_model(spelled)).await??;
     ended_well(&session.ask("and now?").await?)?;
     asked(&stage, "and now?", named)?;
-    ensure!(session.handle.info().model.as_deref() == Some(spelled), "{:?}", session.handle.info());
+    ensure!(session.handle.info().settings.model.as_deref() == Some(spelled), "{:?}", session.handle.info());
     Ok(Verdict::Pass)
 }
 
@@ -41,7 +41,7 @@ pub(super) async fn set_thinking(stage: Arc<Stage>) -> Ran {
     }
     within("the level is set", session.handle.set_thinking("high")).await??;
     ended_well(&session.ask("and the pear").await?)?;
-    ensure!(session.handle.info().thinking.as_deref() == Some("high"), "{:?}", session.handle.info());
+    ensure!(session.handle.info().settings.thinking.as_deref() == Some("high"), "{:?}", session.handle.info());
     let [low, high] = [effort(&stage, "remember the plum")?, effort(&stage, "and the pear")?];
     ensure!(low != high, "the model was asked to think alike: {low:?}");
     Ok(Verdict::Pass)
@@ -67,7 +67,7 @@ pub(super) async fn state(stage: Arc<Stage>) -> Ran {
     let session = stage.session().await?;
     let state = within("its state", session.handle.state()).await??.value();
     // Each in its own words: which conversation it is; or, of Claude Code, how much there is room for.
-    let native = session.handle.info().native_session_id;
+    let native = session.handle.info().conversation.native_session_id;
     let Some(native) = native else { return Err(session.wrong("the agent's id of the conversation is not known")) };
     let told = match stage.agent.id {
         "claude-code" => state["maxTokens"].as_u64().is_some_and(|most| most > 0),
@@ -116,9 +116,9 @@ pub(super) async fn mode(stage: Arc<Stage>) -> Ran {
         if prompt != "remember the plum" {
             within("the mode is set", session.handle.set_mode(mode)).await??;
         }
-        ensure!(session.handle.info().mode.as_deref() == Some(mode), "{:?}", session.handle.info());
+        ensure!(session.handle.info().settings.mode.as_deref() == Some(mode), "{:?}", session.handle.info());
         ended_well(&session.ask(prompt).await?)?;
-        ensure!(session.handle.info().mode.as_deref() == Some(mode), "{:?}", session.handle.info());
+        ensure!(session.handle.info().settings.mode.as_deref() == Some(mode), "{:?}", session.handle.info());
         let told = mode_told(&stage, prompt)?;
         ensure!(told == Some(mode), "in mode {mode} the model was told of {told:?}");
     }
@@ -142,7 +142,7 @@ pub(super) async fn native(stage: Arc<Stage>) -> Ran {
     let mut session = stage.session().await?;
     // A conversation in which nothing was said is in no list.
     ended_well(&session.ask("good morning").await?)?;
-    let native = session.handle.info().native_session_id.unwrap_or_default();
+    let native = session.handle.info().conversation.native_session_id.unwrap_or_default();
     let (message, pointer) = match stage.agent.id {
         "claude-code" => {
             (json!({ "type": "control_request", "request": { "subtype": "mcp_status" } }), "/response/mcpServers")

@@ -16,7 +16,7 @@ async fn ended(stage: &Stage) -> Result<(Session, String), Failure> {
 async fn ended_of(stage: &Stage, config: AgentSessionConfig) -> Result<(Session, String), Failure> {
     let mut session = stage.start(config).await?;
     ended_well(&session.ask("remember the plum").await?)?;
-    let native = session.handle.info().native_session_id;
+    let native = session.handle.info().conversation.native_session_id;
     let Some(native) = native else { return Err(session.wrong("the agent's id of the conversation is not known")) };
     within("the kill", session.handle.kill(KillOptions::default())).await??;
     session.drain().await?;
@@ -34,7 +34,7 @@ pub(super) async fn fork(stage: Arc<Stage>) -> Ran {
     let mut copy = stage.start(AgentSessionConfig { resume, ..stage.config() }).await?;
     ended_well(&copy.ask("and the pear").await?)?;
     ensure!(remembers(&stage, "remember the plum", "and the pear"), "the model was not told what was before");
-    let now = copy.handle.info().native_session_id;
+    let now = copy.handle.info().conversation.native_session_id;
     ensure!(now.is_some() && now.as_ref() != Some(&native), "it is no copy: {now:?}");
     // The original is as it was, and free.
     let resume = Some(Resume { from, fork: false, on_missing: OnMissing::Fail });
@@ -49,12 +49,12 @@ pub(super) async fn resume(stage: Arc<Stage>) -> Ran {
     let (before, native) = ended(&stage).await?;
     let resume = from(ResumeFrom::Session { id: before.handle.id().clone() });
     let mut after = stage.start(AgentSessionConfig { resume, ..stage.config() }).await?;
-    let [old, new] = [&before, &after].map(|session| session.handle.info().agent_process);
+    let [old, new] = [&before, &after].map(|session| session.handle.info().processes.agent_process);
     ensure!(old != new && new.is_some(), "it is not a new process: {old:?} {new:?}");
     let told = after.ask("and the pear").await?;
     ensure!(told.text.ends_with("you said: and the pear"), "another text: {told:?}");
     ended_well(&told)?;
-    let now = after.handle.info().native_session_id;
+    let now = after.handle.info().conversation.native_session_id;
     ensure!(now.as_deref() == Some(&native), "another conversation: {now:?} and not {native:?}");
     ensure!(remembers(&stage, "remember the plum", "and the pear"), "the model was not told what was before");
     // What was before is not told again as if it were new.
@@ -92,7 +92,7 @@ pub(super) async fn recent(stage: Arc<Stage>) -> Ran {
 async fn said(stage: &Stage, config: AgentSessionConfig, prompt: &str) -> Result<String, Failure> {
     let mut session = stage.start(config).await?;
     ended_well(&session.ask(prompt).await?)?;
-    let native = session.handle.info().native_session_id;
+    let native = session.handle.info().conversation.native_session_id;
     within("the kill", session.handle.kill(KillOptions::default())).await??;
     native.ok_or_else(|| session.wrong("the agent's id of the conversation is not known"))
 }
@@ -108,7 +108,7 @@ async fn with_file(stage: &Stage) -> Result<(Session, String, String), Failure> 
 }
 
 fn filed((before, native): (Session, String)) -> Result<(Session, String, String), Failure> {
-    match before.handle.info().native_session_file {
+    match before.handle.info().conversation.native_session_file {
         Some(file) => Ok((before, native, file)),
         None => Err(before.wrong("the file of the conversation is not known")),
     }
@@ -242,7 +242,7 @@ pub(super) async fn missing(stage: Arc<Stage>) -> Ran {
 pub(super) async fn list(stage: Arc<Stage>) -> Ran {
     let mut session = stage.session().await?;
     ended_well(&session.ask("remember the plum").await?)?;
-    let native = session.handle.info().native_session_id;
+    let native = session.handle.info().conversation.native_session_id;
     let listed = within("the list", session.handle.native_sessions()).await??.value();
     let Some(all) = listed.as_array() else { return Err(Failure::Wrong(format!("it is no list: {listed}"))) };
     ensure!(all.iter().all(|one| one["id"].is_string()), "one has no id: {listed}");

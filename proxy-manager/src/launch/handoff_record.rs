@@ -1,22 +1,20 @@
 //! Record of a session that a host hands to the next one. It travels as JSON, since the next host may be of another
 //! release. Unknown values are left out, and it has no secrets.
 
-use std::time::{Duration, SystemTime};
-
-use ipc_protocol::{Enclosure, Json, Limits, OnUsageLimit, Timeouts};
+use ipc_protocol::{Enclosure, Json, Limits, OnUsageLimit, SessionId, Timeouts};
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::{Labels, Launch};
+use super::Launch;
+use crate::description::SessionDescription;
 
 /// Handoff record of a session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Card {
-    /// Time of the start, in milliseconds since 1970.
-    started_at_ms: u64,
+pub(crate) struct HandoffRecord {
+    /// Fields of a [`SessionDescription`].
     #[serde(deserialize_with = "lenient")]
-    pub(crate) labels: Labels,
+    labels: Map<String, Value>,
     #[serde(deserialize_with = "lenient")]
     pub(crate) enclosure: Enclosure,
     #[serde(deserialize_with = "lenient")]
@@ -44,7 +42,7 @@ fn lenient<'de, D: Deserializer<'de>, T: DeserializeOwned + Default>(source: D) 
     Ok(serde_json::from_value(value).unwrap_or_default())
 }
 
-impl Card {
+impl HandoffRecord {
     /// Reads a record; missing values get their defaults.
     pub(crate) fn read(json: &Json) -> Self {
         serde_json::from_str(json.as_str()).unwrap_or_default()
@@ -52,26 +50,34 @@ impl Card {
 
     /// Serializes the record for the fork server.
     pub(crate) fn json(&self, source_base: u64) -> Json {
-        let card = Self { source_base, ..self.clone() };
-        serde_json::to_value(card).map_or_else(|_| Json::null(), |card| Json::from(&card))
+        let record = Self { source_base, ..self.clone() };
+        serde_json::to_value(record).map_or_else(|_| Json::null(), |record| Json::from(&record))
     }
 
-    /// Time of the session's start.
-    pub(crate) fn started_at(&self) -> SystemTime {
-        SystemTime::UNIX_EPOCH + Duration::from_millis(self.started_at_ms)
+    /// Description of session `id`. Facts that are missing are those of a session that starts now.
+    pub(crate) fn description(&self, id: &SessionId) -> SessionDescription {
+        let unknown = SessionDescription::new(id.clone(), String::new(), String::new());
+        let mut facts = facts_of(&unknown);
+        facts.extend(self.labels.clone());
+        serde_json::from_value(facts.into()).unwrap_or(unknown)
+    }
+}
+
+fn facts_of(description: &SessionDescription) -> Map<String, Value> {
+    match serde_json::to_value(description) {
+        Ok(Value::Object(facts)) => facts,
+        _ => Map::new(),
     }
 }
 
 impl Launch {
     /// Creates the handoff record, if the session may outlive its host.
-    pub(crate) fn card(&self) -> Option<Card> {
+    pub(crate) fn handoff_record(&self) -> Option<HandoffRecord> {
         self.detach.as_ref()?;
         let config = &self.attempt.config;
         let (family, store) = self.conversation.place();
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Some(Card {
-            started_at_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
-            labels: self.labels.clone(),
+        Some(HandoffRecord {
+            labels: facts_of(&self.description),
             enclosure: self.enclosure.clone(),
             limits: config.limits.clone(),
             timeouts: config.timeouts,
@@ -88,18 +94,22 @@ impl Launch {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, SystemTime};
+
     use super::*;
 
     #[test]
-    fn a_card_of_another_release_is_read_as_far_as_it_is_understood() {
-        let text =
-            r#"{"startedAtMs":5,"labels":{"agent":"fake","cwd":"/x","colour":"red"},"limits":{"moons":3},"new":[1]}"#;
-        let card = Card::read(&Json::new(text).expect("JSON"));
-        assert_eq!((card.labels.agent.as_str(), card.labels.cwd.as_str()), ("fake", "/x"));
-        assert_eq!(
-            (card.limits.clone(), card.started_at()),
-            (Limits::default(), SystemTime::UNIX_EPOCH + Duration::from_millis(5))
-        );
-        assert_eq!(Card::read(&Json::null()), Card::default());
+    fn a_record_of_another_release_is_read_as_far_as_it_is_understood() {
+        let text = r#"{
+            "labels":{"agent":"fake","cwd":"/x","startedAt":"1970-01-01T00:00:05Z","colour":"red"},
+            "limits":{"moons":3},"family":"f","new":[1]}"#;
+        let record = HandoffRecord::read(&Json::new(text).expect("JSON"));
+        let id: SessionId = "s".parse().expect("an id");
+        let metadata = record.description(&id).metadata;
+        assert_eq!((metadata.agent.as_str(), metadata.cwd.as_str()), ("fake", "/x"));
+        assert_eq!(metadata.started_at, SystemTime::UNIX_EPOCH + Duration::from_secs(5));
+        assert_eq!((record.limits, record.family.as_str()), (Limits::default(), "f"));
+        assert_eq!(HandoffRecord::read(&Json::null()), HandoffRecord::default());
+        assert_eq!(HandoffRecord::default().description(&id).metadata.session_id, id);
     }
 }

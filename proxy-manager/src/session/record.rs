@@ -1,0 +1,53 @@
+//! Record of a session, from its current state.
+
+use std::{collections::BTreeSet, time::SystemTime};
+
+use super::Session;
+use crate::{
+    description::SupervisedProcesses,
+    roster::{MODEL_KEY, RecordState, SessionRecord},
+};
+
+impl Session {
+    /// Creates the session's record. `before` is the record that it replaces. `None` without a configuration.
+    pub(super) fn record(&self, before: Option<&SessionRecord>, host_execution_id: &str) -> Option<SessionRecord> {
+        let config = self.config()?;
+        let info = self.info();
+        let state = RecordState::from(&info.state);
+        let is_live = state.status().is_live();
+        let now = SystemTime::now();
+        // A session of this manager has been alive up to now.
+        let rested =
+            before.filter(|before| !(before.status().is_live() && before.host_execution_id == host_execution_id));
+        let mut kept = config.without_secrets();
+        kept.cwd = Some(info.metadata.cwd);
+        kept.resume = None;
+        let lifecycle = before.map(|before| before.config.lifecycle.clone());
+        kept.lifecycle = lifecycle.unwrap_or(kept.lifecycle);
+        let mut secrets: BTreeSet<String> = config.secrets().into_iter().collect();
+        secrets.extend(self.absent_secrets().iter().cloned());
+        secrets.extend(self.description.has_model_key.then(|| MODEL_KEY.to_owned()));
+        Some(SessionRecord {
+            session_id: info.metadata.session_id,
+            state,
+            archived: before.is_some_and(|before| before.archived),
+            secrets: secrets.into_iter().collect(),
+            endpoint: kept.endpoint.clone().or_else(|| self.endpoint().filter(|_| is_live)),
+            config: kept,
+            conversation: info.conversation,
+            home: info.metadata.home,
+            host_execution_id: host_execution_id.to_owned(),
+            processes: if is_live { info.processes } else { SupervisedProcesses::default() },
+            created_at: info.metadata.started_at,
+            updated_at: now,
+            heartbeat: rested.filter(|_| !is_live).map_or(now, |before| before.heartbeat),
+            turns: info.turns,
+            messages: info.metrics.messages,
+            usage: info.metrics.usage,
+            turn_usage: self.turn_usage(),
+            // Events up to this offset are on the disk before the record is.
+            last_offset: self.history().assigned(),
+            queued: self.queue().len(),
+        })
+    }
+}
