@@ -1,16 +1,14 @@
 //! Address and key of an agent's model.
 
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
 use crate::Field;
 
 /// Secret text: `Debug` hides it.
-#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[derive(Clone, derive_more::Debug, PartialEq, Eq, Deserialize)]
+#[debug("Secret(…)")]
 #[serde(transparent)]
 pub struct Secret(String);
 
@@ -24,12 +22,6 @@ impl Secret {
 impl From<String> for Secret {
     fn from(text: String) -> Self {
         Self(text)
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(…)")
     }
 }
 

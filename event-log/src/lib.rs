@@ -36,7 +36,6 @@ mod types;
 
 use std::{
     collections::HashSet,
-    fmt,
     io::{BufRead, Write},
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -64,27 +63,18 @@ use self::{
 pub type Result<T, E = LogError> = std::result::Result<T, E>;
 
 /// Handle on a log. Dropping the last one waits until everything queued is committed, and closes the log.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("EventLog")]
 pub struct EventLog {
     store: Arc<dyn Store>,
     /// Sessions whose stream is being imported.
     importing: Arc<Mutex<HashSet<SessionId>>>,
 }
 
-impl fmt::Debug for EventLog {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventLog").finish_non_exhaustive()
-    }
-}
-
 /// Guard that [`EventLog::together`] returns. Dropping it releases the held changes.
+#[derive(derive_more::Debug)]
+#[debug("Together")]
 pub struct Together(Arc<dyn Store>);
-
-impl fmt::Debug for Together {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Together").finish_non_exhaustive()
-    }
-}
 
 impl Drop for Together {
     fn drop(&mut self) {

@@ -1,6 +1,6 @@
 //! Data that goes into a log, and that comes out.
 
-use std::{fmt, sync::Arc, time::Duration, time::SystemTime};
+use std::{sync::Arc, time::Duration, time::SystemTime};
 
 use ipc_protocol::{Envelope, Gap, SessionId};
 
@@ -37,17 +37,13 @@ pub struct Beat {
 }
 
 /// Refusal of a batch because the queue is full; nothing was done.
+#[derive(derive_more::Debug)]
 pub struct Full {
     /// Batch that was refused.
     pub batch: Batch,
     /// Callback of the batch; it was not called.
+    #[debug(skip)]
     pub done: Done,
-}
-
-impl fmt::Debug for Full {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Full").field("batch", &self.batch).finish_non_exhaustive()
-    }
 }
 
 /// Bounds of one read. At least one event is read, whatever its size.

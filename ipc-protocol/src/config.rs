@@ -1,9 +1,6 @@
 //! Configuration of a session.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -13,15 +10,10 @@ use crate::{
 };
 
 /// Environment variables. `Debug` shows names only: values are often secrets.
-#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, derive_more::Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[debug("{:?}", _0.keys())]
 #[serde(transparent)]
 pub struct EnvVars(pub BTreeMap<String, String>);
-
-impl fmt::Debug for EnvVars {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
-    }
-}
 
 impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for EnvVars {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(vars: I) -> Self {

@@ -1,7 +1,5 @@
 //! JSON documents for bincode.
 
-use std::fmt;
-
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 /// JSON document kept as text: a string on our wire (bincode cannot carry arbitrary JSON), the document itself in
@@ -12,7 +10,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 /// let input = Json::new(r#"{"command":"ls"}"#).unwrap();
 /// assert_eq!(serde_json::to_string(&input).unwrap(), r#"{"command":"ls"}"#);
 /// ```
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, derive_more::Debug, PartialEq, Eq)]
+#[debug("{_0}")]
 pub struct Json(Box<str>);
 
 impl Json {
@@ -45,12 +44,6 @@ impl Json {
 impl From<&serde_json::Value> for Json {
     fn from(value: &serde_json::Value) -> Self {
         Self(value.to_string().into())
-    }
-}
-
-impl fmt::Debug for Json {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 

@@ -114,18 +114,13 @@ pub struct NativeResume {
 }
 
 /// Server of an agent that speaks HTTP.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, derive_more::Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
     /// Address of the server: `http://127.0.0.1:PORT`; `None` if the agent will report it.
     pub url: Option<String>,
     /// User for HTTP basic authentication.
     pub user: String,
     /// Password for HTTP basic authentication; secret.
+    #[debug(skip)]
     pub password: Option<String>,
-}
-
-impl std::fmt::Debug for Endpoint {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Endpoint").field("url", &self.url).field("user", &self.user).finish_non_exhaustive()
-    }
 }

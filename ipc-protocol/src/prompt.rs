@@ -1,18 +1,18 @@
 //! Prompts for an agent.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
-/// Part of a prompt.
+/// Part of a prompt. `Debug` hides texts and images: they may contain secrets, or megabytes.
 ///
 /// In JSON `{"text":"…"}`, `{"image":{"mimeType":"image/png","data":"…"}}`, `{"file":{"path":"/…"}}`.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, derive_more::Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum PromptPart {
     /// Plain text.
+    #[debug("Text({} bytes)", _0.len())]
     Text(String),
     /// Picture as bytes.
+    #[debug("Image({mime_type}, {} bytes)", data.len())]
     Image {
         /// MIME type, such as `image/png`.
         mime_type: String,
@@ -91,17 +91,6 @@ impl From<&String> for Prompt {
 impl From<Vec<PromptPart>> for Prompt {
     fn from(parts: Vec<PromptPart>) -> Self {
         Self { parts }
-    }
-}
-
-impl fmt::Debug for PromptPart {
-    /// Hides texts and images: they may contain secrets, or megabytes.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Text(text) => write!(f, "Text({} bytes)", text.len()),
-            Self::Image { mime_type, data } => write!(f, "Image({mime_type}, {} bytes)", data.len()),
-            Self::File { path } => write!(f, "File({path:?})"),
-        }
     }
 }
 

@@ -1,12 +1,13 @@
 //! Bytes exactly as another program wrote them.
 
-use std::{fmt, str};
+use std::str;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 /// Unchanged bytes of another program. In JSON `{"line": "…"}` if they are UTF-8, else `{"base64": "…"}`.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, derive_more::Debug, PartialEq, Eq)]
+#[debug("{:?}", String::from_utf8_lossy(_0))]
 pub struct Verbatim(Box<[u8]>);
 
 impl Verbatim {
@@ -19,12 +20,6 @@ impl Verbatim {
 impl From<&[u8]> for Verbatim {
     fn from(bytes: &[u8]) -> Self {
         Self(bytes.into())
-    }
-}
-
-impl fmt::Debug for Verbatim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&String::from_utf8_lossy(&self.0), f)
     }
 }
 

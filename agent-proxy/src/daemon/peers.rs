@@ -5,7 +5,7 @@
 //! server, so the ancestors of that process decide. A process that is gone, or whose ancestors cannot be read, is
 //! refused too.
 
-use std::{fmt, io, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use interprocess::local_socket::tokio::Stream;
 use proxy_manager::ProcessId;
@@ -32,16 +32,11 @@ const MAX_HEAD: usize = 16 * 1024;
 type ForkServers = Arc<dyn Fn() -> Vec<ProcessId> + Send + Sync>;
 
 /// Tells processes of our sessions from all others.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
 pub(super) struct Guard {
+    #[debug("{:?}", fork_servers())]
     fork_servers: ForkServers,
     told: Arc<Semaphore>,
-}
-
-impl fmt::Debug for Guard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guard").field("fork_servers", &(self.fork_servers)()).finish_non_exhaustive()
-    }
 }
 
 impl Guard {

@@ -3,7 +3,6 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    fmt,
     sync::RwLock,
     time::{Duration, SystemTime},
 };
@@ -27,21 +26,16 @@ const SLICE_BYTES: u64 = 512 * 1024;
 const FREE_PAGES: i64 = 256;
 
 /// Pending background work.
-#[derive(Default)]
+#[derive(derive_more::Debug, Default)]
 pub(super) struct Chores {
     doomed: Vec<i64>,
     pass: Option<Pass>,
     /// Callbacks that wait for the end of the pass.
+    #[debug("{}", waiting.len())]
     waiting: Vec<Done>,
     vacuum: bool,
     /// Set after a failure, until new work is requested.
     resting: bool,
-}
-
-impl fmt::Debug for Chores {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Chores").field("doomed", &self.doomed).field("pass", &self.pass).finish_non_exhaustive()
-    }
 }
 
 /// Pass of retention in progress.

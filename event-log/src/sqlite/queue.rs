@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    fmt,
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -33,18 +32,14 @@ pub(super) enum Work {
 }
 
 /// Work and its callbacks.
+#[derive(derive_more::Debug)]
+#[debug("{work:?}")]
 pub(super) struct Job {
     pub(super) work: Work,
     done: Done,
     /// Callbacks of rows that this one replaced: they get the same result.
     also: VecDeque<Done>,
     bytes: usize,
-}
-
-impl fmt::Debug for Job {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.work.fmt(f)
-    }
 }
 
 impl Job {
@@ -71,15 +66,11 @@ pub(super) fn tell(done: Done, result: Result<()>) {
 }
 
 /// Requested pass of retention, and its callbacks.
+#[derive(derive_more::Debug)]
+#[debug("{retention:?}")]
 pub(super) struct Asked {
     pub(super) retention: Retention,
     pub(super) done: Vec<Done>,
-}
-
-impl fmt::Debug for Asked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.retention.fmt(f)
-    }
 }
 
 #[derive(Debug, Default)]

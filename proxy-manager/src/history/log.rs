@@ -1,7 +1,6 @@
 //! The event log of a manager, until the manager closes it.
 
 use std::{
-    fmt,
     ops::Deref,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -13,7 +12,8 @@ use event_log::EventLog;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The manager's event log, if it has one. The manager's end closes it, even if callers still have its sessions.
-#[derive(Clone, Default)]
+#[derive(Clone, derive_more::Debug, Default)]
+#[debug("Log({})", self.is_there())]
 pub(crate) struct Log(Arc<Shared>);
 
 #[derive(Default)]
@@ -86,12 +86,6 @@ impl Drop for Use {
     fn drop(&mut self) {
         self.0.state().users -= 1;
         self.0.is_free.notify_all();
-    }
-}
-
-impl fmt::Debug for Log {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Log").field(&self.is_there()).finish()
     }
 }
 

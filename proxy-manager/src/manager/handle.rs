@@ -1,6 +1,6 @@
 //! Handle of one session, for the embedder.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use ipc_protocol::{
     AbortPolicy, EndReason, Json, KillOptions, KillScope, Operation, PermissionAnswer, ProcessInfo, Prompt, Receipt,
@@ -27,15 +27,9 @@ use ipc_protocol::OnMissing;
 /// [`Error::AgentDied`], [`Error::ProxyDied`] or [`Error::ForkServerDied`] if one of them dies meanwhile; with
 /// [`Error::Ended`] when the session is over; and with [`Error::ShutDown`] when the manager is gone. A call whose
 /// future is dropped may still take effect.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct SessionHandle {
     session: Arc<Session>,
-}
-
-impl fmt::Debug for SessionHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.session.fmt(f)
-    }
 }
 
 impl SessionHandle {

@@ -25,7 +25,6 @@ mod transcript;
 mod turn;
 
 use std::{
-    fmt,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -121,7 +120,9 @@ pub(crate) struct View {
     pub(crate) has_turns: bool,
 }
 
-/// The shared side of a session. It remains when the session has ended.
+/// The shared side of a session. It remains when the session has ended. `Debug` omits the events, which include prompts.
+#[derive(derive_more::Debug)]
+#[debug("Session {{ id: {id}, agent: {}, state: {:?} }}", self.metadata().agent, view.borrow().state)]
 pub(crate) struct Session {
     id: Arc<SessionId>,
     description: SessionDescription,
@@ -170,17 +171,6 @@ impl View {
         {
             *remains = SessionRemains::Nothing;
         }
-    }
-}
-
-impl fmt::Debug for Session {
-    /// Omits the events, which include prompts.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session")
-            .field("id", &self.id)
-            .field("agent", &self.metadata().agent)
-            .field("state", &self.view.borrow().state)
-            .finish_non_exhaustive()
     }
 }
 

@@ -7,7 +7,6 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
@@ -101,6 +100,8 @@ pub struct QueuedPrompt {
 }
 
 /// The queue of one session, over all its lives.
+#[derive(derive_more::Debug)]
+#[debug("PromptQueue({:?})", self.state().outstanding)]
 pub(crate) struct PromptQueue {
     room: Arc<Semaphore>,
     state: Mutex<State>,
@@ -119,12 +120,6 @@ impl Default for PromptQueue {
     fn default() -> Self {
         let room = Arc::new(Semaphore::new(MOST_QUEUED));
         Self { room, state: Mutex::default(), is_loaded: watch::Sender::new(true) }
-    }
-}
-
-impl fmt::Debug for PromptQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PromptQueue").field("outstanding", &self.state().outstanding).finish_non_exhaustive()
     }
 }
 

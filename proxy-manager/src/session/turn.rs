@@ -1,6 +1,6 @@
 //! Prompts and turns, as the caller sees them.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use ipc_protocol::{BudgetKind, StopReason, TimeoutKind};
 use serde::{Deserialize, Serialize};
@@ -44,6 +44,8 @@ pub struct TurnEnd {
 }
 
 /// A ticket for a turn. Dropping it cancels nothing.
+#[derive(derive_more::Debug)]
+#[debug("Turn({number:?})")]
 pub struct Turn {
     number: Option<u64>,
     history: Arc<History>,
@@ -90,11 +92,5 @@ impl Turn {
         let end = self.end.await.unwrap_or(Err(Error::ShutDown));
         self.history.published().await;
         end
-    }
-}
-
-impl fmt::Debug for Turn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Turn").field("number", &self.number).finish_non_exhaustive()
     }
 }
