@@ -523,6 +523,7 @@ impl Chaos {
             if live
                 .session
                 .info()
+                .processes
                 .proxy
                 .is_some_and(|proxy| parent(proxy.pid) == Some(self.manager().fork_server().pid))
             {
